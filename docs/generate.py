@@ -18,8 +18,8 @@ from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
-from local_backend.data import kinds  # noqa: E402
-from local_backend.data.kinds.base import FileFamily, Mounted  # noqa: E402
+from local_backend.data import registry  # noqa: E402
+from local_backend.data.kind import FileFamily, Mounted  # noqa: E402
 from local_backend.settings import TABLE  # noqa: E402
 
 _DELIVERED = {FileFamily: "files", Mounted: "a mount"}
@@ -113,13 +113,13 @@ def data_kinds() -> str:
         "| kind | system | delivered as | extra | libraries | tested against |",
         "|---|---|---|---|---|---|",
     ]
-    for kind in kinds.every().values():
+    for kind in registry.every().values():
         what = next((word for family, word in _DELIVERED.items() if issubclass(kind.family, family)), "tables")
         names = ", ".join(f"`{name}`" for name in (kind.name, *kind.aliases))
         lines.append(f"| {names} | {kind.title} | {what} | {f'`{kind.extra}`' if kind.extra else ''} | "
                      f"{', '.join(kind.modules)} | {kind.tested or 'not tested against a real server'} |")
     lines += ["", "## Values", "", "Other names of a value are in parentheses. The server never shows *secret* values."]
-    for kind in kinds.every().values():
+    for kind in registry.every().values():
         lines += ["", f"### {kind.name}", "", "| value | meaning |", "|---|---|"]
         for one in kind.fields:
             other = f" ({', '.join(f'`{alias}`' for alias in one.aliases)})" if one.aliases else ""

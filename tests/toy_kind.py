@@ -11,8 +11,10 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kind_package import put_package
+
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
+from local_backend.data.kind import Field, FileFamily, Kind, SourceFile
 
 PASSWORD = "planted-right-password"
 
@@ -35,15 +37,15 @@ class ToyFamily(FileFamily):
     def test(self) -> None:
         assert self.root
 
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]:
         path = self.root / location["path"]
         if not path.exists():
             raise DataError(f"there is no {location['path']} on the toy server")
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            yield Entry(file.name, str(file), file.stat().st_size, str(file.stat().st_mtime_ns))
+        for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            yield SourceFile(one.name, str(one), one.stat().st_size, str(one.stat().st_mtime_ns))
 
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
-        content = Path(entry.key).read_bytes()[start:end]
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
+        content = Path(file.key).read_bytes()[start:end]
         gate = Path(self.values["folder"]) / "gate"
         yield content[: len(content) // 2]
         while gate.exists():
@@ -55,21 +57,15 @@ class ToyFamily(FileFamily):
         return "toy", {"password": self.values["password"]}
 
 
-KINDS = (
-    Kind("toy", "Toy", ToyFamily, (
-        Field("folder", "where the files are", required=True),
-        Field("password", "password", required=True, secret=True),
-    )),
+TOY = Kind(
+    "toy", "Toy", ToyFamily,
+    (Field("folder", "where the files are", required=True), Field("password", "password", required=True, secret=True)),
 )
 
 
 def installed_in(folder: Path) -> str:
-    """Make this a package with an entry point in `folder`; what PYTHONPATH has to be."""
-    info = folder / "toy_kinds-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-kinds\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[dlicmd.data_kinds]\ntoy = toy_kind\n")
-    (folder / "toy_kind.py").write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    """Put a package with this kind into `folder`; what PYTHONPATH has to be."""
+    put_package(folder, "toy-kinds", {"toy": "toy_kind:TOY"}, {
+        file.name: file.read_text(encoding="utf-8") for file in (Path(__file__), Path(put_package.__code__.co_filename))
+    })
     return str(folder)
-
-

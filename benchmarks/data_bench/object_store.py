@@ -44,7 +44,7 @@ print(json.dumps({{"seconds": seconds, "cpu": cpu, "grown_mb": (used.ru_maxrss -
 '''
 _WAYS = {
     "ours": ('''
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.cache import Cache
 from local_backend.data.download import download
 class Nobody:
@@ -55,7 +55,7 @@ class Nobody:
     def check(self): pass
 import boto3, botocore.config
 values = {{"endpoint_url": "{url}", "access_key_id": "{key}", "secret_access_key": "{key}"}}
-family = kinds.find("s3").open(values, loopback=True)
+family = registry.find("s3").open(values, loopback=True)
 cache = Cache(folder / "cache", 1 << 50)
 cache.entry("s3", {{}}, [], "")
 list(family.entries({{"bucket": "{bucket}", "path": "{object}"}}))

@@ -41,11 +41,11 @@ class Silent:
 
 
 def ours(host: str, database: str, folder: Path) -> None:
-    from local_backend.data.kinds import find
-    from local_backend.data.shards import export
+    from local_backend.data.export import export_table
+    from local_backend.data.registry import find
 
     family: Any = find("postgresql").open({"host": host, "database": database, "username": "dlicmd"}, loopback=True)
-    export(family, {"table_name": "sold"}, folder, Silent())
+    export_table(family, {"table_name": "sold"}, folder, Silent())
 
 
 def pandas(host: str, database: str, folder: Path) -> None:

@@ -125,15 +125,15 @@ def remove(name: str) -> None:
 @click.argument("kind", required=False)
 def kinds_(kind: str | None) -> None:
     """List the kinds of connections, or the fields of KIND and the packages that it needs."""
-    from local_backend.data import kinds
+    from local_backend.data import registry
     from local_backend.data.errors import DataError
 
     if kind is None:
-        for one in kinds.every().values():
+        for one in registry.every().values():
             click.echo(f"{one.name:16}  {one.title}")
         return
     try:
-        found = kinds.find(kind)
+        found = registry.find(kind)
     except DataError as problem:
         fail(str(problem))
     for field in found.fields:
@@ -170,12 +170,12 @@ def _offline(work: Callable[[ConnectionService, Caller], Any]) -> Any:
 
 def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of a new connection, as the server expects them. A wrong value ends the program."""
-    from local_backend.data import kinds
+    from local_backend.data import registry
     from local_backend.data.errors import DataError
     from local_backend.sources.connection_file import place_of
 
     try:
-        kind = kinds.find(kind_name)
+        kind = registry.find(kind_name)
     except DataError as problem:
         fail(str(problem), Exit.USAGE)
     fields = {alias: field for field in kind.fields for alias in (field.name, *field.aliases)}

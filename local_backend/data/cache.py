@@ -28,16 +28,15 @@ from typing import Any
 
 from local_backend import files
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Entry
-from local_backend.data.model import Meter
-from local_backend.data.parts import Whole
-from local_backend.data.pause import pause
+from local_backend.data.kind import SourceFile
+from local_backend.data.progress import Meter, pause
+from local_backend.data.transfer import WholeFile
 
 _MANIFEST = "manifest.json"
 _FILES, _ARRIVING, _JOURNAL, _USES, _WANTED = "files", "arriving", "journal", "uses", "wanted"
 _ROOM_LOCK = ".room.lock"
 _LOCK = ".lock"
-#: Names of entries. Any other item in the folder belongs to another program.
+#: SourceNames of entries. Any other item in the folder belongs to another program.
 _ENTRY = re.compile(r"[0-9a-f]{40}")
 
 
@@ -46,7 +45,7 @@ class Manifest:
     """The files of an entry. During `boot` of the machine they were put in place or their checksums last compared."""
 
     boot: str
-    files: tuple[Whole, ...]
+    files: tuple[WholeFile, ...]
 
     @property
     def size(self) -> int:
@@ -71,7 +70,7 @@ class CacheEntry:
         """Return the manifest; None if the entry is incomplete. Raises OSError."""
         found = files.read_json(self.folder / _MANIFEST)
         try:
-            return None if found is None else Manifest(found["boot"], tuple(Whole(**one) for one in found["files"]))
+            return None if found is None else Manifest(found["boot"], tuple(WholeFile(**one) for one in found["files"]))
         except (KeyError, TypeError):
             return None
 
@@ -83,7 +82,7 @@ class CacheEntry:
         self.journal.unlink(missing_ok=True)
         shutil.rmtree(self.arriving, ignore_errors=True)
 
-    def altered(self, manifest: Manifest) -> list[Whole]:
+    def altered(self, manifest: Manifest) -> list[WholeFile]:
         """Return the files whose size or times differ from those in the manifest."""
         return [one for one in manifest.files if not _is_as_put_down(self.files / one.path, one)]
 
@@ -135,7 +134,7 @@ class Cache:
         self.folder, self.limit = folder, limit
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def entry(self, kind: str, values: Mapping[str, str], found: Sequence[Entry], alone: str) -> CacheEntry:
+    def entry(self, kind: str, values: Mapping[str, str], found: Sequence[SourceFile], alone: str) -> CacheEntry:
         """Return the entry for these files of a connection. Other credentials have another entry: a file that one user
         may read is not always for all users. `alone` separates jobs that may not share files without a version."""
         shared = all(entry.version for entry in found)
@@ -260,7 +259,7 @@ def is_full(problem: OSError) -> bool:
     return problem.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def _is_as_put_down(path: Path, one: Whole) -> bool:
+def _is_as_put_down(path: Path, one: WholeFile) -> bool:
     try:
         found = os.lstat(path)
     except OSError:

@@ -22,6 +22,11 @@ _MOST_ROWS = 50_000
 _DIGITS = 76
 
 
+def columns_of(schema: Any) -> list[dict[str, str]]:
+    """Return the columns of a pyarrow schema as users see them: name and type."""
+    return [{"name": column.name, "type": str(column.type)} for column in schema]
+
+
 def decimal(precision: int | None, scale: int | None) -> pyarrow.DataType:
     """Return a decimal of this precision and scale; text if they are unknown or out of range."""
     import pyarrow

@@ -13,11 +13,9 @@ from typing import Any
 from local_backend.boot import boot_id
 from local_backend.data.cache import Cache, CacheEntry, Manifest, full_disk, is_full
 from local_backend.data.errors import DataChanged, DataError
-from local_backend.data.fetch import Fetch
-from local_backend.data.kinds.base import Entry, FileFamily
-from local_backend.data.listing import checked
-from local_backend.data.model import Cancelled, Delivered, Meter
-from local_backend.data.parts import Arriving, Journal, Whole
+from local_backend.data.kind import FileFamily, SourceFile, checked
+from local_backend.data.progress import Cancelled, Delivered, Meter
+from local_backend.data.transfer import ArrivingFile, Journal, Transfer, WholeFile
 
 #: Attempts to read files that change meanwhile. After these, a program must still be writing to them.
 _TIMES = 3
@@ -59,7 +57,7 @@ def release(folder: Path, cache: Cache) -> None:
 
 def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: Meter) -> Delivered:
     meter.say("listing")
-    found = checked(_watched(family.entries(location), meter))
+    found = checked(_watched(family.files(location), meter))
     sizes = [entry.size for entry in found if entry.size is not None]
     meter.expect(sum(sizes) if len(sizes) == len(found) else None, len(found))
     entry = cache.entry(family.kind.name, family.values, found, alone=str(folder))
@@ -108,20 +106,20 @@ def _present(entry: CacheEntry, meter: Meter) -> Manifest | None:
 
 
 def _fetched(
-    family: FileFamily, found: Sequence[Entry], cache: Cache, entry: CacheEntry, meter: Meter
+    family: FileFamily, found: Sequence[SourceFile], cache: Cache, entry: CacheEntry, meter: Meter
 ) -> Manifest:
     cache.make_room(sum(one.size or 0 for one in found), entry)
     meter.say("fetching")
     old = entry.manifest()
     entry.arriving.mkdir(parents=True, exist_ok=True)
-    files = [Arriving(number, one, entry.arriving / str(number), entry.files / one.path)
+    files = [ArrivingFile(number, one, entry.arriving / str(number), entry.files / one.path)
              for number, one in enumerate(found)]
     journal = Journal(entry.journal, {"boot": boot_id(), "entry": entry.folder.name})
     whole = _already(entry, files, journal, old)
     journal.start()
     meter.resume(sum(one.size for one in whole.values()) + sum(file.arrived for file in files), len(whole))
     with contextlib.closing(journal):
-        fetch = Fetch(family, [file for file in files if file.number not in whole], journal, meter)
+        fetch = Transfer(family, [file for file in files if file.number not in whole], journal, meter)
         fetch.run()
     whole |= fetch.whole
     manifest = Manifest(boot_id(), tuple(whole[number] for number in range(len(found))))
@@ -132,8 +130,8 @@ def _fetched(
 
 
 def _already(
-    entry: CacheEntry, files: Sequence[Arriving], journal: Journal, old: Manifest | None
-) -> dict[int, Whole]:
+    entry: CacheEntry, files: Sequence[ArrivingFile], journal: Journal, old: Manifest | None
+) -> dict[int, WholeFile]:
     """Return the files that need no fetch: those of an earlier attempt, and unaltered ones of the entry."""
     whole = journal.read(files)
     if old is not None and old.boot == boot_id():
@@ -158,7 +156,7 @@ def _link(entry: CacheEntry, manifest: Manifest, folder: Path) -> None:
             os.symlink(target, path)
 
 
-def _version(found: Sequence[Entry]) -> str:
+def _version(found: Sequence[SourceFile]) -> str:
     """Return the version of a single file, or one version for several files; empty if the server reports none."""
     if not all(entry.version for entry in found):
         return ""

@@ -7,6 +7,7 @@ as JSON: number of the source → values. SIGTERM cancels the fetcher.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,26 +19,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from dlicmd.contract.data_sources import STREAM
 from local_backend import network
-from local_backend.data import kinds
-from local_backend.data.deliver import deliver
-from local_backend.data.errors import DataChanged, DataError, DataUnavailable
-from local_backend.data.gauge import Gauge
-from local_backend.data.hidden import secrets_of, without
-from local_backend.data.model import Cancelled
-from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
-from local_backend.files import write_json
+from local_backend.data import registry
+from local_backend.data.cache import Cache
+from local_backend.data.download import download
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable, without
+from local_backend.data.export import SCHEMA_FILE, TableLimits, export_table
+from local_backend.data.kind import Family, FileFamily, TableFamily
+from local_backend.data.order import DELIVERED, FAILED, FetchItem, FetchOrder, FetchOutcome, read_outcome
+from local_backend.data.progress import Cancelled, Gauge, Meter
+from local_backend.files import read_json, write_json
 
 #: Seconds before the next attempt: first pause and longest pause.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Suffix of the file beside a stream's folder: the storage options that a reader needs.
+OPTIONS = ".options.json"
 Values = Mapping[int, Mapping[str, str]]
 
 
 def main() -> int:
-    """Fetch the data of an order. Return 0: the outcome is written, another fetcher is running, or this one was
+    """Transfer the data of an order. Return 0: the outcome is written, another fetcher is running, or this one was
     canceled."""
-    order = Order.read(Path(sys.argv[1]))
+    order = FetchOrder.read(Path(sys.argv[1]))
     values = {int(number): given for number, given in json.load(sys.stdin).items()}
     lock = os.open(order.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -72,7 +79,7 @@ def _note(path: Path, text: str) -> None:
         return  # the disk is full: this loses the progress text, but need not stop the delivery
 
 
-def _insist_on_writing(outcome: Outcome, path: Path, gauge: Gauge) -> None:
+def _insist_on_writing(outcome: FetchOutcome, path: Path, gauge: Gauge) -> None:
     """Write the outcome; retry until the disk has room. Raises Cancelled."""
     while True:
         try:
@@ -81,15 +88,15 @@ def _insist_on_writing(outcome: Outcome, path: Path, gauge: Gauge) -> None:
             gauge.sleep(_FIRST_PAUSE)
 
 
-def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
-    """Fetch all items of an order that are not delivered yet. Return the outcome. Raises Cancelled."""
-    so_far = read_outcome(Path(order.outcome)) or Outcome("")
+def fetch(order: FetchOrder, values: Values, gauge: Gauge) -> FetchOutcome:
+    """Transfer all items of an order that are not delivered yet. Return the outcome. Raises Cancelled."""
+    so_far = read_outcome(Path(order.outcome)) or FetchOutcome("")
     for item in order.items:
         if item.number in so_far.delivered:
             continue
         gauge.begin(item.label)
         given = values.get(item.number, {})
-        secrets = secrets_of(kinds.find(item.kind).fields, given)
+        secrets = registry.find(item.kind).secrets(given)
         try:
             found = _insist(item, given, secrets, order, gauge)
             so_far = replace(so_far, delivered={**so_far.delivered, item.number: found})
@@ -107,7 +114,7 @@ def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
 
 
 def _insist(
-    item: Item, values: Mapping[str, str], secrets: Sequence[str], order: Order, gauge: Gauge
+    item: FetchItem, values: Mapping[str, str], secrets: Sequence[str], order: FetchOrder, gauge: Gauge
 ) -> dict[str, object]:
     """Deliver an item. Retry after DataUnavailable until no byte has arrived for `order.patience` seconds, then raise
     DataError."""
@@ -127,6 +134,53 @@ def _insist(
             gauge.say(f"{without(problem, secrets)}; try {tries} starts in {pause:.0f} s")
             gauge.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def deliver(item: FetchItem, values: Mapping[str, str], order: FetchOrder, meter: Meter) -> dict[str, Any]:
+    """Deliver a data source. Return what the program learns about it: `files`, `bytes`, `version`; of a table also
+    `schema`. Of a stream: `url`, `urls` and `storageOptionsFile`.
+
+    A repeated call continues an incomplete delivery of files; a table begins anew. Raises DataError, DataUnavailable
+    and Cancelled.
+    """
+    family = registry.find(item.kind).open(values, order.loopback)
+    folder = Path(item.folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if item.access == STREAM:
+            return _stream(family, item, folder)
+        if isinstance(family, TableFamily):
+            return _table(family, item, folder, order, meter)
+        assert isinstance(family, FileFamily)
+        return _files(family, item, folder, order.cache_bytes, meter)
+    except OSError as problem:
+        if problem.errno in _FULL:
+            full = problem.filename or item.folder
+            raise DataError(f"the disk of {full} is full; free some space and submit again") from None
+        raise
+    finally:
+        family.close()
+
+
+def _files(family: FileFamily, item: FetchItem, folder: Path, cache_bytes: int, meter: Meter) -> dict[str, Any]:
+    found = download(family, item.location, folder, Cache(Path(item.cache), cache_bytes), meter)
+    return {"files": found.files, "bytes": found.size, "version": found.version}
+
+
+def _table(family: TableFamily, item: FetchItem, folder: Path, order: FetchOrder, meter: Meter) -> dict[str, Any]:
+    found = export_table(family, item.location, folder, meter, TableLimits(order.table_rows, order.table_seconds))
+    schema = read_json(folder / SCHEMA_FILE)
+    return {"files": found.files, "bytes": found.size, "version": found.version, "schema": schema}
+
+
+def _stream(family: Family, item: FetchItem, folder: Path) -> dict[str, Any]:
+    """Write the storage options and return the addresses, so that the program reads the data. Transfer nothing."""
+    options = family.storage()[1]
+    assert isinstance(family, FileFamily)
+    options_file = folder.with_name(folder.name + OPTIONS)
+    write_json(options_file, options)
+    urls = [family.url(file) for file in family.files(item.location)]
+    return {"url": urls[0], "urls": urls, "storageOptionsFile": str(options_file)}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dlicmd.contract.data_sources import (
     TABLE_NAME,
     TOPS,
 )
-from local_backend.data.listing import named
+from local_backend.data.locations import named
 from local_backend.files import read_json, write_json
 
 #: Final states of an outcome.
@@ -29,7 +29,7 @@ _LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True)
-class Item:
+class FetchItem:
     """One data source that must be fetched. An item has no secrets of its connection."""
 
     number: int
@@ -59,10 +59,10 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Order:
+class FetchOrder:
     """All data to fetch for an exec, and the files for lock, progress and outcome."""
 
-    items: tuple[Item, ...]
+    items: tuple[FetchItem, ...]
     #: File that the fetcher holds locked (flock) as long as it lives; contains its process id.
     lock: str
     progress: str
@@ -85,14 +85,14 @@ class Order:
         write_json(path, asdict(self))
 
     @classmethod
-    def read(cls, path: Path) -> Order:
+    def read(cls, path: Path) -> FetchOrder:
         """Read an order from `path`. Raises OSError, ValueError, KeyError or TypeError when it has no usable order."""
         value = json.loads(path.read_bytes())
-        return cls(**value | {"items": tuple(Item(**item) for item in value["items"])})
+        return cls(**value | {"items": tuple(FetchItem(**item) for item in value["items"])})
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FetchOutcome:
     """The result of an order. With an empty state: the part of the order that is done so far."""
 
     state: str
@@ -107,12 +107,12 @@ class Outcome:
         write_json(path, asdict(self))
 
 
-def read_outcome(path: Path) -> Outcome | None:
+def read_outcome(path: Path) -> FetchOutcome | None:
     """Return the outcome that a fetcher wrote; None if it is missing or malformed. Raises OSError."""
     match read_json(path):
         case {"state": str(state), "message": str(message), "delivered": dict(delivered), "trace": str(trace)}:
             if all(number.isdecimal() and isinstance(value, Mapping) for number, value in delivered.items()):
-                return Outcome(state, message, {int(number): value for number, value in delivered.items()}, trace)
+                return FetchOutcome(state, message, {int(number): value for number, value in delivered.items()}, trace)
     return None
 
 

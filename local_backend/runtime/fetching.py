@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from dlicmd.contract import data_sources, wire
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.data.order import DELIVERED, Item, Order, Outcome, read_outcome, read_progress
+from local_backend.data.order import DELIVERED, FetchItem, FetchOrder, FetchOutcome, read_outcome, read_progress
 from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.launch import ProcessId
@@ -254,23 +254,23 @@ class Fetching:
         the sources that it delivered."""
         outcome = read_outcome(paths.fetch_outcome)
         if outcome is not None and outcome.state != DELIVERED:
-            Outcome("", delivered=outcome.delivered).write(paths.fetch_outcome)
+            FetchOutcome("", delivered=outcome.delivered).write(paths.fetch_outcome)
         paths.fetch_progress.unlink(missing_ok=True)
 
-    def _order(self, spec: JobSpec, paths: ExecPaths, basis: list[Any]) -> Order:
+    def _order(self, spec: JobSpec, paths: ExecPaths, basis: list[Any]) -> FetchOrder:
         settings = self._settings
-        return Order(
+        return FetchOrder(
             tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
             str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
             settings.data_patience, settings.cache_bytes, settings.embedded, settings.data_rows,
             settings.data_seconds, os.getpid() if settings.die_with_server else None, basis,
         )
 
-    def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:
-        target = source.target if kinds.find(source.kind).cached(source.access) else data_sources.LOCAL
+    def _item(self, number: int, source: Source, paths: ExecPaths) -> FetchItem:
+        target = source.target if registry.find(source.kind).cached(source.access) else data_sources.LOCAL
         cache = cache_for(self._settings, target)
         folder = paths.data_folder(number, source.name)
-        return Item(number, source.name, source.kind, source.access, source.location, str(folder), str(cache))
+        return FetchItem(number, source.name, source.kind, source.access, source.location, str(folder), str(cache))
 
     def _launch(self, paths: ExecPaths, values: Mapping[int, Mapping[str, str]]) -> subprocess.Popen[bytes]:
         """Start a fetcher, and pass the secrets in a file that only this fetcher can read."""
@@ -363,7 +363,7 @@ def _unseen() -> IO[bytes]:
 def _basis(paths: ExecPaths) -> list[Any] | None:
     """Return the state of the connections that an earlier server's fetcher was started with; None if unknown."""
     try:
-        return Order.read(paths.fetch_order).basis
+        return FetchOrder.read(paths.fetch_order).basis
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

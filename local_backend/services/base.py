@@ -11,7 +11,7 @@ from typing import Protocol
 from local_backend import logs
 from local_backend.audit import AuditLog
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots
+from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.resizing import Resized

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots
-from local_backend.data.tester import tested
+from local_backend.data.probe import tested
+from local_backend.data.storage import DataRoots
 from local_backend.errors import Busy, Conflict, Denied, Invalid, NotFound
 from local_backend.services.access import Caller
 from local_backend.services.base import Base

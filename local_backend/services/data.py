@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +13,11 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.data_sources import STREAM
-from local_backend.data.asked import understand
 from local_backend.data.errors import DataError
-from local_backend.data.gauge import shown
-from local_backend.data.previewer import Wish
-from local_backend.data.shards import TableLimits
-from local_backend.data.tester import hidden
+from local_backend.data.export import TableLimits
+from local_backend.data.probe import ProbeRequest, hidden
+from local_backend.data.progress import shown
+from local_backend.data.submitted import understand
 from local_backend.errors import Busy, Invalid
 from local_backend.jobspec import Source
 from local_backend.services.access import Caller
@@ -77,11 +73,11 @@ class DataService:
             return told | {wire.OK: False, wire.MESSAGE: absent}
         if not source.fetched:
             roots = self.base.data_roots(caller)
-            wish = Wish(source.path, closed=list(roots.closed.values()), kept=roots.kept)
-            return told | {"path": source.path} | _previewed(wish)
+            request = ProbeRequest(source.path, closed=list(roots.closed.values()), kept=roots.kept)
+            return told | {"path": source.path} | request.run(PATIENCE)
         connection = self.connections.of_source(source, secrets, caller.name, caller.admin)
-        found = _previewed(Wish("", source.kind, source.location, dict(connection.values), source.access,
-                                loopback=self.base.settings.embedded))
+        found = ProbeRequest("", source.kind, source.location, dict(connection.values), source.access,
+                             loopback=self.base.settings.embedded).run(PATIENCE)
         if wire.MESSAGE in found:
             found[wire.MESSAGE] = hidden(found[wire.MESSAGE], connection)
         return told | {"kind": source.kind} | found | self._room(source, found)
@@ -117,19 +113,3 @@ def _check_count(count: int) -> None:
 def _free(folder: Path) -> int:
     """Return the free bytes of the disk of a folder. The folder need not exist yet."""
     return shutil.disk_usage(next(one for one in (folder, *folder.parents) if os.path.exists(one))).free
-
-
-def _previewed(wish: Wish) -> dict[str, Any]:
-    """Return what the previewer finds. It runs in a process of its own."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "local_backend.data.previewer"], input=wish.to_json().encode(), capture_output=True,
-            timeout=PATIENCE, check=False, start_new_session=True, cwd="/",
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return {wire.OK: False, wire.MESSAGE: f"the data server did not answer within {PATIENCE:.0f} seconds"}
-    except ValueError:
-        text = f"the preview process ended without a result (exit code {done.returncode})"
-        return {wire.OK: False, wire.MESSAGE: text}
-    return found

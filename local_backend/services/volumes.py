@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local_backend.data.errors import DataError
-from local_backend.data.fs import volume_directory
+from local_backend.data.storage import volume_directory
 from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed
 from local_backend.services.access import Caller
 from local_backend.services.base import Recorder

@@ -20,9 +20,9 @@ from dlicmd.config.yaml_file import Place
 from dlicmd.config.yaml_file import read as read_yaml
 from dlicmd.contract import wire
 from dlicmd.errors import UsageProblem
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Kind
+from local_backend.data.kind import Kind
 from local_backend.store.connections import NAMES, ConnectionRow, is_name
 from local_backend.vault import Vault
 
@@ -57,9 +57,9 @@ def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> Con
         place.refuse(f"invalid connection name: {NAMES}")
     entries = {key: (at, item) for key, at, item in value.entries(f"connection '{name}'")}
     if _TYPE not in entries:
-        place.refuse(f"connection '{name}' needs a 'type': one of {', '.join(kinds.every())}")
+        place.refuse(f"connection '{name}' needs a 'type': one of {', '.join(registry.every())}")
     try:
-        kind = kinds.find(entries[_TYPE][1].text(_TYPE))
+        kind = registry.find(entries[_TYPE][1].text(_TYPE))
         texts = {key: item.text(key) for key, (_, item) in entries.items() if key not in (_TYPE, _SHARED)}
         given = kind.check(texts)
     except DataError as problem:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.data.model import Connection
+from local_backend.data.kind import Connection
 from local_backend.jobspec import Source
 from local_backend.settings import Settings
 from local_backend.store import connections, exec_secrets, users
@@ -98,7 +98,7 @@ class Connections:
             sealed = list(json.loads(self._vault.open_text(row.sealed)))
         except VaultError:
             # Without the key that sealed them, the names are unknown. Show all secret fields of the kind.
-            kind = kinds.every().get(row.kind)
+            kind = registry.every().get(row.kind)
             sealed = [field.name for field in kind.fields if field.secret] if kind else []
         return {name: "sealed" for name in sealed if name not in places} | places
 
@@ -135,7 +135,8 @@ class Connections:
             found = Connection(source.kind, public | dict(secrets))
         else:
             found = self.find(source.connection, user, admin)
-        return Connection(found.kind, {**found.values, **kinds.find(found.kind).database(source.location)}, found.name)
+        database = registry.find(found.kind).database(source.location)
+        return Connection(found.kind, {**found.values, **database}, found.name)
 
     def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:
         """Return the secrets of an exec's sources, sealed for storage; None if there are none. Raises VaultError."""
@@ -154,7 +155,7 @@ class Connections:
         if sum(row.owner == owner for row in self.all()) >= _MOST:
             raise DataError(f"{owner} already has {_MOST} connections, the maximum for one user; remove some")
         public, sealed = self._split(kind_name, values)
-        kind = kinds.find(kind_name).name
+        kind = registry.find(kind_name).name
         row = self._database.write(
             lambda c: connections.add(c, owner, name, kind, public, sealed, shared, replace)
         )
@@ -171,7 +172,7 @@ class Connections:
     def _split(self, kind_name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Return the values of a new connection: those that are not secret, and the secrets, sealed. Raises DataError
         for values that do not fit this kind of connection, and VaultError."""
-        kind = kinds.find(kind_name)
+        kind = registry.find(kind_name)
         given = kind.check({name: _shape(name, value) for name, value in values.items()})
         spelled = {alias: item for item in kind.fields for alias in (item.name, *item.aliases)}
         public: dict[str, Any] = {}

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlicmd.contract.data_sources import LOCAL
-from local_backend.data import fs
-from local_backend.data.cache_place import inside
+from local_backend.data import storage
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots
+from local_backend.data.storage import DataRoots, inside
 from local_backend.files import read_json, write_json
 from local_backend.settings import Settings
 
@@ -30,7 +29,7 @@ def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
 
 def cache_for(settings: Settings, target: str) -> Path:
     """Return the cache for files that are fetched to this target. The folder may not exist yet. Raises DataError."""
-    return settings.cache if target == LOCAL else fs.cache_of(target, roots(settings, "", admin=True))
+    return settings.cache if target == LOCAL else storage.cache_of(target, roots(settings, "", admin=True))
 
 
 def check_directory(settings: Settings, directory: Path) -> None:

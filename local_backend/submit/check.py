@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from dlicmd.contract.argv import CommandLine
-from local_backend.data.asked import Asked as AskedData
+from local_backend.data.submitted import SubmittedData
 from local_backend.errors import Invalid
 from local_backend.jobspec import JobSpec
 from local_backend.submit import catalogue, conda
@@ -21,7 +21,7 @@ _MAX_NAME = 200
 _MAX_WORD, _MAX_WORDS = 120_000, 500_000
 
 
-def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) -> JobSpec:
+def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], str]) -> JobSpec:
     """Return the JobSpec of a submission. `exec_id` is still empty, and `main` and `model_dir` are as typed: the
     content of the upload decides about them (see place.py). `seal` encrypts a secret so that it may be stored on a
     disk.

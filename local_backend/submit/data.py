@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 
-from local_backend.data import fs
-from local_backend.data.asked import Asked as AskedData
-from local_backend.data.asked import Find, divided, understand
+from local_backend.data import storage
 from local_backend.data.errors import DataError
+from local_backend.data.submitted import Find, SubmittedData, divided, understand
 from local_backend.errors import Invalid
 from local_backend.submit.words import Asked
 
 
-def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
+def data_of(asked: Asked, roots: storage.DataRoots, find: Find) -> SubmittedData:
     """Return the data that a submission names. If it names data sources, --cs-datastore-meta is ignored and not even
     checked. Raises Invalid."""
     try:
         if not asked.data_source:
-            found = AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
+            found = SubmittedData(storage.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
             if asked.data_source is not None:
                 found.notes.append(f"the list of data sources is empty: DATA_DIR is {found.data_dir or 'empty'}")
             if os.pathsep in found.data_dir:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kind_package import put_package
 from support import eventually
 from user import DEADLINE, User
 
@@ -19,20 +20,18 @@ ROOT = Path(__file__).parent.parent.parent
 #: Stand-ins with the fields of the real ones, whose libraries are not needed for this.
 KINDS = """
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Family, Field, Kind
+from local_backend.data.kind import Family, Field, Kind
 
 class Quick(Family):
     def test(self):
         if self.values["password"] != "a better password":
             raise DataError("wrong password " + self.values["password"])
 
-KINDS = (
-    Kind("postgresql", "PostgreSQL", Quick, (
-        *(Field(name, name) for name in ("host", "port", "database", "username")),
-        Field("password", "the password", required=True, secret=True))),
-    Kind("s3", "Amazon S3", Quick, (Field("endpoint_url", "its URL"), Field("access_key_id", "its key"),
-                                    Field("secret_access_key", "the secret", secret=True))),
-)
+POSTGRESQL = Kind("postgresql", "PostgreSQL", Quick, (
+    *(Field(name, name) for name in ("host", "port", "database", "username")),
+    Field("password", "the password", required=True, secret=True)))
+S3 = Kind("s3", "Amazon S3", Quick, (Field("endpoint_url", "its URL"), Field("access_key_id", "its key"),
+                                     Field("secret_access_key", "the secret", secret=True)))
 """
 
 
@@ -48,11 +47,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     user = User(folder / "home")
     commands, kinds = folder / "bin", folder / "kinds"
     commands.mkdir()
-    (kinds / "stand_ins").mkdir(parents=True)
-    (kinds / "stand_ins" / "zz_stand_ins.py").write_text(KINDS)
-    (kinds / "sitecustomize.py").write_text(
-        f"import local_backend.data.kinds as kinds\nkinds.__path__.append({str(kinds / 'stand_ins')!r})\n"
-    )
+    # Found before the installed package of this name.
+    put_package(kinds, "dlicmd", {"postgresql": "stand_ins:POSTGRESQL", "s3": "stand_ins:S3"}, {"stand_ins.py": KINDS})
     call = "import sys; from local_backend.cli import main; sys.exit(main())"
     (commands / "local-backend").write_text(f"#!/bin/sh\nexec {sys.executable} -c '{call}' \"$@\"\n")
     (commands / "local-backend").chmod(0o755)

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from local_backend.data.documents import REST
+from local_backend.data.kinds.documents import REST
 
 TYPES = {
     "i8": pa.int8(), "i64": pa.int64(), "u16": pa.uint16(), "u32": pa.uint32(), "flag": pa.bool_(),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.cache import Cache
 from local_backend.data.download import download
-from local_backend.data.model import Cancelled, Delivered
+from local_backend.data.progress import Cancelled, Delivered
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Desk:
     def get(self, kind: str, values: Mapping[str, str], location: Mapping[str, Any], job: int = 1,
             meter: Count | None = None) -> Delivered:
         """One delivery."""
-        family = kinds.find(kind).open(values, loopback=True)
+        family = registry.find(kind).open(values, loopback=True)
         try:
             return download(family, location, self.job(job), self.cache, meter or Count())  # type: ignore[arg-type]
         finally:

@@ -15,8 +15,8 @@ from range_server import Site
 from local_backend.data.cache import Cache, CacheEntry, Manifest
 from local_backend.data.download import release
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Entry
-from local_backend.data.parts import Whole
+from local_backend.data.kind import SourceFile
+from local_backend.data.transfer import WholeFile
 
 
 def fill(desk: Desk, site: Site, name: str, job: int) -> None:
@@ -98,7 +98,7 @@ def test_what_is_no_entry_is_nobodys_to_remove(desk: Desk) -> None:
 
 
 def test_names_of_entries_say_nothing(desk: Desk) -> None:
-    found = [Entry("a", "a", 1, "v")]
+    found = [SourceFile("a", "a", 1, "v")]
     one = desk.cache.entry("http", {"password": "secret"}, found, "x")
     assert one.folder == desk.cache.entry("http", {"password": "secret"}, found, "y").folder
     other = Cache(desk.folder / "other", 1)
@@ -124,7 +124,7 @@ def test_room_is_made_of_what_is_not_used_alone(
         entry = CacheEntry(cache.folder / f"{number:040x}")
         entry.folder.mkdir()
         if whole:
-            entry.complete(Manifest("b", (Whole("a", size, "", 0, 0),)))
+            entry.complete(Manifest("b", (WholeFile("a", size, "", 0, 0),)))
         else:
             entry.expect(size)
         if used:
@@ -151,9 +151,9 @@ def _held(one: tuple[CacheEntry, int, bool, bool]) -> int:
 
 
 def test_a_waiting_job_hears_that_nobody_wants_it_any_more(desk: Desk) -> None:
-    from local_backend.data.model import Cancelled
+    from local_backend.data.progress import Cancelled
 
-    entry = desk.cache.entry("http", {}, [Entry("a", "a", 1, "v")], "x")
+    entry = desk.cache.entry("http", {}, [SourceFile("a", "a", 1, "v")], "x")
     meter = Count()
     with desk.cache.locked(entry, Count()):
         meter.say = lambda text: meter.cancelled.set()  # type: ignore[method-assign]
@@ -162,7 +162,7 @@ def test_a_waiting_job_hears_that_nobody_wants_it_any_more(desk: Desk) -> None:
 
 
 def test_a_lock_that_went_with_its_entry_is_made_anew(desk: Desk) -> None:
-    entry = desk.cache.entry("http", {}, [Entry("a", "a", 1, "v")], "x")
+    entry = desk.cache.entry("http", {}, [SourceFile("a", "a", 1, "v")], "x")
     with desk.cache.locked(entry, Count()):
         Path(entry.lock_path).unlink()
         with desk.cache.locked(entry, Count()):

@@ -15,10 +15,10 @@ import pytest
 from fetching_desk import Count, Desk, content
 from range_server import Site
 
-from local_backend.data import fetch, kinds, parts
+from local_backend.data import registry, transfer
 from local_backend.data.errors import DataChanged, DataError
+from local_backend.data.kind import SourceFile
 from local_backend.data.kinds.azure_files import Share
-from local_backend.data.kinds.base import Entry
 
 LARGE = 5 * 2**20 + 12345
 
@@ -26,8 +26,8 @@ LARGE = 5 * 2**20 + 12345
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of half a MiB, and no pauses worth the name before another attempt."""
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def get(desk: Desk, site: Site, path: str, meter: Count | None = None) -> None:
@@ -38,7 +38,7 @@ def get(desk: Desk, site: Site, path: str, meter: Count | None = None) -> None:
 def test_a_file_that_changes_while_it_is_read_is_fetched_anew(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "_THREADS", 1)
+    monkeypatch.setattr(transfer, "_THREADS", 1)
     old, new = content(LARGE, 1), content(LARGE, 2)
     site.files = {"/a": old}
 
@@ -206,9 +206,9 @@ def test_a_share_of_azure_is_asked_again_at_the_end() -> None:
     about = SimpleNamespace(etag="one", size=3)
     client = SimpleNamespace(get_share_client=lambda share: client, get_file_client=lambda path: client,
                              get_file_properties=lambda: about)
-    share = Share(kinds.find("azure-files"), {"share": "s"})
+    share = Share(registry.find("azure-files"), {"share": "s"})
     share._made, share._service = client, lambda: client  # type: ignore[method-assign]
-    entry = Entry("a", "s/a", 3, "one")
+    entry = SourceFile("a", "s/a", 3, "one")
     share.confirm(entry)
     for about.etag, about.size in (("two", 3), ("one", 4)):
         with pytest.raises(DataChanged, match="s/a changed while it was read"):

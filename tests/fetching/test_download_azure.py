@@ -10,9 +10,9 @@ from fetching_desk import Count, Desk, content
 from file_servers import AZURE_KEY, AzureServer, azure_server
 from server_process import NotThere
 
-from local_backend.data import parts
+from local_backend.data import transfer
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ def container(server: AzureServer) -> str:
 @pytest.mark.parametrize("kind", ["azure-blob", "azure-data-lake"])
 def test_folders_and_files(server: AzureServer, container: str, desk: Desk, kind: str,
                            monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     values, meter = {"connection_string": server.connection_string}, Count()
     found = desk.get(kind, values, {"container": container, "path": "set"}, meter=meter)
     assert desk.read() == {"big": content(LARGE), "x/empty": b""}
@@ -90,7 +90,7 @@ def test_a_program_can_read_the_same_by_itself(server: AzureServer, container: s
 
     family = find("azure-blob").open({"connection_string": server.connection_string})
     family.test()
-    [entry] = family.entries({"container": container, "path": "other"})  # type: ignore[attr-defined]
+    [entry] = family.files({"container": container, "path": "other"})  # type: ignore[attr-defined]
     with fsspec.open(family.url(entry), **family.storage()[1]) as file:  # type: ignore[attr-defined]
         assert file.read() == b"no"
 

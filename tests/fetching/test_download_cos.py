@@ -14,9 +14,9 @@ import requests
 from fetching_desk import Desk, content
 from file_servers import NotThere, S3Server, s3_server
 
-from local_backend.data import iam
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.kinds import iam
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ from fetching_desk import Count, Desk, content
 from file_servers import GoogleServer, google_server
 from server_process import NotThere
 
-from local_backend.data import parts
+from local_backend.data import transfer
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +45,7 @@ def values(server: GoogleServer) -> dict[str, str]:
 
 
 def test_folders_and_files(values: dict[str, str], bucket: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     meter = Count()
     found = desk.get("gcs", values, {"bucket": bucket, "path": "set"}, meter=meter)
     assert desk.read() == {"big": content(LARGE), "x/one": b"1", "ä %2F?.txt": b"odd"}
@@ -81,7 +81,7 @@ def test_a_program_can_read_the_same_by_itself(values: dict[str, str], bucket: s
 
     family = find("gcs").open(values, loopback=True)
     family.test()
-    [entry] = family.entries({"bucket": bucket, "path": "other"})  # type: ignore[attr-defined]
+    [entry] = family.files({"bucket": bucket, "path": "other"})  # type: ignore[attr-defined]
     protocol, options = family.storage()  # type: ignore[attr-defined]
     address = family.url(entry)  # type: ignore[attr-defined]
     assert protocol == "gs" and address == f"gs://{bucket}/other"

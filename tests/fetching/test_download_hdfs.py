@@ -9,9 +9,9 @@ from fetching_desk import Count, Desk, content
 from hdfs_server import HdfsServer, hdfs_server
 from server_process import NotThere
 
-from local_backend.data import fetch, parts
+from local_backend.data import transfer
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
@@ -40,8 +40,8 @@ def server() -> Iterator[HdfsServer]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of half a MiB, and no pauses worth the name before another attempt."""
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 @pytest.fixture
@@ -94,6 +94,6 @@ def test_a_program_can_read_the_same_by_itself(values: dict[str, str]) -> None:
     import fsspec
 
     family = find("hdfs").open(values, loopback=True)
-    [entry] = family.entries({"path": "data/other"})  # type: ignore[attr-defined]
+    [entry] = family.files({"path": "data/other"})  # type: ignore[attr-defined]
     with fsspec.open(family.url(entry), **family.storage()[1]) as file:  # type: ignore[attr-defined]
         assert file.read() == b"no"

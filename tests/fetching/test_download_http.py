@@ -17,11 +17,11 @@ from fetching_desk import Count, Desk, content
 from range_server import Site, serving
 from support import PATIENCE
 
-from local_backend.data import fetch, parts
+from local_backend.data import transfer
 from local_backend.data.download import release
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
-from local_backend.data.model import Cancelled
+from local_backend.data.progress import Cancelled
+from local_backend.data.registry import find
 
 LARGE = 5 * 2**20 + 12345
 
@@ -29,8 +29,8 @@ LARGE = 5 * 2**20 + 12345
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of half a MiB, and no pauses worth the name before another attempt."""
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def get(desk: Desk, site: Site, paths: str, job: int = 1, meter: Count | None = None, **values: str) -> int:
@@ -145,7 +145,7 @@ def test_a_connection_that_breaks_goes_on_where_it_broke(desk: Desk, site: Site,
 def test_a_server_that_gives_no_byte_any_more_is_down_and_the_next_attempt_goes_on(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "_THREADS", 1)
+    monkeypatch.setattr(transfer, "_THREADS", 1)
     site.files = {"/a": content(LARGE)}
     site.cuts = [1 << 19] * 3 + [0] * 50
     with pytest.raises(DataUnavailable, match=r"a does not answer|the connection broke"):
@@ -296,7 +296,7 @@ def test_a_full_disk_leaves_no_half_file(desk: Desk, site: Site, monkeypatch: py
         os.pwrite(fd, data, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fetch, "_write", full)
+        patch.setattr(transfer, "_write", full)
         with pytest.raises(DataError, match=r"the disk of the cache .* is full"):
             get(desk, site, "a")
     assert desk.read() == {}
@@ -310,8 +310,8 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from fetching_desk import Desk
-from local_backend.data import fetch, parts
-parts.SMALLEST, fetch._THREADS = 1 << 19, 1
+from local_backend.data import transfer
+transfer.SMALLEST, transfer._THREADS = 1 << 19, 1
 Desk(Path({folder!r})).get("http", {{"url": {url!r}}}, {{"paths": "a,b"}})
 """
 
@@ -369,7 +369,7 @@ def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str)
     pytest.importorskip({"s3": "boto3", "sftp": "sshfs"}.get(kind, "requests"))
     family = find(kind).open(values, loopback=False)
     with pytest.raises(DataError, match=r"the server does not connect to the address 127\.0\.0\.1") as problem:
-        list(family.entries({"bucket": "b", "paths": "a"}))  # type: ignore[attr-defined]
+        list(family.files({"bucket": "b", "paths": "a"}))  # type: ignore[attr-defined]
     assert not isinstance(problem.value, DataUnavailable)
 
 
@@ -395,7 +395,7 @@ def test_what_stands_behind_the_question_mark_is_a_secret_of_its_own(desk: Desk,
     get(desk, site, "d/x.txt", query="sig=S")
     assert desk.read() == {"x.txt": b"few"}
     family = find("http").open({"url": site.url, "query": "sig=S"}, loopback=True)
-    [entry] = family.entries({"paths": "d/x.txt"})
+    [entry] = family.files({"paths": "d/x.txt"})
     assert "sig" not in entry.key
     with pytest.raises(DataError, match="programs cannot stream"):
         family.storage()

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from server_process import NotThere
 
-from local_backend.data import fetch, parts
+from local_backend.data import transfer
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
-from local_backend.data.kinds.base import Entry, FileFamily
+from local_backend.data.kind import FileFamily, SourceFile
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
@@ -43,8 +43,8 @@ def bucket(server: S3Server) -> str:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of half a MiB, and no pauses worth the name before another attempt."""
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def put(server: S3Server, bucket: str, **files: bytes) -> None:
@@ -112,9 +112,9 @@ def test_more_objects_than_one_page_lists(server: S3Server, bucket: str, desk: D
 
 def test_an_object_that_was_replaced_is_never_mixed(server: S3Server, bucket: str, desk: Desk,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_THREADS", 1)
+    monkeypatch.setattr(transfer, "_THREADS", 1)
     put(server, bucket, a=content(LARGE, 1))
-    write, count = fetch._write, [0]
+    write, count = transfer._write, [0]
 
     def replaced(fd: int, data: bytes, at: int) -> None:
         count[0] += 1
@@ -122,7 +122,7 @@ def test_an_object_that_was_replaced_is_never_mixed(server: S3Server, bucket: st
             put(server, bucket, a=content(LARGE, 2))
         write(fd, data, at)
 
-    monkeypatch.setattr(fetch, "_write", replaced)
+    monkeypatch.setattr(transfer, "_write", replaced)
     meter = Count()
     desk.get("s3", server.values, {"bucket": bucket, "path": "a"}, meter=meter)
     assert desk.read() == {"a": content(LARGE, 2)}
@@ -164,7 +164,7 @@ def test_every_range_is_read_as_it_is(server: S3Server, bucket: str) -> None:
     data = content(300_000)
     put(server, bucket, a=data)
     found = family(server)
-    [entry] = found.entries({"bucket": bucket, "path": "a"})
+    [entry] = found.files({"bucket": bucket, "path": "a"})
 
     @settings(max_examples=15, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, len(data) - 1), st.integers(1, len(data)))
@@ -174,7 +174,7 @@ def test_every_range_is_read_as_it_is(server: S3Server, bucket: str) -> None:
 
     check()
     with pytest.raises(DataUnavailable, match="changed while it was read"):
-        list(found.read(Entry("a", entry.key, entry.size, '"other"'), 0, 10))
+        list(found.read(SourceFile("a", entry.key, entry.size, '"other"'), 0, 10))
 
 
 def test_a_program_can_read_the_same_by_itself(server: S3Server, bucket: str) -> None:
@@ -182,6 +182,6 @@ def test_a_program_can_read_the_same_by_itself(server: S3Server, bucket: str) ->
     pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
     put(server, bucket, a__b=b"streamed")
     found = family(server)
-    [entry] = found.entries({"bucket": bucket, "path": "a"})
+    [entry] = found.files({"bucket": bucket, "path": "a"})
     with fsspec.open(found.url(entry), **found.storage()[1]) as file:
         assert file.read() == b"streamed"

@@ -10,9 +10,9 @@ from fetching_desk import Count, Desk, content
 from file_servers import SftpServer, sftp_server
 from server_process import NotThere
 
-from local_backend.data import fetch, parts
+from local_backend.data import transfer
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
@@ -32,8 +32,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SftpServer]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of half a MiB, and no pauses worth the name before another attempt."""
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def put(server: SftpServer, path: str, data: bytes) -> None:
@@ -60,9 +60,9 @@ def test_folders_and_files(server: SftpServer, desk: Desk) -> None:
 def test_a_file_that_changes_while_it_is_read_is_never_mixed(
     server: SftpServer, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "_THREADS", 1)
+    monkeypatch.setattr(transfer, "_THREADS", 1)
     put(server, "a", content(LARGE, 1))
-    write, count = fetch._write, [0]
+    write, count = transfer._write, [0]
 
     def replaced(fd: int, data: bytes, at: int) -> None:
         count[0] += 1
@@ -70,7 +70,7 @@ def test_a_file_that_changes_while_it_is_read_is_never_mixed(
             put(server, "a", content(LARGE + 1, 2))
         write(fd, data, at)
 
-    monkeypatch.setattr(fetch, "_write", replaced)
+    monkeypatch.setattr(transfer, "_write", replaced)
     meter = Count()
     desk.get("sftp", server.values, {"paths": "a"}, meter=meter)
     assert desk.read() == {"a": content(LARGE + 1, 2)}

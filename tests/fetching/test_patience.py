@@ -10,26 +10,26 @@ import pytest
 from fetching_desk import Desk, content
 from range_server import Site
 
-from local_backend.data import fetch, fetcher, parts
-from local_backend.data.gauge import Gauge
-from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome
+from local_backend.data import fetcher, transfer
+from local_backend.data.order import DELIVERED, FAILED, FetchItem, FetchOrder, FetchOutcome
+from local_backend.data.progress import Gauge
 
 LARGE = 5 * 2**20
-Fetched = Callable[[], Outcome]
+Fetched = Callable[[], FetchOutcome]
 
 
 @pytest.fixture
 def fetched(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> Fetched:
     """Fetches the file `a` of the site, with a minute of patience, which is over as soon as it is waited for."""
-    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
-    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
-    monkeypatch.setattr(fetch, "_THREADS", 1)
+    monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(transfer, "_THREADS", 1)
     passed = [0.0]
     gauge = Gauge(lambda text: None)
     monkeypatch.setattr(gauge, "sleep", lambda seconds: passed.append(passed.pop() + seconds))
     monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: passed[0]))
-    item = Item(1, "a", "http", "download", {"paths": "a"}, str(desk.job(1)), str(desk.folder / "cache"))
-    order = Order((item,), *(str(desk.folder / name) for name in ("lock", "progress", "outcome")), 60, 2**30, True)
+    item = FetchItem(1, "a", "http", "download", {"paths": "a"}, str(desk.job(1)), str(desk.folder / "cache"))
+    order = FetchOrder((item,), *(str(desk.folder / name) for name in ("lock", "progress", "outcome")), 60, 2**30, True)
     return lambda: fetcher.fetch(order, {1: {"url": site.url}}, gauge)
 
 

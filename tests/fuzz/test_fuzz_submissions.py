@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.options import BY_NAME
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots
-from local_backend.data.model import Connection
+from local_backend.data.kind import Connection
+from local_backend.data.storage import DataRoots
 from local_backend.errors import Invalid
 from local_backend.submit.check import check
 from local_backend.submit.data import data_of

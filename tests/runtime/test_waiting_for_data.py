@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from local_backend.data.order import DELIVERED, Outcome
+from local_backend.data.order import DELIVERED, FetchOutcome
 from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
@@ -61,7 +61,7 @@ def test_patience_begins_when_the_data_is_here(settings: Settings, fetching: Fet
     paths = settings.paths.job(row.id, "ada")
     fetching.turn([row], lambda row: paths)
     assert not fetching.ready(row) and fetching.arrived(row) is None
-    Outcome(DELIVERED).write(paths.fetch_outcome)
+    FetchOutcome(DELIVERED).write(paths.fetch_outcome)
     fetching.attend(row)
     assert fetching.ready(row)
     since_data, in_queue = patience_begins(fetching, row)

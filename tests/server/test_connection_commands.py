@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from lockbox_kind import put_lockbox
 
 from local_backend.cli import main
-from local_backend.data import kinds
+from local_backend.data import registry
 
-TOYS = Path(__file__).parent / "toy_kinds"
 SECRET = "planted-password-of-a-lockbox"
 Command = Callable[..., Result]
 
@@ -22,10 +22,10 @@ Command = Callable[..., Result]
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `local-backend` for a home of its own, with a kind for tests."""
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(TOYS)])
-    kinds.every.cache_clear()
+    monkeypatch.syspath_prepend(put_lockbox(tmp_path / "packages"))
+    registry.clear()
     yield lambda *words, **more: CliRunner().invoke(main, words, **more)
-    kinds.every.cache_clear()
+    registry.clear()
 
 
 def test_a_connection_comes_and_goes(command: Command, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_kinds_and_their_fields_are_shown(command: Command) -> None:
 
 
 def test_a_kind_says_what_has_to_be_installed_for_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local_backend.data.kinds.base._is_there", lambda name: False)
+    monkeypatch.setattr("local_backend.data.kind._is_there", lambda name: False)
     shown = command("connection", "kinds", "s3")
     assert shown.exit_code == 0 and shown.stdout.startswith("endpoint_url ")
     assert shown.stderr.endswith("are not installed on the server: pip install 'dlicmd[s3]'\n"), shown.stderr

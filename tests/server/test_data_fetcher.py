@@ -12,20 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live_server import settings_for
 
-from local_backend.data import fetcher, kinds
-from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.gauge import Gauge, shown
-from local_backend.data.hidden import UNTOLD
-from local_backend.data.model import Cancelled
-from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
+from local_backend.data import fetcher, registry
+from local_backend.data.errors import UNTOLD, DataError, DataUnavailable
+from local_backend.data.order import DELIVERED, FAILED, FetchItem, FetchOrder, FetchOutcome, read_outcome
+from local_backend.data.progress import Cancelled, Gauge, shown
 from local_backend.runtime.fetching import Fetching
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Order:
-    items = tuple(Item(number, f"x{number}", "postgresql", "download", {"table_name": f"T{number}"}, "/f", "/c")
+def order(tmp_path: Path) -> FetchOrder:
+    items = tuple(FetchItem(number, f"x{number}", "postgresql", "download", {"table_name": f"T{number}"}, "/f", "/c")
                   for number in (1, 2))
-    return Order(items, *(str(tmp_path / name) for name in ("lock", "progress", "outcome")), 600, 2**30, True)
+    return FetchOrder(items, *(str(tmp_path / name) for name in ("lock", "progress", "outcome")), 600, 2**30, True)
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def deliveries(monkeypatch: pytest.MonkeyPatch, *results: Any) -> list[int]:
     """What each delivery comes to, in order; the numbers of the items that were asked for."""
     asked, left = [], iter(results)
 
-    def deliver(item: Item, values: object, order: Order, meter: Gauge) -> dict[str, Any]:
+    def deliver(item: FetchItem, values: object, order: FetchOrder, meter: Gauge) -> dict[str, Any]:
         asked.append(item.number)
         found = next(left)
         if isinstance(found, Exception):
@@ -50,31 +48,31 @@ def deliveries(monkeypatch: pytest.MonkeyPatch, *results: Any) -> list[int]:
     return asked
 
 
-def test_what_may_pass_is_tried_again(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_pass_is_tried_again(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     down = DataUnavailable("down")
     asked = deliveries(monkeypatch, down, down, {"bytes": 1}, down, {"bytes": 2})
-    assert fetcher.fetch(order, {}, gauge) == Outcome(DELIVERED, "", {1: {"bytes": 1}, 2: {"bytes": 2}})
+    assert fetcher.fetch(order, {}, gauge) == FetchOutcome(DELIVERED, "", {1: {"bytes": 1}, 2: {"bytes": 2}})
     assert asked == [1, 1, 1, 2, 2]
 
 
-def test_but_not_for_ever(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_but_not_for_ever(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     deliveries(monkeypatch, *[DataUnavailable("it is down")] * 3)
-    impatient = Order(**{**vars(order), "patience": 0.0})
+    impatient = FetchOrder(**{**vars(order), "patience": 0.0})
     outcome = fetcher.fetch(impatient, {}, gauge)
     assert outcome.state == FAILED
     assert outcome.message == "T1 (postgresql): it is down; gave up after 1 try in 0 s (DLI_DATA_PATIENCE)"
 
 
-def test_what_is_there_is_not_fetched_again(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_not_fetched_again(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     deliveries(monkeypatch, {"bytes": 1}, DataError("there is no T2"))
     failed = fetcher.fetch(order, {}, gauge)
     assert (failed.state, failed.message) == (FAILED, "T2 (postgresql): there is no T2")
-    assert read_outcome(Path(order.outcome)) == Outcome("", "", {1: {"bytes": 1}})
+    assert read_outcome(Path(order.outcome)) == FetchOutcome("", "", {1: {"bytes": 1}})
     asked = deliveries(monkeypatch, {"bytes": 2})
     assert fetcher.fetch(order, {}, gauge).delivered == {1: {"bytes": 1}, 2: {"bytes": 2}} and asked == [2]
 
 
-def test_no_secret_gets_out(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_gets_out(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {1: {"host": "db.example.com", "password": "planted-secret"}}
     for problem in (DataError, RuntimeError):
         deliveries(monkeypatch, problem("no way in to db.example.com with planted-secret"))
@@ -85,7 +83,7 @@ def test_no_secret_gets_out(order: Order, gauge: Gauge, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("password", ["e", "to", "é", "!"])
 def test_a_secret_too_short_to_be_masked_is_not_told_by_its_mask(
-    order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch, password: str
+    order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch, password: str
 ) -> None:
     """Where it cannot be one the text stays as it is; where it can, nothing of the text does."""
     values = {1: {"host": "h", "password": password}}
@@ -99,13 +97,13 @@ def test_a_secret_too_short_to_be_masked_is_not_told_by_its_mask(
 
 def test_no_family_gives_a_secret_away() -> None:
     """Of one that goes over several lines, and of a short one."""
-    kind = kinds.find("sftp")
+    kind = registry.find("sftp")
     family = kind.family(kind, {"private_key": "-----BEGIN\nab  c\n-----END", "password": "a"})
     assert family.without_secrets("bad key\n-----BEGIN\nab  c\n-----END of mine") == "bad key *** of mine"
     assert family.without_secrets("password a is wrong") == UNTOLD
 
 
-def test_who_is_not_wanted_stops(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_not_wanted_stops(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     deliveries(monkeypatch, DataUnavailable("down"))
     gauge.cancel()
     with pytest.raises(Cancelled):
@@ -132,18 +130,16 @@ def test_what_an_earlier_server_had_no_time_to_remove_goes(tmp_path: Path) -> No
     assert [path.name for path in paths.state.iterdir()] == ["job.json"]
 
 
-def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
-    from local_backend.data import deliver
-
+def test_a_disk_without_room_is_told(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> Iterator[None]:
         raise OSError(errno.ENOSPC, "no", "/disk/x")
 
-    monkeypatch.setattr(deliver, "_table", full)
+    monkeypatch.setattr(fetcher, "_table", full)
     [first, _] = order.items
-    item = Item(**{**vars(first), "folder": str(Path(order.lock).parent / "f")})
+    item = FetchItem(**{**vars(first), "folder": str(Path(order.lock).parent / "f")})
     values = {"host": "h", "database": "d", "username": "u", "password": "p"}
     with pytest.raises(DataError, match="the disk of /disk/x is full; free some space and submit again"):
-        deliver.deliver(item, values, order, gauge)
+        fetcher.deliver(item, values, order, gauge)
 
 
 def test_the_sentence_about_progress() -> None:
@@ -176,4 +172,4 @@ def test_sizes_are_short(size: int) -> None:
     ({"schema_name": "S", "table_name": "T"}, "S.T (s3)"), ({"query": "select 1"}, "a query (s3)"), ({}, "n (s3)"),
 ])
 def test_what_people_are_told_of_an_item(location: dict[str, Any], label: str) -> None:
-    assert Item(1, "n", "s3", "download", location, "", "").label == label
+    assert FetchItem(1, "n", "s3", "download", location, "", "").label == label

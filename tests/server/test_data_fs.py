@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from local_backend.data.cache_place import beside
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots, from_meta, places
+from local_backend.data.storage import DataRoots, beside, from_meta, places
 from local_backend.settings import Settings
 from local_backend.sources import volumes
 

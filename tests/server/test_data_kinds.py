@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Kind
+from local_backend.data.kind import Kind
 
 #: As the contract lists them.
 LISTED = {
@@ -25,28 +25,28 @@ LISTED = {
 @pytest.mark.parametrize("name", LISTED)
 def test_every_listed_spelling_is_known(name: str) -> None:
     spellings = (name, name.lower(), name.replace(" ", "_").upper(), name.replace(" ", "-"), f" {name} ")
-    assert {kinds.find(one).name for one in spellings} == {LISTED[name]}
+    assert {registry.find(one).name for one in spellings} == {LISTED[name]}
 
 
 @pytest.mark.parametrize("name", [name for name in LISTED if name.startswith(("Databases", "Cloud", "Db2", "Netezza"))])
 def test_with_its_maker_it_is_the_same(name: str) -> None:
-    assert kinds.find(f"IBM {name}") is kinds.find(name)
+    assert registry.find(f"IBM {name}") is registry.find(name)
 
 
 def test_no_name_means_two_kinds() -> None:
     meant: dict[str, Kind] = {}
-    for kind in kinds.every().values():
+    for kind in registry.every().values():
         for name in (kind.name, kind.title, *kind.aliases):
             maker, _, rest = name.lower().replace(" ", "-").partition("-")
-            for spelling in (name.lower(), rest if rest and maker in kinds._MAKERS else name.lower()):
-                assert kinds.find(spelling) is meant.setdefault(spelling, kind) is kind
+            for spelling in (name.lower(), rest if rest and maker in registry._MAKERS else name.lower()):
+                assert registry.find(spelling) is meant.setdefault(spelling, kind) is kind
 
 
 def test_an_unknown_one_is_told_its_neighbour() -> None:
     with pytest.raises(DataError, match="did you mean 'postgresql'"):
-        kinds.find("postgresq")
+        registry.find("postgresq")
     with pytest.raises(DataError, match="the kinds are azure-blob, "):
-        kinds.find("zzzzzzz")
+        registry.find("zzzzzzz")
 
 
 @pytest.mark.parametrize(("kind", "values", "said"), [
@@ -64,7 +64,7 @@ def test_an_unknown_one_is_told_its_neighbour() -> None:
 ])
 def test_an_address_that_leads_nowhere_makes_no_connection(kind: str, values: dict[str, str], said: str) -> None:
     with pytest.raises(DataError) as caught:
-        kinds.find(kind)._complete(values)
+        registry.find(kind)._complete(values)
     assert said in str(caught.value)
 
 
@@ -73,7 +73,7 @@ PLANTED = "PLANTEDq17"
 
 def hosts() -> list[tuple[str, str]]:
     """Every kind that has a host or an address, and the name of that field."""
-    return [(kind.name, item.name) for kind in kinds.every().values() for item in kind.fields
+    return [(kind.name, item.name) for kind in registry.every().values() for item in kind.fields
             if item.host or item.schemes]
 
 
@@ -82,7 +82,7 @@ def hosts() -> list[tuple[str, str]]:
                                   f"host={PLANTED}", f"h?{PLANTED}", f"mongodb://u:{PLANTED}@h/", f"https://u:{PLANTED}/x@h/",
                                   f"h;{PLANTED}", f"-{PLANTED}", f"a..{PLANTED}", f"h\\{PLANTED}", f"h\n{PLANTED}"])
 def test_a_host_is_one_wherever_it_stands_and_no_refusal_shows_it(kind: str, field: str, host: str) -> None:
-    found = kinds.find(kind)
+    found = registry.find(kind)
     values = {item.name: "x" for item in found.fields if item.required} | {field: host}
     with pytest.raises(DataError) as caught:
         found._complete(values)
@@ -93,13 +93,13 @@ def test_a_host_is_one_wherever_it_stands_and_no_refusal_shows_it(kind: str, fie
                                   " h", "a." * 130, "\udcff"])
 def test_a_host_has_neither_port_nor_path(host: str) -> None:
     with pytest.raises(DataError, match="'host' of the connection"):
-        kinds.find("postgresql")._complete({"host": host, "database": "d", "username": "u"})
+        registry.find("postgresql")._complete({"host": host, "database": "d", "username": "u"})
     with pytest.raises(DataError, match="'host' of the connection"):
-        kinds.find("mysql")._complete({"host": "/var/run/mysqld", "database": "d", "username": "u"})
+        registry.find("mysql")._complete({"host": "/var/run/mysqld", "database": "d", "username": "u"})
 
 
 def test_every_field_that_is_called_a_host_is_looked_at() -> None:
-    named = {(kind.name, item.name) for kind in kinds.every().values() for item in kind.fields
+    named = {(kind.name, item.name) for kind in registry.every().values() for item in kind.fields
              if {"host", "url"} & {item.name, *item.aliases}}
     assert named <= set(hosts())
 
@@ -118,7 +118,7 @@ def test_every_field_that_is_called_a_host_is_looked_at() -> None:
     ("azure-files", {"account_name": "a", "account_host": "https://a.file.core.windows.net"}),
 ])
 def test_one_that_leads_somewhere_does(kind: str, values: dict[str, str]) -> None:
-    assert kinds.find(kind)._complete(values) == values
+    assert registry.find(kind)._complete(values) == values
 
 
 SERVER = {"host": "db.example", "database": "d", "username": "u", "password": "p"}
@@ -127,12 +127,12 @@ SERVER = {"host": "db.example", "database": "d", "username": "u", "password": "p
 @pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
 @pytest.mark.parametrize(("written", "meant"), [("", None), ("true", True), ("True", True), ("FALSE", False)])
 def test_tls_is_meant_however_it_is_spelled(kind: str, written: str, meant: bool | None) -> None:
-    family = kinds.find(kind).open({**SERVER, "ssl": written}, loopback=True)
+    family = registry.find(kind).open({**SERVER, "ssl": written}, loopback=True)
     assert family.tls_wish() is meant
 
 
 @pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
 def test_a_typing_error_does_not_turn_tls_off(kind: str) -> None:
-    family = kinds.find(kind).open({**SERVER, "ssl": "yes"}, loopback=True)
+    family = registry.find(kind).open({**SERVER, "ssl": "yes"}, loopback=True)
     with pytest.raises(DataError, match="must be true or false"):
         family.tls_wish()

@@ -12,9 +12,9 @@ LIBRARIES = {
 PROBE = """
 import sys
 import local_backend.serving.server, local_backend.runtime.supervisor, local_backend.api.app
-from local_backend.data import kinds
-for kind in kinds.every().values():
-    assert kinds.find(kind.name) is kind and all(kinds.find(alias) is kind for alias in kind.aliases), kind.name
+from local_backend.data import registry
+for kind in registry.every().values():
+    assert registry.find(kind.name) is kind and all(registry.find(alias) is kind for alias in kind.aliases), kind.name
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Entry, FileFamily, Kind
-from local_backend.data.previewer import Wish, _Remote, look
+from local_backend.data.kind import FileFamily, Kind, SourceFile
+from local_backend.data.probe import ProbeRequest, _Remote, look
 from local_backend.data.sample import ROWS, plain, sample
 
 TABLE = pa.table({"id": range(50), "name": [f"n{number}" for number in range(50)]})
@@ -36,11 +36,11 @@ class Memory(FileFamily):
 
     def test(self) -> None: ...
 
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]: ...
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]: ...
 
     def storage(self) -> tuple[str, dict[str, Any]]: ...
 
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
         wanted = self.content[start:end]
         yield from (wanted[at : at + 7] for at in range(0, len(wanted), 7))
 
@@ -98,7 +98,7 @@ def test_a_line_that_is_no_json_is_told(tmp_path: Path, content: bytes, told: st
     """The program of a job would fail on it."""
     (tmp_path / "x.jsonl").write_bytes(content)
     with pytest.raises(DataError, match=f"^x.jsonl cannot be read in the format of its extension: {told}"):
-        look(Wish(str(tmp_path)))
+        look(ProbeRequest(str(tmp_path)))
 
 
 @pytest.mark.parametrize("array", [
@@ -174,7 +174,7 @@ def test_parquet_tells_schema_and_rows() -> None:
 def test_a_file_of_a_server_is_read_at_its_end_first(ranges: bool) -> None:
     family = Memory(Kind("m", "M", Memory), {})
     family.content = parquet()
-    found = sample("x.parquet", _Remote(family, Entry("x", "x", len(family.content), "", ranges)))
+    found = sample("x.parquet", _Remote(family, SourceFile("x", "x", len(family.content), "", ranges)))
     assert found["rowCount"] == 50
 
 
@@ -185,7 +185,7 @@ _READS = st.lists(st.tuples(st.integers(0, 450), st.integers(-1, 450)), max_size
 def test_reading_here_and_there_is_reading(content: bytes, reads: list[tuple[int, int]], ranges: bool) -> None:
     family = Memory(Kind("m", "M", Memory), {})
     family.content = content
-    file, real = _Remote(family, Entry("x", "x", len(content), "", ranges)), io.BytesIO(content)
+    file, real = _Remote(family, SourceFile("x", "x", len(content), "", ranges)), io.BytesIO(content)
     for at, size in reads:
         file.seek(at), real.seek(at)
         assert file.read(size) == real.read(size)
@@ -196,13 +196,13 @@ def test_a_folder_shows_its_files_and_the_first_that_can_be_shown(tmp_path: Path
     (tmp_path / "b").mkdir()
     (tmp_path / "a.bin").write_bytes(b"\0" * 10)
     (tmp_path / "b" / "x.csv").write_text("a,b\n1,2\n")
-    found = look(Wish(str(tmp_path)))
+    found = look(ProbeRequest(str(tmp_path)))
     assert (found["files"], found["bytes"], found["more"]) == (2, 18, False)
     assert [one["path"] for one in found["names"]] == ["a.bin", "b/x.csv"] and found["sample"] == "b/x.csv"
     (tmp_path / "b" / "x.csv").write_bytes(b"")
     (tmp_path / "c.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match=r"c\.parquet cannot be read in the format of its extension"):
-        look(Wish(str(tmp_path / "c.parquet")))
+        look(ProbeRequest(str(tmp_path / "c.parquet")))
     assert "unreadable" not in found
 
 
@@ -216,10 +216,11 @@ def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:
     for name, target in (("pq", "../five"), ("again", "pq"), ("self", "."), ("deep/up", "../.."),
                          ("one.txt", "pq/1.txt")):
         (there / name).symlink_to(target)
-    found = look(Wish(str(there)))
+    found = look(ProbeRequest(str(there)))
     assert (found["files"], found["bytes"]) == (5 + 5 + 5 + 1, 2 * 16) and "unreadable" not in found
     assert [one["path"] for one in found["names"]][:2] == ["one.txt", "again/0.txt"]
-    assert look(Wish(str(there / "pq")))["files"] == 5 and look(Wish(str(there / "one.txt")))["files"] == 1
+    assert look(ProbeRequest(str(there / "pq")))["files"] == 5
+    assert look(ProbeRequest(str(there / "one.txt")))["files"] == 1
 
 
 def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
@@ -241,18 +242,18 @@ def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
         monkeypatch.setattr(module, name, lambda path, *more, _real=real, **named: (
             refuse(path) or _real(path, *more, **named)))
     monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("secret.csv"))
-    found = look(Wish(str(tmp_path / "d")))
+    found = look(ProbeRequest(str(tmp_path / "d")))
     assert (found["files"], found["sample"], found["unreadable"]) == (3, "b.csv", 5)
     assert {one["path"]: one["message"] for one in found["unreadableNames"]} == {
         "gone": "a broken link", "round": os.strerror(errno.ELOOP), "secret.csv": "Permission denied",
         "closed": "Permission denied", "a.csv": "Permission denied"}
     for name in ("closed", "secret.csv", "nowhere"):
         with pytest.raises(DataError, match=f"the user that jobs run as cannot read .*{name}: [A-Z]"):
-            look(Wish(str(tmp_path / "d" / name)))
+            look(ProbeRequest(str(tmp_path / "d" / name)))
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "way").symlink_to("../d/closed")
     with pytest.raises(DataError, match=r"that jobs run as cannot read any file in .*: way: Permission denied$"):
-        look(Wish(str(tmp_path / "links")))
+        look(ProbeRequest(str(tmp_path / "links")))
 
 
 def test_what_is_neither_file_nor_folder_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,9 +263,9 @@ def test_what_is_neither_file_nor_folder_is_not_waited_for(tmp_path: Path, monke
         listening.bind("socket")
     for path, what in ((tmp_path / "pipe", "a named pipe"), (tmp_path / "socket", "a socket"), ("/dev/zero", "a dev")):
         with pytest.raises(DataError, match=f"{path} is {what}"):
-            look(Wish(str(path)))
+            look(ProbeRequest(str(path)))
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    assert look(Wish(str(tmp_path)))["files"] == 1
+    assert look(ProbeRequest(str(tmp_path)))["files"] == 1
 
 
 def test_what_others_keep_on_a_volume_is_not_looked_into(tmp_path: Path) -> None:
@@ -274,28 +275,28 @@ def test_what_others_keep_on_a_volume_is_not_looked_into(tmp_path: Path) -> None
     for name, target in (("way", "volume"), ("file.csv", "volume/x.csv")):
         (tmp_path / "d" / name).symlink_to(tmp_path / target)
     (tmp_path / "d" / "y.csv").write_text("mine\n")
-    found = look(Wish(str(tmp_path / "d"), closed=[str(tmp_path / "volume")]))
+    found = look(ProbeRequest(str(tmp_path / "d"), closed=[str(tmp_path / "volume")]))
     assert (found["files"], found["unreadable"]) == (1, 2) and "secret" not in str(found["rows"])
-    assert look(Wish(str(tmp_path), closed=[str(tmp_path / "volume")]))["files"] == 1
+    assert look(ProbeRequest(str(tmp_path), closed=[str(tmp_path / "volume")]))["files"] == 1
 
 
 def test_a_look_says_what_a_job_would(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Kind("m", "M", Memory)
-    monkeypatch.setattr(kinds, "find", lambda name: kind)
-    listed = [Entry(path, path, 3) for path in ("same", "same/inner.txt")]
-    monkeypatch.setattr(Memory, "entries", lambda self, location: iter(listed))
+    monkeypatch.setattr(registry, "find", lambda name: kind)
+    listed = [SourceFile(path, path, 3) for path in ("same", "same/inner.txt")]
+    monkeypatch.setattr(Memory, "files", lambda self, location: iter(listed))
     monkeypatch.setattr(Memory, "content", b"abc")
     with pytest.raises(DataError, match="'same' is both a file and a folder"):
-        look(Wish(kind="m", access="download"))
+        look(ProbeRequest(kind="m", access="download"))
     monkeypatch.setattr(Memory, "storage", lambda self: ("memory", {}))
-    assert look(Wish(kind="m", access="stream"))["files"] == 2, "of what is streamed nothing lies on a disk"
+    assert look(ProbeRequest(kind="m", access="stream"))["files"] == 2, "of what is streamed nothing lies on a disk"
 
-    def refuse(self: Any, entry: Entry) -> str:
+    def refuse(self: Any, entry: SourceFile) -> str:
         raise DataError("programs cannot stream")
 
     monkeypatch.setattr(Memory, "url", refuse)
     with pytest.raises(DataError, match="programs cannot stream"):
-        look(Wish(kind="m", access="stream"))
+        look(ProbeRequest(kind="m", access="stream"))
     listed.clear()
     with pytest.raises(DataError, match="the location contains no files"):
-        look(Wish(kind="m"))
+        look(ProbeRequest(kind="m"))

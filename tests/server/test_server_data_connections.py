@@ -11,34 +11,33 @@ from typing import Any
 
 import pytest
 from live_server import TOKEN, Answer, Live, settings_for
+from lockbox_kind import put_lockbox
 
 from dlicmd.contract.states import KILLED
-from local_backend.data import kinds
+from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.serving.server import ServerError, serve
 from local_backend.sources.connections import Connections
 from local_backend.store import exec_secrets
 from local_backend.store.connections import ConnectionExists
 
-TOYS = Path(__file__).parent / "toy_kinds"
 SECRET = "planted-password-of-a-lockbox"
-CUSTOMIZE = f"import local_backend.data.kinds as kinds\nkinds.__path__.append({str(TOYS)!r})\n"
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server that knows a kind for tests, and so do its processes."""
     folder = tmp_path_factory.mktemp("kinds")
-    (folder / "sitecustomize.py").write_text(CUSTOMIZE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder))
-        patch.setattr(kinds, "__path__", [*kinds.__path__, str(TOYS)])
-        kinds.every.cache_clear()
+        packages = put_lockbox(folder / "packages")
+        patch.setenv("PYTHONPATH", packages)
+        patch.syspath_prepend(packages)
+        registry.clear()
         home = folder / "home"
         running = Live(replace(settings_for(home), embedded=False, stop_grace=1.0))
         yield running
         running.close()
-    kinds.every.cache_clear()
+    registry.clear()
 
 
 def add(live: Live, name: str, token: str = TOKEN, **more: Any) -> Answer:

@@ -119,7 +119,7 @@ def test_a_look_asks_the_disk_that_the_data_would_go_to_for_room(
                  volume_root=tmp_path / "mnts")
     live.settings.data_fs.mkdir(exist_ok=True)
     source = {"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"}, "target": target}
-    monkeypatch.setattr(data, "_previewed", lambda _wish: {"ok": True, "files": 1, "bytes": 2 * 10**9})
+    monkeypatch.setattr(data.ProbeRequest, "run", lambda *_: {"ok": True, "files": 1, "bytes": 2 * 10**9})
 
     def seen(full: set[str]) -> dict[str, Any]:
         """What is said while these disks have little room, and the others much."""

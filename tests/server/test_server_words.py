@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlicmd.contract.argv import join_args, split_args
 from dlicmd.contract.options import BY_NAME
 from dlicmd.contract.secret import MASK
-from local_backend.data.fs import volume_directory
+from local_backend.data.storage import volume_directory
 from local_backend.errors import Invalid
 from local_backend.submit.words import read
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from local_backend.data.kinds.base import TableFamily
-from local_backend.data.model import Cancelled
-from local_backend.data.shards import TableLimits, export
+from local_backend.data.export import TableLimits, export_table
+from local_backend.data.kind import TableFamily
+from local_backend.data.progress import Cancelled
 
 
 @dataclass
@@ -43,7 +43,7 @@ def exported(family: Any, location: Mapping[str, Any], folder: Path,
     """The table that an export makes, read as a program would."""
     assert isinstance(family, TableFamily)
     tally = Tally()
-    delivered = export(family, location, folder, tally, limits)
+    delivered = export_table(family, location, folder, tally, limits)
     files = list(folder.iterdir())
     assert (delivered.files, delivered.size) == (len(files), sum(file.stat().st_size for file in files))
     assert (tally.files, tally.size) == (delivered.files, delivered.size)

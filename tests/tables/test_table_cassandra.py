@@ -14,8 +14,8 @@ from injections import NAMES, QUERIES
 from tabling import exported, types
 
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
-from local_backend.data.kinds.base import Extent
+from local_backend.data.kind import Extent
+from local_backend.data.registry import find
 
 pytest.importorskip("cassandra", reason="the driver is not installed (extra cassandra)")
 from cassandra import cqltypes

@@ -17,10 +17,10 @@ import requests
 from support import PATIENCE, eventually
 from tabling import exported, types
 
-from local_backend.data.documents import Documents
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
-from local_backend.data.kinds.base import Extent
+from local_backend.data.kind import Extent
+from local_backend.data.kinds.documents import Documents
+from local_backend.data.registry import find
 
 pytest.importorskip("bson", reason="pymongo is not installed (extra mongodb)")
 import bson

@@ -13,7 +13,7 @@ from injections import NAMES, QUERIES
 from tabling import exported, types
 
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.registry import find
 
 pytest.importorskip("pyhive", reason="the driver is not installed (extra hive)")
 from hive_server import PASSWORD, HiveServer, serving

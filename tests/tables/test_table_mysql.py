@@ -15,10 +15,10 @@ from support import eventually
 from tabling import Tally, exported, row, types
 
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
-from local_backend.data.kinds.base import Extent
-from local_backend.data.model import Cancelled
-from local_backend.data.shards import TableLimits, export
+from local_backend.data.export import TableLimits, export_table
+from local_backend.data.kind import Extent
+from local_backend.data.progress import Cancelled
+from local_backend.data.registry import find
 
 pytest.importorskip("pymysql", reason="the driver is not installed (extra mysql)")
 from mariadb_server import PASSWORD, MariadbServer, serving
@@ -224,7 +224,7 @@ def test_a_connection_that_breaks_in_the_middle(family: Any, mariadb: MariadbSer
     breaker = threading.Thread(target=lambda: mariadb.ask(f"KILL {reading(mariadb, 'broken')}"))
     breaker.start()
     with pytest.raises(DataUnavailable):
-        export(family, {"query": SLOW.format(mark="broken")}, tmp_path, Tally())
+        export_table(family, {"query": SLOW.format(mark="broken")}, tmp_path, Tally())
     breaker.join()
     assert [file.name for file in tmp_path.iterdir()] == []
 
@@ -234,6 +234,6 @@ def test_what_nobody_wants_any_more(family: Any, mariadb: MariadbServer, tmp_pat
     canceller = threading.Thread(target=lambda: (reading(mariadb, 'unwanted'), unwanted.set()))
     canceller.start()
     with pytest.raises(Cancelled):
-        export(family, {"query": SLOW.format(mark="unwanted")}, tmp_path, Tally(unwanted.is_set))
+        export_table(family, {"query": SLOW.format(mark="unwanted")}, tmp_path, Tally(unwanted.is_set))
     canceller.join()
     assert [file.name for file in tmp_path.iterdir()] == []

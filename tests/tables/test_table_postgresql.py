@@ -15,12 +15,12 @@ from postgres_server import PostgresServer
 from support import eventually
 from tabling import Tally, exported, row, types
 
-from local_backend.data import shards
+from local_backend.data import export
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
-from local_backend.data.kinds.base import Extent
-from local_backend.data.model import Cancelled
-from local_backend.data.shards import TableLimits, export
+from local_backend.data.export import TableLimits, export_table
+from local_backend.data.kind import Extent
+from local_backend.data.progress import Cancelled
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
@@ -87,8 +87,8 @@ def test_a_location_names_another_database(
 
 
 def test_shards_of_bounded_size(family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "SHARD_BYTES", 50_000)
-    monkeypatch.setattr(shards, "GROUP_BYTES", 100_000)
+    monkeypatch.setattr(export, "SHARD_BYTES", 50_000)
+    monkeypatch.setattr(export, "GROUP_BYTES", 100_000)
     query = {"query": "SELECT i, md5(i::text) AS m FROM generate_series(1, 400000) AS i"}
     assert exported(family, query, tmp_path).num_rows == 400000
     assert len(list(tmp_path.glob("part-*.parquet"))) > 1
@@ -239,7 +239,7 @@ def test_a_connection_that_breaks_in_the_middle(family: Any, reading: Any, tmp_p
     breaker = threading.Thread(target=reading, args=("broken", "pg_terminate_backend(pid)"))
     breaker.start()
     with pytest.raises(DataUnavailable):
-        export(family, {"query": slow("broken")}, tmp_path, Tally())
+        export_table(family, {"query": slow("broken")}, tmp_path, Tally())
     breaker.join()
     assert [file.name for file in tmp_path.iterdir()] == []
 
@@ -251,7 +251,7 @@ def test_what_nobody_wants_any_more_ends_at_the_server_too(
     canceller = threading.Thread(target=lambda: (reading("unwanted", "pid"), unwanted.set()))
     canceller.start()
     with pytest.raises(Cancelled):
-        export(family, {"query": slow("unwanted")}, tmp_path, Tally(unwanted.is_set))
+        export_table(family, {"query": slow("unwanted")}, tmp_path, Tally(unwanted.is_set))
     canceller.join()
     eventually(lambda: postgres.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%unwanted%' "
                                     "AND state = 'active'") == [(0,)], "the server stops reading")

@@ -16,7 +16,7 @@ from server_process import NotThere, free_port, listens, running
 from tabling import exported, types
 
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds import find
+from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 

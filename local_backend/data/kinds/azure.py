@@ -6,9 +6,9 @@ from typing import Any
 
 from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kind import Field, Kind
 from local_backend.data.kinds.filesystem import FileSystem
-from local_backend.data.listing import plain
+from local_backend.data.locations import plain_path
 
 ACCOUNT = Field("account_name", "name of the storage account", aliases=("account", "storage_account", "username"))
 KEY = Field("account_key", "access key of the account", secret=True, aliases=("access_key", "password", "key"))
@@ -29,7 +29,7 @@ class Blob(FileSystem):
 
     def spellings(self, path: str) -> list[str]:
         # No blob has such a name: a dot segment disappears from the address on the way, and the signature fails.
-        return [plain(path)] if "." in path.split("/") else super().spellings(path)
+        return [plain_path(path)] if "." in path.split("/") else super().spellings(path)
 
     def storage_options(self) -> dict[str, Any]:
         names = ("account_name", "account_key", "connection_string", "sas_token", "client_id", "client_secret",
@@ -51,8 +51,8 @@ _FIELDS = (
 )
 _NEEDS: dict[str, Any] = {"family": Blob, "fields": _FIELDS, "extra": "azure", "modules": ("adlfs",)}
 
-KINDS = (
-    Kind("azure-blob", "Azure Blob Storage", aliases=("azureblobstorage", "azure"), tested="Azurite", **_NEEDS),
-    Kind("azure-data-lake", "Azure Data Lake Storage", aliases=("azuredatalakestorage", "adls", "abfs"),
-         tested="Azurite (Azure's blob interface; the backend uses no other interface)", **_NEEDS),
+AZURE_BLOB = Kind("azure-blob", "Azure Blob Storage", aliases=("azureblobstorage", "azure"), tested="Azurite", **_NEEDS)
+AZURE_DATA_LAKE = Kind(
+    "azure-data-lake", "Azure Data Lake Storage", aliases=("azuredatalakestorage", "adls", "abfs"),
+    tested="Azurite (Azure's blob interface; the backend uses no other interface)", **_NEEDS,
 )

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlicmd.contract.data_sources import BUCKET, SHARE
-from local_backend.data.errors import DataChanged, DataError, DataUnavailable
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable, in_words
+from local_backend.data.kind import Field, FileFamily, Kind, SourceFile
 from local_backend.data.kinds.azure import ACCOUNT, HOST, KEY, SAS, STRING
-from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import paths_of, place, plain
-from local_backend.data.troubles import in_words
+from local_backend.data.locations import path_below, paths_of, plain_path
 
 
 class Share(FileFamily):
@@ -36,36 +35,37 @@ class Share(FileFamily):
         if self._made is not None:
             self._made.close()
 
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]:
         share, asked = self.top(location), paths_of(location)
-        for path in (plain(one).strip("/") for one in asked or [""]):
+        for path in (plain_path(one).strip("/") for one in asked or [""]):
             found = False
             with self._told(path or share):
                 for name, info in self._below(self._service().get_share_client(share), path):
                     found = True
-                    yield Entry(place(path, len(asked) > 1, name), f"{share}/{name}", info.size, str(info.etag))
+                    below = path_below(path, len(asked) > 1, name)
+                    yield SourceFile(below, f"{share}/{name}", info.size, str(info.etag))
             if not found:
                 raise DataError(f"there is no file in '{path or share}'")
 
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
-        share, _, path = entry.key.partition("/")
-        file = self._service().get_share_client(share).get_file_client(path)
-        with self._told(entry.key):
-            length = (entry.size if end is None else end or 0) or 0
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
+        share, _, path = file.key.partition("/")
+        client = self._service().get_share_client(share).get_file_client(path)
+        with self._told(file.key):
+            length = (file.size if end is None else end or 0) or 0
             if length > start:
-                reading = file.download_file(offset=start, length=length - start)
-                if str(reading.properties.etag) != entry.version:
-                    raise DataChanged(f"{entry.key} changed before it was read")
+                reading = client.download_file(offset=start, length=length - start)
+                if str(reading.properties.etag) != file.version:
+                    raise DataChanged(f"{file.key} changed before it was read")
                 # Azure's library pins the pieces of one download to the ETag of the first piece.
                 yield from reading.chunks()
 
-    def confirm(self, entry: Entry) -> None:
+    def confirm(self, file: SourceFile) -> None:
         # Other programs use a share as a disk: they may write to a file while a piece of it is being fetched.
-        share, _, path = entry.key.partition("/")
-        with self._told(entry.key):
+        share, _, path = file.key.partition("/")
+        with self._told(file.key):
             found = self._service().get_share_client(share).get_file_client(path).get_file_properties()
-            if (str(found.etag), found.size) != (entry.version, entry.size):
-                raise DataChanged(f"{entry.key} changed while it was read")
+            if (str(found.etag), found.size) != (file.version, file.size):
+                raise DataChanged(f"{file.key} changed while it was read")
 
     def storage(self) -> tuple[str, dict[str, Any]]:
         raise DataError("files of Azure Files cannot be streamed; download them ('access': 'download')")
@@ -128,9 +128,9 @@ def _short(problem: BaseException) -> str:
     return " ".join(str(problem).split())[:200] or in_words(problem)
 
 
-KINDS = (
-    Kind("azure-files", "Azure Files", Share, extra="azure", modules=("azure.storage.fileshare",),
-         fields=(ACCOUNT, KEY, STRING, SAS, HOST,
-                 Field("share", "default share, for locations that name none", aliases=("file_share",))),
-         aliases=("azurefilestorage", "azure-file-storage", "azurefiles")),
+AZURE_FILES = Kind(
+    "azure-files", "Azure Files", Share, extra="azure", modules=("azure.storage.fileshare",),
+    fields=(ACCOUNT, KEY, STRING, SAS, HOST,
+            Field("share", "default share, for locations that name none", aliases=("file_share",))),
+    aliases=("azurefilestorage", "azure-file-storage", "azurefiles"),
 )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dlicmd.contract.data_sources import DATABASE_NAME, KEYSPACE, QUERY, SCHEMA_NAME, TABLE_NAME
 from local_backend.data.columns import batches
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
+from local_backend.data.kind import Extent, Field, Kind, SourceTable, TableFamily
 from local_backend.data.kinds.sql import HOST, PASSWORD, USERNAME, port
-from local_backend.data.wanted import Wanted, check_query, other_case, wanted
+from local_backend.data.locations import Selection, check_query, other_case, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,9 +37,9 @@ class Cassandra(TableFamily):
         with self._session() as session:
             session.execute("SELECT release_version FROM system.local")
 
-    def table(self, location: Mapping[str, Any]) -> Table:
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
         with self._session() as session:
-            return Table(_schema(session.execute(self._statement(session, location, 1))))
+            return SourceTable(_schema(session.execute(self._statement(session, location, 1))))
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         with self._session() as session:
@@ -61,7 +61,7 @@ class Cassandra(TableFamily):
         from cassandra import DriverException, RequestExecutionException
 
         # CQL has no query within another, so the rows of a query cannot be counted.
-        what = wanted(location)
+        what = selection_of(location)
         if what.query:
             return Extent()
         with self._session() as session, contextlib.suppress(DriverException, RequestExecutionException):
@@ -72,11 +72,11 @@ class Cassandra(TableFamily):
     def _statement(self, session: Any, location: Mapping[str, Any], page: int) -> Any:
         from cassandra.query import SimpleStatement
 
-        what = wanted(location)
+        what = selection_of(location)
         text = check_query(what.query) if what.query else f"SELECT * FROM {self._name(session, what)}"
         return SimpleStatement(text, fetch_size=page)
 
-    def _name(self, session: Any, what: Wanted) -> str:
+    def _name(self, session: Any, what: Selection) -> str:
         """Return the name after FROM. If no table has this spelling, use the only one that differs in case alone.
         Raises DataError."""
         from cassandra import InvalidRequest, Unauthorized
@@ -161,13 +161,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
-KINDS = (
-    Kind(
-        "cassandra", "Apache Cassandra", Cassandra,
-        fields=(HOST, port(9042), Field("database", "name of the keyspace", required=True, aliases=("keyspace",)),
-                USERNAME, PASSWORD, Field("ssl", "true: use TLS; the certificate must match the host"),
-                Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format")),
-        aliases=("apache-cassandra", "datastax"), extra="cassandra", modules=("cassandra", "pyarrow"),
-        options={"port": 9042}, tested="no real server: a stand-in with the same protocol",
-    ),
+CASSANDRA = Kind(
+    "cassandra", "Apache Cassandra", Cassandra,
+    fields=(HOST, port(9042), Field("database", "name of the keyspace", required=True, aliases=("keyspace",)),
+            USERNAME, PASSWORD, Field("ssl", "true: use TLS; the certificate must match the host"),
+            Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format")),
+    aliases=("apache-cassandra", "datastax"), extra="cassandra", modules=("cassandra", "pyarrow"),
+    options={"port": 9042}, tested="no real server: a stand-in with the same protocol",
 )

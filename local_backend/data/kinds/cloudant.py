@@ -12,12 +12,11 @@ from urllib.parse import quote, urlsplit
 
 from dlicmd.contract import strict_json
 from dlicmd.contract.data_sources import DATABASE_NAME, QUERY
-from local_backend.data import iam
 from local_backend.data.columns import batches
-from local_backend.data.documents import SAMPLE, Documents
-from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
-from local_backend.data.troubles import in_words
+from local_backend.data.errors import DataError, DataUnavailable, in_words
+from local_backend.data.kind import Extent, Field, Kind, SourceTable, TableFamily
+from local_backend.data.kinds import iam
+from local_backend.data.kinds.documents import SAMPLE, Documents
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,11 +50,11 @@ class Cloudant(TableFamily):
         with self._session() as session:
             self._ask(session, "GET", "")
 
-    def table(self, location: Mapping[str, Any]) -> Table:
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
         with self._session() as session:
             about = self._ask(session, "GET", "")
             documents = Documents(itertools.islice(self._found(session, location), SAMPLE))
-        return Table(documents.schema, str(about.get("update_seq", "")))
+        return SourceTable(documents.schema, str(about.get("update_seq", "")))
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         with self._session() as session:
@@ -185,18 +184,16 @@ def _selector(query: Any) -> dict[str, Any] | None:
     return query
 
 
-KINDS = (
-    Kind(
-        "cloudant", "Cloudant", Cloudant,
-        fields=(
-            Field("url", "address of the server: https://HOST", required=True, aliases=("custom_url", "host"),
-                  schemes=("https", "http")),
-            Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
-            Field("username", "user that reads the data", aliases=("user",)),
-            Field("password", "password of the user", secret=True),
-            Field("apikey", "API key of IBM Cloud, instead of user and password", secret=True, aliases=("api_key",)),
-        ),
-        aliases=("couchdb", "ibm-cloudant", "cloudantdb"), extra="data", modules=("pyarrow",),
-        tested="PouchDB Server 4 (CouchDB's protocol), by hand",
+CLOUDANT = Kind(
+    "cloudant", "Cloudant", Cloudant,
+    fields=(
+        Field("url", "address of the server: https://HOST", required=True, aliases=("custom_url", "host"),
+              schemes=("https", "http")),
+        Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
+        Field("username", "user that reads the data", aliases=("user",)),
+        Field("password", "password of the user", secret=True),
+        Field("apikey", "API key of IBM Cloud, instead of user and password", secret=True, aliases=("api_key",)),
     ),
+    aliases=("couchdb", "ibm-cloudant", "cloudantdb"), extra="data", modules=("pyarrow",),
+    tested="PouchDB Server 4 (CouchDB's protocol), by hand",
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from local_backend.data import iam
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Field, Kind
-from local_backend.data.kinds.s3 import KEYS, NEEDS, S3, SCHEMES
+from local_backend.data.kind import Field, Kind
+from local_backend.data.kinds import iam
+from local_backend.data.kinds.s3 import KEYS, NEEDS, SCHEMES, Buckets
 
 
-class Cos(S3):
+class Cos(Buckets):
     """With an API key, requests are not signed: each carries an IAM token that IBM Cloud issues for the key."""
 
     def storage(self) -> tuple[str, dict[str, Any]]:
@@ -46,17 +46,15 @@ class Cos(S3):
             request.headers["ibm-service-instance-id"] = self.values["resource_instance_id"]
 
 
-KINDS = (
-    Kind("cos", "IBM Cloud Object Storage", Cos, fields=(
-        Field("endpoint_url", "URL of the server, such as https://s3.eu-de.cloud-object-storage.appdomain.cloud",
-              required=True, aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True),
-        Field("api_key", "API key of IBM Cloud, instead of access key and secret", secret=True,
-              aliases=("apikey", "ibm_api_key_id")),
-        Field("resource_instance_id", "id of the storage service, to test a connection with an API key and no bucket",
-              aliases=("service_instance_id", "ibm_service_instance_id")),
-        Field("iam_url", f"service that issues tokens for API keys (default {iam.TOKENS})",
-              aliases=("ibm_auth_endpoint",), schemes=SCHEMES),
-        *KEYS,
-    ), aliases=("bluemixcloudobjectstorage", "cloudobjectstorage", "cloud-object-storage", "ibm-cos"),
-        tested="moto; `api_key`: moto behind a stand-in for IBM Cloud, never the real service", **NEEDS),
-)
+COS = Kind("cos", "IBM Cloud Object Storage", Cos, fields=(
+    Field("endpoint_url", "URL of the server, such as https://s3.eu-de.cloud-object-storage.appdomain.cloud",
+          required=True, aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True),
+    Field("api_key", "API key of IBM Cloud, instead of access key and secret", secret=True,
+          aliases=("apikey", "ibm_api_key_id")),
+    Field("resource_instance_id", "id of the storage service, to test a connection with an API key and no bucket",
+          aliases=("service_instance_id", "ibm_service_instance_id")),
+    Field("iam_url", f"service that issues tokens for API keys (default {iam.TOKENS})",
+          aliases=("ibm_auth_endpoint",), schemes=SCHEMES),
+    *KEYS,
+), aliases=("bluemixcloudobjectstorage", "cloudobjectstorage", "cloud-object-storage", "ibm-cos"),
+    tested="moto; `api_key`: moto behind a stand-in for IBM Cloud, never the real service", **NEEDS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kind import Field, Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
 
 if TYPE_CHECKING:
@@ -80,36 +80,48 @@ class Oracle(Sql):
 
 _SERVER = (HOST, DATABASE, USERNAME, PASSWORD)
 
-KINDS = (
-    Kind("sqlserver", "Microsoft SQL Server", Sql, (*_SERVER, port(1433)), aliases=("mssql", "sql-server"),
-         extra="sqlserver", modules=("pymssql", "pyarrow"),
-         options={"dialect": "mssql+pymssql", "port": 1433, "words": _TRANSACT, "pinned": True,
-                  "arguments": {"login_timeout": 10}}),
-    Kind("oracle", "Oracle Database", Oracle,
-         (HOST, port(1521), Field("service_name", "name of the service", required=True, aliases=("database", "sid")),
-          USERNAME, PASSWORD),
-         aliases=("oracle-rds", "amazon-rds-oracle", "amazon-rds-for-oracle", "oracle-amazon"),
-         extra="oracle", modules=("oracledb", "pyarrow"),
-         options={"dialect": "oracle+oracledb", "port": 1521, "database_field": "service_name",
-                  "test": "SELECT 1 FROM dual", "begin": ("SET TRANSACTION READ ONLY",)}),
-    Kind("db2zos", "Db2 for z/OS", Sql, (*_SERVER, port(446)), aliases=("db2-for-z/os", "db2-z/os", "db2-zos"),
-         extra="db2", modules=("ibm_db_sa", "pyarrow"),
-         options={"dialect": "ibm_db_sa", "port": 446, "test": "SELECT 1 FROM sysibm.sysdummy1", "pinned": True}),
-    Kind("db2warehouse", "Db2 Warehouse", Sql, (*_SERVER, port(50000)),
-         aliases=("db2", "dashdb", "db2-warehouse-on-cloud"), extra="db2", modules=("ibm_db_sa", "pyarrow"),
-         options={"dialect": "ibm_db_sa", "port": 50000, "test": "SELECT 1 FROM sysibm.sysdummy1", "pinned": True}),
-    Kind("netezza", "Netezza Performance Server", Sql, (*_SERVER, port(5480)),
-         aliases=("puredata-for-analytics", "netezza-optimized"), extra="netezza",
-         modules=("nzalchemy", "nzpy", "pyarrow"), options={"dialect": "netezza+nzpy", "port": 5480}),
-    Kind("teradata", "Teradata", Sql, _SERVER, extra="teradata", modules=("teradatasqlalchemy", "pyarrow"),
-         options={"dialect": "teradatasql", "port": 1025, "pinned": True}),
-    Kind("snowflake", "Snowflake", Snowflake,
-         (Field("account", "name of the account", required=True, aliases=("account_name", "host"), host=True), USERNAME,
-          Field("password", "password of the user, or a programmatic access token", required=True, secret=True),
-          Field("database", "name of the database", required=True), Field("schema", "default schema of tables"),
-          Field("warehouse", "warehouse that runs the queries"), Field("role", "role of the session"),
-          Field("url", "address of the server (default https://ACCOUNT.snowflakecomputing.com)",
-                schemes=("https", "http"), bare=True)),
-         extra="snowflake", modules=("snowflake.sqlalchemy", "pyarrow"), options={"dialect": "snowflake"},
-         tested="fakesnow 0.12 (a server with its protocol; only drivers before version 5), by hand"),
+SQLSERVER = Kind(
+    "sqlserver", "Microsoft SQL Server", Sql, (*_SERVER, port(1433)), aliases=("mssql", "sql-server"),
+    extra="sqlserver", modules=("pymssql", "pyarrow"),
+    options={"dialect": "mssql+pymssql", "port": 1433, "words": _TRANSACT, "pinned": True,
+             "arguments": {"login_timeout": 10}},
+)
+ORACLE = Kind(
+    "oracle", "Oracle Database", Oracle,
+    (HOST, port(1521), Field("service_name", "name of the service", required=True, aliases=("database", "sid")),
+     USERNAME, PASSWORD),
+    aliases=("oracle-rds", "amazon-rds-oracle", "amazon-rds-for-oracle", "oracle-amazon"),
+    extra="oracle", modules=("oracledb", "pyarrow"),
+    options={"dialect": "oracle+oracledb", "port": 1521, "database_field": "service_name",
+             "test": "SELECT 1 FROM dual", "begin": ("SET TRANSACTION READ ONLY",)},
+)
+DB2ZOS = Kind(
+    "db2zos", "Db2 for z/OS", Sql, (*_SERVER, port(446)), aliases=("db2-for-z/os", "db2-z/os", "db2-zos"),
+    extra="db2", modules=("ibm_db_sa", "pyarrow"),
+    options={"dialect": "ibm_db_sa", "port": 446, "test": "SELECT 1 FROM sysibm.sysdummy1", "pinned": True},
+)
+DB2WAREHOUSE = Kind(
+    "db2warehouse", "Db2 Warehouse", Sql, (*_SERVER, port(50000)),
+    aliases=("db2", "dashdb", "db2-warehouse-on-cloud"), extra="db2", modules=("ibm_db_sa", "pyarrow"),
+    options={"dialect": "ibm_db_sa", "port": 50000, "test": "SELECT 1 FROM sysibm.sysdummy1", "pinned": True},
+)
+NETEZZA = Kind(
+    "netezza", "Netezza Performance Server", Sql, (*_SERVER, port(5480)),
+    aliases=("puredata-for-analytics", "netezza-optimized"), extra="netezza",
+    modules=("nzalchemy", "nzpy", "pyarrow"), options={"dialect": "netezza+nzpy", "port": 5480},
+)
+TERADATA = Kind(
+    "teradata", "Teradata", Sql, _SERVER, extra="teradata", modules=("teradatasqlalchemy", "pyarrow"),
+    options={"dialect": "teradatasql", "port": 1025, "pinned": True},
+)
+SNOWFLAKE = Kind(
+    "snowflake", "Snowflake", Snowflake,
+    (Field("account", "name of the account", required=True, aliases=("account_name", "host"), host=True), USERNAME,
+     Field("password", "password of the user, or a programmatic access token", required=True, secret=True),
+     Field("database", "name of the database", required=True), Field("schema", "default schema of tables"),
+     Field("warehouse", "warehouse that runs the queries"), Field("role", "role of the session"),
+     Field("url", "address of the server (default https://ACCOUNT.snowflakecomputing.com)",
+           schemes=("https", "http"), bare=True)),
+    extra="snowflake", modules=("snowflake.sqlalchemy", "pyarrow"), options={"dialect": "snowflake"},
+    tested="fakesnow 0.12 (a server with its protocol; only drivers before version 5), by hand",
 )

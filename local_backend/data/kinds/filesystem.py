@@ -8,13 +8,12 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from local_backend.data.errors import DataChanged, DataError, DataUnavailable
-from local_backend.data.kinds.base import Entry, FileFamily, Kind
-from local_backend.data.listing import paths_of, place
-from local_backend.data.troubles import in_words
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable, in_words
+from local_backend.data.kind import FileFamily, Kind, SourceFile
+from local_backend.data.locations import path_below, paths_of
 
 PIECE = 4 << 20
-#: Names that file systems use for a value that changes with the content, the best first.
+#: SourceNames that file systems use for a value that changes with the content, the best first.
 _VERSIONS = ("etag", "ETag", "generation", "md5Hash", "mtime", "modificationTime", "last_modified", "updated")
 #: Suffixes of error names, of any library, that mean invalid credentials.
 _NOT_LET_IN = ("AuthenticationError", "PermissionDenied", "PermissionError", "RefreshError", "HostKeyNotVerifiable")
@@ -50,29 +49,31 @@ class FileSystem(FileFamily):
     def test(self) -> None:
         with self._told("the data of the connection"):
             # Some file systems list buckets only with the listings cache on.
-            self._new_files({}).ls(self.top({}) if not self.tops or self.values.get(self.tops[0]) else "", detail=False)
+            top = self.top({}) if not self.tops or self.values.get(self.tops[0]) else ""
+            self._new_filesystem({}).ls(top, detail=False)
 
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]:
         asked, top = paths_of(location), self.top(location)
         for path in asked or [""]:
             spelling, found = self._first_below(top, path)
             for name, info in sorted(found.items()):
                 key = name.strip("/")[len(top.strip("/")):].lstrip("/")
-                yield Entry(place(spelling.rstrip("/"), len(asked) > 1, key), name, info.get("size"), _version(info))
+                yield SourceFile(path_below(spelling.rstrip("/"), len(asked) > 1, key), name, info.get("size"),
+                                 _version(info))
 
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
-        end = entry.size if end is None else end
-        with self._told(entry.key):
-            yield from self.pieces(entry.key, start, end)
-            info = self.files().info(entry.key)
-            if (_version(info), info.get("size")) != (entry.version, entry.size):
-                raise DataChanged(f"{entry.key} changed while it was read")
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
+        end = file.size if end is None else end
+        with self._told(file.key):
+            yield from self.pieces(file.key, start, end)
+            info = self.filesystem().info(file.key)
+            if (_version(info), info.get("size")) != (file.version, file.size):
+                raise DataChanged(f"{file.key} changed while it was read")
 
     def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file from `start` up to `end`, for file systems that support ranges."""
         while end is None or start < end:
             until = start + PIECE if end is None else min(start + PIECE, end)
-            piece = self.files().cat_file(key, start=start, end=until)
+            piece = self.filesystem().cat_file(key, start=start, end=until)
             if not piece:
                 break
             yield piece
@@ -92,24 +93,24 @@ class FileSystem(FileFamily):
         raise DataError(f"there is no file in '{shown}'")
 
     def _below(self, base: str) -> dict[str, Any]:
-        info = self.files().info(base)
+        info = self.filesystem().info(base)
         if info["type"] != "directory":
             return {info["name"]: info}
         return {name: one for name, one in self.find(base) if one["type"] == "file"}
 
     def find(self, base: str) -> Iterable[tuple[str, Any]]:
         """Return name and details of everything below a folder, for servers that list all in one request."""
-        found: dict[str, Any] = self.files().find(base, detail=True)
+        found: dict[str, Any] = self.filesystem().find(base, detail=True)
         return found.items()
 
-    def files(self) -> Any:
-        """Return the file system."""
+    def filesystem(self) -> Any:
+        """Return the file system of fsspec."""
         with self._lock:
             if self._made is None:
-                self._made = self._new_files(self.fresh)
+                self._made = self._new_filesystem(self.fresh)
             return self._made
 
-    def _new_files(self, more: Mapping[str, Any]) -> Any:
+    def _new_filesystem(self, more: Mapping[str, Any]) -> Any:
         import fsspec
 
         return fsspec.filesystem(self.protocol, skip_instance_cache=True, **more, **self.options())
@@ -141,7 +142,7 @@ class Folders(FileSystem):
     def find(self, base: str) -> Iterable[tuple[str, Any]]:
         folders = [base]
         while folders:
-            for one in self.files().ls(folders.pop(), detail=True):
+            for one in self.filesystem().ls(folders.pop(), detail=True):
                 if one["type"] == "directory":
                     folders.append(one["name"])
                 yield one["name"], one

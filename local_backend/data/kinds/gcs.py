@@ -8,7 +8,7 @@ from typing import Any
 
 from dlicmd.contract.data_sources import BUCKET
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kind import Field, Kind
 from local_backend.data.kinds.filesystem import FileSystem
 
 
@@ -28,7 +28,7 @@ class Google(FileSystem):
             found["endpoint_url"] = self.values["endpoint_url"]
         return found
 
-    def _new_files(self, more: Mapping[str, Any]) -> Any:
+    def _new_filesystem(self, more: Mapping[str, Any]) -> Any:
         # fsspec's class asks for the type of a bucket over gRPC. network.guard does not see these connections, and they
         # take a minute if no server answers.
         from gcsfs.core import GCSFileSystem
@@ -60,14 +60,14 @@ class Google(FileSystem):
         return found
 
 
-KINDS = (
-    Kind("gcs", "Google Cloud Storage", Google, extra="gcs", modules=("gcsfs",), tested="gcp-storage-emulator",
-         fields=(Field("credentials", "key of a service account, as JSON text; without a key, only public buckets "
-                                      "can be read",
-                       secret=True, aliases=("token", "service_account", "credentials_json")),
-                 Field("project", "project of the buckets", aliases=("project_id",)),
-                 Field("bucket", "default bucket, for locations that name none"),
-                 Field("endpoint_url", "URL of the server, if it is not a server of Google", aliases=("url",),
-                       schemes=("https", "http"))),
-         aliases=("gs", "googlecloudstorage", "google")),
+GCS = Kind(
+    "gcs", "Google Cloud Storage", Google, extra="gcs", modules=("gcsfs",), tested="gcp-storage-emulator",
+    fields=(Field("credentials", "key of a service account, as JSON text; without a key, only public buckets "
+                                 "can be read",
+                  secret=True, aliases=("token", "service_account", "credentials_json")),
+            Field("project", "project of the buckets", aliases=("project_id",)),
+            Field("bucket", "default bucket, for locations that name none"),
+            Field("endpoint_url", "URL of the server, if it is not a server of Google", aliases=("url",),
+                  schemes=("https", "http"))),
+    aliases=("gs", "googlecloudstorage", "google"),
 )

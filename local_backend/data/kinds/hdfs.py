@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kind import Field, Kind
 from local_backend.data.kinds.filesystem import Folders
 
 
@@ -41,13 +41,13 @@ class Hdfs(Folders):
         return "/" + self.values.get("folder", "").strip("/") if self.values.get("folder", "").strip("/") else ""
 
 
-KINDS = (
-    Kind("hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"), tested="Hadoop 2.7, by hand",
-         fields=(Field("url", "address of the name node's web server: http://NAMENODE:9870", required=True,
-                       aliases=("host", "webhdfs_url"), schemes=("http", "https", "webhdfs", "swebhdfs"), bare=True),
-                 Field("username", "user of HDFS", aliases=("user",)),
-                 Field("password", "password of the user, if a gateway requires one", secret=True),
-                 Field("token", "delegation token", secret=True),
-                 Field("folder", "folder that paths are relative to", aliases=("root", "path"))),
-         aliases=("webhdfs", "hadoop", "apache-hdfs")),
+HDFS = Kind(
+    "hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"), tested="Hadoop 2.7, by hand",
+    fields=(Field("url", "address of the name node's web server: http://NAMENODE:9870", required=True,
+                  aliases=("host", "webhdfs_url"), schemes=("http", "https", "webhdfs", "swebhdfs"), bare=True),
+            Field("username", "user of HDFS", aliases=("user",)),
+            Field("password", "password of the user, if a gateway requires one", secret=True),
+            Field("token", "delegation token", secret=True),
+            Field("folder", "folder that paths are relative to", aliases=("root", "path"))),
+    aliases=("webhdfs", "hadoop", "apache-hdfs"),
 )

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from dlicmd.contract.data_sources import CATALOG_NAME, DATABASE_NAME, SCHEMA_NAME
 from local_backend.data.columns import decimal
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Kind
+from local_backend.data.kind import Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Described, Sql, port
-from local_backend.data.wanted import Wanted
+from local_backend.data.locations import Selection
 
 if TYPE_CHECKING:
     import pyarrow
     from sqlalchemy import Connection, Engine
 
-#: Names of types in DESCRIBE and, in capital letters with `_TYPE`, in the protocol; all others become text.
+#: SourceNames of types in DESCRIBE and, in capital letters with `_TYPE`, in the protocol; all others become text.
 _TYPES = {
     "boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float32",
     "double": "float64", "binary": "binary", "date": "date32", "timestamp": "timestamp[us]",
@@ -50,7 +50,7 @@ class Hive(Sql):
             problem = RuntimeError(text.strip().partition("\n")[0])
         return super().trouble(problem, connecting)
 
-    def _described(self, connection: Connection, what: Wanted) -> Described:
+    def _described(self, connection: Connection, what: Selection) -> Described:
         import pyarrow
         import sqlalchemy
 
@@ -84,9 +84,9 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-KINDS = (
-    Kind("hive", "Apache Hive", Hive,
-         (HOST, port(10000), DATABASE, USERNAME, PASSWORD), aliases=("apache-hive",), extra="hive",
-         tested="Spark 3.5's Thrift server (HiveServer2's protocol), by hand",
-         modules=("pyhive", "thrift_sasl", "pyarrow"), options={"dialect": "hive", "port": 10000}),
+HIVE = Kind(
+    "hive", "Apache Hive", Hive,
+    (HOST, port(10000), DATABASE, USERNAME, PASSWORD), aliases=("apache-hive",), extra="hive",
+    tested="Spark 3.5's Thrift server (HiveServer2's protocol), by hand",
+    modules=("pyhive", "thrift_sasl", "pyarrow"), options={"dialect": "hive", "port": 10000},
 )

@@ -13,10 +13,9 @@ from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from dlicmd.contract.data_sources import PATH_KEYS, URL
-from local_backend.data.errors import DataChanged, DataError, DataUnavailable
-from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import named, outside, paths_of, plain
-from local_backend.data.troubles import in_words
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable, in_words
+from local_backend.data.kind import Field, FileFamily, Kind, SourceFile
+from local_backend.data.locations import named, outside, paths_of, plain_path
 
 #: Bytes of a piece. If the connection breaks, the received bytes of a piece are lost.
 _PIECE = 1 << 18
@@ -48,27 +47,27 @@ class Web(FileFamily):
                                 "connection as its secret 'query'")
         self._named(location)
 
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]:
         self.reach(self._base())
         for url, path in self._named(location):
             yield self._entry(url, path)
 
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
         whole = start == 0 and end is None
         wanted = {} if whole else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
-        with self._answer(entry.key, wanted) as answer, self._told(entry.key):
-            if _version(answer) != entry.version:
-                raise DataChanged(f"{_shown(entry.key)} changed while it was read")
+        with self._answer(file.key, wanted) as answer, self._told(file.key):
+            if _version(answer) != file.version:
+                raise DataChanged(f"{_shown(file.key)} changed while it was read")
             if not whole:
                 given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
                 if answer.status_code != 206 or given is None or int(given[1]) != start:
-                    raise DataUnavailable(f"{_shown(entry.key)} can no longer be read in parts")
+                    raise DataUnavailable(f"{_shown(file.key)} can no longer be read in parts")
             yield from answer.iter_content(_PIECE)
 
-    def confirm(self, entry: Entry) -> None:
-        if entry.version or entry.size is not None:
+    def confirm(self, file: SourceFile) -> None:
+        if file.version or file.size is not None:
             try:
-                found = self._entry(entry.key, entry.path)
+                found = self._entry(file.key, file.path)
             except DataUnavailable:
                 raise
             except DataError:
@@ -77,8 +76,8 @@ class Web(FileFamily):
                 if self.values.get("query"):
                     return
                 raise
-            if (found.version, found.size) != (entry.version, entry.size):
-                raise DataChanged(f"{_shown(entry.key)} changed while it was read")
+            if (found.version, found.size) != (file.version, file.size):
+                raise DataChanged(f"{_shown(file.key)} changed while it was read")
 
     def storage(self) -> tuple[str, dict[str, Any]]:
         if self.values.get("query"):
@@ -94,8 +93,8 @@ class Web(FileFamily):
             found["headers"] = {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return urlsplit(self._base()).scheme, found
 
-    def url(self, entry: Entry) -> str:
-        return entry.key
+    def url(self, file: SourceFile) -> str:
+        return file.key
 
     def _named(self, location: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the address of each file that a location names, and its path for the job. Raises DataError."""
@@ -112,7 +111,7 @@ class Web(FileFamily):
                 raise DataError(f"{_shown(url)} is not on the server of the connection, {_shown(top)}")
             if not _below(url, top):
                 raise outside(_shown(url))
-            name = plain(path) if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2])
+            name = plain_path(path) if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2])
             if not name:
                 raise DataError(f"{_shown(url)} is a folder, and web servers do not list folders; name its files")
             found.append((url, name))
@@ -124,15 +123,15 @@ class Web(FileFamily):
             raise DataError(f"{_shown(url)} is not the address of a web server; write https://HOST/PATH")
         return url
 
-    def _entry(self, url: str, path: str) -> Entry:
+    def _entry(self, url: str, path: str) -> SourceFile:
         """Return the entry of a file. A request for one byte shows its length, and whether the server gives parts."""
         with self._answer(url, {"Range": "bytes=0-0"}) as answer:
             given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if answer.status_code == 206 and given is not None and given[3] != "*":
-                return Entry(path, url, int(given[3]), _version(answer))
+                return SourceFile(path, url, int(given[3]), _version(answer))
             length = answer.headers.get("Content-Length", "")
             known = answer.status_code == 200 and length.isdecimal() and "Content-Encoding" not in answer.headers
-            return Entry(path, url, int(length) if known else None, _version(answer), ranges=False)
+            return SourceFile(path, url, int(length) if known else None, _version(answer), ranges=False)
 
     @contextmanager
     def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
@@ -224,13 +223,13 @@ def _below(url: str, top: str) -> bool:
     return path == root or path.startswith(f"{root.rstrip('/')}/")
 
 
-KINDS = (
-    Kind("http", "HTTP", Web, tested="Python's http.server with ranges",
-         fields=(Field("url", "address of a file, or the address that paths are relative to", required=True,
-                       aliases=("host",), schemes=("http", "https")),
-                 Field("username", "user for basic authentication", aliases=("user",)),
-                 Field("password", "password of the user", secret=True),
-                 Field("token", "bearer token", secret=True, aliases=("api_key",)),
-                 Field("query", "text after the ? of every address, such as a signature", secret=True)),
-         aliases=("https", "web")),
+HTTP = Kind(
+    "http", "HTTP", Web, tested="Python's http.server with ranges",
+    fields=(Field("url", "address of a file, or the address that paths are relative to", required=True,
+                  aliases=("host",), schemes=("http", "https")),
+            Field("username", "user for basic authentication", aliases=("user",)),
+            Field("password", "password of the user", secret=True),
+            Field("token", "bearer token", secret=True, aliases=("api_key",)),
+            Field("query", "text after the ? of every address, such as a signature", secret=True)),
+    aliases=("https", "web"),
 )

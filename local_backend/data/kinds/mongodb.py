@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from dlicmd.contract import strict_json
 from dlicmd.contract.data_sources import COLLECTION, DATABASE_NAME, QUERY, SCHEMA_NAME, TABLE_NAME
 from local_backend.data.columns import batches
-from local_backend.data.documents import SAMPLE, Documents
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
+from local_backend.data.kind import Extent, Field, Kind, SourceTable, TableFamily
+from local_backend.data.kinds.documents import SAMPLE, Documents
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, port
-from local_backend.data.wanted import other_case
+from local_backend.data.locations import other_case
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,9 +52,9 @@ class Mongodb(TableFamily):
             database.command("ping")
             database.list_collection_names()
 
-    def table(self, location: Mapping[str, Any]) -> Table:
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
         with self._database() as database:
-            return Table(Documents(itertools.islice(_found(database, location), SAMPLE)).schema)
+            return SourceTable(Documents(itertools.islice(_found(database, location), SAMPLE)).schema)
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         with self._database() as database:
@@ -189,19 +189,17 @@ def _plain(value: Any) -> Any:
     return value if known else str(value)
 
 
-KINDS = (
-    Kind(
-        "mongodb", "MongoDB", Mongodb,
-        fields=(
-            HOST, port(27017), DATABASE,
-            Field("username", "user that reads the data", aliases=("user", "user_name")), PASSWORD,
-            Field("auth_database", "database that authenticates the user (default admin)",
-                  aliases=("authdatabase", "auth_source")),
-            Field("ssl", "true: use TLS; the certificate must match the host"),
-            Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format"),
-        ),
-        aliases=("databases-for-mongodb", "ibm-cloud-databases-for-mongodb", "compose-mongodb"),
-        extra="mongodb", modules=("pymongo", "pyarrow"), options={"port": 27017},
-        tested="no real server: a stand-in with the same protocol",
+MONGODB = Kind(
+    "mongodb", "MongoDB", Mongodb,
+    fields=(
+        HOST, port(27017), DATABASE,
+        Field("username", "user that reads the data", aliases=("user", "user_name")), PASSWORD,
+        Field("auth_database", "database that authenticates the user (default admin)",
+              aliases=("authdatabase", "auth_source")),
+        Field("ssl", "true: use TLS; the certificate must match the host"),
+        Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format"),
     ),
+    aliases=("databases-for-mongodb", "ibm-cloud-databases-for-mongodb", "compose-mongodb"),
+    extra="mongodb", modules=("pymongo", "pyarrow"), options={"port": 27017},
+    tested="no real server: a stand-in with the same protocol",
 )

@@ -13,9 +13,9 @@ from dlicmd.contract.data_sources import CATALOG_NAME, DATABASE_NAME, SCHEMA_NAM
 from local_backend import network
 from local_backend.data.columns import as_text, decimal
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Field, Kind
+from local_backend.data.kind import Extent, Field, Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Described, Sql, port
-from local_backend.data.wanted import Wanted
+from local_backend.data.locations import Selection
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,7 +78,7 @@ class Mysql(Sql):
             with contextlib.suppress(sqlalchemy.exc.DBAPIError):
                 connection.exec_driver_sql(f"SET SESSION {limit}")
 
-    def estimate(self, connection: Connection, what: Wanted) -> Extent:
+    def estimate(self, connection: Connection, what: Selection) -> Extent:
         rows = connection.exec_driver_sql(
             "SELECT table_rows, data_length + index_length FROM information_schema.tables "
             "WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s", (what.schema or None, what.table))
@@ -97,7 +97,7 @@ class Mysql(Sql):
         return [decimal(38 if column[4] <= 40 else 76, column[5]) if column[1] == FIELD_TYPE.NEWDECIMAL
                 else times.get(column[1]) for column in description]
 
-    def _written(self, connection: Connection, what: Wanted) -> Described | None:
+    def _written(self, connection: Connection, what: Selection) -> Described | None:
         # The dialect's own inspection returns names with the escapes of their quoted form, some of them escaped twice.
         import pyarrow
         import sqlalchemy
@@ -114,7 +114,7 @@ class Mysql(Sql):
         quoted = ", ".join(_quoted(field.name) for field in fields)
         return Described(f"SELECT {quoted} FROM {name}", pyarrow.schema(fields), what)
 
-    def _names(self, connection: Connection, what: Wanted) -> list[str]:
+    def _names(self, connection: Connection, what: Selection) -> list[str]:
         import sqlalchemy
 
         place = f" FROM {_quoted(what.schema)}" if what.schema else ""
@@ -192,12 +192,14 @@ _MYSQL = {
 #: SingleStore supports neither of the two `begin` statements.
 _SINGLESTORE = _MYSQL | {"begin": ()}
 
-KINDS = (
-    Kind("mysql", "MySQL", Mysql, _FIELDS,
-         aliases=("mariadb", "databases-for-mysql", "ibm-cloud-databases-for-mysql", "amazon-rds-mysql",
-                  "amazon-rds-for-mysql", "mysql-amazon", "compose-mysql"),
-         extra="mysql", modules=("pymysql", "pyarrow"), options=_MYSQL, tested="MariaDB 10.11"),
-    Kind("singlestore", "SingleStoreDB", Mysql, _FIELDS, aliases=("singlestoredb", "memsql"),
-         extra="mysql", modules=("pymysql", "pyarrow"), options=_SINGLESTORE,
-         tested="no real server: MariaDB 10.11, which has the same protocol"),
+MYSQL = Kind(
+    "mysql", "MySQL", Mysql, _FIELDS,
+    aliases=("mariadb", "databases-for-mysql", "ibm-cloud-databases-for-mysql", "amazon-rds-mysql",
+             "amazon-rds-for-mysql", "mysql-amazon", "compose-mysql"),
+    extra="mysql", modules=("pymysql", "pyarrow"), options=_MYSQL, tested="MariaDB 10.11",
+)
+SINGLESTORE = Kind(
+    "singlestore", "SingleStoreDB", Mysql, _FIELDS, aliases=("singlestoredb", "memsql"),
+    extra="mysql", modules=("pymysql", "pyarrow"), options=_SINGLESTORE,
+    tested="no real server: MariaDB 10.11, which has the same protocol",
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
-from local_backend.data.wanted import Wanted, check_query, other_case, wanted
+from local_backend.data.kind import Extent, Field, Kind, SourceTable, TableFamily
+from local_backend.data.locations import Selection, check_query, other_case, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,18 +64,18 @@ class Postgresql(TableFamily):
         with self._reading() as cursor:
             cursor.execute("SELECT 1")
 
-    def table(self, location: Mapping[str, Any]) -> Table:
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
         import pyarrow
 
         with self._reading() as cursor:
-            what = _found(cursor, wanted(location))
-            return Table(pyarrow.schema([column.field for column in self._columns(cursor, what)]))
+            what = _found(cursor, selection_of(location))
+            return SourceTable(pyarrow.schema([column.field for column in self._columns(cursor, what)]))
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
         with self._reading() as cursor:
-            what = _found(cursor, wanted(location))
+            what = _found(cursor, selection_of(location))
             columns = self._columns(cursor, what)
             schema = pyarrow.schema([column.field for column in columns])
             limit = "" if most_rows is None else f" LIMIT {most_rows:d}"
@@ -84,7 +84,7 @@ class Postgresql(TableFamily):
                 yield _cast(batch, schema)
 
     def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
-        what, size = wanted(location), None
+        what, size = selection_of(location), None
         if not what.query:
             with self._reading() as cursor:
                 what = _found(cursor, what)
@@ -157,7 +157,7 @@ class Postgresql(TableFamily):
             words["sslrootcert"] = str(folder / "root.pem")
         return " ".join(f"{key}='{_escaped(value)}'" for key, value in words.items() if value)
 
-    def _columns(self, cursor: Any, what: Wanted) -> list[_Column]:
+    def _columns(self, cursor: Any, what: Selection) -> list[_Column]:
         schema = cursor.adbc_execute_schema(f"SELECT * FROM {_source(what)}")
         twice = [name for name in schema.names if schema.names.count(name) > 1]
         if twice or not schema.names:
@@ -188,13 +188,13 @@ class Postgresql(TableFamily):
         return self.without_secrets(re.sub(r"\s*Query was:.*", "", str(problem), flags=re.DOTALL))
 
 
-def _found(cursor: Any, what: Wanted) -> Wanted:
+def _found(cursor: Any, what: Selection) -> Selection:
     """Return the requested table. If no table has this spelling, return the only one whose name differs in case alone.
     Raises DataError."""
     if what.query:
         return what
     cursor.execute(_SAME, (what.table, what.schema))
-    found = {Wanted(table, schema if what.schema else "", what.catalog) for schema, table in cursor.fetchall()}
+    found = {Selection(table, schema if what.schema else "", what.catalog) for schema, table in cursor.fetchall()}
     if what in found:
         return what
     titles = {one.title: one for one in found}
@@ -202,7 +202,7 @@ def _found(cursor: Any, what: Wanted) -> Wanted:
     return titles[other] if other else what
 
 
-def _source(what: Wanted) -> str:
+def _source(what: Selection) -> str:
     """Return the text after FROM. A query in parentheses cannot write, whatever it contains."""
     if what.query:
         return f"({check_query(what.query)}) AS wanted"
@@ -273,21 +273,19 @@ def _check_finite(column: pyarrow.Field, values: pyarrow.Array) -> None:
                         f"that replaces it, such as NULLIF({_quoted(column.name)}, 'infinity')")
 
 
-KINDS = (
-    Kind(
-        "postgresql", "PostgreSQL", Postgresql,
-        fields=(
-            Field("host", "name or address of the server, or the folder of its socket", required=True,
-                  aliases=("hostname", "server"), host=True, socket=True),
-            Field("port", "port of the server (default 5432)"),
-            Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
-            Field("username", "user that reads the data", required=True, aliases=("user", "user_name")),
-            Field("password", "password of the user", secret=True),
-            Field("sslmode", "libpq's sslmode: disable, prefer, require, verify-ca, verify-full"),
-            Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format"),
-        ),
-        aliases=("postgres", "databases-for-postgresql", "amazon-rds-postgresql"),
-        extra="data-postgres", modules=("adbc_driver_postgresql", "pyarrow"), options={"port": 5432},
-        tested="PostgreSQL 18",
+POSTGRESQL = Kind(
+    "postgresql", "PostgreSQL", Postgresql,
+    fields=(
+        Field("host", "name or address of the server, or the folder of its socket", required=True,
+              aliases=("hostname", "server"), host=True, socket=True),
+        Field("port", "port of the server (default 5432)"),
+        Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
+        Field("username", "user that reads the data", required=True, aliases=("user", "user_name")),
+        Field("password", "password of the user", secret=True),
+        Field("sslmode", "libpq's sslmode: disable, prefer, require, verify-ca, verify-full"),
+        Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format"),
     ),
+    aliases=("postgres", "databases-for-postgresql", "amazon-rds-postgresql"),
+    extra="data-postgres", modules=("adbc_driver_postgresql", "pyarrow"), options={"port": 5432},
+    tested="PostgreSQL 18",
 )

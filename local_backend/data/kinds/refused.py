@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Family, Kind
+from local_backend.data.kind import Family, Kind
 
 
 class Refused(Family):
@@ -20,11 +20,12 @@ class RefusedKind(Kind):
         raise DataError(f"this backend cannot read {self.title}: {self.options['instead']}")
 
 
-KINDS = (
-    RefusedKind("cognos-analytics", "Cognos Analytics", Refused, aliases=("cognos", "ibm-cognos-analytics"), options={
-        "instead": "it returns reports, not rows; read the database of its data module, or save the report as a file "
-                   "and read the file"}),
-    RefusedKind("data-engine", "Cloud Data Engine", Refused,
-                aliases=("sql-query", "ibm-cloud-data-engine", "dataengine"), options={
-        "instead": "it stores its results in Cloud Object Storage; read them there with a connection of type s3"}),
+COGNOS_ANALYTICS = RefusedKind(
+    "cognos-analytics", "Cognos Analytics", Refused, aliases=("cognos", "ibm-cognos-analytics"),
+    options={"instead": "it returns reports, not rows; read the database of its data module, or save the report as a "
+                        "file and read the file"},
+)
+DATA_ENGINE = RefusedKind(
+    "data-engine", "Cloud Data Engine", Refused, aliases=("sql-query", "ibm-cloud-data-engine", "dataengine"),
+    options={"instead": "it stores its results in Cloud Object Storage; read them there with a connection of type s3"},
 )

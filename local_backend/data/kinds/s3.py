@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlicmd.contract.data_sources import BUCKET
-from local_backend.data.errors import DataChanged, DataError, DataUnavailable
-from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import paths_of, place
-from local_backend.data.troubles import in_words
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable, in_words
+from local_backend.data.kind import Field, FileFamily, Kind, SourceFile
+from local_backend.data.locations import path_below, paths_of
 
 #: Bytes of a piece. If the connection breaks, the received bytes of a piece are lost.
 _PIECE = 1 << 20
@@ -24,7 +23,7 @@ _PASSING = {"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable",
             "504"}
 
 
-class S3(FileFamily):
+class Buckets(FileFamily):
     """Buckets of S3, IBM Cloud Object Storage and similar servers."""
 
     tops = (BUCKET,)
@@ -46,25 +45,25 @@ class S3(FileFamily):
         if self._made is not None:
             self._made.close()
 
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]:
         bucket, asked = self.top(location), paths_of(location)
         for path in asked or [""]:
             found = False
             for name in self.spellings(path):
                 for key, size, version in self._below(bucket, name):
                     found = True
-                    yield Entry(place(name, len(asked) > 1, key), f"{bucket}/{key}", size, version)
+                    yield SourceFile(path_below(name, len(asked) > 1, key), f"{bucket}/{key}", size, version)
                 if found:
                     break
             if not found:
                 raise DataError(f"there is no '{path}' in the bucket {bucket}" if path
                                 else f"the bucket {bucket} is empty")
 
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
-        bucket, _, key = entry.key.partition("/")
-        wanted = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if entry.size else {}
-        with self._told(entry.key):
-            body = self._client().get_object(Bucket=bucket, Key=key, IfMatch=entry.version, **wanted)["Body"]
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
+        bucket, _, key = file.key.partition("/")
+        wanted = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if file.size else {}
+        with self._told(file.key):
+            body = self._client().get_object(Bucket=bucket, Key=key, IfMatch=file.version, **wanted)["Body"]
             try:
                 while piece := body.read(_PIECE):
                     yield piece
@@ -182,8 +181,8 @@ KEYS = (
 NEEDS: dict[str, Any] = {"extra": "s3", "modules": ("boto3",)}
 SCHEMES = ("https", "http")
 
-KINDS = (
-    Kind("s3", "Amazon S3", S3, fields=(Field("endpoint_url", "URL of the server, if it is not a server of Amazon",
-                                          aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True), *KEYS),
-         aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **NEEDS),
+S3 = Kind(
+    "s3", "Amazon S3", Buckets, fields=(Field("endpoint_url", "URL of the server, if it is not a server of Amazon",
+                                     aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True), *KEYS),
+    aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **NEEDS,
 )

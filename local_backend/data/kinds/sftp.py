@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Entry, Field, Kind
+from local_backend.data.kind import Field, Kind, SourceFile
 from local_backend.data.kinds.filesystem import PIECE, Folders
 
 
@@ -41,15 +41,15 @@ class Sftp(Folders):
             raise DataError(f"SFTP: {problem}") from None
         return found
 
-    def url(self, entry: Entry) -> str:
-        return f"sftp://{self.values['host']}{entry.key}"
+    def url(self, file: SourceFile) -> str:
+        return f"sftp://{self.values['host']}{file.key}"
 
     def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
         # For a range, the file system of sshfs returns the whole file.
-        with self.files().open(key, "rb") as file:
-            file.seek(start)
+        with self.filesystem().open(key, "rb") as opened:
+            opened.seek(start)
             while end is None or start < end:
-                piece = file.read(PIECE if end is None else min(PIECE, end - start))
+                piece = opened.read(PIECE if end is None else min(PIECE, end - start))
                 if not piece:
                     break
                 yield piece
@@ -69,16 +69,16 @@ class Sftp(Folders):
         return found
 
 
-KINDS = (
-    Kind("sftp", "SFTP", Sftp, extra="sftp", modules=("sshfs",), tested="asyncssh's server",
-         fields=(Field("host", "name of the server", required=True, aliases=("hostname", "url"), host=True),
-                 Field("port", "port of the server (default 22)"),
-                 Field("username", "user of the server", required=True, aliases=("user",)),
-                 Field("password", "password of the user", secret=True),
-                 Field("private_key", "private key of the user: the text of the key file", secret=True),
-                 Field("passphrase", "passphrase of the private key", secret=True),
-                 Field("host_key", "public key of the server, 'ssh-ed25519 AAAA...' (default: ~/.ssh/known_hosts)"),
-                 Field("folder", "folder that paths are relative to (default: home folder of the user)",
-                       aliases=("root", "path"))),
-         aliases=("ftp-ssh", "ssh")),
+SFTP = Kind(
+    "sftp", "SFTP", Sftp, extra="sftp", modules=("sshfs",), tested="asyncssh's server",
+    fields=(Field("host", "name of the server", required=True, aliases=("hostname", "url"), host=True),
+            Field("port", "port of the server (default 22)"),
+            Field("username", "user of the server", required=True, aliases=("user",)),
+            Field("password", "password of the user", secret=True),
+            Field("private_key", "private key of the user: the text of the key file", secret=True),
+            Field("passphrase", "passphrase of the private key", secret=True),
+            Field("host_key", "public key of the server, 'ssh-ed25519 AAAA...' (default: ~/.ssh/known_hosts)"),
+            Field("folder", "folder that paths are relative to (default: home folder of the user)",
+                  aliases=("root", "path"))),
+    aliases=("ftp-ssh", "ssh"),
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from local_backend.data.columns import FIRST_ROWS, batches, decimal, seen_type
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Field, Table, TableFamily
-from local_backend.data.wanted import Wanted, check_query, other_case, wanted
+from local_backend.data.kind import Extent, Field, SourceTable, TableFamily
+from local_backend.data.locations import Selection, check_query, other_case, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,7 +48,7 @@ class Described:
 
     statement: Any
     schema: pyarrow.Schema
-    what: Wanted
+    what: Selection
 
 
 class Sql(TableFamily):
@@ -64,17 +64,17 @@ class Sql(TableFamily):
         with self._reading() as connection:
             connection.exec_driver_sql(self.kind.options.get("test", "SELECT 1"))
 
-    def table(self, location: Mapping[str, Any]) -> Table:
-        what = wanted(location)
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
+        what = selection_of(location)
         with self._reading(what.catalog) as connection:
             if what.query:
                 schema, _ = self._sampled(self._run(connection, what, None))
             else:
                 schema = self._described(connection, what).schema
-        return Table(schema)
+        return SourceTable(schema)
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
-        what = wanted(location)
+        what = selection_of(location)
         with self._reading(what.catalog) as connection:
             if what.query:
                 result = self._run(connection, what, None)
@@ -96,7 +96,7 @@ class Sql(TableFamily):
     def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
         import sqlalchemy
 
-        what = wanted(location)
+        what = selection_of(location)
         with self._reading(what.catalog) as connection:
             if what.query:
                 statement: Any = self._query(what)
@@ -115,7 +115,7 @@ class Sql(TableFamily):
     def hurry(self, connection: Connection, seconds: float) -> None:
         """Tell the server that no statement may take longer than `seconds`."""
 
-    def estimate(self, connection: Connection, what: Wanted) -> Extent:
+    def estimate(self, connection: Connection, what: Selection) -> Extent:
         """Return the server's estimate of the extent of a table."""
         return Extent()
 
@@ -193,7 +193,7 @@ class Sql(TableFamily):
             connecting and isinstance(problem, sqlalchemy.exc.OperationalError)) or _UNREACHED.search(text)
         return (DataUnavailable if passes and not _NOT_LET_IN.search(text) else DataError)(f"{self.kind.title}: {text}")
 
-    def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
+    def _run(self, connection: Connection, what: Selection, statement: Any) -> Any:
         # A text runs without parameters, so that a percent sign is not a placeholder.
         if isinstance(statement, str):
             return connection.execution_options(no_parameters=True).exec_driver_sql(statement)
@@ -206,7 +206,7 @@ class Sql(TableFamily):
             raise DataError(f"the query has two columns '{twice[0]}'; rename one with AS")
         return result
 
-    def _query(self, what: Wanted) -> str:
+    def _query(self, what: Selection) -> str:
         """Return the query, checked. Raises DataError."""
         options = self.kind.options
         return check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
@@ -226,7 +226,7 @@ class Sql(TableFamily):
         return pyarrow.schema([(name, known or seen_type(some))
                                for name, known, some in zip(result.keys(), told, values, strict=True)]), first
 
-    def _described(self, connection: Connection, what: Wanted) -> Described:
+    def _described(self, connection: Connection, what: Selection) -> Described:
         """Return a table. If no table has this spelling, return the only one whose name differs in case alone. Raises
         DataError."""
         found = self._written(connection, what)
@@ -241,7 +241,7 @@ class Sql(TableFamily):
         raise DataError(f"{self.kind.title}: there is no table '{what.title}'"
                         + (f"; did you mean '{near[0]}'?" if near else ""))
 
-    def _written(self, connection: Connection, what: Wanted) -> Described | None:
+    def _written(self, connection: Connection, what: Selection) -> Described | None:
         """Return a table. Try its name as written, then in the case that the server gives to unquoted names. None if
         there is no such table."""
         import pyarrow
@@ -265,7 +265,7 @@ class Sql(TableFamily):
             return Described(sqlalchemy.select(*columns).select_from(source), pyarrow.schema(fields), what)
         return None
 
-    def _names(self, connection: Connection, what: Wanted) -> list[str]:
+    def _names(self, connection: Connection, what: Selection) -> list[str]:
         """Return the tables and views of the requested schema; none if the server does not list them."""
         import sqlalchemy
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_backend import files
+from local_backend.data.columns import columns_of
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Table, TableFamily
-from local_backend.data.model import Delivered, Meter, columns_of
+from local_backend.data.kind import SourceTable, TableFamily
+from local_backend.data.progress import Delivered, Meter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,7 +51,7 @@ class TableLimits:
                 "that selects fewer rows")
 
 
-def export(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
+def export_table(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
            limits: TableLimits = TableLimits()) -> Delivered:
     """Write the data of a location as `part-00000.parquet`, … and `_schema.json` into a folder; remove files of an
     earlier attempt. A file with its final name is complete. The table is complete only with `_schema.json`.
@@ -189,9 +190,9 @@ class _Reader:
         self._thread = threading.Thread(target=self._read, name="table reader", daemon=True)
         self._thread.start()
 
-    def table(self) -> Table:
+    def table(self) -> SourceTable:
         """Return the table that is read."""
-        found: Table = self._next()
+        found: SourceTable = self._next()
         return found
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:

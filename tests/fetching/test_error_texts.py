@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from local_backend.data.troubles import in_words
+from local_backend.data.errors import in_words
 
 Behave = Callable[[socket.socket], None]
 

@@ -1,17 +1,58 @@
-"""Progress of a delivery: counts bytes, and reports them in a sentence at short intervals."""
+"""Progress and result of a delivery: bytes are counted, and reported in a sentence at short intervals."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-
-from local_backend.data.model import Cancelled
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 #: Seconds between two reports, and seconds over which the speed is measured.
 _EVERY = 0.5
 _WINDOW = 5.0
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+#: Seconds between two checks whether a job still needs the data.
+_SLICE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """Data that is completely on this machine."""
+
+    path: Path
+    files: int
+    size: int
+    #: Distinguishes this content from another of the same name (ETag, modification time, checksum); empty if unknown.
+    version: str = ""
+
+
+class Meter(Protocol):
+    """Records the progress of a delivery. Methods may be called from any thread.
+
+    `check` raises Cancelled when no job needs the data any more. Code that fetches data calls `check` at least every
+    second.
+    """
+
+    def expect(self, size: int | None, files: int | None = None) -> None:
+        """Begin a delivery, or begin it anew, of `size` bytes and `files` files in all; None means unknown."""
+
+    def resume(self, size: int, files: int = 0) -> None:
+        """Record `size` bytes and `files` files that are already here from before."""
+
+    def advance(self, size: int, files: int = 0) -> None:
+        """Record `size` more bytes and `files` more files; negative for bytes that must be fetched again."""
+
+    def say(self, text: str) -> None:
+        """Show a short status until the next report, such as `comparing checksums`."""
+
+    def check(self) -> None:
+        """Raise Cancelled when no job needs the data any more."""
+
+
+class Cancelled(Exception):
+    """No job needs the data any more."""
 
 
 class Gauge:
@@ -131,3 +172,12 @@ def shown(size: float) -> str:
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def pause(meter: Meter, seconds: float = _SLICE_S) -> None:
+    """Sleep in slices. Raises Cancelled."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        meter.check()
+        time.sleep(min(_SLICE_S, left))
+    meter.check()

@@ -1,7 +1,8 @@
-"""Previews a data source before a submission, in a process of its own: the libraries are large, and some hang.
+"""Looks at the data of a connection, in a process of its own: previews data before a submission, and tests connections.
+The libraries for such servers are large, and some hang.
 
-Usage: `python -m local_backend.data.previewer`. Standard input has the wish as JSON, with the values of the connection.
-The preview goes to standard output as JSON.
+Usage: `python -m local_backend.data.probe`. Standard input has the request as JSON, with the values of the connection.
+The result goes to standard output as JSON.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,25 +20,34 @@ from typing import Any
 
 from dlicmd.contract.data_sources import STREAM
 from local_backend import network
-from local_backend.data import kinds
-from local_backend.data.deliver import streaming
-from local_backend.data.errors import DataError
-from local_backend.data.folder import Unread, files_of
-from local_backend.data.kinds.base import Entry, Extent, FileFamily, TableFamily
-from local_backend.data.listing import checked
-from local_backend.data.model import columns_of
+from local_backend.data import registry
+from local_backend.data.columns import columns_of
+from local_backend.data.errors import DataError, without
+from local_backend.data.kind import (
+    Connection,
+    Extent,
+    FileFamily,
+    Mounted,
+    SourceFile,
+    TableFamily,
+    checked,
+)
 from local_backend.data.sample import ROWS, plain, rows_of, sample
+from local_backend.data.storage import DataRoots, Unreadable, files_of, mounted
 
 #: Most files that are counted, and most files that are named.
 _COUNTED, _NAMED = 100_000, 10
 _BUFFER = 256 * 1024
 #: Seconds that a server may count the rows of a table, and further seconds to end the count and return its estimate.
 _COUNTING, _PARTING = 5.0, 2.0
+#: Seconds that a test may take, and characters of its result.
+PATIENCE, _LONGEST = 30.0, 1000
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The data to preview: a path of this machine without the folders `kept` in it, or data of a connection."""
+class ProbeRequest:
+    """The data to look at: a path of this machine without the folders `kept` in it, or data of a connection. With
+    `test`, only whether the server accepts the connection."""
 
     path: str = ""
     kind: str = ""
@@ -45,43 +56,81 @@ class Wish:
     access: str = ""
     #: Places of this machine that the requesting user may not use.
     closed: list[str] = field(default_factory=list)
-    #: Whether the previewer may connect to this machine.
+    #: Whether the process may connect to this machine.
     loopback: bool = False
     kept: tuple[str, ...] = ()
+    test: bool = False
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
+    def run(self, seconds: float) -> dict[str, Any]:
+        """Return the result of a process that looks: `ok`, or the reason in `message`; of a preview also what `look`
+        returns. The process may take `seconds`."""
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "local_backend.data.probe"], input=json.dumps(asdict(self)).encode(),
+                capture_output=True, timeout=seconds, check=False, start_new_session=True, cwd="/",
+            )
+            found: dict[str, Any] = json.loads(done.stdout)
+        except subprocess.TimeoutExpired:
+            return {"ok": False, "message": f"the data server did not answer within {seconds:.0f} seconds"}
+        except ValueError:
+            return {"ok": False, "message": f"the process ended without a result (exit code {done.returncode})"}
+        return found
 
 
-def look(wish: Wish) -> dict[str, Any]:
+def tested(connection: Connection, roots: DataRoots) -> str | None:
+    """Return what is wrong with a connection; None if its server accepts the credentials, or if its volume exists.
+    `roots` are the places where the user's data may lie. Raises DataError when the connection cannot be tested."""
+    kind = registry.find(connection.kind)
+    values = kind.check(connection.values)
+    if issubclass(kind.family, Mounted):
+        mounted(values, {}, roots)
+        return None
+    request = ProbeRequest(kind=connection.kind, values=dict(connection.values), loopback=roots.anywhere, test=True)
+    found = request.run(PATIENCE)
+    return None if found["ok"] else hidden(str(found["message"]), connection)[:_LONGEST]
+
+
+def hidden(text: str, connection: Connection) -> str:
+    """Return a text of a library without the secrets of the connection."""
+    return without(text, registry.find(connection.kind).secrets(connection.values))
+
+
+def look(request: ProbeRequest) -> dict[str, Any]:
     """Return the preview. Of files: `files`, `bytes` and the first `names`. Of a table: `rowCount` and `bytes`. Also
     `schema` and `rows` if available, and of NumPy files `shape` and `dtype`, or `arrays` with them. In a folder these
     come from the first file that has them. Raises DataError for data that a job could not get, and the errors of
-    libraries."""
-    if wish.path:
-        return _of_this_machine(wish)
-    family = kinds.find(wish.kind).open(wish.values, wish.loopback)
+    libraries. Of a test: nothing if the server accepts the connection."""
+    if request.path:
+        return _of_this_machine(request)
+    family = registry.find(request.kind).open(request.values, request.loopback)
     try:
-        if wish.access == STREAM:
-            return _streamed(streaming(family), wish.location)
+        if request.test:
+            family.test()
+            return {}
+        if request.access == STREAM:
+            family.storage()
         if isinstance(family, TableFamily):
-            return _table(family, wish.location)
+            return _table(family, request.location)
         assert isinstance(family, FileFamily)
-        found, more = _first(family.entries(wish.location))
-        found = checked(found)
+        found, more = _first(family.files(request.location))
+        if request.access == STREAM:
+            for file in found[:1]:
+                family.url(file)
+        else:
+            found = checked(found)
         return _listed(found, more) | _sampled(found, lambda entry: _Remote(family, entry))
     finally:
         family.close()
 
 
-def _of_this_machine(wish: Wish) -> dict[str, Any]:
-    unread = Unread()
-    found, more = _first(files_of(wish.path, wish.closed, wish.kept, unread))
+def _of_this_machine(request: ProbeRequest) -> dict[str, Any]:
+    unread = Unreadable()
+    found, more = _first(files_of(request.path, request.closed, request.kept, unread))
 
-    def opened(entry: Entry) -> Any:
+    def opened(entry: SourceFile) -> Any:
         return open(entry.key, "rb", buffering=0)
 
-    def passed_over(entry: Entry, problem: Exception) -> bool:
+    def passed_over(entry: SourceFile, problem: Exception) -> bool:
         # An error without a number is a library's complaint about the content of the file.
         if not isinstance(problem, OSError) or problem.errno is None:
             return False
@@ -91,33 +140,26 @@ def _of_this_machine(wish: Wish) -> dict[str, Any]:
     shown = _listed(found, more) | _sampled(found, opened, passed_over)
     if unread.count and not found:
         first = unread.names[0]
-        raise DataError(f"the user that jobs run as cannot read any file in {wish.path}: {first['path']}: "
+        raise DataError(f"the user that jobs run as cannot read any file in {request.path}: {first['path']}: "
                         f"{first['message']}" + (f", and {unread.count - 1:,} more" if unread.count > 1 else ""))
     return shown | ({"unreadable": unread.count, "unreadableNames": unread.names} if unread.count else {})
 
 
-def _streamed(family: FileFamily, location: Mapping[str, Any]) -> dict[str, Any]:
-    found, more = _first(family.entries(location))
-    for entry in found[:1]:
-        family.url(entry)
-    return _listed(found, more) | _sampled(found, lambda entry: _Remote(family, entry))
-
-
-def _first(entries: Iterator[Entry]) -> tuple[list[Entry], bool]:
-    """Return the first entries, at most as many as are counted, and whether there are more."""
-    found = list(islice(entries, _COUNTED + 1))
+def _first(files: Iterator[SourceFile]) -> tuple[list[SourceFile], bool]:
+    """Return the first files, at most as many as are counted, and whether there are more."""
+    found = list(islice(files, _COUNTED + 1))
     return found[:_COUNTED], len(found) > _COUNTED
 
 
-def _listed(found: Sequence[Entry], more: bool) -> dict[str, Any]:
+def _listed(found: Sequence[SourceFile], more: bool) -> dict[str, Any]:
     return {
         "files": len(found), "more": more, "bytes": sum(entry.size for entry in found if entry.size is not None),
         "names": [{"path": entry.path, "bytes": entry.size} for entry in found[:_NAMED]],
     }
 
 
-def _sampled(found: Sequence[Entry], opened: Callable[[Entry], Any],
-             passed_over: Callable[[Entry, Exception], bool] = lambda _entry, _problem: False) -> dict[str, Any]:
+def _sampled(found: Sequence[SourceFile], opened: Callable[[SourceFile], Any],
+             passed_over: Callable[[SourceFile, Exception], bool] = lambda _entry, _problem: False) -> dict[str, Any]:
     """Return the sample of the first file with something to show. Skip files for which `passed_over` returns True."""
     shown: dict[str, Any] = {}
     for entry in found[:_NAMED]:
@@ -166,7 +208,7 @@ def _extent(family: TableFamily, location: Mapping[str, Any]) -> Extent:
 class _Remote(io.RawIOBase):
     """A file of a server, with random access."""
 
-    def __init__(self, family: FileFamily, entry: Entry) -> None:
+    def __init__(self, family: FileFamily, entry: SourceFile) -> None:
         self._family, self._entry, self._at = family, entry, 0
         self._start, self._held = 0, b""
 
@@ -220,11 +262,11 @@ class _Remote(io.RawIOBase):
 
 def main() -> None:
     """See the module."""
-    wish = Wish(**json.loads(sys.stdin.buffer.read()))
+    request = ProbeRequest(**json.loads(sys.stdin.buffer.read()))
     out, sys.stdout = sys.stdout, sys.stderr  # prints of libraries are not part of the answer
-    network.guard(wish.loopback)
+    network.guard(request.loopback)
     try:
-        found = {"ok": True, **look(wish)}
+        found = {"ok": True, **look(request)}
     except DataError as problem:
         found = {"ok": False, "message": str(problem)}
     except Exception as problem:  # libraries raise any type

@@ -11,14 +11,14 @@ from injections import QUERIES
 
 from dlicmd.contract.data_sources import LONGEST
 from local_backend.data.errors import DataError
-from local_backend.data.wanted import check_query, wanted
+from local_backend.data.locations import check_query, selection_of
 
 
 def test_a_table_or_a_query() -> None:
-    found = wanted({"table_name": "t", "schema_name": "s", "catalog_name": "c", "bucket": "of no interest"})
+    found = selection_of({"table_name": "t", "schema_name": "s", "catalog_name": "c", "bucket": "of no interest"})
     assert (found.title, found.query) == ("c.s.t", "")
-    assert wanted({"query": "SELECT 1"}).query == "SELECT 1"
-    assert wanted({"collection": "c"}, "collection").table == "c"
+    assert selection_of({"query": "SELECT 1"}).query == "SELECT 1"
+    assert selection_of({"collection": "c"}, "collection").table == "c"
 
 
 @pytest.mark.parametrize(("location", "words"), [
@@ -31,7 +31,7 @@ def test_a_table_or_a_query() -> None:
 ])
 def test_other_locations_are_refused(location: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        wanted(location)
+        selection_of(location)
 
 
 @pytest.mark.parametrize("query", [

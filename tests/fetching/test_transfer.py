@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Entry
-from local_backend.data.listing import checked, paths_of, place
-from local_backend.data.parts import LONGEST, SMALLEST, Arriving, Journal, plan
+from local_backend.data.kind import SourceFile, checked
+from local_backend.data.locations import path_below, paths_of
+from local_backend.data.transfer import LONGEST, SMALLEST, ArrivingFile, Journal, part_ranges
 
 
 @given(st.integers(0, 10**14))
 def test_parts_follow_each_other_from_the_first_byte_to_the_last(size: int) -> None:
     if size > 2**40:
         size %= 2**40
-    parts = plan(size, True)
+    parts = part_ranges(size, True)
     assert parts[0][0] == 0 and parts[-1][1] == size
     assert all(one[1] == other[0] for one, other in pairwise(parts))
     assert all((end or 0) - start <= LONGEST for start, end in parts)
@@ -29,14 +29,14 @@ def test_parts_follow_each_other_from_the_first_byte_to_the_last(size: int) -> N
 
 @pytest.mark.parametrize(("size", "ranges"), [(None, True), (None, False), (10**9, False)])
 def test_what_cannot_be_read_in_parts_is_one(size: int | None, ranges: bool) -> None:
-    assert plan(size, ranges) == [(0, None)]
+    assert part_ranges(size, ranges) == [(0, None)]
 
 
 @settings(max_examples=60)
 @given(st.lists(st.text(min_size=1, max_size=20), max_size=6))
 def test_every_path_that_is_taken_is_one_below_a_folder(paths: list[str]) -> None:
     try:
-        found = checked(Entry(path, f"key of {path}", 1) for path in paths)
+        found = checked(SourceFile(path, f"key of {path}", 1) for path in paths)
     except DataError:
         return
     assert {entry.path for entry in found} == set(paths)
@@ -48,12 +48,12 @@ def test_every_path_that_is_taken_is_one_below_a_folder(paths: list[str]) -> Non
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "a/", ".", "", "a\0b", "a\nb", "x" * 256])
 def test_a_path_that_leads_out_is_refused(path: str) -> None:
     with pytest.raises(DataError, match="is not a valid file path"):
-        checked([Entry(path, "key", 1)])
+        checked([SourceFile(path, "key", 1)])
 
 
 def test_a_file_that_is_a_folder_too_is_refused() -> None:
     with pytest.raises(DataError, match="'a' is both a file and a folder"):
-        checked([Entry("a", "a", 1), Entry("a/b", "a/b", 1)])
+        checked([SourceFile("a", "a", 1), SourceFile("a/b", "a/b", 1)])
     with pytest.raises(DataError, match="contains no files"):
         checked([])
 
@@ -67,10 +67,10 @@ def test_paths_as_clients_write_them() -> None:
 
 
 def test_where_files_lie() -> None:
-    assert place("train", False, "train/a/b.csv") == "a/b.csv"
-    assert place("train/a.csv", False, "train/a.csv") == "a.csv"
-    assert place("train", True, "train/a.csv") == "train/a.csv"
-    assert place("", False, "train/a.csv") == "train/a.csv"
+    assert path_below("train", False, "train/a/b.csv") == "a/b.csv"
+    assert path_below("train/a.csv", False, "train/a.csv") == "a.csv"
+    assert path_below("train", True, "train/a.csv") == "train/a.csv"
+    assert path_below("", False, "train/a.csv") == "train/a.csv"
 
 
 @settings(max_examples=30)
@@ -79,7 +79,7 @@ def test_parts_in_any_order_make_the_file_and_its_checksum(
     tmp_path_factory: pytest.TempPathFactory, order: random.Random, size: int
 ) -> None:
     folder, data = tmp_path_factory.mktemp("arriving"), order.randbytes(size)
-    file = Arriving(0, Entry("a", "a", size), folder / "0", folder / "files" / "a")
+    file = ArrivingFile(0, SourceFile("a", "a", size), folder / "0", folder / "files" / "a")
     file.parts = [(at, min(at + 7, size)) for at in range(0, size, 7)]
     numbers = list(range(len(file.parts)))
     order.shuffle(numbers)
@@ -100,7 +100,7 @@ def test_a_journal_that_was_cut_anywhere_tells_nothing_wrong(
     tmp_path_factory: pytest.TempPathFactory, length: int
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
-    files = [Arriving(0, Entry("a", "a", 3 * SMALLEST), folder / "0", folder / "a")]
+    files = [ArrivingFile(0, SourceFile("a", "a", 3 * SMALLEST), folder / "0", folder / "a")]
     journal = Journal(folder / "journal", {"boot": "b"})
     assert journal.read(files) == {}
     journal.start()
@@ -110,7 +110,7 @@ def test_a_journal_that_was_cut_anywhere_tells_nothing_wrong(
     journal.close()
     text = (folder / "journal").read_bytes()
     (folder / "journal").write_bytes(text[:length])
-    again = [Arriving(0, Entry("a", "a", 3 * SMALLEST), folder / "0", folder / "a")]
+    again = [ArrivingFile(0, SourceFile("a", "a", 3 * SMALLEST), folder / "0", folder / "a")]
     later = Journal(folder / "journal", {"boot": "b"})
     assert later.read(again) == {}
     assert again[0].done in (set(), {1}, {0, 1})
@@ -118,5 +118,5 @@ def test_a_journal_that_was_cut_anywhere_tells_nothing_wrong(
     later.part(again[0], 2)
     later.close()
     other = Journal(folder / "journal", {"boot": "another"})
-    last = [Arriving(0, Entry("a", "a", 3 * SMALLEST), folder / "0", folder / "a")]
+    last = [ArrivingFile(0, SourceFile("a", "a", 3 * SMALLEST), folder / "0", folder / "a")]
     assert other.read(last) == {} and last[0].done == set()

@@ -1,8 +1,9 @@
-"""The rows that a location names: a table, or a query that only reads."""
+"""What a location names: files, or the rows of a table or of a query that only reads."""
 
 from __future__ import annotations
 
 import itertools
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,64 @@ _WAYS = tuple(
 )
 
 
+def named(location: Mapping[str, Any]) -> list[str]:
+    """Return the paths of a location as written, from the first of `paths`, `path` and `file_name` that names any. The
+    value is one text with commas between paths, or a list. An empty result means all data.
+
+    Raises DataError when a value is neither a text nor a list of texts.
+    """
+    for key in wire.PATH_KEYS:
+        value: Any = location.get(key) or []
+        if not isinstance(value, str | list) or any(not isinstance(word, str) for word in value):
+            raise DataError(f"'{key}' must be a text or a list of texts")
+        if found := wire.paths_in(value):
+            return found
+    return []
+
+
+def paths_of(location: Mapping[str, Any]) -> list[str]:
+    """Return the paths of a location for servers, without a leading slash. Every `..` is resolved here: on a server, a
+    folder that is a link leads elsewhere than its name says. Raises DataError, also for a path that leads out of the
+    place that its connection names."""
+    return [path for path in (resolved(word.lstrip("/")) for word in named(location)) if path]
+
+
+def resolved(path: str) -> str:
+    """Return the path with every `..` resolved. Raises DataError when the path leads out of its base."""
+    if ".." not in path.split("/"):
+        return path
+    found = posixpath.normpath(path)
+    if found == ".." or found.startswith("../"):
+        raise outside(path)
+    return "" if found == "." else found + ("/" if path.endswith("/") else "")
+
+
+def plain_path(path: str) -> str:
+    """Return the path without parts that mean nothing to a disk: names that are a dot, and superfluous slashes."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    return "/".join(names) + ("/" if names and path.endswith("/") else "")
+
+
+def outside(path: str) -> DataError:
+    """Return the error for a path that leads out of its base."""
+    return DataError(f"the data path '{path}' is outside the data of its connection")
+
+
+def path_below(asked: str, several: bool, key: str) -> str:
+    """Return the relative path for the file `key`, which was found at or below the path `asked`.
+
+    Files below the only requested folder go to the top. The only requested file goes there under its own name. With
+    several requested paths each file keeps its path.
+    """
+    if several:
+        return key
+    if key == asked:
+        return key.rpartition("/")[2]
+    return key[len(asked):].lstrip("/") if asked else key
+
+
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """The table or query that a location names. Exactly one of `query` and `table` is set."""
 
     table: str = ""
@@ -55,17 +112,17 @@ class Wanted:
         return "the query" if self.query else ".".join(filter(None, (self.catalog, self.schema, self.table)))
 
 
-def wanted(location: Mapping[str, Any], table: str = "table_name") -> Wanted:
+def selection_of(location: Mapping[str, Any], table: str = "table_name") -> Selection:
     """Return the table or query that a location names; `table` is the location key of the table name. Raises DataError
     when the location names neither or both, and for an invalid name."""
     names = {key: _name(location, key) for key in (table, wire.SCHEMA_NAME, wire.CATALOG_NAME)}
     query = location.get(wire.QUERY, "")
     if bool(names[table]) == bool(query):
         raise DataError(f"the location needs either '{table}' or 'query'" + (", not both" if query else ""))
-    return Wanted(names[table], names[wire.SCHEMA_NAME], names[wire.CATALOG_NAME], query)
+    return Selection(names[table], names[wire.SCHEMA_NAME], names[wire.CATALOG_NAME], query)
 
 
-def database(location: Mapping[str, Any], keys: Sequence[str]) -> str:
+def database_of(location: Mapping[str, Any], keys: Sequence[str]) -> str:
     """Return the database that a location names under one of `keys`; empty if it names none. Raises DataError for an
     invalid name and for two different names."""
     names = {key: _name(location, key) for key in keys if location.get(key)}

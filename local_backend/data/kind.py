@@ -1,21 +1,24 @@
-"""A kind of connection: its name, the values that describe a server, and the family that talks to such servers."""
+"""The interface of a kind of connection: its name, the values that describe a server, and the family that talks to such
+servers."""
 
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
+import re
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from dlicmd.contract import data_sources as wire
 from dlicmd.contract.strict_json import is_unicode
 from local_backend import network
-from local_backend.data import addresses
-from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.hidden import secrets_of, without
-from local_backend.data.listing import outside, paths_of, plain
-from local_backend.data.wanted import check_query, database, wanted
+from local_backend.data.errors import DataError, DataUnavailable, without
+from local_backend.data.locations import check_query, database_of, outside, paths_of, plain_path, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,6 +27,13 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 400
 #: Message for a program that wants to read a table by itself.
 NO_STREAM = "a table cannot be streamed; remove 'access' to get it as Parquet files"
+_LONGEST_HOST, _LONGEST_LABEL = 253, 63
+#: A character other than letters, digits, hyphen and underscore. `_is_label` removes combining marks (vowel signs)
+#: first.
+_OTHER = re.compile(r"[^\w-]")
+#: Longest name that file systems accept, in bytes.
+_LONGEST_NAME = 255
+_LONGEST_PATH = 3000
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of connection. A module of this package lists its kinds in `KINDS`."""
+    """A kind of connection. An entry point of the group `dlicmd.data_kinds` has its name and refers to it."""
 
     #: The `type` of a connection.
     name: str
@@ -55,7 +65,7 @@ class Kind:
     fields: tuple[Field, ...] = ()
     #: Other names, from consoles and earlier products.
     aliases: tuple[str, ...] = ()
-    #: Extra of this package that installs the libraries, and modules that exist after its installation.
+    #: Extra of dlicmd that installs the libraries, and modules that exist after its installation.
     extra: str = ""
     modules: tuple[str, ...] = ()
     #: Constants for the family, such as dialect, port and protocol.
@@ -66,6 +76,11 @@ class Kind:
     def cached(self, access: str) -> bool:
         """Return whether data from such a server goes into a cache."""
         return access == wire.DOWNLOAD and issubclass(self.family, FileFamily)
+
+    def secrets(self, values: Mapping[str, str]) -> list[str]:
+        """Return the secrets among the values of a connection, the longest first."""
+        names = {name for one in self.fields if one.secret for name in (one.name, *one.aliases)}
+        return sorted({value for name, value in values.items() if name in names and value}, key=len, reverse=True)
 
     def require(self) -> None:
         """Raise DataError, with the command that installs them, when libraries are missing."""
@@ -91,7 +106,7 @@ class Kind:
     def database(self, location: Mapping[str, Any]) -> dict[str, str]:
         """Return the database that a location names, as a value that replaces the connection's; empty if the location
         names none. Raises DataError."""
-        name = database(location, self.family.databases)
+        name = database_of(location, self.family.databases)
         return {item.name: name for item in self.fields if name and "database" in (item.name, *item.aliases)}
 
     def _complete(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +130,7 @@ class Kind:
             if not is_unicode(address):
                 raise DataError(f"'{item.name}' of the connection is not UTF-8 text")
             if address and not item.secret:
-                addresses.check(item, address, {one.name for one in self.fields})
+                _check_address(item, address, {one.name for one in self.fields})
             if address and item.name == "port" and not (address.isascii() and address.isdecimal()
                                                         and 0 < int(address[:9]) < 65536):
                 raise DataError("'port' of the connection is not a number from 1 to 65535")
@@ -188,7 +203,7 @@ class Family(ABC):
 
     def without_secrets(self, text: object) -> str:
         """Return a text of a library or server on one line, without secrets, cut to LONGEST_TEXT."""
-        line = " ".join(without(text, secrets_of(self.kind.fields, self.values)).split())
+        line = " ".join(without(text, self.kind.secrets(self.values)).split())
         return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + "…"
 
 
@@ -203,7 +218,7 @@ class Mounted(Family):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SourceFile:
     """A file on a server."""
 
     #: Path below the folder of its source: relative, with slashes, without `..`.
@@ -233,7 +248,7 @@ class FileFamily(Family):
 
     def spellings(self, path: str) -> list[str]:
         """Return the names that a path of a location may have on the server; the first that exists counts."""
-        return [path, plain(path)] if self.literal and path != plain(path) else [plain(path)]
+        return [path, plain_path(path)] if self.literal and path != plain_path(path) else [plain_path(path)]
 
     def top(self, location: Mapping[str, Any]) -> str:
         """Return the place that the paths of a location are below, without a trailing slash; empty for all of the
@@ -249,39 +264,36 @@ class FileFamily(Family):
         return found
 
     @abstractmethod
-    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+    def files(self, location: Mapping[str, Any]) -> Iterator[SourceFile]:
         """Yield the files that a location names, at least one. A folder means all files below it."""
 
     @abstractmethod
-    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+    def read(self, file: SourceFile, start: int, end: int | None) -> Generator[bytes, None, None]:
         """Yield the bytes from `start` up to `end`, in pieces of some MiB at most. Several threads may call it at once.
 
-        Raises DataChanged when the file is no longer the one that `entry` describes.
+        Raises DataChanged when the file is no longer the one that `file` describes.
         """
 
-    def confirm(self, entry: Entry) -> None:
+    def confirm(self, file: SourceFile) -> None:
         """Check a file after its last byte has arrived: a server may begin an answer with one file and end it with
         another. A family whose `read` notices this has nothing to do.
 
-        Raises DataChanged when the file is no longer the one that `entry` describes.
+        Raises DataChanged when the file is no longer the one that `file` describes.
         """
 
     @abstractmethod
     def storage(self) -> tuple[str, dict[str, Any]]:
         """See the base class."""
 
-    def url(self, entry: Entry) -> str:
+    def url(self, file: SourceFile) -> str:
         """Return the address of a file for `fsspec.open`, to use with the storage options. Raises DataError."""
-        return f"{self.storage()[0]}://{entry.key}"
+        return f"{self.storage()[0]}://{file.key}"
 
     def reach(self, url: str) -> None:
         """Check that connections to the server of a URL are permitted. Behind a proxy, that is the proxy's decision.
 
         Raises DataError, and DataUnavailable when the name lookup fails.
         """
-        from urllib.parse import urlsplit
-        from urllib.request import getproxies, proxy_bypass
-
         parts = urlsplit(url)
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -293,7 +305,7 @@ class FileFamily(Family):
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """A table on a server."""
 
     schema: pyarrow.Schema
@@ -320,7 +332,7 @@ class TableFamily(Family):
 
     def check(self, location: Mapping[str, Any]) -> None:
         super().check(location)
-        what, options = wanted(location), self.kind.options
+        what, options = selection_of(location), self.kind.options
         if what.query:
             check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
 
@@ -331,7 +343,7 @@ class TableFamily(Family):
         return {wire.TABLE_NAME: table} | ({wire.SCHEMA_NAME: schema} if schema else {})
 
     @abstractmethod
-    def table(self, location: Mapping[str, Any]) -> Table:
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
         """Return the table, collection or query that the location names."""
 
     @abstractmethod
@@ -345,3 +357,98 @@ class TableFamily(Family):
     def cancel(self) -> None:
         """Interrupt a method above for which another thread is waiting."""
 
+
+@dataclass(frozen=True)
+class Connection:
+    """A server that holds data, and the credentials for it. `values` hold secrets: never show, log or store them in
+    clear."""
+
+    kind: str
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Name that users see; empty for a connection that is written out in the data source.
+    name: str = ""
+
+
+def _check_address(item: Field, address: str, names: Collection[str]) -> None:
+    """Raise DataError for an address that leads nowhere, or that contains a secret. `names` are the names of the fields
+    of its kind."""
+    if item.host:
+        _check_host(item, address, "port" in names)
+    elif item.schemes or "://" in address:
+        _check_url(item, address, names)
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a text is a host name or an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        labels = text.removesuffix(".").split(".")
+        return len(text) <= _LONGEST_HOST and all(map(_is_label, labels))
+    return True
+
+
+def _is_label(text: str) -> bool:
+    """Return whether a text is one part of a host name, in any script."""
+    plain = "".join(character for character in text if not unicodedata.category(character).startswith("M"))
+    return 0 < len(text) <= _LONGEST_LABEL and plain == plain.strip("-") != "" and _OTHER.search(plain) is None
+
+
+def _check_host(item: Field, host: str, has_port: bool) -> None:
+    if item.socket and host.startswith("/") and host.isprintable() and "," not in host:
+        return
+    if not _is_host(host):
+        apart = "give the port as 'port', and leave out user" if has_port else "leave out port, user"
+        raise DataError(f"'{item.name}' of the connection is not a host name, an IPv4 address or an IPv6 address; "
+                        f"{apart}, password and path")
+
+
+def _check_url(item: Field, address: str, names: Collection[str]) -> None:
+    name, bare = item.name, item.bare and "://" not in address
+    try:
+        parts = urlsplit(f"https://{address}" if bare else address)
+        _ = parts.port
+        if any(ord(character) < 32 for character in address):  # urlsplit drops these
+            raise ValueError
+    except ValueError:
+        raise DataError(f"'{name}' of the connection is not a valid address: its host or port is invalid") from None
+    if item.schemes and not (parts.hostname and parts.scheme in item.schemes):
+        either = " or ".join(f"{scheme}://HOST" for scheme in item.schemes)
+        raise DataError(f"'{name}' of the connection is not a server address; write {either}")
+    if parts.username is not None or parts.password is not None:
+        apart = "give them as 'username' and 'password'" if {"username", "password"} <= {*names} else "leave them out"
+        raise DataError(f"'{name}' of the connection contains a user or password, but users can see it; {apart}")
+    if parts.query:
+        apart = "give it as 'query'" if "query" in names else "leave it out"
+        raise DataError(f"'{name}' of the connection contains a query ('?...'), but users can see it; {apart}")
+    if item.schemes and not _is_host(parts.hostname or ""):
+        raise DataError(f"'{name}' of the connection is not a server address: its host is invalid")
+
+
+def checked(files: Iterable[SourceFile]) -> list[SourceFile]:
+    """Return the files sorted by path, each once. Raises DataError when there are none, or when their paths cannot
+    all be files of one folder."""
+    found: dict[str, SourceFile] = {}
+    folders: set[str] = set()
+    for file in files:
+        _check_path(file.path)
+        if file.path in found and found[file.path].key != file.key:
+            raise DataError(f"two files have the same path '{file.path}': {found[file.path].key} and {file.key}")
+        found[file.path] = file
+        parts = file.path.split("/")
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    both = next(iter(sorted(folders & found.keys())), None)
+    if both is not None:
+        raise DataError(f"'{both}' is both a file and a folder, which no disk can store; name only the paths "
+                        "that you need")
+    if not found:
+        raise DataError("the location contains no files")
+    return [found[path] for path in sorted(found)]
+
+
+def _check_path(path: str) -> None:
+    names = path.split("/")
+    if any(name in ("", ".", "..") or len(name.encode(errors="replace")) > _LONGEST_NAME for name in names) \
+            or len(path) > _LONGEST_PATH or any(ord(character) < 32 for character in path):
+        shown = "".join(character if character.isprintable() else "?" for character in path[:80])
+        raise DataError(f"'{shown}' is not a valid file path")

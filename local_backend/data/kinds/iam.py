@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.troubles import in_words
+from local_backend.data.errors import DataError, DataUnavailable, in_words
 
 #: Address of the token service, unless a connection names another.
 TOKENS = "https://iam.cloud.ibm.com/identity/token"

@@ -19,10 +19,10 @@ from tabling import Tally, exported, types
 
 from local_backend.data.columns import batches, seen_type
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Extent, Kind, Table, TableFamily
+from local_backend.data.export import export_table
+from local_backend.data.kind import Extent, Kind, SourceTable, TableFamily
 from local_backend.data.kinds.sql import Sql
-from local_backend.data.model import Cancelled
-from local_backend.data.shards import export
+from local_backend.data.progress import Cancelled
 
 
 class Toy(TableFamily):
@@ -34,8 +34,8 @@ class Toy(TableFamily):
     def test(self) -> None:
         pass
 
-    def table(self, location: Mapping[str, Any]) -> Table:
-        return Table(self.schema, version="v7")
+    def table(self, location: Mapping[str, Any]) -> SourceTable:
+        return SourceTable(self.schema, version="v7")
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         for start in range(0, 3000, 1000):
@@ -52,7 +52,7 @@ def toy(happens: Any = None) -> Toy:
 
 def test_what_is_delivered(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    delivered = export(toy(), {}, folder, Tally())
+    delivered = export_table(toy(), {}, folder, Tally())
     assert (delivered.path, delivered.files, delivered.version) == (folder, 2, "v7")
     assert json.loads((folder / "_schema.json").read_text())["shards"][0]["rows"] == 3000
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
@@ -64,7 +64,7 @@ def test_a_table_that_broke_off_is_not_there_and_begun_anew(tmp_path: Path, prob
         raise problem
 
     with pytest.raises(type(problem), match=str(problem).rpartition("] ")[2]):
-        export(toy(breaks), {}, tmp_path, Tally())
+        export_table(toy(breaks), {}, tmp_path, Tally())
     assert list(tmp_path.iterdir()) == []
     (tmp_path / ".part-00000.parquet.tmp").write_bytes(b"of one that was killed")
     (tmp_path / "part-00009.parquet").write_bytes(b"of one that was killed")
@@ -77,7 +77,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            export(toy(), {}, tmp_path, Tally())
+            export_table(toy(), {}, tmp_path, Tally())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ def test_a_reader_that_hangs_keeps_nobody(tmp_path: Path) -> None:
         over.wait()
 
     with pytest.raises(Cancelled):
-        export(toy(hang), {}, tmp_path, Tally(hangs.is_set))
+        export_table(toy(hang), {}, tmp_path, Tally(hangs.is_set))
     over.set()
     assert list(tmp_path.iterdir()) == []
 
