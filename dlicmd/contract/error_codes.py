@@ -20,6 +20,7 @@ SERVER = {
     "connection.of_file": "the connection is in the file of `--connections`, so the server cannot remove it",
     "connection.tests": "too many connection tests are running",
     "data.invalid": "a data source is wrong",
+    "data.kind_unusable": "another package adds this kind of connection, but the kind cannot be used",
     "data.preview": "the list of data sources is empty or too long",
     "data.previews": "too many previews are running",
     "database.failed": "the server cannot use its database; nothing was changed",

@@ -26,6 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.sizes import show_size
 from local_backend.commands import sealed
+from local_backend.data import registry
 from local_backend.files import read_json
 from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
@@ -88,8 +89,8 @@ class Patient:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     """Yield all findings, each as soon as its check is done: some checks take seconds."""
-    for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _devices,
-                  _torch, _clock):
+    for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _kinds,
+                  _devices, _torch, _clock):
         name = check.__name__.strip("_")
         try:
             yield from check(patient)
@@ -303,6 +304,14 @@ def _disk(patient: Patient) -> Iterator[Finding]:
                           "delete execs (dlicmd --exec-delete ID), or put DLI_RESULT_FS on a larger disk")
         else:
             yield Finding("disk", OK, f"{path} has {show_size(free)} free")
+
+
+def _kinds(patient: Patient) -> Iterator[Finding]:
+    """Check the kinds of connections that other packages add."""
+    for problem in registry.unusable().values():
+        yield Finding("kinds", PROBLEM, problem)
+    if not registry.unusable():
+        yield Finding("kinds", OK, f"{len(registry.every())} kinds of connections can be used")
 
 
 def _devices(patient: Patient) -> Iterator[Finding]:

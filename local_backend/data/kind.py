@@ -85,8 +85,8 @@ class Kind:
     def require(self) -> None:
         """Raise DataError, with the command that installs them, when libraries are missing."""
         if not all(_is_there(name) for name in self.modules):
-            raise DataError(f"{self.title} needs libraries that are not installed on the server: "
-                            f"pip install 'dlicmd[{self.extra}]'")
+            cure = f"pip install 'dlicmd[{self.extra}]'" if self.extra else ", ".join(self.modules)
+            raise DataError(f"{self.title} needs libraries that are not installed on the server: {cure}")
 
     def open(self, values: Mapping[str, str], loopback: bool = False) -> Family:
         """Return a family that talks to the server of a connection with these values. The family does not connect yet.

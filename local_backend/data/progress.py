@@ -56,7 +56,7 @@ class Cancelled(Exception):
 
 
 class Gauge:
-    """The Meter of a fetcher; see model.py. `tell` gets each changed sentence, from any thread."""
+    """The Meter of a fetcher. `tell` gets each changed sentence, from any thread."""
 
     def __init__(self, tell: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> None:
         """Set up a gauge that calls `wanted` at short intervals, to learn whether a job still needs the data."""

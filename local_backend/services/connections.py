@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_backend.data.errors import DataError
+from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.probe import tested
 from local_backend.data.storage import DataRoots
 from local_backend.errors import Busy, Conflict, Denied, Invalid, NotFound
@@ -40,7 +40,7 @@ class ConnectionService:
 
         Instead of a secret, an administrator may give {"env": NAME} or {"keyring": "SERVICE/USER"} of the server.
         `shared` lists other users that may use the connection; True means all. Raises Denied, Invalid
-        (`connection.invalid`), Conflict (`connection.exists`), VaultError.
+        (`connection.invalid`, `data.kind_unusable`), Conflict (`connection.exists`), VaultError.
         """
         with self.base.recorded(caller, "connection.add", name):
             if references(values):
@@ -48,6 +48,8 @@ class ConnectionService:
                 caller.check_admin(f"uses '{taken}' from the environment or keyring of the server")
             try:
                 row = self.known.add(caller.name, name, kind, values, shared, replace)
+            except KindUnusable as problem:
+                raise Invalid("data.kind_unusable", str(problem)) from None
             except DataError as problem:
                 raise Invalid("connection.invalid", str(problem)) from None
             except ConnectionExists as problem:

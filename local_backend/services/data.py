@@ -13,7 +13,7 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.data_sources import STREAM
-from local_backend.data.errors import DataError
+from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.export import TableLimits
 from local_backend.data.probe import ProbeRequest, hidden
 from local_backend.data.progress import shown
@@ -44,7 +44,7 @@ class DataService:
         """Return one object for each source: `ok`, or the reason in `message`; `files` and `bytes`; `schema`,
         `rowCount` and the first `rows` of a table or file. The server keeps none of the data.
 
-        Raises Invalid (`data.preview`, `data.invalid`), Busy (`data.previews`), Unavailable.
+        Raises Invalid (`data.preview`, `data.invalid`, `data.kind_unusable`), Busy (`data.previews`), Unavailable.
         """
         with self.base.recorded(caller, "data.preview"):
             if not sources:
@@ -61,6 +61,8 @@ class DataService:
                     self._look(caller, source, asked.secrets.get(number, {}))
                     for number, source in enumerate(asked.sources, 1)
                 ]
+            except KindUnusable as problem:
+                raise Invalid("data.kind_unusable", str(problem)) from None
             except DataError as problem:
                 raise Invalid("data.invalid", str(problem)) from None
             finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from local_backend.data import storage
-from local_backend.data.errors import DataError
+from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.submitted import Find, SubmittedData, divided, understand
 from local_backend.errors import Invalid
 from local_backend.submit.words import Asked
@@ -23,5 +23,7 @@ def data_of(asked: Asked, roots: storage.DataRoots, find: Find) -> SubmittedData
                 found.notes.append(divided(found.data_dir))
             return found
         return understand(asked.data_source, roots, find)
+    except KindUnusable as problem:
+        raise Invalid("data.kind_unusable", str(problem)) from None
     except DataError as problem:
         raise Invalid("submission.data_source", str(problem)) from None
