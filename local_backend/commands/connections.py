@@ -172,7 +172,7 @@ def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -
     """Return the values of a new connection, as the server expects them. A wrong value ends the program."""
     from local_backend.data import registry
     from local_backend.data.errors import DataError
-    from local_backend.sources.connection_file import place_of
+    from local_backend.sources.values import place_of
 
     try:
         kind = registry.find(kind_name)

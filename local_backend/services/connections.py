@@ -13,7 +13,8 @@ from local_backend.data.storage import DataRoots
 from local_backend.errors import Busy, Conflict, Denied, Invalid, NotFound
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
-from local_backend.sources.connections import Connections, references
+from local_backend.sources.connections import Connections
+from local_backend.sources.values import references
 from local_backend.store.connections import ConnectionExists, ConnectionRow
 
 #: Maximum number of simultaneous tests. Each is a process for up to 30 seconds.

@@ -14,7 +14,6 @@ import json
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dlicmd.config.yaml_file import Place
 from dlicmd.config.yaml_file import read as read_yaml
@@ -22,13 +21,11 @@ from dlicmd.contract import wire
 from dlicmd.errors import UsageProblem
 from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.data.kind import Kind
+from local_backend.sources.values import divided, place_of
 from local_backend.store.connections import NAMES, ConnectionRow, is_name
 from local_backend.vault import Vault
 
 _TYPE, _SHARED = "type", "shared-with"
-#: Prefixes of the place from which a secret is read: the name of a variable, or the entry of a keyring.
-PLACES = ("env", "keyring")
 
 
 def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
@@ -45,13 +42,6 @@ def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
     return rows
 
 
-def place_of(text: str) -> dict[str, str] | None:
-    """Return the place of a secret that is written as `env:NAME` or `keyring:SERVICE/USER`; None for the secret
-    itself."""
-    kind, colon, place = text.partition(":")
-    return {kind: place} if colon and place and kind in PLACES else None
-
-
 def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> ConnectionRow:
     if not is_name(name):
         place.refuse(f"invalid connection name: {NAMES}")
@@ -61,29 +51,16 @@ def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> Con
     try:
         kind = registry.find(entries[_TYPE][1].text(_TYPE))
         texts = {key: item.text(key) for key, (_, item) in entries.items() if key not in (_TYPE, _SHARED)}
-        given = kind.check(texts)
+        secrets = {alias for item in kind.fields if item.secret for alias in (item.name, *item.aliases)}
+        public, secret = divided(
+            kind, {key: (place_of(text) or text) if key in secrets else text for key, text in texts.items()})
     except DataError as problem:
         place.refuse(str(problem))
-    public, secret = _apart(kind, given)
     return ConnectionRow(
         str(uuid.uuid5(uuid.NAMESPACE_URL, f"connection/{name}")), owner, name, kind.name, json.dumps(public),
         vault.seal_text(json.dumps(secret)) if secret else None,
         json.dumps(_shared(entries[_SHARED][1]) if _SHARED in entries else []), 0.0,
     )
-
-
-def _apart(kind: Kind, values: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values that may be shown, with the places of secrets, and the secrets."""
-    hidden = {field.name for field in kind.fields if field.secret}
-    public: dict[str, Any] = {name: value for name, value in values.items() if name not in hidden}
-    secret = {}
-    for name in hidden & values.keys():
-        taken = place_of(values[name])
-        if taken is None:
-            secret[name] = values[name]
-        else:
-            public[name] = taken
-    return public, secret
 
 
 def _shared(value: Place) -> Sequence[str] | bool:

@@ -1,16 +1,14 @@
 """Connections for the users of data: found by name or id for a user, with their secrets.
 
-A secret is sealed in the database, or read when it is needed: {"env": NAME} names a variable of the server's
-environment, {"keyring": "SERVICE/USER"} an entry in the keyring of the system. A connection that a user may not use
-does not exist for that user.
+Secrets are sealed in the database, or read when they are needed. A connection that a user may not use does not exist
+for that user.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +18,16 @@ from local_backend.data.errors import DataError
 from local_backend.data.kind import Connection
 from local_backend.jobspec import Source
 from local_backend.settings import Settings
+from local_backend.sources.connection_file import read as read_file
+from local_backend.sources.values import divided, read_value, take
 from local_backend.store import connections, exec_secrets, users
 from local_backend.store.connections import ConnectionExists, ConnectionRow
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault, VaultError
 
-ENV, KEYRING = "env", "keyring"
 #: Maximum connections of one user, and maximum characters of a value: keys and certificates are long.
 _MOST, _LONGEST = 1000, 64 * 2**10
-_PLACES = '{"env": NAME} or {"keyring": "SERVICE/USER"}'
-#: Variables that hold secrets of connections. They are removed from the environment of this process: no job inherits
-#: them.
-_taken: dict[str, str] = {}
 
 
 class Connections:
@@ -45,21 +40,14 @@ class Connections:
         self._from_file: list[ConnectionRow] = []
         self._file_time = 0.0
         if settings.connections is not None:
-            from local_backend.sources.connection_file import read
-
             self._file_time = _time(settings.connections)
-            self._from_file = read(settings.connections, settings.user, self._vault)
+            self._from_file = read_file(settings.connections, settings.user, self._vault)
         for row in self.all():
-            self.take(row)
+            take(row.values)
 
     def all(self) -> list[ConnectionRow]:
         """Return the connections of the file, then those of the database."""
         return [*self._from_file, *self._database.read(connections.everything)]
-
-    @staticmethod
-    def take(row: ConnectionRow) -> None:
-        """Move the variables that hold the connection's secrets from the environment of this process to `_taken`."""
-        _take(value[ENV] for value in row.values.values() if isinstance(value, Mapping) and ENV in value)
 
     def visible(self, user: str, admin: bool) -> list[ConnectionRow]:
         """Return the connections that a user may use."""
@@ -81,7 +69,7 @@ class Connections:
     def opened(self, row: ConnectionRow) -> Connection:
         """Return a connection with its secrets. Raises DataError, whose message shows no secret."""
         try:
-            values = {name: _taken_from(value, row) for name, value in row.values.items()}
+            values = {name: read_value(value, row.name) for name, value in row.values.items()}
             if row.sealed is not None:
                 values |= json.loads(self._vault.open_text(row.sealed))
         except VaultError as problem:
@@ -154,12 +142,16 @@ class Connections:
             raise ConnectionExists(name, f"in {self._settings.connections}")
         if sum(row.owner == owner for row in self.all()) >= _MOST:
             raise DataError(f"{owner} already has {_MOST} connections, the maximum for one user; remove some")
-        public, sealed = self._split(kind_name, values)
-        kind = registry.find(kind_name).name
+        for field, value in values.items():
+            if isinstance(value, str | int | float) and len(str(value)) > _LONGEST:
+                raise DataError(f"'{field[:40]}' has more than {_LONGEST} characters")
+        kind = registry.find(kind_name)
+        public, secret = divided(kind, values)
+        sealed = self._vault.seal_text(json.dumps(secret)) if secret else None
         row = self._database.write(
-            lambda c: connections.add(c, owner, name, kind, public, sealed, shared, replace)
+            lambda c: connections.add(c, owner, name, kind.name, public, sealed, shared, replace)
         )
-        self.take(row)
+        take(row.values)
         return row
 
     def remove(self, row: ConnectionRow) -> None:
@@ -168,26 +160,6 @@ class Connections:
             raise DataError(f"connection '{row.name}' is defined in {self._settings.connections}; remove it there, "
                             "then restart the server")
         self._database.write(lambda c: connections.remove(c, row.id))
-
-    def _split(self, kind_name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """Return the values of a new connection: those that are not secret, and the secrets, sealed. Raises DataError
-        for values that do not fit this kind of connection, and VaultError."""
-        kind = registry.find(kind_name)
-        given = kind.check({name: _shape(name, value) for name, value in values.items()})
-        spelled = {alias: item for item in kind.fields for alias in (item.name, *item.aliases)}
-        public: dict[str, Any] = {}
-        secret: dict[str, str] = {}
-        for name, value in values.items():
-            field = spelled[name]
-            if isinstance(value, Mapping):
-                if not field.secret:
-                    raise DataError(f"'{field.name}' is not a secret; give its value")
-                public[field.name] = dict(value)
-            elif field.secret:
-                secret[field.name] = given[field.name]
-            else:
-                public[field.name] = given[field.name]
-        return public, self._vault.seal_text(json.dumps(secret)) if secret else None
 
     def _secrets(self, exec_id: str) -> dict[str, dict[str, str]]:
         sealed = self._database.read(lambda c: exec_secrets.of(c, exec_id))
@@ -241,66 +213,5 @@ def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> Connecti
         if found:
             ids = ", ".join(f"{row.id} of {row.owner}" for row in found)
             raise DataError(f"more than one connection has the name '{reference}'; use one of these ids: {ids}")
-    raise unknown(reference)
-
-
-def unknown(reference: str) -> DataError:
-    """Return the error for a connection that does not exist, or that this user may not use."""
-    return DataError(f"connection '{reference[:80]}' does not exist, or you may not use it; to list the connections "
-                     "of this server: local-backend connection list")
-
-
-def _take(names: Iterable[str]) -> None:
-    for name in names:
-        value = os.environ.pop(name, None)
-        if value is not None:
-            _taken[name] = value
-
-
-def _shape(name: str, value: Any) -> str:
-    """Return a value as text, to check whether it is present. Raises DataError."""
-    if isinstance(value, Mapping) and len(value) == 1:
-        kind, place = next(iter(value.items()))
-        if kind in (ENV, KEYRING) and isinstance(place, str) and place:
-            return place
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        if len(str(value)) > _LONGEST:
-            raise DataError(f"'{name[:40]}' has more than {_LONGEST} characters")
-        return str(value)
-    raise DataError(f"'{name[:40]}' must be a string, {_PLACES}")
-
-
-def _taken_from(value: Any, row: ConnectionRow) -> str:
-    if not isinstance(value, Mapping):
-        return str(value)
-    if ENV in value:
-        name = str(value[ENV])
-        _take([name])
-        if name not in _taken:
-            raise DataError(f"connection '{row.name}': {name} is not set in the environment of the server")
-        return _taken[name]
-    return _from_keyring(str(value[KEYRING]), row)
-
-
-def _from_keyring(place: str, row: ConnectionRow) -> str:
-    service, _, user = place.rpartition("/")
-    try:
-        import keyring
-    except ImportError:
-        raise DataError(f"connection '{row.name}': the server has no keyring library; install it with pip "
-                        "install 'dlicmd[keyring]'") from None
-    try:
-        found = keyring.get_password(service, user)
-    except Exception as problem:  # backends of the keyring library raise exceptions of any class
-        why = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise DataError(f"connection '{row.name}': cannot read the keyring of the server: {why}") from None
-    if found is None:
-        raise DataError(f"connection '{row.name}': the keyring of the server has no entry '{place}'")
-    return found
-
-
-def references(values: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the values that are read from the environment or the keyring of the server."""
-    return [name for name, value in values.items() if isinstance(value, Mapping)]
+    raise DataError(f"connection '{reference[:80]}' does not exist, or you may not use it; to list the connections of "
+                    "this server: local-backend connection list")

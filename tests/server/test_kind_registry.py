@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from dlicmd.contract import wire
 from local_backend.commands import doctor
 from local_backend.data import registry
 from local_backend.data.errors import DataError, KindUnusable
+from local_backend.data.kind import Kind
 
+ROOT = Path(__file__).parent.parent.parent
 MODULE = """
 from local_backend.data.kind import Kind, Mounted
 
@@ -99,6 +102,19 @@ def test_only_the_module_of_the_named_kind_is_imported() -> None:
              "registry.find('http')\n"
              "assert kinds() == ['local_backend.data.kinds.http'], kinds()\n")
     subprocess.run([sys.executable, "-c", probe], check=True, timeout=90)
+
+
+def test_only_entry_points_lead_to_built_in_kinds() -> None:
+    package = ROOT / "local_backend" / "data" / "kinds"
+    for path in {*(ROOT / "local_backend").rglob("*.py"), *(ROOT / "dlicmd").rglob("*.py")} - {*package.glob("*.py")}:
+        assert "local_backend.data.kinds" not in path.read_text(encoding="utf-8"), path
+
+
+def test_every_built_in_kind_has_an_entry_point() -> None:
+    defined = {kind.name for path in (ROOT / "local_backend" / "data" / "kinds").glob("*.py")
+               for kind in vars(importlib.import_module(f"local_backend.data.kinds.{path.stem}")).values()
+               if isinstance(kind, Kind)}
+    assert defined == {name for name, point in registry._built_in().items() if point.load().name == name}
 
 
 def test_the_doctor_names_a_kind_that_cannot_be_used(put: Put) -> None:
