@@ -309,7 +309,7 @@ def _disk(patient: Patient) -> Iterator[Finding]:
 def _kinds(patient: Patient) -> Iterator[Finding]:
     """Check the kinds of connections that other packages add."""
     for problem in registry.unusable().values():
-        yield Finding("kinds", PROBLEM, problem)
+        yield Finding("kinds", PROBLEM, problem, registry.CURE)
     if not registry.unusable():
         yield Finding("kinds", OK, f"{len(registry.every())} kinds of connections can be used")
 

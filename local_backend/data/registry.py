@@ -17,6 +17,8 @@ from local_backend.data.kind import Kind
 
 #: Entry point group, and the package whose kinds no other package can replace.
 GROUP, _OURS = "dlicmd.data_kinds", "dlicmd"
+#: What to do about a kind of another package that cannot be used.
+CURE = "uninstall its package, or install another version of it"
 _MAKERS = frozenset({"amazon", "apache", "google", "ibm", "microsoft"})
 _log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ def find(name: str) -> Kind:
     found = _registry()
     kind = found.spellings.get(plain) or {_bare(one): kind for one, kind in found.spellings.items()}.get(_bare(plain))
     if kind is None and plain in found.unusable:
-        raise KindUnusable(found.unusable[plain])
+        raise KindUnusable(f"{found.unusable[plain]}; {CURE}")
     if kind is None:
         near = difflib.get_close_matches(plain, found.spellings, 1)
         hint = f"; did you mean '{found.spellings[near[0]].name}'?" if near else f"; the kinds are {', '.join(every())}"
@@ -111,20 +113,17 @@ def _foreign_kind(points: list[EntryPoint], taken: dict[str, Kind]) -> Kind:
     name, packages = points[0].name, " and ".join(sorted(map(_package, points)))
     start = f"the kind of connection '{name[:80]}' of the package {packages} cannot be used"
     if len(points) > 1:
-        raise KindUnusable(f"{start}: only one package may have a kind of this name; uninstall the others")
+        raise KindUnusable(f"{start}: only one package may have a kind of this name")
     try:
         kind = points[0].load()
     except Exception as problem:  # a module of another package raises any type
         text = " ".join(str(problem).split())[:200]
-        raise KindUnusable(f"{start}: {points[0].value} fails with {type(problem).__name__}: {text}; install another "
-                           "version of the package") from None
+        raise KindUnusable(f"{start}: {points[0].value} fails with {type(problem).__name__}: {text}") from None
     if not isinstance(kind, Kind) or kind.name != name or name != _plain(name):
-        raise KindUnusable(f"{start}: {points[0].value} is not a Kind with the name '{_plain(name)[:80]}'; tell the "
-                           "author of the package")
+        raise KindUnusable(f"{start}: {points[0].value} is not a Kind with the name '{_plain(name)[:80]}'")
     both = next((spelling for spelling in _spellings(kind) if spelling in taken), None)
     if both is not None:
-        raise KindUnusable(f"{start}: its name '{both}' already means the kind '{taken[both].name}'; uninstall the "
-                           "package")
+        raise KindUnusable(f"{start}: its name '{both}' already means the kind '{taken[both].name}'")
     return kind
 
 

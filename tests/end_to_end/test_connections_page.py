@@ -48,7 +48,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     commands, kinds = folder / "bin", folder / "kinds"
     commands.mkdir()
     # Found before the installed package of this name.
-    put_package(kinds, "dlicmd", {"postgresql": "stand_ins:POSTGRESQL", "s3": "stand_ins:S3"}, {"stand_ins.py": KINDS})
+    put_package(kinds, "dlicmd", {"postgresql": "stand_ins:POSTGRESQL", "s3": "stand_ins:S3",
+                                  "http": "local_backend.data.kinds.http:HTTP"}, {"stand_ins.py": KINDS})
     call = "import sys; from local_backend.cli import main; sys.exit(main())"
     (commands / "local-backend").write_text(f"#!/bin/sh\nexec {sys.executable} -c '{call}' \"$@\"\n")
     (commands / "local-backend").chmod(0o755)

@@ -279,8 +279,8 @@ def test_doctor_finds_nothing_on_a_sound_home(made: Path, tmp_path: Path, comman
     found = json.loads(said.output)
     assert said.exit_code == 0 and found["ok"] and {item["level"] for item in found["findings"]} == {"ok"}, found
     assert {item["check"] for item in found["findings"]} == {
-        "home", "keys", "tls", "forwarding", "server", "database", "secrets", "rows", "folders", "disk", "devices",
-        "torch", "clock",
+        "home", "keys", "tls", "forwarding", "server", "database", "secrets", "rows", "folders", "disk", "kinds",
+        "devices", "torch", "clock",
     }
 
 
