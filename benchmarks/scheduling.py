@@ -21,10 +21,10 @@ from scheduling_bench.simulator import Fifo, Ours, simulate
 from scheduling_bench.trace import trace
 
 from local_backend import interpreter
-from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
+from local_backend.scheduler.model import CPU, Machine, ResourcePlan, SchedulerJob, Slot
 from local_backend.scheduler.policy import decide
 
-PLAN = Plan("local", children=(Plan("training"),))
+PLAN = ResourcePlan("local", children=(ResourcePlan("training"),))
 #: Work that jobs ask for while they arrive, relative to the capacity: one cluster that mostly keeps up, and two that
 #: do not.
 LOADS = (0.8, 1.2, 1.6)
@@ -50,7 +50,7 @@ def simulated(jobs: int, slots: int, load: float, seed: int) -> list[dict[str, A
     return [{"load": load} | row | {"mean, of FIFO": row["mean completion"] / fifo} for row in rows]
 
 
-def snapshot(size: int, seed: int = 0) -> tuple[Machine, list[Job]]:
+def snapshot(size: int, seed: int = 0) -> tuple[Machine, list[SchedulerJob]]:
     """Return a machine in the middle of its work: half of the jobs run on all slots, and the other half is pending."""
     draw = random.Random(seed)
     machine = Machine(tuple(Slot(f"cpu-{number}", CPU) for number in range(size)))
@@ -66,7 +66,7 @@ def snapshot(size: int, seed: int = 0) -> tuple[Machine, list[Job]]:
         if number % 2 and len(free) >= job["least"]:
             has = tuple(free.pop() for _ in range(draw.randint(job["least"], min(most, len(free)))))
             job |= {"running": True, "slots": has, "held": has, "started": float(number), "changed": float(number)}
-        jobs.append(Job(**job))
+        jobs.append(SchedulerJob(**job))
     return machine, jobs
 
 

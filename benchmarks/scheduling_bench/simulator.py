@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, quantiles
 from typing import Protocol
 
-from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
+from local_backend.scheduler.model import CPU, Machine, ResourcePlan, SchedulerJob, Slot
 from local_backend.scheduler.policy import decide
 from scheduling_bench.trace import Submission
 
@@ -93,15 +93,15 @@ class Fifo:
 class Ours:
     """The policy of this backend. All jobs are elastic, from 1 slot to the number that they ask for."""
 
-    def __init__(self, slots: int, plan: Plan) -> None:
+    def __init__(self, slots: int, plan: ResourcePlan) -> None:
         self._machine = Machine(tuple(Slot(f"cpu-{number}", CPU) for number in range(slots)))
         self._plan = plan
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, SchedulerJob] = {}
 
     def turn(self, now: float, jobs: dict[int, Running]) -> dict[int, int]:
         for number, job in jobs.items():
             if number not in self._jobs:
-                self._jobs[number] = Job(
+                self._jobs[number] = SchedulerJob(
                     f"local-{number}", job.what.user, CPU, ("local", "training"), job.what.at, least=1,
                     most=job.what.slots, elastic=True, pause=PAUSE,
                 )

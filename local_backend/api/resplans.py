@@ -10,7 +10,7 @@ from dlicmd.contract import wire
 from local_backend.api.bodies import JsonRoute
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import Plan
+from local_backend.scheduler.model import ResourcePlan
 
 router = APIRouter(tags=["resource plans"], route_class=JsonRoute)
 
@@ -49,5 +49,5 @@ def delete_plan(services: TheServices, caller: TheCaller, name: str) -> Response
     return Response(status_code=204)
 
 
-def _shown(path: plans.Path, found: Plan) -> dict[str, Any]:
+def _shown(path: plans.Path, found: ResourcePlan) -> dict[str, Any]:
     return {"path": "/" + "/".join(path), **plans.describe(found)}

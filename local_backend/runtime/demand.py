@@ -15,7 +15,7 @@ from local_backend.jobspec import JobSpec
 from local_backend.runtime import needs
 from local_backend.runtime.active import Active
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import ROOT, Job, Plan, Slot
+from local_backend.scheduler.model import ROOT, ResourcePlan, SchedulerJob, Slot
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 
@@ -38,7 +38,7 @@ class Demand:
         self._left, self._arrived = left, arrived
         self._started = time.time()
         self._kinds = {slot.kind for slot in total}
-        self._known: dict[str, Job] = {}
+        self._known: dict[str, SchedulerJob] = {}
         #: Likeness → estimated seconds of a run. Among thousands of new jobs, most are alike.
         self._lasting: dict[execs.Likeness, float | None] = {}
         self._plans = ROOT
@@ -46,7 +46,7 @@ class Demand:
         #: When running execs began.
         self._began: dict[str, float] = {}
 
-    def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active], tree: Plan) -> list[Job]:
+    def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active], tree: ResourcePlan) -> list[SchedulerJob]:
         """Return the jobs of these rows, without deferred ones, and forget all other jobs."""
         replan, self._plans = tree is not self._plans, tree
         known, self._known = self._known, {}
@@ -69,7 +69,7 @@ class Demand:
         self._began = {name: at for name, at in self._began.items() if name in self._known}
         return found
 
-    def _waiting(self, job: Job, active: bool, now: float) -> Job:
+    def _waiting(self, job: SchedulerJob, active: bool, now: float) -> SchedulerJob:
         """Return the job. If it has run and waits again, restart its waiting time and add its earlier one to
         `waited`."""
         began = None if active else self._began.pop(job.exec_id, None)
@@ -86,11 +86,11 @@ class Demand:
         """Moments at which deferred execs may be tried again."""
         return list(self._not_before.values())
 
-    def _job(self, row: ExecRow) -> Job:
+    def _job(self, row: ExecRow) -> SchedulerJob:
         spec = row.job
         age = max(0.0, time.time() - row.create_time)
         per_worker, least, most = needs.slots(spec)
-        return Job(
+        return SchedulerJob(
             exec_id=row.id, user=spec.counts_for, kind=self.kind(spec), plan=self._plan(spec)[0],
             since=time.monotonic() - age, per_worker=per_worker, least=least, most=most,
             elastic=spec.elastic and not spec.shares, share=self.share(spec),
@@ -146,7 +146,7 @@ class Demand:
         return plans.resolve(self._plans, spec.consumer, spec.counts_for)
 
 
-def _pinned(job: Job, slots: int | None) -> Job:
+def _pinned(job: SchedulerJob, slots: int | None) -> SchedulerJob:
     """Return the job with the number of slots that an administrator has fixed."""
     if slots is None:
         return job
@@ -154,7 +154,7 @@ def _pinned(job: Job, slots: int | None) -> Job:
     return replace(job, least=workers, most=workers, pinned=True)
 
 
-def _running(job: Job, active: Active, now: float) -> Job:
+def _running(job: SchedulerJob, active: Active, now: float) -> SchedulerJob:
     """Return the job as it runs. A job whose slots cannot change at the moment keeps its slots."""
     measured = _measured(active) if active.resizable else {}
     most = job.most

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import ROOT, Plan
+from local_backend.scheduler.model import ROOT, ResourcePlan
 from local_backend.store import documents, execs, holdings
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
@@ -26,7 +26,7 @@ class Plans:
         self._seen = -1
 
     @property
-    def tree(self) -> Plan:
+    def tree(self) -> ResourcePlan:
         """The plan tree: ROOT if none is stored, or the last valid tree if the stored one cannot be read. Raises
         database errors."""
         changes = self._database.changes
@@ -34,11 +34,11 @@ class Plans:
             self._tree, self._seen = self._read(), changes
         return self._tree
 
-    def change(self, edit: Callable[[Plan], Plan]) -> Plan:
+    def change(self, edit: Callable[[ResourcePlan], ResourcePlan]) -> ResourcePlan:
         """Replace the tree by `edit(tree)`, in one transaction. From then on, the slots of execs count for the new
         plans. Raises errors of `edit` and of the database."""
 
-        def work(connection: Connection) -> Plan:
+        def work(connection: Connection) -> ResourcePlan:
             changed = edit(_stored(connection))
             documents.write(connection, documents.PLANS, plans.dump(changed))
             holders = [execs.get(connection, name, deleted=True) for name in holdings.holders(connection)]
@@ -55,7 +55,7 @@ class Plans:
         except ValueError:
             return consumer(self._tree, row)
 
-    def _read(self) -> Plan:
+    def _read(self) -> ResourcePlan:
         try:
             found = self._database.read(_stored)
         except ValueError as problem:
@@ -64,13 +64,13 @@ class Plans:
         return self._tree if found == self._tree else found
 
 
-def consumer(root: Plan, row: ExecRow) -> str:
+def consumer(root: ResourcePlan, row: ExecRow) -> str:
     """Return the path of the plan that an exec counts for: `/local/training`."""
     path, _ = plans.resolve(root, row.job.consumer, row.user)
     return "/" + "/".join(path)
 
 
-def _stored(connection: Connection) -> Plan:
+def _stored(connection: Connection) -> ResourcePlan:
     """Return the stored plan tree; ROOT if there is none. Raises ValueError for a damaged document."""
     document = documents.read(connection, documents.PLANS)
     return ROOT if document is None else plans.parse(document)

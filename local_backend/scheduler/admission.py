@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from local_backend.scheduler.model import Job
+from local_backend.scheduler.model import SchedulerJob
 from local_backend.scheduler.packing import Fit, Shared
-from local_backend.scheduler.tree import Node, Unasked
+from local_backend.scheduler.tree import PlanNode, Unasked
 from local_backend.scheduler.urgency import waited
 
 #: Seconds of waiting after which no fixed-size job overtakes a job any more.
@@ -26,58 +26,45 @@ OVERTAKING_SECONDS = 3600.0
 class Refusal:
     """A job that gets nothing now, and why."""
 
-    job: Job
+    job: SchedulerJob
     #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack"; "leaving" while others give up its slots.
     lacks: str
     #: The user of the job.
-    owner: Node
+    owner: PlanNode
     #: The plan or user whose limit refuses the job.
-    limit: Node | None = None
-
-
-class Rest:
-    """Jobs that were left when no slot was free; they lack nothing but slots. Safe to use from any thread."""
-
-    def __init__(self, unasked: Unasked) -> None:
-        self._unasked = unasked
-
-    def __len__(self) -> int:
-        return len(self._unasked)
-
-    def __iter__(self) -> Iterator[Refusal]:
-        return (Refusal(job, "slots", user) for user, job in self._unasked)
-
-    @property
-    def jobs(self) -> Iterator[Job]:
-        """All these jobs, in no order."""
-        return self._unasked.jobs
+    limit: PlanNode | None = None
 
 
 @dataclass
 class Admission:
     """Admitted and refused jobs, in the order in which they were considered."""
 
-    admitted: list[Job] = field(default_factory=list)
+    admitted: list[SchedulerJob] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    #: Refused jobs that come after these.
-    rest: Rest | None = None
-    head: Job | None = None
+    #: Refused jobs that come after these: they were left when no slot was free, and lack nothing but slots.
+    rest: Unasked | None = None
+    head: SchedulerJob | None = None
     #: Slots that no admitted job needs.
     left: int = 0
     #: Exec id → user of an admitted job; exec id → bins of an admitted job that shares slots.
-    owners: dict[str, Node] = field(default_factory=dict)
+    owners: dict[str, PlanNode] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
 
     @property
     def all_refused(self) -> list[Refusal]:
-        """All refused jobs, in order. Sorting takes time if there are many."""
-        return [*self.refused, *(self.rest or ())]
+        """All refused jobs, in order. See `refusals`."""
+        return [*self.refused, *refusals(self.rest)]
 
     @property
-    def waiting(self) -> Iterator[Job]:
+    def waiting(self) -> Iterator[SchedulerJob]:
         """All refused jobs, in no order."""
         yield from (one.job for one in self.refused)
         yield from self.rest.jobs if self.rest is not None else ()
+
+
+def refusals(rest: Unasked | None) -> Iterator[Refusal]:
+    """Yield the jobs of `Admission.rest`, in order. Sorting takes time if there are many."""
+    return (Refusal(job, "slots", user) for user, job in rest or ())
 
 
 @dataclass
@@ -102,7 +89,7 @@ class Asking:
     """Considers jobs one after the other, and admits or refuses each."""
 
     def __init__(  # noqa: PLR0917
-        self, root: Node, capacity: int, total: int, memory: Memory, now: float, shared: Shared
+        self, root: PlanNode, capacity: int, total: int, memory: Memory, now: float, shared: Shared
     ) -> None:
         """`total` slots may be used; `capacity` is this number without the slots of running fixed jobs."""
         self.found = Admission(left=capacity)
@@ -113,13 +100,13 @@ class Asking:
         self._shared = shared
         self._shadow: _Shadow | None = None
         #: The two users with the most urgent jobs that could grow, and the urgency of these jobs.
-        self._growing: list[tuple[float, Node]] = []
+        self._growing: list[tuple[float, PlanNode]] = []
         #: Jobs that were held back in favor of others; whether they are considered again (`_again`), and whether all
         #: of them, not only elastic ones, may then borrow reserved slots (`_lend`).
-        self._held: list[tuple[Node, Job]] = []
+        self._held: list[tuple[PlanNode, SchedulerJob]] = []
         self._again = self._lend = False
 
-    def ask_all(self, growing: Mapping[Node, float]) -> None:
+    def ask_all(self, growing: Mapping[PlanNode, float]) -> None:
         """Consider all jobs of a tree whose `queue` was called.
 
         A user or plan that has its share starts no more jobs while elastic jobs of others could grow instead, unless
@@ -145,9 +132,9 @@ class Asking:
             for user, job in rest:
                 self._ask(user, job)
         else:
-            self.found.rest = Rest(rest)
+            self.found.rest = rest
 
-    def ask_again(self, left: int) -> list[Job]:
+    def ask_again(self, left: int) -> list[SchedulerJob]:
         """Consider again the jobs that were held back, for `left` slots that no other job could use.
 
         Elastic jobs may then borrow reserved slots, because they make room within a step. Other jobs may borrow them
@@ -171,7 +158,7 @@ class Asking:
         found.refused = [*(one for one in refused if one.job.exec_id not in asked), *found.refused]
         return found.admitted[before:]
 
-    def _ask(self, user: Node, job: Job) -> None:
+    def _ask(self, user: PlanNode, job: SchedulerJob) -> None:
         """Admit or refuse a job of a user."""
         found = self.found
         if job.pinned:
@@ -200,7 +187,7 @@ class Asking:
                 self._shared.take(job, fit)
                 found.fits[job.exec_id] = fit
 
-    def _fitted(self, job: Job, user: Node) -> Job:
+    def _fitted(self, job: SchedulerJob, user: PlanNode) -> SchedulerJob:
         """Return a pinned job, reduced to as many workers as slots, limits and memory allow."""
         if not job.least:
             return job
@@ -212,15 +199,15 @@ class Asking:
         workers = max(1, min(there))
         return job if workers == job.least else replace(job, least=workers, most=workers)
 
-    def _keep(self, limit: Node, job: Job) -> None:
+    def _keep(self, limit: PlanNode, job: SchedulerJob) -> None:
         """Keep room below a limit for a job that has waited for long. Later fixed-size jobs cannot use this room."""
         if self._waits_long(job) and not job.running and job.size <= (limit.plan.most or 0):
             limit.kept += job.size
 
-    def _waits_long(self, job: Job) -> bool:
+    def _waits_long(self, job: SchedulerJob) -> bool:
         return waited(job, self._now) >= OVERTAKING_SECONDS
 
-    def _lacks(self, job: Job, slots: int, user: Node) -> str:
+    def _lacks(self, job: SchedulerJob, slots: int, user: PlanNode) -> str:
         """Return what a job lacks; empty if it can be admitted. `slots` are those it needs that no job is on yet."""
         found = self.found
         if job.memory and not self._has_memory(job):
@@ -239,14 +226,14 @@ class Asking:
         self._shadow = self._shadow or _shadow(self._root, found, self._now)
         return "" if _may_overtake(job, slots, found.head, self._shadow, self._now) else "queue"
 
-    def _is_modest(self, job: Job, user: Node) -> bool:
+    def _is_modest(self, job: SchedulerJob, user: PlanNode) -> bool:
         """Return whether a job that could start leaves the slots to others, because its user has its share."""
         if job.running or self._again or not self._growing or not user.has_its_part:
             return False
         level = next((level for level, rival in self._growing if rival is not user), -math.inf)
         return user.urgency <= level
 
-    def _has_memory(self, job: Job) -> bool:
+    def _has_memory(self, job: SchedulerJob) -> bool:
         memory, follows = job.least * job.memory, not job.elastic and not job.running
         if memory <= self._memory.left - (self._memory.kept if follows else 0):
             return True
@@ -255,12 +242,12 @@ class Asking:
         return False
 
 
-def _waits_for_slots(job: Job) -> bool:
+def _waits_for_slots(job: SchedulerJob) -> bool:
     """Return whether a job can lack only slots, and may wait without a time limit."""
     return not (job.memory or job.pinned or job.running) and job.patience is None
 
 
-def _shadow(root: Node, found: Admission, now: float) -> _Shadow:
+def _shadow(root: PlanNode, found: Admission, now: float) -> _Shadow:
     assert found.head is not None
     free, needed = float(found.left), found.head.size
     # An elastic job that was admitted before the head keeps its floor, but it may end, too.
@@ -272,18 +259,18 @@ def _shadow(root: Node, found: Admission, now: float) -> _Shadow:
     return _Shadow(math.inf, 0)
 
 
-def _fixed(root: Node) -> list[Job]:
+def _fixed(root: PlanNode) -> list[SchedulerJob]:
     """Return the running fixed jobs. The tree holds them apart from the jobs that are considered."""
     return [job for user in root.users() for job in user.fixed]
 
 
-def _end(job: Job, now: float) -> float:
+def _end(job: SchedulerJob, now: float) -> float:
     if job.running:
         return math.inf if job.ends is None else max(job.ends, now)
     return math.inf if job.lasts is None else now + job.lasts
 
 
-def _may_overtake(job: Job, slots: int, head: Job, shadow: _Shadow, now: float) -> bool:
+def _may_overtake(job: SchedulerJob, slots: int, head: SchedulerJob, shadow: _Shadow, now: float) -> bool:
     """Return whether a job may start before the head. `slots` are those it needs that no job is on yet: a job that
     only joins others on shared slots takes nothing from the head."""
     if waited(head, now) >= OVERTAKING_SECONDS:

@@ -29,7 +29,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResourcePlan:
     """A consumer of the resource plan tree. Slots of each kind are shared separately, by the same rules."""
 
     name: str
@@ -45,11 +45,11 @@ class Plan:
     #: Seconds that an owner of lent slots waits before a fixed-size job of this plan on them ends and is queued
     #: again; None for never.
     reclaim_grace: float | None = None
-    children: tuple[Plan, ...] = ()
+    children: tuple[ResourcePlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SchedulerJob:
     """A pending or running exec, on slots of one kind. Times are seconds of the clock that `now` is read from."""
 
     exec_id: str
@@ -192,5 +192,5 @@ class Decision:
 
 
 #: The plan tree that is used when no other is configured.
-ROOT = Plan("local", children=(Plan("training"),))
+ROOT = ResourcePlan("local", children=(ResourcePlan("training"),))
 DEFAULT_PLAN = ("local", "training")

@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from local_backend.scheduler.model import WHOLE, Job
+from local_backend.scheduler.model import WHOLE, SchedulerJob
 
 
 @dataclass(eq=False)
@@ -34,7 +34,7 @@ class Fit:
 class Shared:
     """The shared slots of a machine during one decision."""
 
-    def __init__(self, usable: Iterable[str], jobs: Iterable[Job]) -> None:
+    def __init__(self, usable: Iterable[str], jobs: Iterable[SchedulerJob]) -> None:
         """`jobs` run. Jobs on slots that are not `usable` stay there, and no other job joins them."""
         self._packs: dict[str, Bin] = {}
         #: Parts that are left → bins without a pack that have so many parts left; and these numbers in order.
@@ -49,7 +49,7 @@ class Shared:
             if slot in allowed:
                 self._keep(found)
 
-    def fit(self, job: Job) -> Fit | None:
+    def fit(self, job: SchedulerJob) -> Fit | None:
         """Return where the workers of a job can go; None if its pack has no room for it."""
         if job.pack:
             found = self._packs.get(job.pack)
@@ -68,7 +68,7 @@ class Shared:
             fit.bins += [found] * workers
         return fit
 
-    def take(self, job: Job, fit: Fit) -> None:
+    def take(self, job: SchedulerJob, fit: Fit) -> None:
         """Add the job to the bins of `fit`."""
         for found in dict.fromkeys(fit.bins):
             self._drop(found)

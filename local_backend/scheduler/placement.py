@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from local_backend.scheduler.admission import Admission
-from local_backend.scheduler.model import Decision, Job, Slot
+from local_backend.scheduler.model import Decision, SchedulerJob, Slot
 from local_backend.scheduler.packing import Fit
 
 
@@ -18,15 +18,15 @@ class Free:
     memory: int
     slots: list[Slot] = field(default_factory=list)
 
-    def workers(self, job: Job) -> int:
+    def workers(self, job: SchedulerJob) -> int:
         """Return how many more workers of a job the memory allows."""
         return max(0, self.memory) // job.memory if job.memory else len(self.slots)
 
 
 def place(  # noqa: PLR0917
-    jobs: Iterable[Job], admission: Admission, targets: Mapping[str, int], usable: Sequence[Slot], free: Free,
+    jobs: Iterable[SchedulerJob], admission: Admission, targets: Mapping[str, int], usable: Sequence[Slot], free: Free,
     decision: Decision,
-) -> list[Job]:
+) -> list[SchedulerJob]:
     """Write starts and resizes into `decision`. Return the admitted jobs that wait until others give up slots."""
     known = {slot.id: slot for slot in usable}
     late, admitted = [], {}
@@ -50,7 +50,7 @@ def place(  # noqa: PLR0917
     return late
 
 
-def _begin(job: Job, target: int, free: Free) -> tuple[Slot, ...]:
+def _begin(job: SchedulerJob, target: int, free: Free) -> tuple[Slot, ...]:
     """Return slots for a job that starts, in whole workers; empty if they are too few for it."""
     workers = min(target // job.per_worker, len(free.slots) // job.per_worker, free.workers(job))
     if workers < job.least:
@@ -59,7 +59,7 @@ def _begin(job: Job, target: int, free: Free) -> tuple[Slot, ...]:
     return tuple(free.slots.pop() for _ in range(workers * job.per_worker))
 
 
-def _join(job: Job, fit: Fit, free: Free, known: Mapping[str, Slot]) -> tuple[Slot, ...]:
+def _join(job: SchedulerJob, fit: Fit, free: Free, known: Mapping[str, Slot]) -> tuple[Slot, ...]:
     """Return slots for the workers of a job that shares slots; empty if its new slots or its memory are not free."""
     nameless = [found for found in dict.fromkeys(fit.bins) if found.slot is None]
     if len(nameless) > len(free.slots) or job.least * job.memory > max(0, free.memory):
@@ -70,7 +70,7 @@ def _join(job: Job, fit: Fit, free: Free, known: Mapping[str, Slot]) -> tuple[Sl
     return tuple(known[found.slot] for found in fit.bins if found.slot is not None)
 
 
-def _move(job: Job, target: int, free: Free, known: Mapping[str, Slot]) -> tuple[Slot, ...]:
+def _move(job: SchedulerJob, target: int, free: Free, known: Mapping[str, Slot]) -> tuple[Slot, ...]:
     """Return `target` slots for a running job, or as many as are free. The job keeps slots that it has."""
     keep = [known[name] for name in job.slots if name in known][:target]
     # Slots that the job is giving up are as good as free for it: no other job can have them, or their memory, yet.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, Plan
+from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, ResourcePlan
 
 #: Key of a document → field of Plan.
 KEYS = {
@@ -26,7 +26,7 @@ class PlanError(ValueError):
     """A plan is invalid. The message is a sentence without its full stop; it says where and why."""
 
 
-def parse(document: Any) -> Plan:
+def parse(document: Any) -> ResourcePlan:
     """Parse a document {"plans": [{"name": ..., "weight": ..., "plans": [...]}, ...]}. Raises PlanError."""
     if not isinstance(document, Mapping) or set(document) != {"plans"}:
         raise PlanError('the document must have one key, "plans", with a list of plans')
@@ -36,14 +36,14 @@ def parse(document: Any) -> Plan:
     return root
 
 
-def dump(root: Plan) -> dict[str, Any]:
+def dump(root: ResourcePlan) -> dict[str, Any]:
     """Return the document that `parse` reads."""
     return {"plans": [describe(child) for child in root.children]}
 
 
-def describe(plan: Plan) -> dict[str, Any]:
+def describe(plan: ResourcePlan) -> dict[str, Any]:
     """Return one plan with those below it, as written; fields with their default value are left out."""
-    default = Plan(plan.name)
+    default = ResourcePlan(plan.name)
     found: dict[str, Any] = {"name": plan.name}
     for key, field in KEYS.items():
         value = getattr(plan, field)
@@ -54,7 +54,7 @@ def describe(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def tree_object(plan: Plan, parent: str = "") -> dict[str, Any]:
+def tree_object(plan: ResourcePlan, parent: str = "") -> dict[str, Any]:
     """Return a node of the contract's tree: `id`, `pid`, `childTreeDto`, and the limits of the plan."""
     found = {"id": plan.name, "pid": parent, **{k: v for k, v in describe(plan).items() if k not in ("name", "plans")}}
     if plan.children:
@@ -62,7 +62,7 @@ def tree_object(plan: Plan, parent: str = "") -> dict[str, Any]:
     return found
 
 
-def walk(plan: Plan, above: Path = ()) -> Iterator[tuple[Path, Plan]]:
+def walk(plan: ResourcePlan, above: Path = ()) -> Iterator[tuple[Path, ResourcePlan]]:
     """Yield a plan and all plans below it, with their paths."""
     path = (*above, plan.name)
     yield path, plan
@@ -70,7 +70,7 @@ def walk(plan: Plan, above: Path = ()) -> Iterator[tuple[Path, Plan]]:
         yield from walk(child, path)
 
 
-def locate(root: Plan, name: str) -> tuple[Path, Plan]:
+def locate(root: ResourcePlan, name: str) -> tuple[Path, ResourcePlan]:
     """Return the plan with this path, absolute or from the root, or the only one of this name. Raises PlanError."""
     words = tuple(filter(None, name.split("/")))
     found = [(path, plan) for path, plan in walk(root) if path == words or path[1:] == words]
@@ -83,7 +83,7 @@ def locate(root: Plan, name: str) -> tuple[Path, Plan]:
     raise PlanError(f"there is no plan {name[:80]!r}")
 
 
-def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
+def put(root: ResourcePlan, path: Sequence[str], document: Any) -> ResourcePlan:
     """Return the tree with this plan as written, at a path from the root. Raises PlanError if it has no parent."""
     parent = tuple(path[:-1])
     if not parent or not any(found == parent for found, _ in walk(root)):
@@ -98,14 +98,14 @@ def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
     return changed
 
 
-def remove(root: Plan, path: Sequence[str]) -> Plan:
+def remove(root: ResourcePlan, path: Sequence[str]) -> ResourcePlan:
     """Return the tree without this plan and those below it. Raises PlanError for the root."""
     if len(path) < 2:
         raise PlanError("the outermost plan cannot be removed")
     return _changed(root, tuple(path[1:]), None)
 
 
-def resolve(root: Plan, consumer: str, user: str) -> tuple[Path, bool]:
+def resolve(root: ResourcePlan, consumer: str, user: str) -> tuple[Path, bool]:
     """Return the path of the plan that `--consumer` names, and whether it is the plan that was asked for.
 
     As in WMLA, the path may end with the user's name. An unknown path, for example of another cluster, stands for
@@ -125,13 +125,13 @@ def resolve(root: Plan, consumer: str, user: str) -> tuple[Path, bool]:
     return (tuple(path), True) if words else (default(root), True)
 
 
-def default(root: Plan) -> Path:
+def default(root: ResourcePlan) -> Path:
     """Return the path of the plan for jobs that name none."""
     there = any(child.name == DEFAULT_PLAN[-1] for child in root.children)
     return DEFAULT_PLAN if there else (root.name,)
 
 
-def _changed(plan: Plan, path: Path, made: Plan | None) -> Plan:
+def _changed(plan: ResourcePlan, path: Path, made: ResourcePlan | None) -> ResourcePlan:
     """Return the tree with `made` at a path below `plan`, or with no plan there if `made` is None."""
     name, rest = path[0], path[1:]
     children = list(plan.children)
@@ -141,7 +141,7 @@ def _changed(plan: Plan, path: Path, made: Plan | None) -> Plan:
     return replace(plan, children=tuple(children))
 
 
-def _children(written: Any, where: str, depth: int) -> tuple[Plan, ...]:
+def _children(written: Any, where: str, depth: int) -> tuple[ResourcePlan, ...]:
     if not isinstance(written, Sequence) or isinstance(written, str):
         raise PlanError(f"plan {where}: the value of 'plans' must be a list of plans")
     if depth > _DEEPEST:
@@ -154,7 +154,7 @@ def _children(written: Any, where: str, depth: int) -> tuple[Plan, ...]:
     return children
 
 
-def _plan(written: Any, where: str, depth: int) -> Plan:
+def _plan(written: Any, where: str, depth: int) -> ResourcePlan:
     if not isinstance(written, Mapping) or not isinstance(name := written.get("name"), str):
         raise PlanError(f"plan {where}: each plan must have a name")
     if not _NAME.fullmatch(name):
@@ -166,7 +166,7 @@ def _plan(written: Any, where: str, depth: int) -> Plan:
     policy = written.get("policy", "fairshare")
     if policy not in POLICIES:
         raise PlanError(f"plan {where}: policy must be {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
-    plan = Plan(
+    plan = ResourcePlan(
         name,
         weight=_number(written, "weight", where, _WEIGHTS, 1.0) or 1.0,
         reserved=_slots(written, "reserved", where, 0) or 0,

@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 
-from local_backend.scheduler.admission import Admission, Refusal
-from local_backend.scheduler.model import CPU, GPU, WHOLE, Job, Machine, Reason
+from local_backend.scheduler.admission import Admission, Refusal, refusals
+from local_backend.scheduler.model import CPU, GPU, WHOLE, Machine, Reason, SchedulerJob
 from local_backend.scheduler.packing import Shared
-from local_backend.scheduler.tree import Node
+from local_backend.scheduler.tree import PlanNode
 
 #: Code of what a job lacks → what its submitter can do ("wait", "change" the submission, or "ask" an administrator),
 #: and what would make it start. {slots} are the slots that the job needs, {user} is the user that it counts for.
@@ -38,7 +38,7 @@ _NEVER = ("change", "only if you submit it with fewer slots, or if an administra
 _FOR_SLOTS = frozenset({"slots", "queue", "reserved", "share"})
 
 
-def want(job: Job) -> str:
+def want(job: SchedulerJob) -> str:
     """Return the slots that a job needs to run, in words."""
     kind = kind_name(job.kind)
     if job.shares:
@@ -52,12 +52,12 @@ def kind_name(kind: str) -> str:
     return kind.upper() if kind in (CPU, GPU) else f"MIG {kind}"
 
 
-def expired(job: Job) -> str:
+def expired(job: SchedulerJob) -> str:
     """Return the sentence for a job that has waited longer than it allowed."""
     return f"waited longer than {job.patience:g} s (--msd-pending-timeout) for {want(job)}"
 
 
-def impossible(job: Job, machine: Machine) -> str | None:
+def impossible(job: SchedulerJob, machine: Machine) -> str | None:
     """Return why a job can never run on this machine; None if it can."""
     total = machine.count(job.kind)
     for name, value in job.labels:
@@ -77,14 +77,14 @@ def impossible(job: Job, machine: Machine) -> str | None:
     return None
 
 
-def _least(job: Job) -> int:
+def _least(job: SchedulerJob) -> int:
     """Return the number of slots that a job needs on a machine without other jobs."""
     if not job.shares:
         return job.floor
     return 1 if job.pack else -(-job.least // (WHOLE // job.share))
 
 
-def _cure(job: Job, total: int) -> str:
+def _cure(job: SchedulerJob, total: int) -> str:
     cures = ["use a smaller --numWorker"] if job.least > 1 else []
     if job.per_worker > 1:
         cures.append("use a smaller --workerDeviceNum")
@@ -103,8 +103,8 @@ class Queue:
     """
 
     def __init__(  # noqa: PLR0917
-        self, admission: Admission, late: Iterable[Job], fixed: Iterable[Job], shared: Shared, machine: Machine,
-        kind: str, now: float,
+        self, admission: Admission, late: Iterable[SchedulerJob], fixed: Iterable[SchedulerJob], shared: Shared,
+        machine: Machine, kind: str, now: float,
     ) -> None:
         """`late` are admitted jobs whose slots other jobs are still giving up."""
         self._asked = list(filter(_waits, admission.refused))
@@ -123,14 +123,14 @@ class Queue:
         # The tree is dissolved after the decision, and the names of its plans are lost. So format them now.
         self._limits = {limit: _limit(limit) for limit in {one.limit for one in self._asked} if limit is not None}
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[SchedulerJob]:
         return (one.job for one in self._line)
 
     def __len__(self) -> int:
         return len(self._asked) + len(self._rest or ()) + len(self._late)
 
     @property
-    def apart(self) -> Iterator[tuple[int, Job]]:
+    def apart(self) -> Iterator[tuple[int, SchedulerJob]]:
         """Positions (from 0) and jobs of all parked jobs and all jobs with a time limit; none is in `_rest`."""
         later = len(self) - len(self._late)
         for at, one in itertools.chain(enumerate(self._asked), enumerate(self._late, later)):
@@ -139,7 +139,7 @@ class Queue:
 
     @cached_property
     def _line(self) -> list[Refusal]:
-        return [*self._asked, *(self._rest or ()), *self._late]
+        return [*self._asked, *refusals(self._rest), *self._late]
 
     def reason(self, at: int) -> Reason:
         """Return why the job at this position waits; the first position is 0."""
@@ -242,13 +242,13 @@ def _never(refusal: Refusal) -> bool:
     return refusal.limit is not None and refusal.job.size > (refusal.limit.plan.most or 0)
 
 
-def _limit(node: Node) -> tuple[str, str]:
+def _limit(node: PlanNode) -> tuple[str, str]:
     most = f"{node.plan.most} slot{'s' if node.plan.most != 1 else ''}"
     if node.is_user:
         return "USER_LIMIT", f"; {node.plan.name} may have at most {most} at a time"
     return "PLAN_LIMIT", f"; the plan {node.name} may have at most {most} at a time"
 
 
-def _pack(job: Job) -> str:
+def _pack(job: SchedulerJob) -> str:
     """Return the pack by the name that its user gave it."""
     return job.pack.partition("/")[2]

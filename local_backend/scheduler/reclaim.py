@@ -6,16 +6,16 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.admission import Admission
-from local_backend.scheduler.model import Job
+from local_backend.scheduler.model import SchedulerJob
 from local_backend.scheduler.sharing import NEARLY
-from local_backend.scheduler.tree import Node
+from local_backend.scheduler.tree import PlanNode
 
 
 class Reclaim:
     """Proposals to take slots back. The policy checks whether the owner really gets the slots."""
 
     def __init__(
-        self, root: Node, admission: Admission, targets: Mapping[str, int], fixed: Sequence[Job],
+        self, root: PlanNode, admission: Admission, targets: Mapping[str, int], fixed: Sequence[SchedulerJob],
         usable: Collection[str],
     ) -> None:
         self._root = root
@@ -36,7 +36,7 @@ class Reclaim:
         found = {grace for grace in self._graces.values() if grace is not None}
         return [job.entered + grace for job, _ in self._wanting for grace in found]
 
-    def proposals(self, now: float) -> Iterator[tuple[Job, list[Job]]]:
+    def proposals(self, now: float) -> Iterator[tuple[SchedulerJob, list[SchedulerJob]]]:
         """Yield jobs that need slots, each with the fixed-size jobs (victims) that must end and be queued again for
         it.
 
@@ -59,8 +59,10 @@ class Reclaim:
             if victims and (gain >= missing or (job.running and gain >= job.per_worker)):
                 yield job, victims
 
-    def _victims(self, job: Job, missing: float, held: dict[Node, float], now: float) -> list[Job]:
-        found: list[Job] = []
+    def _victims(
+        self, job: SchedulerJob, missing: float, held: dict[PlanNode, float], now: float
+    ) -> list[SchedulerJob]:
+        found: list[SchedulerJob] = []
         for victim in sorted(self._fixed, key=lambda one: (-one.started, -one.since)):
             if missing <= 0:
                 break
@@ -74,11 +76,11 @@ class Reclaim:
             missing -= self._gain(victim)
         return found
 
-    def _gain(self, victim: Job) -> int:
+    def _gain(self, victim: SchedulerJob) -> int:
         """Return the number of slots that other jobs can use when a job ends."""
         return 0 if victim.shares else len(self._usable.intersection(victim.slots))
 
-    def _find_wanting(self) -> Iterator[tuple[Job, float]]:
+    def _find_wanting(self) -> Iterator[tuple[SchedulerJob, float]]:
         """Yield jobs that lack slots, and how many: pending jobs, and elastic jobs below their reservation."""
         for refusal in self._admission.all_refused:
             if refusal.lacks in ("slots", "reserved") and not refusal.job.running:
@@ -93,9 +95,9 @@ class Reclaim:
                     if min(more, short) >= job.per_worker:
                         yield job, min(more, short)
 
-    def _granted(self) -> dict[Node, float]:
+    def _granted(self) -> dict[PlanNode, float]:
         """Return the slots of every plan after the decision has been carried out."""
-        got: dict[Node, float] = {}
+        got: dict[PlanNode, float] = {}
         granted = [(job, job.weight) for job in self._fixed]
         granted += [(job, self._targets.get(job.exec_id, job.size)) for job in self._admission.admitted]
         for job, slots in granted:
@@ -103,22 +105,22 @@ class Reclaim:
                 got[node] = got.get(node, 0.0) + slots
         return got
 
-    def _held(self) -> dict[Node, float]:
+    def _held(self) -> dict[PlanNode, float]:
         """Return the slots that each plan's own jobs need."""
-        held: dict[Node, float] = {}
+        held: dict[PlanNode, float] = {}
         for job in [*self._fixed, *self._admission.admitted]:
             home = _home(self._root, job)
             held[home] = held.get(home, 0) + (job.weight if job.fixed else job.size)
         return held
 
 
-def _home(root: Node, job: Job) -> Node:
+def _home(root: PlanNode, job: SchedulerJob) -> PlanNode:
     """Return the parent of the node of the job's user."""
     home = root.find(job.plan).user(job.user).parent
     assert home is not None
     return home
 
 
-def names(victims: Iterable[Job], owner: Job) -> dict[str, str]:
+def names(victims: Iterable[SchedulerJob], owner: SchedulerJob) -> dict[str, str]:
     """Return victim → owner of the slots that it was on, as in `Decision.reclaim`."""
     return {victim.exec_id: owner.exec_id for victim in victims}

@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from local_backend.scheduler.admission import Admission, Memory
-from local_backend.scheduler.model import Job
+from local_backend.scheduler.model import SchedulerJob
 from local_backend.scheduler.sharing import NEARLY, Claim, share
-from local_backend.scheduler.tree import Node
+from local_backend.scheduler.tree import PlanNode
 from local_backend.scheduler.urgency import Key
 
 #: A job keeps its slots for at least this many of its steps.
@@ -27,7 +27,7 @@ ROTATION = 60.0
 _BEGINNING = 0.1
 
 
-def settles(job: Job) -> float:
+def settles(job: SchedulerJob) -> float:
     """Return when a running job may be given other slots, because other jobs could make better use of them. A job's
     first slots have cost no resize, so they may change at once."""
     if job.changed - job.started < _BEGINNING:
@@ -38,7 +38,9 @@ def settles(job: Job) -> float:
 class Surplus:
     """Divides slots of one kind between the admitted jobs of a tree, next to the jobs that keep their slots."""
 
-    def __init__(self, root: Node, admission: Admission, keys: Mapping[str, Key], memory: Memory, now: float) -> None:
+    def __init__(
+        self, root: PlanNode, admission: Admission, keys: Mapping[str, Key], memory: Memory, now: float
+    ) -> None:
         self._root = root
         self._keys = keys
         self._memory = memory
@@ -49,7 +51,7 @@ class Surplus:
         #: Minimum, maximum, rank and present slots of every node.
         self._sums: dict[int, tuple[int, int, float, int]] = {}
         #: Of users: jobs that get slots here; most users may have none.
-        self._chosen: dict[int, list[Job]] = {}
+        self._chosen: dict[int, list[SchedulerJob]] = {}
         #: Of users: slots of jobs that keep their slots, or that share slots with others.
         self._settled: dict[int, int] = {}
         #: Slots of each job; slots that no job can use.
@@ -68,7 +70,7 @@ class Surplus:
         self._spread(capacity)
         self._take()
 
-    def join(self, jobs: Iterable[Job], left: int) -> None:
+    def join(self, jobs: Iterable[SchedulerJob], left: int) -> None:
         """Add jobs that start on slots that no other job could use; divide what they leave of these `left` slots."""
         found = [job for job in jobs if not job.shares]
         for job in found:
@@ -88,7 +90,7 @@ class Surplus:
             self._owners[name].take(more - self._taken.get(name, 0))
             self._taken[name] = more
 
-    def _bound(self, job: Job, left: int) -> int:
+    def _bound(self, job: SchedulerJob, left: int) -> int:
         """Record the minimum and maximum slots of a job. Return how many of the `left` slots its minimum takes."""
         least, most = job.floor, job.ceiling if job.elastic else job.floor
         has, kept = len(job.slots), 0
@@ -100,7 +102,7 @@ class Surplus:
         self._bounds[job.exec_id] = least, most
         return kept
 
-    def _later(self, job: Job, owner: Node) -> int:
+    def _later(self, job: SchedulerJob, owner: PlanNode) -> int:
         """Return how many slots an elastic job can use beyond its own, once it can be resized."""
         if not job.elastic or job.leaving:
             return 0
@@ -109,7 +111,7 @@ class Surplus:
             most = min(most, max(0, self._memory.left) // job.memory * job.per_worker)
         return max(0, most)
 
-    def _kept(self, job: Job, left: int) -> int:
+    def _kept(self, job: SchedulerJob, left: int) -> int:
         """Return how many slots a job keeps beyond its floor: it gives up only what others need to run at all."""
         owner = self._owners[job.exec_id]
         workers = int(min(len(job.slots) - job.floor, left, max(0.0, owner.room))) // job.per_worker
@@ -120,7 +122,7 @@ class Surplus:
         owner.take(workers * job.per_worker)
         return workers * job.per_worker
 
-    def _sum(self, node: Node, busy: Set[Node]) -> tuple[int, int, float, int]:
+    def _sum(self, node: PlanNode, busy: Set[PlanNode]) -> tuple[int, int, float, int]:
         """Return the minimum and maximum slots of a node, and the slot-seconds and present slots of its jobs. `busy`
         are users with jobs that get slots here."""
         least = most = has = 0
@@ -142,10 +144,10 @@ class Surplus:
         self._sums[id(node)] = least, most, rank, has
         return self._sums[id(node)]
 
-    def _choose(self, user: Node) -> list[Job]:
+    def _choose(self, user: PlanNode) -> list[SchedulerJob]:
         return [self._jobs[job.exec_id] for job in user.jobs if job.exec_id in self._bounds]
 
-    def _share(self, node: Node, slots: int) -> None:
+    def _share(self, node: PlanNode, slots: int) -> None:
         if node.is_user:
             self._among_jobs(self._chosen[id(node)], slots - self._settled[id(node)])
         elif node.plan.by_priority:
@@ -159,7 +161,7 @@ class Surplus:
             for child, got in zip(node.children, shares, strict=True):
                 self._share(child, got)
 
-    def _guarded(self, node: Node, claims: list[Claim], slots: int) -> list[Claim]:
+    def _guarded(self, node: PlanNode, claims: list[Claim], slots: int) -> list[Claim]:
         """Return the claims with each minimum raised to what is reserved for the child, as far as slots are left."""
         if not node.reserved:
             return claims
@@ -172,7 +174,7 @@ class Surplus:
                 claims[i] = Claim(claim.least + more, claim.most, claim.weight, claim.rank, claim.has)
         return claims
 
-    def _among_jobs(self, chosen: Sequence[Job], slots: int) -> None:
+    def _among_jobs(self, chosen: Sequence[SchedulerJob], slots: int) -> None:
         if len(chosen) == 1:
             least, most = self._bounds[chosen[0].exec_id]
             self._give(chosen[0], max(least, min(most, slots)))
@@ -181,7 +183,7 @@ class Surplus:
         for job, got in zip(chosen, share(slots, claims, ROTATION), strict=True):
             self._give(job, got)
 
-    def _by_priority(self, node: Node, slots: int) -> None:
+    def _by_priority(self, node: PlanNode, slots: int) -> None:
         """Give reserved slots to the plans below, then all usable slots to the most urgent jobs, within limits."""
         users = list(node.users())
         names = [job.exec_id for user in users for job in self._chosen[id(user)]]
@@ -202,7 +204,7 @@ class Surplus:
         for name in names:
             self._give(self._jobs[name], got[name])
 
-    def _give(self, job: Job, slots: int) -> None:
+    def _give(self, job: SchedulerJob, slots: int) -> None:
         """Set the slots of a job: whole workers only, and only as many as their memory allows."""
         workers, least = slots // job.per_worker, self._bounds[job.exec_id][0] // job.per_worker
         if job.memory:
@@ -243,7 +245,7 @@ class Surplus:
         self.rest = rest
 
 
-def _below(node: Node, top: Node) -> Iterable[Node]:
+def _below(node: PlanNode, top: PlanNode) -> Iterable[PlanNode]:
     """Yield a node and the nodes above it that are below `top`."""
     for found in node.up():
         if found is top:

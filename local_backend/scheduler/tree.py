@@ -12,26 +12,26 @@ import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from local_backend.scheduler.model import Job, Plan
+from local_backend.scheduler.model import ResourcePlan, SchedulerJob
 from local_backend.scheduler.sharing import NEARLY, Claim, parts
 from local_backend.scheduler.urgency import Key
 
 _FIRST = operator.itemgetter(0)
 
 
-class Node:
+class PlanNode:
     """A plan, or a user of a plan. `plan` holds its limits."""
 
-    def __init__(self, plan: Plan, parent: Node | None = None, *, is_user: bool = False) -> None:
+    def __init__(self, plan: ResourcePlan, parent: PlanNode | None = None, *, is_user: bool = False) -> None:
         self.plan = plan
         self.parent = parent
         self.is_user = is_user
         #: Whether this node or a node above has a limit.
         self.limited: bool = plan.most is not None or (parent is not None and parent.limited)
-        self.children: list[Node] = []
+        self.children: list[PlanNode] = []
         #: Of a user: jobs to consider; jobs that keep their slots.
-        self.jobs: list[Job] = []
-        self.fixed: list[Job] = []
+        self.jobs: list[SchedulerJob] = []
+        self.fixed: list[SchedulerJob] = []
         #: Of a user: slots of jobs that share slots, as counted: parts of slots, and the whole slot of a pack once.
         self.parts = 0.0
         #: Slots reserved for this plan, or for the plans below it together.
@@ -44,16 +44,16 @@ class Node:
         #: Room below its limit that is kept for jobs that have waited for it for long.
         self.kept = 0.0
         #: The user below this node whose job is considered next; None when all jobs have been considered.
-        self.next: Node | None = None
+        self.next: PlanNode | None = None
         #: Of the root: whether some jobs need no slot of their own.
         self.joins = False
-        self._plans: dict[str, Node] = {}
-        self._users: dict[str, Node] = {}
+        self._plans: dict[str, PlanNode] = {}
+        self._users: dict[str, PlanNode] = {}
         #: Of a plan with plans below it: the node of its own users. They compete with these plans as one of them.
-        self._own: Node | None = None
+        self._own: PlanNode | None = None
         #: Of a user: its jobs in reverse order; the next one to consider is last.
-        self._line: list[tuple[Key, Job]] = []
-        self._heap: list[tuple[tuple[float, ...], int, Node]] = []
+        self._line: list[tuple[Key, SchedulerJob]] = []
+        self._heap: list[tuple[tuple[float, ...], int, PlanNode]] = []
 
     @property
     def name(self) -> str:
@@ -62,15 +62,15 @@ class Node:
             return f"/{self.plan.name}"
         return self.parent.name + (f"/{self.plan.name}" if self.parent._own is not self else "")
 
-    def grow(self, plans: Iterable[Plan]) -> None:
+    def grow(self, plans: Iterable[ResourcePlan]) -> None:
         """Add plans below this one."""
         for plan in plans:
-            node = self._plans[plan.name] = Node(plan, self)
+            node = self._plans[plan.name] = PlanNode(plan, self)
             node.grow(plan.children)
             self.children.append(node)
         self.reserved = max(self.reserved, sum(child.reserved for child in self.children))
 
-    def find(self, path: Sequence[str]) -> Node:
+    def find(self, path: Sequence[str]) -> PlanNode:
         """Return the node of a plan, or of the nearest existing plan above it."""
         node = self
         for name in path[1:]:
@@ -79,27 +79,27 @@ class Node:
             node = node._plans[name]
         return node
 
-    def user(self, name: str) -> Node:
+    def user(self, name: str) -> PlanNode:
         """Return the node of a user of this plan; add it if it is missing."""
         if self._plans:
             if self._own is None:
-                own = Plan(self.plan.name, user_most=self.plan.user_most, by_priority=self.plan.by_priority)
-                self._own = Node(own, self)
+                own = ResourcePlan(self.plan.name, user_most=self.plan.user_most, by_priority=self.plan.by_priority)
+                self._own = PlanNode(own, self)
                 self.children.append(self._own)
             return self._own.user(name)
         if name not in self._users:
-            self._users[name] = Node(Plan(name, most=self.plan.user_most), self, is_user=True)
+            self._users[name] = PlanNode(ResourcePlan(name, most=self.plan.user_most), self, is_user=True)
             self.children.append(self._users[name])
         return self._users[name]
 
-    def up(self) -> Iterator[Node]:
+    def up(self) -> Iterator[PlanNode]:
         """Yield this node and the nodes above it."""
-        node: Node | None = self
+        node: PlanNode | None = self
         while node is not None:
             yield node
             node = node.parent
 
-    def users(self) -> Iterator[Node]:
+    def users(self) -> Iterator[PlanNode]:
         """Yield all users below this node."""
         stack = [self]
         while stack:
@@ -110,15 +110,15 @@ class Node:
 
     def take(self, slots: float) -> None:
         """Count slots as used, by this node and the nodes above it."""
-        node: Node | None = self
+        node: PlanNode | None = self
         while node is not None:
             node.used += slots
             node = node.parent
 
-    def limit(self, slots: float, *, heed: bool = False) -> Node | None:
+    def limit(self, slots: float, *, heed: bool = False) -> PlanNode | None:
         """Return the nearest node whose limit forbids `slots` more slots; None if no limit does. With `heed`, count
         the room that is kept for other jobs, too."""
-        node: Node | None = self if self.limited else None
+        node: PlanNode | None = self if self.limited else None
         while node is not None:
             most = node.plan.most
             if most is not None and node.used + slots + (node.kept if heed else 0.0) > most + NEARLY:
@@ -183,7 +183,7 @@ class Node:
     @property
     def has_its_part(self) -> bool:
         """Whether the jobs of this user, or of a plan above, need all slots that are due to them."""
-        node: Node | None = self
+        node: PlanNode | None = self
         while node is not None:
             if node.used >= node.due - NEARLY:
                 return True
@@ -206,7 +206,7 @@ class Node:
         self.next = self._heap[0][2].next if self._heap else None
 
     @property
-    def job(self) -> Job:
+    def job(self) -> SchedulerJob:
         """The next job of a user that is `next`."""
         return self._line[-1][1]
 
@@ -242,7 +242,7 @@ class Node:
             return None
         return Unasked([(user, 0.0 if node.plan.by_priority else user.used) for _, _, user in node._heap])
 
-    def _key(self, child: Node) -> tuple[float, ...]:
+    def _key(self, child: PlanNode) -> tuple[float, ...]:
         level, place = child.next._line[-1][0]  # type: ignore[union-attr]
         if not self._plans and not self.plan.by_priority:
             return level, child.used, place
@@ -254,29 +254,29 @@ class Unasked:
     """The jobs that have not been considered, sorted on demand: thousands of jobs may be left when no slots are
     left, and their order is rarely read. Safe to use from any thread."""
 
-    def __init__(self, users: Sequence[tuple[Node, float]]) -> None:
+    def __init__(self, users: Sequence[tuple[PlanNode, float]]) -> None:
         """`users` are user nodes, each with a number that orders equally urgent jobs before their positions do."""
         self.users = users
 
     def __len__(self) -> int:
         return sum(len(user._line) for user, _ in self.users)
 
-    def __iter__(self) -> Iterator[tuple[Node, Job]]:
+    def __iter__(self) -> Iterator[tuple[PlanNode, SchedulerJob]]:
         line = [(level, used, place, user, job) for user, used in self.users for (level, place), job in user._line]
         line.sort()
         return ((user, job) for _, _, _, user, job in line)
 
     @property
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[SchedulerJob]:
         """The jobs, in no order."""
         return (job for user, _ in self.users for _, job in user._line)
 
 
-def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
+def grow(plan: ResourcePlan, jobs: Iterable[SchedulerJob]) -> PlanNode:
     """Build the tree of `plan` with these jobs on it."""
-    root = Node(plan)
+    root = PlanNode(plan)
     root.grow(plan.children)
-    users: dict[tuple[Sequence[str], str], tuple[Node, float]] = {}
+    users: dict[tuple[Sequence[str], str], tuple[PlanNode, float]] = {}
     packs: set[str] = set()
     for job in jobs:
         found = users.get((job.plan, job.user))

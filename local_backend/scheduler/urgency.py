@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 
-from local_backend.scheduler.model import Job
+from local_backend.scheduler.model import SchedulerJob
 
 #: A job that waits for more urgent jobs gains AGEING every AGEING_SECONDS, until it is as urgent as they are. It
 #: keeps this gain while it runs.
@@ -19,7 +19,7 @@ AGEING, AGEING_SECONDS = 1000, 3600.0
 Key = tuple[int, int]
 
 
-def waited(job: Job, now: float) -> float:
+def waited(job: SchedulerJob, now: float) -> float:
     """Return the seconds without slots since the submission of a job. Parked time with `most` = 0 does not count."""
     if not job.running:
         return job.waited + (now - job.entered if now > job.entered else 0.0)
@@ -27,24 +27,24 @@ def waited(job: Job, now: float) -> float:
     return job.waited + parked + max(0.0, job.started - job.entered)
 
 
-def hours(job: Job, now: float) -> int:
+def hours(job: SchedulerJob, now: float) -> int:
     """Return the whole hours (of AGEING_SECONDS) that a job has waited."""
     return int(waited(job, now) // AGEING_SECONDS)
 
 
-def urgency(job: Job, hours: int, highest: int) -> int:
+def urgency(job: SchedulerJob, hours: int, highest: int) -> int:
     """Return the priority plus the gain from waiting, up to the `highest` priority of all jobs. Of equally urgent
     jobs, the job whose user has least, or that has waited longest, is considered first."""
     return max(job.priority, min(job.priority + AGEING * hours, highest))
 
 
-def next_urgency(jobs: Iterable[Job], now: float) -> float:
+def next_urgency(jobs: Iterable[SchedulerJob], now: float) -> float:
     """Return when the first of the waiting jobs becomes more urgent; infinite for no jobs."""
     phases = [waited(job, now) % AGEING_SECONDS for job in jobs]
     return now + AGEING_SECONDS - max(phases) if phases else math.inf
 
 
-def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
+def order(jobs: Sequence[SchedulerJob], now: float) -> dict[str, Key]:
     """Return the key of each job: by urgency, then by hours waited, then by whether it has slots, then by age.
 
     A job may have started on slots that a longer waiting job could not use. It has no precedence over the longer
@@ -63,7 +63,7 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
     return {one[-1]: (one[0], place) for place, one in enumerate(line)}
 
 
-def _overtaking(jobs: Sequence[Job], levels: Sequence[int]) -> set[str]:
+def _overtaking(jobs: Sequence[SchedulerJob], levels: Sequence[int]) -> set[str]:
     """Return jobs with slots that started after the submission of a pending job that is no less urgent."""
     earliest: dict[int, float] = {}
     for job, level in zip(jobs, levels, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 from local_backend.errors import Invalid, NotFound
 from local_backend.runtime.planning import Plans, consumer
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import Plan
+from local_backend.scheduler.model import ResourcePlan
 from local_backend.scheduler.plans import Path, PlanError
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
@@ -26,7 +26,7 @@ class PlanService:
     plans: Plans
 
     @property
-    def tree(self) -> Plan:
+    def tree(self) -> ResourcePlan:
         """The outermost plan, with all other plans below it."""
         return self.plans.tree
 
@@ -34,18 +34,18 @@ class PlanService:
         """Return the path of the plan that an exec counts for: `/local/training`."""
         return consumer(self.plans.tree, row)
 
-    def find(self, name: str) -> tuple[Path, Plan]:
+    def find(self, name: str) -> tuple[Path, ResourcePlan]:
         """Return a plan and its path. `name` is the path, or a name that only one plan has. Raises NotFound
         (`plan.not_found`)."""
         return _located(self.plans.tree, name)
 
-    def replace(self, caller: Caller, document: Any) -> Plan:
+    def replace(self, caller: Caller, document: Any) -> ResourcePlan:
         """Replace all plans by the plans of `{"plans": [...]}` and return the tree. Jobs of a removed plan count for
         the nearest plan above it. Raises Denied, Invalid (`plan.invalid`)."""
         with self.base.recorded(caller, "plan.replace"):
             return self._change(caller, lambda _: plans.parse(document))
 
-    def put(self, caller: Caller, name: str, document: Any) -> tuple[Path, Plan]:
+    def put(self, caller: Caller, name: str, document: Any) -> tuple[Path, ResourcePlan]:
         """Create or change the plan at this path, and return it. Raises Denied, Invalid (`plan.invalid`)."""
         with self.base.recorded(caller, "plan.put", name):
             changed = self._change(caller, lambda before: plans.put(before, _path(before, name), document))
@@ -59,7 +59,7 @@ class PlanService:
             path, _ = self.find(name)
             self._change(caller, lambda before: plans.remove(before, path))
 
-    def _change(self, caller: Caller, edit: Callable[[Plan], Plan]) -> Plan:
+    def _change(self, caller: Caller, edit: Callable[[ResourcePlan], ResourcePlan]) -> ResourcePlan:
         caller.check_admin(_ACTION)
         try:
             changed = self.plans.change(edit)
@@ -69,7 +69,7 @@ class PlanService:
         return changed
 
 
-def _path(root: Plan, name: str) -> Path:
+def _path(root: ResourcePlan, name: str) -> Path:
     """Return the path of an existing plan, or of a new one."""
     try:
         return plans.locate(root, name)[0]
@@ -78,7 +78,7 @@ def _path(root: Plan, name: str) -> Path:
         return words if words[:1] == (root.name,) else (root.name, *words)
 
 
-def _located(root: Plan, name: str) -> tuple[Path, Plan]:
+def _located(root: ResourcePlan, name: str) -> tuple[Path, ResourcePlan]:
     try:
         return plans.locate(root, name)
     except PlanError as problem:

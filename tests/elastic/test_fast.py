@@ -42,16 +42,15 @@ def test_members_without_shards_take_part():
                 torch.testing.assert_close(ours, theirs)
 
 
-def step(group, model, shards, backward):
+def compute(group, model, shards, backward):
     """One step of shards 0 to 3, of which this member has `shards`."""
     layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
-    reducer = make_reducer("fast", layout, group)
-    reducer.begin_step(((0, 2), (2, 4)), 4, shards)
+    step = make_reducer("fast", layout, group).begin_step(((0, 2), (2, 4)), 4, shards)
     for shard in shards:
-        reducer.begin_shard(shard)
-        backward(reducer, shard)
-        reducer.end_shard(shard, 0.25)
-    return reducer
+        step.begin_shard(shard)
+        backward(step, shard)
+        step.end_shard(shard, 0.25)
+    return step
 
 
 def chain():
@@ -63,13 +62,13 @@ def test_buckets_leave_during_the_last_backward_and_not_before():
         model = the_same(chain)
         seen = []
 
-        def backward(reducer, shard):
+        def backward(step, shard):
             model[0].weight.register_post_accumulate_grad_hook(lambda _: seen.append(len(group.reduced)))
-            reducer.backward(model(torch.ones(1, 8)).sum(), 0.25)
+            step.backward(shard, model(torch.ones(1, 8)).sum(), 0.25)
 
-        reducer = step(group, model, (2 * group.rank, 2 * group.rank + 1), backward)
+        step = compute(group, model, (2 * group.rank, 2 * group.rank + 1), backward)
         under_way = len(group.reduced)
-        reducer.finish(0)
+        step.finish(0)
         assert seen[0] == 0 < seen[-1] <= under_way < len(group.reduced)
         return group.reduced
 
@@ -81,9 +80,9 @@ def test_a_users_own_backward_never_sends_a_bucket_early():
     def work(group):
         model = the_same(chain)
         shards = (2 * group.rank, 2 * group.rank + 1)
-        reducer = step(group, model, shards, lambda *_: model(torch.ones(8)).sum().backward())
+        step = compute(group, model, shards, lambda *_: model(torch.ones(8)).sum().backward())
         assert group.reduced == []
-        reducer.finish(0)
+        step.finish(0)
 
     members(2, work)
 
@@ -111,12 +110,12 @@ def test_a_gradient_that_comes_in_two_parts_is_whole():
     def work(group):
         model = the_same(Twice)
 
-        def backward(reducer, shard):
-            reducer.backward(model(torch.full((1, 8), float(shard))), 0.25)
+        def backward(step, shard):
+            step.backward(shard, model(torch.full((1, 8), float(shard))), 0.25)
 
         # Only one member has found out by itself that a bucket left too early.
         shards = range(4) if group.rank else ()
-        step(group, model, shards, backward).finish(0)
+        compute(group, model, shards, backward).finish(0)
         for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad)
         return len(group.reduced)
@@ -130,11 +129,11 @@ def test_half_precision_is_summed_in_single():
         model = nn.Linear(2, 1, bias=False).to(torch.bfloat16)
         nn.init.ones_(model.weight)
 
-        def backward(reducer, shard):
+        def backward(step, shard):
             x = torch.full((2,), [1.0, 2**-8, 2**-8, 2**-7][shard], dtype=torch.bfloat16)
-            reducer.backward(model(x).sum(), 0.25)
+            step.backward(shard, model(x).sum(), 0.25)
 
-        step(group, model, (2 * group.rank, 2 * group.rank + 1), backward).finish(0)
+        compute(group, model, (2 * group.rank, 2 * group.rank + 1), backward).finish(0)
         # In bfloat16, 1 + 2**-8 is 1.
         assert model.weight.grad.tolist() == [[0.25390625, 0.25390625]]
 

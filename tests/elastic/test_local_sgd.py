@@ -80,11 +80,11 @@ class Member:
         size = 1 if self.group is None else self.group.size
         ranges = shares(split(self.shards, size), self.shards, active)
         mine = range(*ranges[0 if self.group is None else self.group.rank])
-        self.reducer.begin_step(ranges, active, mine)
+        self.step = self.reducer.begin_step(ranges, active, mine)
         for shard in mine:
-            self.reducer.begin_shard(shard)
-            self.reducer.backward(self.loss(number, shard), 1 / active)
-            self.reducer.end_shard(shard, 1 / active)
+            self.step.begin_shard(shard)
+            self.step.backward(shard, self.loss(number, shard), 1 / active)
+            self.step.end_shard(shard, 1 / active)
 
     def loss(self, number: int, shard: int) -> torch.Tensor:
         return batch_loss(self.model, number, shard)
@@ -92,7 +92,7 @@ class Member:
     def window(self, number: int, active: int | None = None, word: int = 0) -> list[int]:
         """A whole window; the words of all."""
         self.compute(number, active)
-        words = self.reducer.finish(word)
+        words = self.step.finish(word)
         self.job.outer.step()
         return words
 
@@ -239,8 +239,7 @@ def test_a_window_that_is_broken_off_leaves_no_trace(optimizer, before):
     member.compute(before)
     assert Replica(member.job).digest() != digest, "something has changed, which is to be undone"
     member.job.optimizer.param_groups[0]["lr"] = 7.0
-    member.layout.begin_shard()
-    member.local.undo()
+    member.step.undo()
     assert Replica(member.job).digest() == digest
     member.enter()
     member.window(before)

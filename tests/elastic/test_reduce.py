@@ -16,10 +16,9 @@ def fingerprint(model):
 
 def alone(model, optimizer=None):
     layout = Layout([model], optimizer or torch.optim.SGD(model.parameters(), 0.1))
-    reducer = make_reducer("exact", layout, None)
-    reducer.begin_step(((0, 1),), 1, (0,))
-    reducer.begin_shard(0)
-    return layout, reducer
+    step = make_reducer("exact", layout, None).begin_step(((0, 1),), 1, (0,))
+    step.begin_shard(0)
+    return layout, step
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the engine runs backward", "the user does"])
@@ -74,12 +73,12 @@ def test_words_arrive_at_everybody_in_order_of_rank(mode, workers):
         layout = Layout([model := nn.Linear(2, 2)], torch.optim.SGD(model.parameters(), 0.1))
         reducer = make_reducer(mode, layout, group)
         ranges = split(3, workers)
-        reducer.begin_step(ranges, 3, range(*ranges[group.rank]))
+        step = reducer.begin_step(ranges, 3, range(*ranges[group.rank]))
         for shard in range(*ranges[group.rank]):
-            reducer.begin_shard(shard)
-            reducer.backward(model(torch.ones(1, 2)).sum(), 1 / 3)
-            reducer.end_shard(shard, 1 / 3)
-        return reducer.finish(words[group.rank])
+            step.begin_shard(shard)
+            step.backward(shard, model(torch.ones(1, 2)).sum(), 1 / 3)
+            step.end_shard(shard, 1 / 3)
+        return step.finish(words[group.rank])
 
     assert members(workers, work) == [words] * workers
 
@@ -91,18 +90,18 @@ def test_a_step_that_breaks_changes_nothing_that_counts(mode):
         layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
         before = [p.clone() for p in model.parameters()], [b.clone() for _, b in layout.committed]
         reducer = make_reducer(mode, layout, group)
-        reducer.begin_step(split(2, 2), 2, (group.rank,))
-        reducer.begin_shard(group.rank)
-        reducer.backward(model(torch.randn(4, 5), True).sum(), 0.5)
-        reducer.end_shard(group.rank, 0.5)
+        step = reducer.begin_step(split(2, 2), 2, (group.rank,))
+        step.begin_shard(group.rank)
+        step.backward(group.rank, model(torch.randn(4, 5), True).sum(), 0.5)
+        step.end_shard(group.rank, 0.5)
         group.breaks_after(1 if mode == "exact" else 0)
         with pytest.raises(GroupBroken):
-            reducer.finish(0)
+            step.finish(0)
         assert all(map(torch.equal, before[0], model.parameters()))
         assert all(map(torch.equal, before[1], [b for _, b in layout.committed]))
         live = [b for b, _ in layout.committed]
         assert not all(map(torch.equal, before[1], live))
-        layout.begin_shard()
+        step.undo()
         assert all(map(torch.equal, before[1], live))
 
     members(2, work)
@@ -114,12 +113,12 @@ def test_large_counters_keep_every_bit():
     model.register_buffer("count", torch.tensor([number, 2**40 + 1, -1]))
     model.register_buffer("flag", torch.tensor(True))
     model.fabric_buffers = {"count": "sum", "flag": "first"}
-    _, reducer = alone(model)
+    _, step = alone(model)
     model(torch.ones(1, 2)).sum().backward()
     model.count += 1
     model.flag.logical_not_()
-    reducer.end_shard(0, 1.0)
-    reducer.finish(0)
+    step.end_shard(0, 1.0)
+    step.finish(0)
     assert model.count.tolist() == [number + 1, 2**40 + 2, 0]
     assert model.flag.item() is False
 
@@ -145,33 +144,33 @@ def test_an_unknown_rule_of_a_module_is_refused_with_the_name_of_the_buffer(rule
 def test_a_large_whole_number_buffer_that_changes_is_refused_by_name():
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_buffer("seen", torch.zeros(1000, dtype=torch.int64))
-    _, reducer = alone(model)
+    _, step = alone(model)
     model(torch.ones(1, 2)).sum().backward()
     model.seen[3] = 1
     with pytest.raises(EngineError, match="the buffer 'seen' changes"):
-        reducer.end_shard(0, 1.0)
+        step.end_shard(0, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions(dtype):
     model = nn.Linear(3, 2).to(dtype)
-    _, reducer = alone(model)
+    _, step = alone(model)
     model(torch.ones(4, 3, dtype=dtype)).sum().backward()
     expected = model.weight.grad.clone()
-    reducer.end_shard(0, 1.0)
-    reducer.finish(0)
+    step.end_shard(0, 1.0)
+    step.finish(0)
     assert model.weight.grad.dtype == dtype
     assert torch.equal(model.weight.grad, expected)
 
 
 def test_one_shard_is_plain_training_to_the_last_bit():
     model, plain = the_same(Branches), the_same(Branches)
-    _, reducer = alone(model)
+    _, step = alone(model)
     x = torch.randn(4, 5)
     plain(x, True).square().mean().backward()
-    reducer.backward(model(x, True).square().mean(), 1.0)
-    reducer.end_shard(0, 1.0)
-    reducer.finish(0)
+    step.backward(0, model(x, True).square().mean(), 1.0)
+    step.end_shard(0, 1.0)
+    step.finish(0)
     for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
         assert (ours.grad is None) == (theirs.grad is None)
         assert ours.grad is None or torch.equal(ours.grad, theirs.grad)
@@ -201,12 +200,12 @@ def test_gradients_that_share_memory_and_sparse_ones(mode, ranges):
         model = Tied()
         layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
         reducer = make_reducer(mode, layout, group)
-        reducer.begin_step(ranges, 4, range(*ranges[group.rank]))
+        step = reducer.begin_step(ranges, 4, range(*ranges[group.rank]))
         for shard in range(*ranges[group.rank]):
-            reducer.begin_shard(shard)
-            reducer.backward(model(float(shard + 1)), 0.25)
-            reducer.end_shard(shard, 0.25)
-        reducer.finish(0)
+            step.begin_shard(shard)
+            step.backward(shard, model(float(shard + 1)), 0.25)
+            step.end_shard(shard, 0.25)
+        step.finish(0)
         mean = (1 + 2 + 3 + 4) / 4
         assert torch.equal(model.left.grad, torch.full((2, 3), 4 * mean))
         assert torch.equal(model.right.grad, model.left.grad)
@@ -226,17 +225,17 @@ def test_a_users_step_may_do_as_it_likes_with_gradients():
             optimizer = torch.optim.SGD(model.parameters(), 0.1)
             layout = Layout([model], optimizer)
             reducer = make_reducer("exact", layout, group)
-            reducer.begin_step(ranges, 3, range(*ranges[group.rank]))
+            step = reducer.begin_step(ranges, 3, range(*ranges[group.rank]))
             for shard in range(*ranges[group.rank]):
-                reducer.begin_shard(shard)
+                step.begin_shard(shard)
                 model(torch.ones(5)).sum().backward()
                 optimizer.zero_grad(set_to_none=shard == 1)
                 model(torch.full((5,), shard + 1.0)).sum().backward()
                 model(torch.full((5,), 0.5)).sum().backward()
                 if group.size == 1:
                     model.weight.grad = own.copy_(model.weight.grad)
-                reducer.end_shard(shard, 1 / 3)
-            reducer.finish(0)
+                step.end_shard(shard, 1 / 3)
+            step.finish(0)
             return model.weight.grad.clone()
 
         return members(len(ranges), work)

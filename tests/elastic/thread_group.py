@@ -135,19 +135,19 @@ def train(mode, ranges, steps=3, active=None, own=True):
         layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
         reducer = make_reducer(mode, layout, group)
         first, last = ranges[group.rank]
-        for step in range(steps):
+        for number in range(steps):
             shards = range(first, min(last, active))
-            reducer.begin_step(ranges, active, shards)
+            step = reducer.begin_step(ranges, active, shards)
             for shard in shards:
-                reducer.begin_shard(shard)
-                x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step * 100 + shard))
+                step.begin_shard(shard)
+                x = torch.randn(4, 5, generator=torch.Generator().manual_seed(number * 100 + shard))
                 loss = model(x, shard == 1).square().mean()
                 if own:
-                    reducer.backward(loss, 1 / active)
+                    step.backward(shard, loss, 1 / active)
                 else:
                     loss.backward()
-                reducer.end_shard(shard, 1 / active)
-            reducer.finish(0)
+                step.end_shard(shard, 1 / active)
+            step.finish(0)
             with torch.no_grad():
                 for parameter in layout.parameters:
                     if parameter.grad is not None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, Plan
+from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, ResourcePlan
 from local_backend.scheduler.plans import PlanError
 
 WRITTEN = {"plans": [
@@ -18,11 +18,11 @@ WRITTEN = {"plans": [
 
 def test_what_is_written_is_kept_and_shown_as_the_contract_has_it():
     root = plans.parse(WRITTEN)
-    assert root == Plan("local", children=(
-        Plan("research", 2.0, 2, 6, by_priority=True, children=(
-            Plan("vision", user_most=2), Plan("speech", reclaim_grace=120.0),
+    assert root == ResourcePlan("local", children=(
+        ResourcePlan("research", 2.0, 2, 6, by_priority=True, children=(
+            ResourcePlan("vision", user_most=2), ResourcePlan("speech", reclaim_grace=120.0),
         )),
-        Plan("training"),
+        ResourcePlan("training"),
     ))
     assert plans.parse(plans.dump(root)) == root
     assert plans.tree_object(root) == {

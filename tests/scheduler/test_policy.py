@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from world import TREE, World, cpu_slots, job
 
-from local_backend.scheduler.model import GPU, Machine, Plan, Slot
+from local_backend.scheduler.model import GPU, Machine, ResourcePlan, Slot
 from local_backend.scheduler.reasons import CODES
 
 
@@ -83,7 +83,7 @@ def test_who_is_more_urgent_parks_others_and_they_come_back():
 
 
 def test_in_a_plan_by_priority_the_most_urgent_gets_all_that_it_can_use():
-    world = World(6, Plan("local", children=(Plan("training", by_priority=True),)))
+    world = World(6, ResourcePlan("local", children=(ResourcePlan("training", by_priority=True),)))
     world.submit(job(1, 1, 6), job(2, 1, 3, priority=6000), job(3, 1, 6, priority=7000))
     world.turn()
     assert [world.slots(n) for n in (1, 2, 3)] == [1, 1, 4]
@@ -137,7 +137,7 @@ def test_users_of_a_plan_get_the_same_however_many_jobs_they_have():
 
 
 def test_plans_share_by_weight_lend_and_take_back():
-    plans = Plan("local", children=(Plan("a", weight=3.0), Plan("b")))
+    plans = ResourcePlan("local", children=(ResourcePlan("a", weight=3.0), ResourcePlan("b")))
     world = World(8, plans)
     world.submit(job(1, 1, 8, plan=("local", "b")))
     world.turn()
@@ -149,7 +149,7 @@ def test_plans_share_by_weight_lend_and_take_back():
 
 
 def test_what_is_reserved_is_there_even_when_borrowers_have_to_be_parked():
-    plans = Plan("local", children=(Plan("a", reserved=2), Plan("b")))
+    plans = ResourcePlan("local", children=(ResourcePlan("a", reserved=2), ResourcePlan("b")))
     world = World(2, plans)
     world.submit(job(1, 1, 1, plan=("local", "b")), job(2, 1, 1, plan=("local", "b")))
     world.turn()
@@ -160,7 +160,7 @@ def test_what_is_reserved_is_there_even_when_borrowers_have_to_be_parked():
 
 
 def test_limits_of_plans_and_users_hold_and_are_named():
-    plans = Plan("local", children=(Plan("a", most=3, user_most=2),))
+    plans = ResourcePlan("local", children=(ResourcePlan("a", most=3, user_most=2),))
     world = World(8, plans)
     a = ("local", "a")
     world.submit(job(1, 2, plan=a), job(2, 1, plan=a), job(3, 2, plan=a, user="bob"), job(4, 1, 5, plan=a, user="eve"))
@@ -173,7 +173,7 @@ def test_limits_of_plans_and_users_hold_and_are_named():
 
 
 def test_a_lent_slot_with_a_fixed_job_is_taken_back_after_the_grace():
-    plans = Plan("local", children=(Plan("a"), Plan("b", reclaim_grace=100.0)))
+    plans = ResourcePlan("local", children=(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=100.0)))
     world = World(4, plans)
     b = ("local", "b")
     world.submit(*(job(n, 1, plan=b) for n in range(1, 5)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from world import World, job
 
-from local_backend.scheduler.model import WHOLE, Plan
+from local_backend.scheduler.model import WHOLE, ResourcePlan
 
 HOUR = 3600.0
 HALF = WHOLE // 2
@@ -13,14 +13,14 @@ A, B = ("local", "a"), ("local", "b")
 
 
 def tree(*children):
-    return Plan("local", children=children)
+    return ResourcePlan("local", children=children)
 
 
 # --- what is reserved
 
 
 def test_what_is_reserved_for_a_plan_is_not_given_to_fixed_jobs_while_it_is_used():
-    world = World(4, tree(Plan("a", reserved=4), Plan("b")))
+    world = World(4, tree(ResourcePlan("a", reserved=4), ResourcePlan("b")))
     world.submit(job(1, 1, 8, plan=A))
     world.turn()
     world.submit(*(job(n, plan=B) for n in (2, 3)), job(4, 1, 4, plan=B))
@@ -33,7 +33,7 @@ def test_what_is_reserved_for_a_plan_is_not_given_to_fixed_jobs_while_it_is_used
 
 
 def test_a_plan_gets_back_what_is_reserved_for_it_after_the_grace_when_its_job_is_elastic():
-    world = World(4, tree(Plan("a", reserved=3), Plan("b", reclaim_grace=60.0)))
+    world = World(4, tree(ResourcePlan("a", reserved=3), ResourcePlan("b", reclaim_grace=60.0)))
     world.submit(*(job(n, plan=B) for n in (2, 3, 4)))
     world.turn()
     world.submit(job(1, 1, 8, plan=A, since=world.now))
@@ -47,7 +47,7 @@ def test_a_plan_gets_back_what_is_reserved_for_it_after_the_grace_when_its_job_i
 
 
 def test_reservations_below_a_plan_are_its_own():
-    world = World(4, tree(Plan("a", children=(Plan("v", reserved=4),)), Plan("b")))
+    world = World(4, tree(ResourcePlan("a", children=(ResourcePlan("v", reserved=4),)), ResourcePlan("b")))
     world.submit(job(1, 4, plan=B, since=0.0), job(2, 1, 4, plan=("local", "a", "v"), since=1.0))
     world.turn()
     assert world.slots(2) == 4
@@ -55,14 +55,15 @@ def test_reservations_below_a_plan_are_its_own():
 
 
 def test_two_plans_that_are_promised_more_than_there_is_do_not_block_each_other():
-    world = World(4, tree(Plan("a", reserved=4), Plan("b", reserved=4)))
+    world = World(4, tree(ResourcePlan("a", reserved=4), ResourcePlan("b", reserved=4)))
     world.submit(job(1, 3, plan=A), job(2, 3, plan=B))
     world.turn()
     assert sum(one.running for one in world.jobs.values()) == 1
 
 
 def test_a_reservation_holds_below_a_plan_by_priority():
-    world = World(4, tree(Plan("p", by_priority=True, children=(Plan("x", reserved=3), Plan("y")))))
+    below = ResourcePlan("x", reserved=3), ResourcePlan("y")
+    world = World(4, tree(ResourcePlan("p", by_priority=True, children=below)))
     world.submit(job(1, 1, 4, plan=("local", "p", "x")), job(2, 1, 4, plan=("local", "p", "y"), priority=9000))
     world.turn()
     assert world.slots(1) == 3
@@ -70,14 +71,14 @@ def test_a_reservation_holds_below_a_plan_by_priority():
 
 @pytest.mark.parametrize("limits", [{"user_most": 1}, {"most": 4}])
 def test_what_is_reserved_and_cannot_be_used_is_lent(limits):
-    world = World(4, tree(Plan("a", reserved=4, **limits), Plan("b")), memory=2)
+    world = World(4, tree(ResourcePlan("a", reserved=4, **limits), ResourcePlan("b")), memory=2)
     world.submit(job(1, 1, 8, plan=A, memory=2), job(2, plan=B), job(3, 1, 4, plan=B))
     world.turn()
     assert [world.slots(n) for n in (1, 2, 3)] == [1, 1, 2]
 
 
 def test_an_elastic_job_begins_on_what_is_kept_for_a_large_one():
-    world = World(5, tree(Plan("a"), Plan("b", reserved=2)))
+    world = World(5, tree(ResourcePlan("a"), ResourcePlan("b", reserved=2)))
     world.submit(job(1, 4, plan=A))
     world.turn()
     world.submit(job(2, 2, plan=B), job(3, 1, 4, plan=A), job(4, plan=A))
@@ -89,7 +90,7 @@ def test_an_elastic_job_begins_on_what_is_kept_for_a_large_one():
 
 
 def test_reclaim_goes_on_though_an_elastic_job_waits_too():
-    world = World(4, tree(Plan("a"), Plan("b", reclaim_grace=60.0)))
+    world = World(4, tree(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=60.0)))
     world.submit(*(job(n, plan=B, since=0.0) for n in range(1, 5)))
     world.turn()
     world.submit(job(5, plan=A, since=0.0), job(6, 1, 4, plan=A, since=0.0))
@@ -100,7 +101,7 @@ def test_reclaim_goes_on_though_an_elastic_job_waits_too():
 
 
 def test_a_job_with_fixed_slots_keeps_what_is_not_reserved():
-    world = World(4, tree(Plan("a", reserved=2), Plan("b")))
+    world = World(4, tree(ResourcePlan("a", reserved=2), ResourcePlan("b")))
     world.submit(job(1, 1, 4, plan=B))
     world.turn()
     world.jobs["local-1"] = replace(world.jobs["local-1"], least=4, most=4, pinned=True)
@@ -113,20 +114,21 @@ def test_a_job_with_fixed_slots_keeps_what_is_not_reserved():
 
 
 def test_jobs_that_keep_their_slots_for_a_while_stay_within_the_limits():
-    world = World(8, tree(Plan("training", most=4)))
+    world = World(8, tree(ResourcePlan("training", most=4)))
     world.submit(job(1, 1, 8, step=10.0))
     world.turn()
     world.wait(1)
     world.submit(job(2, 1, 4, since=1.0))
     world.turn()
     assert world.slots(1) + world.slots(2) == 4
-    world.plans = tree(Plan("training", most=2))
+    world.plans = tree(ResourcePlan("training", most=2))
     world.turn()
     assert world.slots(1) + world.slots(2) == 2
 
 
 @pytest.mark.parametrize(
-    "world", [World(8, tree(Plan("training", most=2))), World(2), World(8, tree(Plan("training")), memory=2)]
+    "world",
+    [World(8, tree(ResourcePlan("training", most=2))), World(2), World(8, tree(ResourcePlan("training")), memory=2)],
 )
 def test_a_job_with_fixed_slots_gets_as_many_of_them_as_there_can_be(world):
     world.submit(job(1, 1, 8, memory=1))
@@ -138,7 +140,7 @@ def test_a_job_with_fixed_slots_gets_as_many_of_them_as_there_can_be(world):
 
 
 def test_users_of_a_plan_with_others_below_it_compete_by_urgency_among_themselves():
-    world = World(2, tree(Plan("x"), Plan("y")))
+    world = World(2, tree(ResourcePlan("x"), ResourcePlan("y")))
     world.submit(job(1, plan=("local",), user="ann"), job(2, plan=("local",), user="bob"))
     world.turn()
     world.submit(job(3, plan=("local",), user="ann", priority=5000), job(4, plan=("local",), user="ann", priority=9000))
@@ -148,7 +150,7 @@ def test_users_of_a_plan_with_others_below_it_compete_by_urgency_among_themselve
 
 
 def test_who_asks_for_more_than_its_limit_is_told_to_change_that():
-    world = World(8, tree(Plan("training", user_most=2)))
+    world = World(8, tree(ResourcePlan("training", user_most=2)))
     world.submit(job(1, 4), job(2, 2), job(3, 2))
     waiting = world.turn().waiting
     assert [(waiting[f"local-{n}"].code, waiting[f"local-{n}"].advice) for n in (1, 3)] == [
@@ -228,7 +230,7 @@ def test_who_has_nothing_is_not_told_of_a_part():
 
 
 def test_a_pack_counts_as_the_slot_that_is_all_its_own():
-    world = World(8, tree(Plan("training", user_most=1)))
+    world = World(8, tree(ResourcePlan("training", user_most=1)))
     world.submit(*(job(n, share=100, pack=f"ann/{n}") for n in range(1, 4)))
     world.turn()
     assert sum(one.running for one in world.jobs.values()) == 1

@@ -9,19 +9,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support import examples
 from world import World, cpu_slots, job
 
-from local_backend.scheduler.model import GPU, WHOLE, Machine, Plan, Slot
+from local_backend.scheduler.model import GPU, WHOLE, Machine, ResourcePlan, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.scheduler.tree import grow
 from local_backend.scheduler.urgency import AGEING, AGEING_SECONDS, hours, urgency
 
 USERS = ("ann", "bob", "eve")
 TREES = (
-    Plan("local", children=(Plan("training"),)),
-    Plan("local", children=(Plan("training", by_priority=True),)),
-    Plan("local", children=(
-        Plan("a", weight=2.0, reserved=2, children=(Plan("x"), Plan("y", most=3))),
-        Plan("b", user_most=2, reclaim_grace=600.0),
-        Plan("training"),
+    ResourcePlan("local", children=(ResourcePlan("training"),)),
+    ResourcePlan("local", children=(ResourcePlan("training", by_priority=True),)),
+    ResourcePlan("local", children=(
+        ResourcePlan("a", weight=2.0, reserved=2, children=(ResourcePlan("x"), ResourcePlan("y", most=3))),
+        ResourcePlan("b", user_most=2, reclaim_grace=600.0),
+        ResourcePlan("training"),
     )),
 )
 PLANS = (("local", "training"), ("local", "a"), ("local", "a", "x"), ("local", "a", "y"), ("local", "b"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from world import World, cpu_slots, job
 
-from local_backend.scheduler.model import GPU, WHOLE, Plan, Slot
+from local_backend.scheduler.model import GPU, WHOLE, ResourcePlan, Slot
 from local_backend.scheduler.policy import decide
 
 HOUR = 3600.0
@@ -14,7 +14,7 @@ A, B = ("local", "a"), ("local", "b")
 
 
 def tree(*children):
-    return Plan("local", children=children)
+    return ResourcePlan("local", children=children)
 
 
 def stream(world, hours, priority=5000, **values):
@@ -48,7 +48,7 @@ def test_the_odd_slot_changes_hands_now_and_then_and_not_all_the_time(slots, job
 
 
 def test_workers_that_are_kept_for_a_while_keep_their_memory():
-    world = World(4, tree(Plan("a", weight=0.5), Plan("b")), memory=6)
+    world = World(4, tree(ResourcePlan("a", weight=0.5), ResourcePlan("b")), memory=6)
     world.submit(job(1, 1, 4, memory=2, plan=A, since=0.0), job(2, 1, 4, memory=2, pause=2.0, plan=B, since=0.0))
     world.turn()
     world.settle(600)
@@ -56,7 +56,7 @@ def test_workers_that_are_kept_for_a_while_keep_their_memory():
 
 
 def test_nobody_is_stopped_for_an_owner_who_would_not_get_the_slot():
-    world = World(1, tree(Plan("a"), Plan("b", reclaim_grace=120.0)))
+    world = World(1, tree(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=120.0)))
     world.submit(job(1, plan=B, since=0.0))
     world.turn()
     world.submit(job(2, plan=A, since=1.0))
@@ -68,8 +68,8 @@ def test_nobody_is_stopped_for_an_owner_who_would_not_get_the_slot():
 
 
 def test_nobody_is_stopped_when_the_head_of_the_queue_would_be_in_the_way():
-    grace = Plan("c", reclaim_grace=0.0)
-    world = World(4, tree(Plan("a"), Plan("b"), grace))
+    grace = ResourcePlan("c", reclaim_grace=0.0)
+    world = World(4, tree(ResourcePlan("a"), ResourcePlan("b"), grace))
     world.submit(*(job(n, plan=("local", "c")) for n in range(1, 5)))
     world.turn()
     world.submit(job(8, 4, plan=A), job(9, 1, plan=B))
@@ -80,7 +80,7 @@ def test_nobody_is_stopped_when_the_head_of_the_queue_would_be_in_the_way():
 
 
 def test_what_is_out_of_service_is_no_gain():
-    world = World(4, tree(Plan("a", reserved=2), Plan("b", reclaim_grace=0.0)))
+    world = World(4, tree(ResourcePlan("a", reserved=2), ResourcePlan("b", reclaim_grace=0.0)))
     world.submit(*(job(n, plan=B) for n in range(1, 5)))
     world.turn()
     lost = [slot for n in (3, 4) for slot in world.jobs[f"local-{n}"].slots]
@@ -92,7 +92,7 @@ def test_what_is_out_of_service_is_no_gain():
 
 
 def test_whoever_begins_or_is_leaving_already_is_not_stopped_for_others():
-    world = World(2, tree(Plan("a"), Plan("b", reclaim_grace=0.0)))
+    world = World(2, tree(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=0.0)))
     world.submit(job(1, plan=B), job(2, plan=B))
     world.turn()
     world.submit(job(3, plan=A))
@@ -153,7 +153,7 @@ def test_a_job_that_waits_for_memory_is_not_starved():
 
 
 def test_a_job_that_waits_for_room_in_its_plan_is_not_starved():
-    world = World(8, tree(Plan("training", most=2)))
+    world = World(8, tree(ResourcePlan("training", most=2)))
     world.submit(*(job(n, since=0.0) for n in range(2, 4)))
     world.turn()
     world.submit(job(1, 2, since=0.0, priority=9000))

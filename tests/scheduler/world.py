@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from local_backend.scheduler.model import CPU, WHOLE, Decision, Job, Machine, Plan, Slot
+from local_backend.scheduler.model import CPU, WHOLE, Decision, Machine, ResourcePlan, SchedulerJob, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.scheduler.urgency import waited
 
-TREE = Plan("local", children=(Plan("training"),))
+TREE = ResourcePlan("local", children=(ResourcePlan("training"),))
 
 
 def cpu_slots(count: int) -> tuple[Slot, ...]:
     return tuple(Slot(f"cpu-{number}", CPU) for number in range(count))
 
 
-def job(number: int, least: int = 1, most: int | None = None, **more: object) -> Job:
+def job(number: int, least: int = 1, most: int | None = None, **more: object) -> SchedulerJob:
     """A job of a user, elastic when `most` is given."""
     values: dict[str, object] = {
         "exec_id": f"local-{number}", "user": "ann", "kind": CPU, "plan": ("local", "training"), "since": float(number),
         "least": least, "most": least if most is None else most, "elastic": most is not None,
     }
-    return Job(**values | more)  # type: ignore[arg-type]
+    return SchedulerJob(**values | more)  # type: ignore[arg-type]
 
 
 class World:
     """Checks on the way that no slot is ever had by two, and that every job is answered for."""
 
-    def __init__(self, slots: int | Iterable[Slot] = 4, plans: Plan = TREE, memory: int | None = None) -> None:
+    def __init__(self, slots: int | Iterable[Slot] = 4, plans: ResourcePlan = TREE, memory: int | None = None) -> None:
         self.machine = Machine(cpu_slots(slots) if isinstance(slots, int) else tuple(slots), memory)
         self.plans = plans
         self.now = 0.0
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, SchedulerJob] = {}
         self.decision = Decision()
         self.moves = 0
         #: Slots were out of service at some time.
@@ -42,7 +42,7 @@ class World:
         #: Slots that a job gives up stay with it until `release`.
         self.slow = False
 
-    def submit(self, *jobs: Job) -> None:
+    def submit(self, *jobs: SchedulerJob) -> None:
         for one in jobs:
             self.jobs[one.exec_id] = one
 
@@ -138,7 +138,7 @@ class World:
 
     def _check_slots(self, decision: Decision) -> None:
         """No slot is had by two; of one that is shared no more is promised than there is; a pack has one."""
-        owners: dict[str, list[Job]] = {}
+        owners: dict[str, list[SchedulerJob]] = {}
         packs: dict[tuple[str, str], set[str]] = {}
         for name, one in self.jobs.items():
             given = [slot.id for slot in decision.start.get(name, decision.resize.get(name, ()))]

@@ -43,26 +43,37 @@ class ExactReducer:
         """`group`: None when this is the only member."""
         self._layout = layout
         self._exchange = None if group is None else Exchange(layout, group)
-        self._scaled = False
-        self._left: Sum | None = None
 
-    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
+    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> ExactStep:
+        return ExactStep(self._layout, self._exchange, ranges, active)
+
+
+class ExactStep:
+    """See `reduce.ReducerStep`."""
+
+    def __init__(self, layout: Layout, exchange: Exchange | None, ranges: Sequence[Range], active: int) -> None:
+        """`exchange`: None when this is the only member. `ranges`, `active`: see `reduce.Reducer.begin_step`."""
+        self._layout = layout
+        self._exchange = exchange
         self._ranges = ranges
         self._active = active
         self._fold: Fold[Sum] = Fold(active, add)
+        #: Whether backward has multiplied the loss of the present shard by its weight.
+        self._scaled = False
+        #: The sum of the shard before, if backward adds to it; then the gradients belong to both shards.
+        self._left: Sum | None = None
 
     def begin_shard(self, shard: int) -> None:
         self._layout.begin_shard()
-        self._shard = shard
         self._scaled = False
         self._left = None
 
-    def backward(self, loss: Tensor, weight: float) -> None:
+    def backward(self, shard: int, loss: Tensor, weight: float) -> None:
         if not can_scale(loss):
             loss.backward()
             return
         parts = self._fold.parts()
-        if self._shard % 2 and parts and parts[-1][0] == (self._shard - 1, 1):
+        if shard % 2 and parts and parts[-1][0] == (shard - 1, 1):
             _, (gradients, statistics) = parts.pop()
             self._left = self._layout.hand_back(gradients), statistics
         self._scaled = True
@@ -86,6 +97,9 @@ class ExactReducer:
         faults.at("after-reduce")
         self._layout.apply(gradients, statistics, self._active)
         return words
+
+    def undo(self) -> None:
+        self._layout.begin_shard()
 
 
 class Exchange:

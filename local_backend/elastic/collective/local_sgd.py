@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from local_backend.elastic import faults
 from local_backend.elastic.collective.exact import add_gradients
-from local_backend.elastic.collective.fast import Buckets
+from local_backend.elastic.collective.fast import Buckets, BucketStep
 from local_backend.elastic.collective.group import WorkerGroup
 from local_backend.elastic.collective.layout import Gradients, Layout
 from local_backend.elastic.errors import EngineError
@@ -47,7 +47,7 @@ class Window:
 
 
 class LocalSteps:
-    """Local steps of one worker. They can be undone back to the beginning of the window."""
+    """Local steps of one worker, and the outer optimizer, through all generations."""
 
     def __init__(self, job: TrainingJob, window: Window, shards: int) -> None:
         """Give the job its outer optimizer. `shards`: number of shards of a full window."""
@@ -69,42 +69,46 @@ class LocalSteps:
         """Return the number of local steps in a window with `active` shards."""
         return -(-active * self._steps // self._shards)
 
-    def begin(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Begin a window. Keep a copy of these parameters and of the state of the user's optimizer."""
-        self._parameters = parameters
-        self._anchor = [parameter.detach().clone() for parameter in parameters]
-        live = Live(self._job)
-        inner = [optimizer for optimizer in live.optimizers if optimizer is not self._outer]
-        # Parameters are keys of the state and members of groups, so the copy must refer to the same objects.
-        same = {id(parameter): parameter for parameter in live.parameters}
-        self._before = list(zip(inner, copy.deepcopy([parts_of(optimizer) for optimizer in inner], same), strict=True))
+    def begin(self, parameters: Sequence[nn.Parameter]) -> WindowStart:
+        """Begin a window. Return a copy of these parameters and of the state of the user's optimizer."""
+        return WindowStart(Live(self._job), self._outer, parameters)
 
     def step(self) -> None:
         """Make one step of the user's optimizer."""
         self._job.optimizer.step()
         faults.at("local-step")
 
-    def way(self, share: float, dtype: torch.dtype) -> Gradients:
+
+class WindowStart:
+    """Parameters and the state of the user's optimizer at the beginning of a window."""
+
+    def __init__(self, live: Live, outer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
+        """Copy these parameters, and the states of all optimizers in `live` except `outer`."""
+        self._parameters = parameters
+        self._anchor = [parameter.detach().clone() for parameter in parameters]
+        inner = [optimizer for optimizer in live.optimizers if optimizer is not outer]
+        # Parameters are keys of the state and members of groups, so the copy must refer to the same objects.
+        same = {id(parameter): parameter for parameter in live.parameters}
+        self._before = list(zip(inner, copy.deepcopy([parts_of(optimizer) for optimizer in inner], same), strict=True))
+
+    def change(self, share: float, dtype: torch.dtype) -> Gradients:
         """Return the change of the parameters in this window, times `share`. Like a gradient, it points backward."""
         pairs = zip(self._anchor, self._parameters, strict=True)
         return [(anchor.to(dtype) - parameter.detach().to(dtype)) * share for anchor, parameter in pairs]
 
-    def back(self) -> None:
+    def restore_parameters(self) -> None:
         """Restore the parameters as they were at the beginning of the window."""
         torch._foreach_copy_([parameter.detach() for parameter in self._parameters], self._anchor)
 
     def undo(self) -> None:
         """Restore the parameters and the user's optimizer as they were at the beginning of the window."""
-        self.back()
+        self.restore_parameters()
         for inner, parts in self._before:
             restore_optimizer(inner, parts)
 
 
 class LocalReducer:
-    """A `reduce.Reducer` whose sum over a window is the gradient of the outer step.
-
-    Parameters change during a window, so a caller that breaks off a window must call `LocalSteps.undo`.
-    """
+    """A `reduce.Reducer` whose sum over a window is the gradient of the outer step."""
 
     def __init__(self, layout: Layout, group: WorkerGroup | None, local: LocalSteps) -> None:
         """Sum over `group`, None for a member that is alone. Raises EngineError for a buffer rule except 'mean' and
@@ -112,26 +116,39 @@ class LocalReducer:
         self._layout = layout
         self._local = local
         self._buckets = None if group is None else Buckets(layout, group)
-        self._nothing: Gradients = [None] * len(layout.parameters)
         if not layout.buffers.only_means_and_first:
             raise EngineError("in mode async, the rule of a buffer must be 'mean' or 'first'; use mode exact")
-        self._floats = layout.buffers.averaged
         local.cover(layout.parameters)
 
-    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
+    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> WindowStep:
+        return WindowStep(self._layout, self._buckets, self._local, active, shards)
+
+
+class WindowStep:
+    """See `reduce.ReducerStep`: one window, which is a step of the plan. Parameters change during the window."""
+
+    def __init__(
+        self, layout: Layout, buckets: Buckets | None, local: LocalSteps, active: int, shards: Sequence[int]
+    ) -> None:
+        """`buckets`: None when this is the only member. `active`, `shards`: see `reduce.Reducer.begin_step`."""
+        self._layout = layout
+        self._buckets = buckets
+        self._local = local
         self._shards = shards
-        steps = min(self._local.count(active), len(shards))
+        steps = min(local.count(active), len(shards))
         #: Last shard of each local step.
         self._ends = {shards[len(shards) * (i + 1) // steps - 1] for i in range(steps)}
+        self._nothing: Gradients = [None] * len(layout.parameters)
+        #: Gradients of the present local step and their weight; weight of the finished local steps.
         self._sum, self._weight, self._share = self._nothing, 0.0, 0.0
-        self._layout.begin_shard()
-        self._local.begin(self._layout.parameters)
+        layout.begin_shard()
+        self._start = local.begin(layout.parameters)
 
     def begin_shard(self, shard: int) -> None:
         for parameter in self._layout.parameters:
             parameter.grad = None
 
-    def backward(self, loss: Tensor, weight: float) -> None:
+    def backward(self, shard: int, loss: Tensor, weight: float) -> None:
         loss.backward()
 
     def end_shard(self, shard: int, weight: float) -> None:
@@ -148,15 +165,19 @@ class LocalReducer:
         faults.at("before-reduce")
         gradients, statistics, words = self._nothing, None, [word]
         if self._shards:
-            gradients = self._local.way(self._share, self._layout.dtype)
+            gradients = self._start.change(self._share, self._layout.dtype)
             # Whole-number buffers get the values of the member that has shard 0.
             statistics = self._layout.take_statistics(self._shards[0])
         if statistics is not None:
-            statistics[: self._floats] *= self._share
+            statistics[: self._layout.buffers.averaged] *= self._share
         if self._buckets is not None:
-            self._buckets.begin()
-            gradients, statistics, words = self._buckets.finish(gradients, self._nothing, statistics, word)
+            buckets = BucketStep(self._buckets)
+            gradients, statistics, words = buckets.finish(gradients, self._nothing, statistics, word)
         faults.at("after-reduce")
-        self._local.back()
+        self._start.restore_parameters()
         self._layout.apply(gradients, statistics, 1)
         return words
+
+    def undo(self) -> None:
+        self._layout.begin_shard()
+        self._start.undo()

@@ -25,19 +25,22 @@ __all__ = ["Layout", "Reducer", "make_reducer"]
 class Reducer(Protocol):
     """Sums of steps. A worker has one reducer per generation that it belongs to.
 
-    After GroupBroken or Interrupted from any method, parameters and committed buffers are as before the step (in
-    asynchronous mode after `LocalSteps.undo`). Gradients and live buffers are undefined, and the reducer must not be
-    used again.
+    After GroupBroken or Interrupted from a step, the reducer must not be used again.
     """
 
-    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
-        """Begin a step. `ranges`: shards of all members in order of rank; a range may be empty. `active`: shards 0 to
-        `active` (exclusive) have samples in this step. `shards`: shards of this member in order; there may be none."""
+    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> ReducerStep:
+        """Begin a step. The step before must be finished. `ranges`: shards of all members in order of rank; a range may
+        be empty. `active`: shards 0 to `active` (exclusive) have samples in this step. `shards`: shards of this member
+        in order; there may be none."""
+
+
+class ReducerStep(Protocol):
+    """The sum of one step. The caller calls `finish`, or `undo` when the step is broken off."""
 
     def begin_shard(self, shard: int) -> None:
         """Prepare a forward pass: clear the gradients, and restore the committed buffers (not in asynchronous mode)."""
 
-    def backward(self, loss: Tensor, weight: float) -> None:
+    def backward(self, shard: int, loss: Tensor, weight: float) -> None:
         """Run backward once per shard, in place of `loss.backward()`, if the engine and not the user's step function
         runs it. This saves passes over the gradients, and lets `fast` communicate meanwhile. Raises GroupBroken."""
 
@@ -51,7 +54,10 @@ class Reducer(Protocol):
         """Finish the step after all shards of this member. Put the sum of the step into `grad` of the parameters, and
         load and commit the combined buffers. Return the words of all members in order of rank, each from 0 to 2**31.
 
-        Raises GroupBroken and Interrupted."""
+        Raises GroupBroken and Interrupted. Nothing is applied then."""
+
+    def undo(self) -> None:
+        """Restore parameters, buffers and optimizer as they were before the step. Clear the gradients."""
 
 
 def make_reducer(mode: str, layout: Layout, group: WorkerGroup | None, local: LocalSteps | None = None) -> Reducer:

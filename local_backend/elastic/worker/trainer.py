@@ -17,7 +17,7 @@ from local_backend.elastic import faults
 from local_backend.elastic.collective.group import Interrupted, WorkerGroup
 from local_backend.elastic.collective.layout import Layout
 from local_backend.elastic.collective.local_sgd import LocalSteps, Window
-from local_backend.elastic.collective.reduce import Reducer, make_reducer
+from local_backend.elastic.collective.reduce import Reducer, ReducerStep, make_reducer
 from local_backend.elastic.data import seeding
 from local_backend.elastic.data.loading import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.data.seeding import seed_everything
@@ -134,8 +134,8 @@ class Trainer:
         self._first_ranges: tuple[Range, ...] | None = None
         self._sending: Sending | None = None
         self._seconds = 0.0
-        #: Whether shards have begun to change the live buffers, which then differ from those of the state.
-        self._in_step = False
+        #: The step that is being summed; None between steps. It changes the live buffers.
+        self._summing: ReducerStep | None = None
         self._schedules = Schedules(job)
         self._schedules.check_length(plan.steps // plan.phases)
         self._strict = job.recipe.check == "strict"
@@ -214,11 +214,9 @@ class Trainer:
         """Undo an unfinished step after the death of a member. Ignore whether new members received the state."""
         with suppress(GroupBroken, Interrupted):
             self._finish_sending()
-        if self._in_step:
-            self._in_step = False
-            self.layout.begin_shard()
-            if self._local is not None:
-                self._local.undo()
+        if self._summing is not None:
+            self._summing.undo()
+            self._summing = None
 
     def _finish_sending(self) -> None:
         """Wait until new members have received the state, because it must not change before."""
@@ -239,22 +237,21 @@ class Trainer:
         shards = range(*ranges[self._group.rank])
         control.phase = "computing"
         began = time.perf_counter()
-        self._in_step = True
-        turn.reducer.begin_step(ranges, active, shards)
+        summing = self._summing = turn.reducer.begin_step(ranges, active, shards)
         results: list[BatchResult] = []
         report = functools.partial(self._report, epoch, step, results)
         for shard in shards:
             if control.called_away(self._group.generation):
                 raise Interrupted("the hub interrupted this generation")
-            self._compute_shard(epoch, step, shard, results, report if shard == shards[-1] else None)
+            self._compute_shard(summing, epoch, step, shard, results, report if shard == shards[-1] else None)
         if self.job.fn_step_train is not None or not shards:
             report()
         self._seconds = time.perf_counter() - began
         self._compute_common(epoch, step, turn)
         self._finish_sending()
         control.phase = "waiting"
-        words = turn.reducer.finish(word)
-        self._in_step = False
+        words = summing.finish(word)
+        self._summing = None
         # From here on all work is local. Nothing outside this process can make it fail halfway.
         control.phase = "applying"
         faults.at("mid-apply")
@@ -262,10 +259,11 @@ class Trainer:
         self._first_ranges = None
         return results, words
 
-    def _compute_shard(
-        self, epoch: int, step: int, shard: int, results: list[BatchResult], report: Callable[[], None] | None
+    def _compute_shard(  # noqa: PLR0917
+        self, summing: ReducerStep, epoch: int, step: int, shard: int, results: list[BatchResult],
+        report: Callable[[], None] | None,
     ) -> None:
-        """Run forward and backward of one shard, and append its result to `results`.
+        """Run forward and backward of one shard, add it to the step, and append its result to `results`.
 
         `report`: for the last shard, called between forward and backward.
         """
@@ -277,18 +275,18 @@ class Trainer:
         if self._local is None:
             self.drift.begin()
         seed_everything(seed)
-        turn.reducer.begin_shard(shard)
+        summing.begin_shard(shard)
         with self._guard.up(), explained(plan, size):
             if self.job.fn_step_train is None:
                 loss, result = self._forward(turn, shard, size, batch)
                 results.append(result)
                 if report is not None:
                     report()
-                turn.reducer.backward(loss, weight * turn.finisher.scale)
+                summing.backward(shard, loss, weight * turn.finisher.scale)
             else:
                 results.append(self._step_by_user(shard, size, batch))
         turn.layout.measure(weight * results[-1].loss, float(results[-1].correct or 0))
-        turn.reducer.end_shard(shard, weight)
+        summing.end_shard(shard, weight)
         looked = marks is not None and (self._strict or (epoch == 0 and step < plan.phases))
         compared = self._mode == "exact" and (looked or (plan.is_checked(epoch, step) and len(results) == 1))
         again = functools.partial(self._compute_again, turn, seed, size, batch)
@@ -413,14 +411,14 @@ class Trainer:
         self.training_mode()
         for i in range(2):
             batch = self._stream.take(("warm", i))
-            reducer.begin_step(((0, 1),), 1, range(1))
-            reducer.begin_shard(0)
+            summing = reducer.begin_step(((0, 1),), 1, range(1))
+            summing.begin_shard(0)
             if self.job.fn_step_train is None:
-                reducer.backward(self._forward(self._turns[0], 0, 1, batch)[0], 1.0)
+                summing.backward(0, self._forward(self._turns[0], 0, 1, batch)[0], 1.0)
             else:
                 self._step_by_user(0, 1, batch)
-            reducer.end_shard(0, 1.0)
-            reducer.finish(0)
+            summing.end_shard(0, 1.0)
+            summing.finish(0)
             make_step(self.job.optimizer)
 
     def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
