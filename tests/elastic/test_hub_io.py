@@ -89,9 +89,9 @@ def test_what_is_sent_in_vain_fails_for_the_reason_that_the_hub_gives(last_word,
         link = Link(1, server.address, server.expect(1))
         link.receive()
         assert server.inbox.get(timeout=PATIENCE) == Arrived(1)
-        control = ControlThread(1, link)
+        control = ControlThread(1, link, torch.device("cpu"))
         getattr(server, last_word)()
-        control.start(torch.device("cpu"))
+        control.start()
         assert type(control.why_gone()) is kind
         with pytest.raises(kind):
             control.order("bye")

@@ -12,14 +12,15 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from local_backend.elastic.driver.chronicle import Chronicle
 from local_backend.elastic.driver.hub_server import HubServer, Observed, Pong
 from local_backend.elastic.driver.launcher import InProcessLauncher, Launcher, runner
 from local_backend.elastic.driver.options import Options, TrainingRequest, limits
 from local_backend.elastic.driver.record import TrainingRecord
-from local_backend.elastic.driver.reporting import Reporter
+from local_backend.elastic.driver.reporting import MakeReporter, Reporter
 from local_backend.elastic.driver.verification import (
     Check,
     OtherNumber,
@@ -35,6 +36,7 @@ from local_backend.elastic.hub.liveness import Liveness
 from local_backend.elastic.hub.watching import Watch, WatchRule
 from local_backend.elastic.plan import shard_count
 from local_backend.elastic.script import captured, schedules
+from local_backend.elastic.script.hooks import LoggerHooks
 from local_backend.elastic.script.job import TrainingJob, revive
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.script.surroundings import choose_device, thread_count
@@ -97,7 +99,8 @@ def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launch
     record.go_on_from(start)
     check = _rehearse(job, options, record, launcher) if options.verify else None
     with job.put_back():
-        reporter = Reporter(driver_logger, launcher.progress)
+        hooks = None if driver_logger is None else LoggerHooks(driver_logger)
+        reporter = partial(Reporter, hooks, launcher.progress)
         try:
             _Driver(job, options, record, reporter, launcher, verification=check).run()
         except RehearsalFinished:
@@ -160,7 +163,8 @@ def _rehearse(job: TrainingJob, options: Options, record: TrainingRecord, launch
     course = replace(course, workers=workers, checkpoint_freq=0, limits=(), watch=replace(course.watch, best=None))
     throwaway = TrainingRecord(course, generators=record.generators)
     with job.put_back(), suppress(RehearsalFinished):
-        _Driver(job, options, throwaway, SilentReporter(), OtherNumber(launcher, workers), verification=rehearsal).run()
+        other = OtherNumber(launcher, workers)
+        _Driver(job, options, throwaway, SilentReporter.of, other, verification=rehearsal).run()
     return Check(options.verify, rehearsed=rehearsal, exact=options.mode == "exact", only=options.verify_only, say=say)
 
 
@@ -177,7 +181,7 @@ class _Report:
 
 class _Driver:
     def __init__(
-        self, job: TrainingJob, options: Options, record: TrainingRecord, reporter: Reporter, launcher: Launcher,
+        self, job: TrainingJob, options: Options, record: TrainingRecord, reporter: MakeReporter, launcher: Launcher,
         *, verification: Rehearsal | None = None,
     ) -> None:
         """`verification`: gets the actions and the states of the first steps."""
@@ -186,7 +190,7 @@ class _Driver:
         self._job = job
         self._launcher = launcher
         self._record = record
-        self._reporter = reporter
+        self._make_reporter = reporter
         first = launcher.allocation().next_worker
         self._state = hub.begin(
             course, record.kept, record.committed, record.epochs_done, first,
@@ -235,7 +239,8 @@ class _Driver:
         thinking = threading.Thread(target=self._think, name="hub", daemon=True)
         thinking.start()
         try:
-            while not self._report(self._reports.get()):
+            reporter = self._begin(self._reports.get())
+            while not self._report(reporter, self._reports.get()):
                 pass
         except BaseException:
             # The event wakes the hub's thread.
@@ -245,31 +250,41 @@ class _Driver:
         finally:
             thinking.join()
         self._launcher.history(f"training finished after {self._state.committed} steps")
-        self._reporter.end()
+        reporter.end()
 
-    def _report(self, report: _Report | BaseException) -> bool:
+    def _begin(self, report: _Report | BaseException) -> Reporter:
+        """Report that training starts. Raises if it fails before that."""
+        if isinstance(report, BaseException):
+            raise report
+        if isinstance(report.action, events.Fail):
+            self._fail(report.action)
+        assert isinstance(report.action, events.Begin), report.action
+        plan = report.action.plan
+        self._record.begin(plan)
+        reporter = self._make_reporter(plan, self._record.committed, self._record.rows)
+        reporter.begin()
+        return reporter
+
+    def _report(self, reporter: Reporter, report: _Report | BaseException) -> bool:
         """Report an action. Return whether it is the last one."""
         if isinstance(report, BaseException):
             raise report
         match report.action:
-            case events.Begin():
-                self._record.begin(report.action.plan)
-                self._reporter.begin(report.action.plan, self._record.committed, self._record.rows)
             case events.Commit():
                 if report.after_pause:
-                    self._reporter.resumed()
-                self._reporter.commit(report.action, report.members)
-                self._record.commit(report.action)
-                self._reporter.show_progress(report.action)
+                    reporter.resumed()
+                reporter.commit(report.action, report.members)
+                self._record.commit(report.action, reporter.plan)
+                reporter.show_progress(report.action)
             case events.Closed():
                 self._record.closed(report.action)
             case events.Stopped():
-                self._reporter.stopped(report.action)
+                reporter.stopped(report.action)
             case events.Validated():
                 if self._record.validated(report.action):
-                    self._reporter.validated(report.action)
+                    reporter.validated(report.action)
             case events.End():
-                self._reporter.last_progress()
+                reporter.last_progress()
                 if not self._launcher.in_process:
                     take_over(self._job, report.action.state)
                 return True
@@ -279,7 +294,7 @@ class _Driver:
                 raise AssertionError(report.action)
         return False
 
-    def _fail(self, action: events.Fail) -> None:
+    def _fail(self, action: events.Fail) -> NoReturn:
         self._launcher.history(f"training failed at step {self._state.committed}: {action.reason.splitlines()[0]}")
         if action.cause is not None:
             if action.cause.trained and not self._launcher.in_process:

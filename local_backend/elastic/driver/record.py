@@ -81,8 +81,7 @@ class TrainingRecord:
         return record
 
     def begin(self, plan: StepPlan) -> None:
-        """Note the plan when training begins or continues."""
-        self._plan = plan
+        """Count the epochs before the start as committed, when training begins or continues."""
         self.committed = max(self.committed, self.course.start * plan.steps_per_epoch)
 
     def go_on_from(self, start: Start) -> None:
@@ -109,10 +108,10 @@ class TrainingRecord:
             return snapshot.path
         return own
 
-    def commit(self, action: Commit) -> None:
+    def commit(self, action: Commit, plan: StepPlan) -> None:
         """Write down that a step was reported."""
         if action.step == 0:
-            before = action.epoch * self._plan.steps_per_epoch
+            before = action.epoch * plan.steps_per_epoch
             self._anew({"epoch": action.epoch, "committed": before, "validated": self.last_validated})
         self._write({"results": [[r.number, r.count, r.loss, r.correct, dict(r.metrics)] for r in action.results]})
 

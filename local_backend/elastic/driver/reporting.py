@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from local_backend.elastic.hub.events import (
     BatchResult,
@@ -26,6 +25,11 @@ PROGRESS_INTERVAL = 0.2
 SPEED_WINDOW = 10.0
 
 
+#: Makes the reporter of a training from its plan, the steps that an earlier driver has reported, and the results of
+#: those steps that belong to the present epoch.
+MakeReporter = Callable[[StepPlan, int, list[tuple[BatchResult, ...]]], "Reporter"]
+
+
 class Speed:
     """Samples per second, averaged over the last `SPEED_WINDOW` seconds."""
 
@@ -44,23 +48,19 @@ class Speed:
 class Reporter:
     """Turns commits and validations into calls of the logger, lines on stdout and progress."""
 
-    def __init__(self, logger: Any, progress: Callable[..., None]) -> None:
-        """`logger`: the user's logger, None for the built-in one. `progress` takes the names of PROGRESS_KEYS."""
-        self._hooks = None if logger is None else LoggerHooks(logger)
+    def __init__(
+        self, hooks: LoggerHooks | None, progress: Callable[..., None], plan: StepPlan, committed: int,
+        rows: list[tuple[BatchResult, ...]],
+    ) -> None:
+        """`hooks`: of the user's logger, None for the built-in one. `progress` takes the names of PROGRESS_KEYS. An
+        earlier driver of the job has reported `committed` steps; `rows`: the results of those steps that belong to the
+        present epoch."""
+        self._hooks = hooks
         self._progress = progress
+        self.plan = plan
+        self._epochs = plan.epochs
         self._workers = 0
         self._meter = Meter()
-        self._iterations = 0
-        self._samples = 0
-        self._steps = 0
-
-    def begin(self, plan: StepPlan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
-        """Report that training starts. An earlier driver of the job has reported `committed` steps.
-
-        `rows`: the results of those steps that belong to the present epoch.
-        """
-        self._plan = plan
-        self._epochs = plan.epochs
         epochs, steps = divmod(committed, plan.steps_per_epoch)
         self._steps = committed
         done = steps // plan.phases * plan.step_samples
@@ -73,6 +73,9 @@ class Reporter:
                 self._iterations += 1
         self._started = self._reported = time.monotonic()
         self._speed = Speed(self._started, self._samples)
+
+    def begin(self) -> None:
+        """Report that training starts."""
         print("--------START TRAINING--------", flush=True)
         if self._hooks:
             self._hooks.train_begin()
@@ -90,7 +93,7 @@ class Reporter:
             self._meter.add(result)
             self._iterations += 1
             self._log_batch(action.epoch)
-        if self._plan.phase(action.step) == self._plan.phases - 1:
+        if self.plan.phase(action.step) == self.plan.phases - 1:
             self._samples += sum(result.count for result in action.results)
         self._steps += 1
 
@@ -112,7 +115,7 @@ class Reporter:
         """Print that training ends before the last epoch of the plan."""
         self._epochs = action.epoch + 1
         print(
-            f"--------STOP TRAINING: after epoch {self._epochs} of {self._plan.epochs}: {action.why} --------",
+            f"--------STOP TRAINING: after epoch {self._epochs} of {self.plan.epochs}: {action.why} --------",
             flush=True,
         )
 
@@ -130,7 +133,7 @@ class Reporter:
         print(f"--------END TRAINING: completed epoch {self._epochs} in time {seconds} --------", flush=True)
 
     def _log_batch(self, epoch: int) -> None:
-        meter, last = self._meter, self._meter.batches == self._plan.batches_per_epoch
+        meter, last = self._meter, self._meter.batches == self.plan.batches_per_epoch
         # Recorded: the server's counter runs 2, 3, ..., n and is 0 for the last batch of an epoch.
         counter = 0 if last else meter.batches + 1
         if self._hooks is None:
@@ -145,15 +148,15 @@ class Reporter:
     def _report(self, epoch: int) -> None:
         self._reported = time.monotonic()
         speed = self._speed.add(self._reported, self._samples)
-        left = self._plan.epoch_samples * self._epochs - self._samples
+        left = self.plan.epoch_samples * self._epochs - self._samples
         self._progress(
             epoch=epoch + 1,
-            epochs=self._plan.epochs,
+            epochs=self.plan.epochs,
             step=self._steps,
-            steps=self._plan.steps,
+            steps=self.plan.steps,
             loss=self._meter.loss,
             accuracy=self._meter.accuracy,
             samples_per_second=round(speed, 1) if speed else None,
             seconds_left=round(left / speed, 1) if speed else None,
-            step_seconds=round(self._plan.step_samples / speed, 4) if speed else None,
+            step_seconds=round(self.plan.step_samples / speed, 4) if speed else None,
         )

@@ -230,10 +230,12 @@ class OtherNumber:
 class SilentReporter(Reporter):
     """A reporter that reports nothing."""
 
-    def __init__(self) -> None:
-        super().__init__(None, lambda **values: None)
+    @classmethod
+    def of(cls, plan: StepPlan, committed: int, rows: list[tuple[BatchResult, ...]]) -> SilentReporter:
+        """Return the reporter of a rehearsal. See `reporting.MakeReporter`."""
+        return cls(None, lambda **values: None, plan, committed, rows)
 
-    def begin(self, plan: StepPlan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
+    def begin(self) -> None:
         """Say nothing."""
 
     def resumed(self) -> None:
@@ -249,6 +251,12 @@ class SilentReporter(Reporter):
         """Say nothing."""
 
     def stopped(self, action: Stopped) -> None:
+        """Say nothing."""
+
+    def last_progress(self) -> None:
+        """Say nothing."""
+
+    def end(self) -> None:
         """Say nothing."""
 
 

@@ -165,9 +165,8 @@ def _told(value: Any) -> tuple[int, str, bool] | None:
     None if the value cannot be pickled."""
     for fast in (True, False):
         file = _Digest()
-        pickler = _Digester(file)
         # Equal values have equal pickles only without a memo, but a value that refers to itself needs a memo.
-        pickler.fast = fast
+        pickler = _Digester(file, fast)
         try:
             pickler.dump(value)
         except Exception:
@@ -203,8 +202,12 @@ class _Digester(pickles.Pickler):
     """Pickles tensors as their elements, because their own pickles contain addresses. Pickles functions that cannot be
     imported as their code and values: they refer to themselves, which takes seconds without a memo."""
 
-    #: Whether the value has such functions.
-    functions = False
+    def __init__(self, file: _Digest, fast: bool) -> None:
+        """`fast`: pickle without a memo."""
+        super().__init__(file)
+        self.fast = fast
+        #: Whether the value has such functions.
+        self.functions = False
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, FunctionType) and not pickles.importable(obj):

@@ -84,14 +84,15 @@ class Proposal:
 class ControlThread:
     """The messages of the hub, for the main thread. `start` starts the control thread."""
 
-    def __init__(self, number: int, link: Link) -> None:
+    def __init__(self, number: int, link: Link, device: torch.device) -> None:
+        """Groups exchange tensors on `device`."""
         self._number = number
         self._link = link
+        self._device = device
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._proposals: dict[int, Proposal] = {}
         self._formations: dict[int, Formation] = {}
-        self._device = torch.device("cpu")
         #: The generation of the newest message `enter`.
         self._called = 0
         #: Set when the connection to the hub has ended.
@@ -100,11 +101,10 @@ class ControlThread:
         self.word = 0
         #: Activity of the main thread, for the answer to a ping of the hub.
         self.phase = "starting"
-
-    def start(self, device: torch.device) -> None:
-        """Start to receive messages. Groups exchange tensors on `device`."""
-        self._device = device
         self._listener = threading.Thread(target=self._listen, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Start to receive messages."""
         self._listener.start()
 
     def order(self, *expected: str) -> Order:

@@ -84,11 +84,11 @@ class Member:
     ) -> None:
         self._number = number
         self._link = link
-        self._control = ControlThread(number, link)
+        self._device = choose_device()
+        self._control = ControlThread(number, link, self._device)
         self._job = job
         self._terms = terms
         self._journal = WorkerLog(number, quiet, job.worker_logger)
-        self._device = choose_device()
         self._replica = Replica(job)
         self._agreement = Agreement(job, self._control, terms.mode)
         self._position = BEGINNING
@@ -104,7 +104,7 @@ class Member:
 
     def run(self) -> None:
         """Take part until the hub ends the job. Raises exceptions of user code, EngineError and HubGone."""
-        self._control.start(self._device)
+        self._control.start()
         try:
             if self._prepare():
                 with self._trainer.guarded():
