@@ -43,7 +43,7 @@ from local_backend.elastic.script.surroundings import choose_device, thread_coun
 from local_backend.elastic.state import artifacts, resume
 from local_backend.elastic.state.replica import take_over
 from local_backend.elastic.worker.agreement import table_of
-from local_backend.elastic.worker.member import Terms
+from local_backend.elastic.worker.preparation import Terms
 from local_backend.elastic.worker.worker import serve
 
 #: Seconds until the driver kills workers that have not ended: after a finished job, and after a failed job.

@@ -1,4 +1,4 @@
-"""One worker: its data sets, generations, epochs and boundaries.
+"""One worker: its generations, epochs and boundaries.
 
 Members of a generation compare their positions (`Position`) when they enter it. A member that is behind copies the
 state of one that is ahead. Such a member is a newcomer, could not apply a step because of a death, or restarts from a
@@ -9,93 +9,60 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from local_backend.elastic import faults
 from local_backend.elastic.collective.group import Interrupted, WorkerGroup
-from local_backend.elastic.collective.local_sgd import Window
-from local_backend.elastic.data.data_sets import DataSets
-from local_backend.elastic.data.loader_changes import LoaderChanges
-from local_backend.elastic.data.loading import Key, Stream, keys_of
-from local_backend.elastic.data.probes import Probe
+from local_backend.elastic.data.loading import Key, keys_of
 from local_backend.elastic.data.seeding import seed_everything
 from local_backend.elastic.errors import GroupBroken, HubGone
 from local_backend.elastic.frames import Message
 from local_backend.elastic.hub.events import results_to_wire
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.position import BEGINNING, EpochStage, Position
-from local_backend.elastic.script import captured
 from local_backend.elastic.script.hooks import call, takes_logs
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.surroundings import choose_device
-from local_backend.elastic.state import manifest
-from local_backend.elastic.state.replica import Replica, from_bytes, result_of, to_bytes
+from local_backend.elastic.state.replica import from_bytes, result_of, to_bytes
 from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.worker.agreement import Agreement, table_of
 from local_backend.elastic.worker.control import ControlThread, Link, Order
 from local_backend.elastic.worker.entry import enter
-from local_backend.elastic.worker.epoch_end import EpochEnd
 from local_backend.elastic.worker.journal import WorkerLog
+from local_backend.elastic.worker.preparation import Prepared, Terms, prepare
 from local_backend.elastic.worker.single_samples import check_single_samples
-from local_backend.elastic.worker.strays import Collate
-from local_backend.elastic.worker.trainer import COMMON, Trainer
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Settings of the training that the driver sends to every worker."""
-
-    epochs: int
-    batch: int
-    step_samples: int
-    #: An epoch covers a whole multiple of this number of samples.
-    multiple: int
-    #: Steps over the same samples: one for each optimizer.
-    phases: int
-    seed: int
-    mode: str
-    #: Folder for snapshots, None for no snapshots.
-    snapshots: str | None
-    #: Least seconds between two snapshots.
-    snapshot_seconds: float
-    #: In asynchronous mode: optimizer steps in a window, and learning rate and momentum of the outer step at its end.
-    window: int
-    outer_lr: float
-    outer_momentum: float
-    #: States of the global generators at the start of datasets_function, for `captured.set_generators`.
-    generators: str = ""
-    #: Epochs completed before this training began.
-    start: int = 0
-    #: Fingerprint of the state before training, for the manifest.
-    initial: str = ""
-    #: Number of first steps after which the worker reports its state, for `verification`.
-    verify: int = 0
+from local_backend.elastic.worker.trainer import COMMON
 
 
 class Member:
-    """One worker, from its data sets to the final state of the training."""
+    """One worker, from its first generation to the final state of the training."""
 
-    def __init__(
-        self, number: int, link: Link, job: TrainingJob, terms: Terms, quiet: bool = False
+    def __init__(  # noqa: PLR0917
+        self, number: int, link: Link, control: ControlThread, job: TrainingJob, terms: Terms, prepared: Prepared
     ) -> None:
+        self.plan = prepared.plan
         self._number = number
         self._link = link
-        self._device = choose_device()
-        self._control = ControlThread(number, link, self._device)
+        self._control = control
         self._job = job
         self._terms = terms
-        self._journal = WorkerLog(number, quiet, job.worker_logger)
-        self._replica = Replica(job)
-        self._agreement = Agreement(job, self._control, terms.mode)
+        self._journal = prepared.journal
+        self._order_of = prepared.order_of
+        self._stream = prepared.stream
+        self._probe = prepared.probe
+        self._replica = prepared.replica
+        self._trainer = prepared.trainer
+        self._epoch_end = prepared.epoch_end
+        self._agreement = Agreement(job, control, terms.mode)
         self._position = BEGINNING
         #: Takes snapshots; None until this worker is the first member.
         self._snapshotter: Snapshotter | None = None
         self._group: WorkerGroup | None = None
         self._generation = 0
+        #: Workers of the generation, in order of rank; empty before the first generation.
+        self._members: tuple[int, ...] = ()
         self._begun = False
         #: Whether the worker has applied no step yet in the generation that it entered.
         self._entered = False
@@ -104,85 +71,11 @@ class Member:
 
     def run(self) -> None:
         """Take part until the hub ends the job. Raises exceptions of user code, EngineError and HubGone."""
-        self._control.start()
         try:
-            if self._prepare():
-                with self._trainer.guarded():
-                    self._serve()
-        except HubGone:
-            raise self._control.why_gone() from None
+            with self._trainer.guarded():
+                self._serve()
         finally:
-            self._control.close()
             self._drop_group()
-            for name in ("_stream", "_test_stream"):
-                if hasattr(self, name):
-                    getattr(self, name).close()
-
-    # --- before the first generation
-
-    def _prepare(self) -> bool:
-        """Load the data sets, move the model, and warm up if others train. Return False if the job ends first."""
-        journal, job, terms = self._journal, self._job, self._terms
-        order, _ = self._control.order("load", "bye")
-        if order["op"] == "bye":
-            return False
-        self._control.phase = "loading"
-        faults.at("loading")
-        journal.say("create dataset")
-        captured.set_generators(terms.generators)
-        known = (order.get("plan") or {}).get("samples")
-        data = DataSets(job, terms.seed, known, journal.say)
-        self.plan = data.plan(
-            terms.batch, terms.step_samples, terms.epochs, terms.seed, multiple=terms.multiple, phases=terms.phases
-        )
-        self._order_of = data.order_of(self.plan)
-        journal.say("create dataloader")
-        journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
-        private, pinned = (self._link.descriptor,), self._device.type == "cuda"
-        collate = job.fn_batch_collate and Collate(job.fn_batch_collate, job.recipe.local_state)
-        job.find_parts()
-        # Fork loader processes before any socket to another worker exists, because they would keep these sockets open.
-        self._stream, self._test_stream = (
-            Stream(
-                samples, terms.seed, collate, job.loader_threads, private, pin_memory=pinned,
-                changes=LoaderChanges(job, [samples, job.fn_batch_collate]) if job.loader_threads else None,
-            )
-            for samples in (data.train, data.test)
-        )
-        self._probe = Probe(data, terms.seed)
-        job.move(self._device)
-        if self._device.type == "cuda":
-            journal.say(f"CUDA Device set to: {self._device.index}")
-        window = Window(terms.window, terms.outer_lr, terms.outer_momentum) if terms.mode == "async" else None
-        self._trainer = Trainer(
-            job, self.plan, self._stream, self._device, mode=terms.mode, window=window, link=self._link,
-            control=self._control,
-        )
-        known_data = {"samples": data.samples, "test_samples": len(data.test), **self._probe.first}
-        describe = partial(manifest.write, job, self.plan, terms.mode, data=known_data, initial=terms.initial)
-        self._epoch_end = EpochEnd(
-            job, self._trainer, self._test_stream, self._replica, journal, describe=describe,
-            generators=terms.generators,
-        )
-        for callback in job.callbacks:
-            callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
-            callback.model = job.model
-        # Shuffle now: for millions of samples it takes as long as several steps, and the other members would wait.
-        self._order_of(order["epoch"])
-        if order["warm"]:
-            self._warm_up()
-        self._link.send({
-            "op": "ready", "samples": data.samples, "test_batches": data.test_batches, "data": self._probe.first,
-        })
-        faults.at("ready")
-        return True
-
-    def _warm_up(self) -> None:
-        """Run two steps alone and undo them, so that compilers, allocators and thread pools are ready."""
-        before = self._replica.copy(self._replica.capture())
-        faults.at("warming")
-        self._trainer.warm_up()
-        self._replica.restore(before)
 
     # --- generations
 
@@ -496,3 +389,23 @@ class Member:
             if order["op"] == "bye":
                 return order, blob
             writer = self._number
+
+
+def take_part(number: int, link: Link, job: TrainingJob, terms: Terms, quiet: bool = False) -> None:
+    """Take part in a training as worker `number` until the hub ends the job. `quiet`: write nothing to stderr and
+    stdout. Raises exceptions of user code, EngineError and HubGone."""
+    journal = WorkerLog(number, quiet, job.worker_logger)
+    device = choose_device()
+    control = ControlThread(number, link, device)
+    control.start()
+    with ExitStack() as streams:
+        try:
+            order, _ = control.order("load", "bye")
+            if order["op"] == "load":
+                control.phase = "loading"
+                prepared = prepare(order, job, terms, device, link, control, journal, streams)
+                Member(number, link, control, job, terms, prepared).run()
+        except HubGone:
+            raise control.why_gone() from None
+        finally:
+            control.close()

@@ -24,7 +24,8 @@ from local_backend.elastic.script.job import TrainingJob, describe_exception
 from local_backend.elastic.script.surroundings import reproducible
 from local_backend.elastic.state.replica import result_of
 from local_backend.elastic.worker.control import Link
-from local_backend.elastic.worker.member import Member, Terms
+from local_backend.elastic.worker.member import take_part
+from local_backend.elastic.worker.preparation import Terms
 
 #: Base class of all files. `io.IOBase` is an abstract class, and a check of each type against it takes seconds.
 _FILE = io.IOBase.__mro__[1]
@@ -56,7 +57,7 @@ def serve(number: int, address: str, key: str, own: TrainingJob | None = None) -
             job = own or TrainingJob.loads(payload)
             job.publish_main()
             with own_generators(job.beginnings):
-                Member(number, link, job, terms, quiet=own is not None).run()
+                take_part(number, link, job, terms, quiet=own is not None)
     except HubGone:
         raise
     except LoaderLost as error:
