@@ -23,8 +23,9 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.processes import mark_of
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.settings import Settings
-from local_backend.store import execs
+from local_backend.store import events, execs
 from local_backend.store.database import Database
+from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault
 
@@ -82,7 +83,10 @@ class Bench:
         return row
 
     def history(self, exec_id: str) -> list[str]:
-        return self.database.read(lambda c: execs.history(c, exec_id))
+        return [event.data["state"] for event in self.stream(exec_id) if event.kind == events.STATE]
+
+    def stream(self, exec_id: str) -> list[Event]:
+        return self.database.read(lambda c: events.since(c, 0, exec_id))
 
     def wait(self, exec_id: str, patience: float = PATIENCE) -> ExecRow:
         """The row once the exec has ended."""

@@ -14,6 +14,8 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from local_backend.store import events
+from local_backend.store.bus import Bus
 from local_backend.store.errors import DatabaseError, Occupied
 from local_backend.store.postgres import Postgres
 from local_backend.store.sqlite import Sqlite
@@ -35,6 +37,8 @@ class Database:
         #: Grows with every committed write. A reader that notes this number before it reads need not read again
         #: while the number stays the same.
         self.changes = 0
+        #: Wakes the readers of the event stream.
+        self.bus = Bus()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
         self._write_engine = self._kind.engine(read_only=False)
@@ -98,11 +102,14 @@ class Database:
                         outcomes = [jobs[0][0](connection)]
                     else:
                         outcomes = [_apart(connection, work) for work, _ in jobs]
+                    changed = events.changed(connection)
             except BaseException as problem:
                 for _, result in jobs:
                     result.set_exception(problem)
                 continue
             self.changes += 1
+            if changed:
+                self.bus.publish(changed)
             for (_, result), outcome in zip(jobs, outcomes, strict=True):
                 if isinstance(outcome, _Refused):
                     result.set_exception(outcome.problem)

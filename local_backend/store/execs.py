@@ -11,11 +11,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, select, update
 
+from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
-from local_backend.store import exec_secrets, holdings
+from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import Part
-from local_backend.store.schema import events, execs, sequences
+from local_backend.store.schema import execs, sequences
 from local_backend.store.states import MOVES, sources
 
 NAMESPACE = "local"
@@ -91,6 +92,8 @@ class Brief:
 #: Creator, framework, name and number of workers.
 Likeness = tuple[str, str, str, int]
 _UNFINISHED = sorted(MOVES.keys() - TERMINAL)
+#: Columns that the event of a new state contains, and their names there.
+_TOLD = {"message": wire.MESSAGE, "reason": wire.REASON, "exit_code": wire.EXIT_CODE}
 _COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
 
 
@@ -123,16 +126,15 @@ def create(  # noqa: PLR0917
     connection: Connection, number: int, spec: JobSpec, args: str, data_source: list[Any] | None, work_dir: str
 ) -> ExecRow:
     """Insert a submission in state SUBMITTED. After the commit the submission is acknowledged and never lost."""
-    now = time.time()
     connection.execute(
         insert(execs).values(
             number=number, id=spec.exec_id, creator=spec.user, framework=spec.framework, app_name=spec.app_name,
             args=args, spec=spec.to_json(), data_source=json.dumps(data_source) if data_source is not None else None,
             elastic=spec.elastic, num_worker=spec.num_worker, work_dir=work_dir, state=SUBMITTED, attempt=0,
-            create_time=now, stop_requested=False, deleted=False,
+            create_time=time.time(), stop_requested=False, deleted=False,
         )
     )
-    connection.execute(insert(events).values(exec_id=spec.exec_id, time=now, state=SUBMITTED))
+    events.append(connection, spec.exec_id, events.STATE, {wire.STATE: SUBMITTED})
     row = get(connection, spec.exec_id)
     assert row is not None
     return row
@@ -273,7 +275,7 @@ def damaged(connection: Connection) -> str | None:
 def transition(
     connection: Connection, exec_id: str, to: str, *, attempt: int | None = None, **values: Any
 ) -> bool:
-    """Move an exec to state `to`. Only this function changes a state.
+    """Move an exec to state `to`, and append the event. Only this function changes a state.
 
     Return False and change nothing if the move is not legal from the present state, or if `attempt` is not the
     current attempt (a report of a stale runner). Entering RUNNING sets `start_time`, except from RECOVERING, because
@@ -291,13 +293,17 @@ def transition(
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
     if attempt is not None:
         change = change.where(execs.c.attempt == attempt)
-    if connection.execute(change).rowcount != 1:
+    moved = connection.execute(change.returning(execs.c.slots)).first()
+    if moved is None:
         return False
     if to == PENDING or to in TERMINAL:
         release(connection, exec_id, min(now, values.get("end_time") or now))
     if to in TERMINAL:
         exec_secrets.forget(connection, exec_id)
-    connection.execute(insert(events).values(exec_id=exec_id, time=now, state=to, message=values.get("message")))
+    told = {name: values[column] for column, name in _TOLD.items() if values.get(column) is not None}
+    if to == RUNNING:
+        told[wire.SLOTS] = len(_ids(moved.slots))
+    events.append(connection, exec_id, events.STATE, {wire.STATE: to} | told)
     return True
 
 
@@ -312,17 +318,31 @@ def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[Part], c
         .returning(execs.c.attempt)
     )
     attempt = int(connection.execute(change).scalar_one())
-    hold(connection, exec_id, parts, consumer)
+    _hold(connection, exec_id, list(parts), consumer)
     return attempt
 
 
 def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> None:
-    """Record that an exec holds exactly these slots from now on, for the resource plan with the path `consumer`."""
+    """Record that a running exec holds exactly these slots from now on, for the resource plan with the path
+    `consumer`. Append an event if the slots differ."""
     parts = list(parts)
+    before = _ids(connection.execute(select(execs.c.slots).where(execs.c.id == exec_id)).scalar_one())
+    _hold(connection, exec_id, parts, consumer)
+    if sorted(before) != sorted(part.slot for part in parts):
+        data = {wire.BEFORE: len(before), wire.SLOTS: len(parts)}
+        events.append(connection, exec_id, events.RESIZE, data)
+
+
+def _hold(connection: Connection, exec_id: str, parts: list[Part], consumer: str) -> None:
     ids = json.dumps([part.slot for part in parts])
     change = update(execs).where(execs.c.id == exec_id).values(slots=ids).returning(execs.c.spec)
     user = JobSpec.from_json(connection.execute(change).scalar_one()).counts_for
     holdings.hold(connection, exec_id, user, consumer, parts, time.time())
+
+
+def _ids(slots: str | None) -> list[str]:
+    """Return the slot ids in a value of the column `slots`."""
+    return json.loads(slots) if slots else []
 
 
 def release(connection: Connection, exec_id: str, when: float | None = None) -> None:
@@ -332,9 +352,20 @@ def release(connection: Connection, exec_id: str, when: float | None = None) -> 
 
 
 def note(connection: Connection, exec_id: str, **values: Any) -> None:
-    """Set columns other than the state and the slots: `message`, `reason`, `stop_requested`, `deleted`, ..."""
+    """Set columns other than the state and the slots: `message`, `stop_requested`, `deleted`, `pinned`, ... Append an
+    event for each change that users see."""
     assert not {"state", "slots"} & set(values)
+    query = select(execs.c.creator, execs.c.message, execs.c.pinned, execs.c.deleted).where(execs.c.id == exec_id)
+    before = connection.execute(query).first()
     connection.execute(update(execs).where(execs.c.id == exec_id).values(**values))
+    if before is None:
+        return
+    if values.get("message", before.message) != before.message:
+        events.append(connection, exec_id, events.MESSAGE, {wire.MESSAGE: values["message"]})
+    if values.get("pinned", before.pinned) != before.pinned:
+        events.append(connection, exec_id, events.FIXED, {wire.FIXED_SLOTS: values["pinned"]})
+    if values.get("deleted", before.deleted) and not before.deleted:
+        events.append(connection, exec_id, events.DELETED, {wire.CREATOR: before.creator})
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:
@@ -356,11 +387,5 @@ def remove(connection: Connection, *ids: str) -> None:
     for exec_id in ids:
         release(connection, exec_id)
         connection.execute(delete(execs).where(execs.c.id == exec_id))
-        connection.execute(delete(events).where(events.c.exec_id == exec_id))
+        events.forget(connection, exec_id)
         exec_secrets.forget(connection, exec_id)
-
-
-def history(connection: Connection, exec_id: str) -> list[str]:
-    """Return the states of an exec in the order in which it entered them."""
-    query = select(events.c.state).where(events.c.exec_id == exec_id).order_by(events.c.sequence)
-    return list(connection.execute(query).scalars())

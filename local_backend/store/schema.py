@@ -41,15 +41,17 @@ execs = Table(
 Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),
       postgresql_where=execs.c.deleted.is_(True))
 
-#: Every state that an exec entered, in order.
+#: The changes of execs that users see, in order; see events.py. SQLite would otherwise use the id of a deleted last
+#: row again.
 events = Table(
     "events",
     metadata,
-    Column("sequence", Integer, primary_key=True),
+    Column("id", Integer, primary_key=True),
     Column("exec_id", String(40), nullable=False, index=True),
-    Column("time", Float, nullable=False),
-    Column("state", String(40), nullable=False),
-    Column("message", Text),
+    Column("time", Float, nullable=False),  # epoch seconds
+    Column("kind", String(40), nullable=False),
+    Column("data", Text, nullable=False),  # JSON object
+    sqlite_autoincrement=True,
 )
 
 #: Issued numbers. A number is never used twice, even when the submission fails.

@@ -8,6 +8,7 @@ databases that are out there.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 from collections.abc import Mapping
@@ -41,7 +42,10 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         )
     ],
     "events": [
-        {"sequence": number, "exec_id": "local-1", "time": 1_700_000_000.5 + number, "state": state, "message": None}
+        {
+            "sequence": number, "exec_id": "local-1", "time": 1_700_000_000.5 + number, "state": state, "message": None,
+            "id": number, "kind": "state", "data": json.dumps({"state": state}),
+        }
         for number, state in enumerate((SUBMITTED, PENDING, RUNNING, FINISHED), 1)
     ],
     "sequences": [{"name": "exec", "last": 7}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -155,6 +156,10 @@ def test_every_version_is_brought_up_to_date_and_nothing_is_lost(
         after = contents(database._write_engine)
         if version < "0004":  # there tokens became signed ones; those of before are worthless
             assert before.pop("tokens") and not after["tokens"]
+        if version < "0008":  # there events were states
+            assert [json.loads(row["data"]) for row in after["events"]] == [
+                {"state": row["state"]} for row in before.pop("events")
+            ]
         for name, rows in before.items():
             assert len(rows) == len(after[name]) > 0, name
             for old, new in zip(rows, after[name], strict=True):
