@@ -68,7 +68,20 @@ class _Now(Collector):
             found.add_metric([state], counts.get(state, 0))
         yield found
         waiting = sum(counts.get(state, 0) for state in (states.SUBMITTED, states.PENDING))
+        yield from self._loops()
         yield GaugeMetricFamily("dlicmd_queue_length", "Execs that are waiting for slots.", value=waiting)
+
+    def _loops(self) -> Iterator[Metric]:
+        failures = GaugeMetricFamily("dlicmd_loop_failures", "Turns that failed since the last success.",
+                                     labels=["loop"])
+        busy = GaugeMetricFamily("dlicmd_loop_busy_seconds", "Seconds that the present turn has taken.",
+                                 labels=["loop"])
+        for loop in self._machine.loops:
+            if loop.alive:
+                failures.add_metric([loop.name], loop.failures)
+                busy.add_metric([loop.name], loop.busy)
+        yield failures
+        yield busy
 
     def _slots(self) -> Metric:
         places = self._machine.places()

@@ -1,4 +1,4 @@
-"""Sends the metrics of one exec to one target, in a thread of its own: a slow receiver delays no other exec.
+"""Sends the metrics of one exec to one target, in a loop of its own: a slow receiver delays no other exec.
 
 After every batch, the forwarder records what it has sent, so that the next server continues there. A server that is
 killed between a batch and this record sends the batch again. So every line arrives at least once, with an identity.
@@ -6,10 +6,11 @@ killed between a batch and this record sends the batch again. So every line arri
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
-import threading
 import time
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from local_backend.forward.channel import Channel, Refused, Trouble
 from local_backend.forward.source import Line
 from local_backend.measures import FORWARD_FAILURES, FORWARDED
 from local_backend.runtime import launcher_log
+from local_backend.runtime.loop import Backoff, Loop, LoopEnd
 from local_backend.runtime.paths import ExecPaths
 
 _log = logging.getLogger(__name__)
@@ -43,77 +45,79 @@ class Pace:
     drain: float = 600.0
 
 
-class Forwarder(threading.Thread):
+class Forwarder:
     """Reads, sends and records. Call `start` first. Ends when the exec is over and all is sent or given up."""
 
-    def __init__(self, paths: ExecPaths, kind: str, notes: Path, channel: Channel, pace: Pace) -> None:
-        """`notes` is the file with the offsets up to which all lines are sent to the target of this kind."""
-        super().__init__(name=f"forward-{kind}-{paths.exec_id}", daemon=True)
+    def __init__(  # noqa: PLR0917
+        self, paths: ExecPaths, kind: str, notes: Path, channel: Channel, pace: Pace, done: Callable[[], None]
+    ) -> None:
+        """`notes` is the file with the offsets up to which all lines are sent to the target of this kind. `done` is
+        called once `finished` is true."""
         self._paths = paths
         self._kind = kind
         self._note_file: Path = notes
         self._channel = channel
         self._pace = pace
-        self._event = threading.Event()
-        self._stopped = False
+        self._done = done
+        self._loop = Loop(f"forward-{kind}-{paths.exec_id}", self._turn, session=self._session)
+        self._backoff = Backoff(pace.first, pace.longest)
         #: Time at which the exec was seen to be over (monotonic).
         self._over_at: float | None = None
         self._offsets: dict[str, int] = {}
         self._most = _MOST
-        self._failures = 0
+        #: Reads in a row without a new line.
+        self._idle = 0
         #: Whether all lines that will ever be sent are sent. If False after the thread has ended, it was stopped.
         self.finished = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._loop.start()
 
     def over(self) -> None:
         """Report that the exec has ended: send the rest, for a limited time."""
         if self._over_at is None:
             self._over_at = time.monotonic()
-            self._event.set()
+            self._loop.wake()
 
-    def stop(self) -> None:
-        """Stop sending; the next server continues."""
-        self._stopped = True
-        self._event.set()
+    def stop(self, wait: float = 0.0) -> None:
+        """Stop sending; the next server continues. Wait up to `wait` seconds until the thread has ended."""
+        self._loop.stop(wait)
 
-    def run(self) -> None:
-        """Run the thread."""
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[None]:
+        """Begin with the recorded offsets, and close the connection at the end."""
         logs.begin(exec=self._paths.exec_id)
+        self._offsets = self._remembered()
         try:
-            self._offsets = self._remembered()
-            self._forward()
-        except Exception as problem:
-            _log.error("%s: stopped forwarding metrics to %s: %s", self._paths.exec_id, self._channel.name,
-                       problem, exc_info=not isinstance(problem, OSError))
-            self.finished = True
+            yield
         finally:
             self._channel.close()
 
-    def _forward(self) -> None:
-        idle = 0
-        while not self._stopped:
-            final = self._over_at is not None  # before the read: lines that are written later are read again
-            batch = source.read(self._paths.logs, self._offsets, self._most, final)
-            if batch.skipped:
-                self._note(f"skipped {batch.skipped} bytes that are not metrics (one JSON object per line)")
-            if batch.lines:
-                idle = 0
-                pause = self._send(batch.lines, batch.offsets)
-                if pause and self._is_late():
-                    self._note(
-                        f"dropped the remaining metrics: {self._channel.name} did not accept them in time", "ERROR"
-                    )
-                    break
-                self._wait(pause)
-            elif final:
-                self._remember(batch.offsets)
-                break
-            else:
-                idle += 1
-                self._remember(batch.offsets)
-                if idle == _IDLE:
-                    self._channel.close()
-                self._wait(self._pace.look)
-        self.finished = not self._stopped
+    def _turn(self, _ready: Set[int]) -> float:
+        """Send a batch. Raises LoopEnd when all lines are sent, or when the time for them is over."""
+        if self._is_late() and (self._backoff.failures or self._loop.failures):
+            self._note(f"dropped the remaining metrics: {self._channel.name} did not accept them in time", "ERROR")
+            self._finish()
+        final = self._over_at is not None  # before the read: lines that are written later are read again
+        batch = source.read(self._paths.logs, self._offsets, self._most, final)
+        if batch.skipped:
+            self._note(f"skipped {batch.skipped} bytes that are not metrics (one JSON object per line)")
+        if batch.lines:
+            self._idle = 0
+            return self._due(self._send(batch.lines, batch.offsets))
+        self._remember(batch.offsets)
+        if final:
+            self._finish()
+        self._idle += 1
+        if self._idle == _IDLE:
+            self._channel.close()
+        return self._due(self._pace.look)
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._done()
+        raise LoopEnd
 
     def _send(self, lines: list[Line], after: dict[str, int]) -> float:
         """Send a batch, or the part that the receiver accepts. Return the seconds to wait before the next batch."""
@@ -131,29 +135,27 @@ class Forwarder(threading.Thread):
             self._sent(lines[: problem.done])
             return self._failed(problem)
         FORWARDED.labels(self._kind).inc(len(lines))
-        if self._failures:
+        if self._backoff.succeeded():
             self._note(f"{self._channel.name} accepts metrics again")
-        self._failures, self._most = 0, min(_MOST, self._most * 2)
+        self._most = min(_MOST, self._most * 2)
         self._remember(after)
         return 0.0
 
     def _failed(self, problem: Trouble) -> float:
         FORWARD_FAILURES.labels(self._kind).inc()
-        if not self._failures:
+        if not self._backoff.failures:
             self._note(f"cannot send metrics to {self._channel.name} now, trying again: {problem}", "WARN")
-        self._failures += 1
-        pause = min(self._pace.longest, self._pace.first * 2 ** min(self._failures - 1, 20))
-        return max(problem.after, pause * random.uniform(0.75, 1.25))  # so that many forwarders do not retry at once
+        self._backoff.failed(problem)
+        # Random, so that many forwarders do not retry at once.
+        return max(problem.after, self._backoff.pause * random.uniform(0.75, 1.25))
 
     def _is_late(self) -> bool:
-        return self._over_at is not None and time.monotonic() > self._over_at + self._pace.drain
+        return self._over_at is not None and time.monotonic() >= self._over_at + self._pace.drain
 
-    def _wait(self, seconds: float) -> None:
-        """Wait, unless the exec ends or the forwarder is stopped."""
-        if self._over_at is not None:
-            seconds = min(seconds, max(0.0, self._over_at + self._pace.drain - time.monotonic()))
-        self._event.wait(seconds)
-        self._event.clear()
+    def _due(self, seconds: float) -> float:
+        """Return the moment after a pause, or the end of the time for the rest if that is earlier."""
+        due = time.monotonic() + seconds
+        return due if self._over_at is None else min(due, self._over_at + self._pace.drain)
 
     def _sent(self, lines: list[Line]) -> None:
         if lines:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -174,7 +174,7 @@ class Control:
         """Return when all data that an exec had to wait for was fetched."""
         return self._fetching.arrived(row)
 
-    def on_ready(self, ready: set[int]) -> None:
+    def on_ready(self, ready: Set[int]) -> None:
         """Process the start or end of runners; `ready` are readable descriptors."""
         for active in list(self._active.values()):
             if active.ready in ready:

@@ -12,15 +12,16 @@ Xid errors that programs cause themselves do not count.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
+from local_backend.runtime.loop import Backoff, Loop
 from local_backend.scheduler.model import Machine, Slot
 from local_backend.scheduler.slots import opened, text
 
@@ -37,7 +38,7 @@ _PATIENCE = 500
 
 
 class Health:
-    """Monitors the GPUs in its own thread, because a faulty GPU driver may block. Does nothing without GPUs."""
+    """Monitors the GPUs in its own loop, because a faulty GPU driver may block. Does nothing without GPUs."""
 
     def __init__(
         self, slots: Iterable[Slot], held: Callable[[], Collection[str]], changed: Callable[[], None],
@@ -50,7 +51,12 @@ class Health:
         self._held = held
         self._changed = changed
         self._every = every
-        self._closing = threading.Event()
+        self.loop = Loop("health", self._turn, session=self._session, backoff=Backoff(first=every))
+        #: The open NVML, its event set for critical errors (None where the driver supports none), and when the next
+        #: check is due (monotonic).
+        self._nvml: ModuleType | None = None
+        self._events: Any = None
+        self._check_at = 0.0
         #: Uncorrectable errors that a device had at first, and its last critical error, by UUID.
         self._errors: dict[str, int] = {}
         self._xids: dict[str, int] = {}
@@ -58,25 +64,36 @@ class Health:
     def start(self) -> None:
         """Start monitoring."""
         if self._slots:
-            threading.Thread(target=self._watch, name="health", daemon=True).start()
+            self.loop.start()
 
     def close(self) -> None:
         """Stop monitoring; do not wait for the thread to end."""
-        self._closing.set()
+        self.loop.stop(wait=0)
 
-    def _watch(self) -> None:
-        while not self._closing.is_set():
+    @contextmanager
+    def _session(self) -> Iterator[None]:
+        """Keep NVML open within the block. Only a new session may see a lost GPU again. Raises OSError when the GPU
+        driver does not answer."""
+        with opened() as nvml:
+            if nvml is None:
+                raise OSError("the GPU driver does not answer")
+            self._nvml, self._events, self._check_at = nvml, self._subscribe(nvml), 0.0
             try:
-                with opened() as nvml:  # reopen after a fault: only then may NVML see a lost GPU again
-                    if nvml is None:
-                        return
-                    events = self._subscribe(nvml)
-                    while not self._closing.is_set():
-                        self._look(nvml)
-                        events = self._wait(nvml, events)
-            except Exception:  # monitoring goes on after any error of the GPU driver
-                _log.exception("cannot check the GPUs; trying again in %g s", self._every)
-                self._closing.wait(self._every)
+                yield
+            finally:
+                self._nvml = self._events = None
+
+    def _turn(self, _ready: Set[int]) -> float:
+        """Check the GPUs if that is due, then wait a moment for a critical error."""
+        assert self._nvml is not None
+        if time.monotonic() >= self._check_at:
+            self._look(self._nvml)
+            self._check_at = time.monotonic() + self._every
+        if self._events is None:
+            return self._check_at
+        if self._critical(self._nvml):
+            self._check_at = 0.0
+        return time.monotonic()
 
     def _look(self, nvml: ModuleType) -> None:
         found = {slot.id: why for slot in self._slots if (why := self._fault(nvml, slot))}
@@ -128,25 +145,21 @@ class Health:
                 continue  # no events from this device
         return events
 
-    def _wait(self, nvml: ModuleType, events: Any) -> Any:
-        """Wait until the next check is due or a critical error occurs. Return the event set for the next wait; None
-        after a fault."""
-        until = time.monotonic() + self._every
-        while not self._closing.is_set() and (left := until - time.monotonic()) > 0:
-            if events is None:
-                self._closing.wait(left)
-                continue
-            try:
-                event = nvml.nvmlEventSetWait_v2(events, min(_PATIENCE, int(left * 1000) + 1))
-            except nvml.NVMLError_Timeout:
-                continue
-            except nvml.NVMLError:
-                events = None
-                continue
-            if event.eventData not in OF_PROGRAMS:
-                self._xids[text(nvml.nvmlDeviceGetUUID(event.device))] = int(event.eventData)
-                break
-        return events
+    def _critical(self, nvml: ModuleType) -> bool:
+        """Wait until the next check is due, but not longer than _PATIENCE, or until a critical error occurs. Note the
+        error, and return whether there is one."""
+        left = max(0.0, self._check_at - time.monotonic())
+        try:
+            event = nvml.nvmlEventSetWait_v2(self._events, min(_PATIENCE, int(left * 1000) + 1))
+        except nvml.NVMLError_Timeout:
+            return False
+        except nvml.NVMLError:
+            self._events = None
+            return False
+        if event.eventData in OF_PROGRAMS:
+            return False
+        self._xids[text(nvml.nvmlDeviceGetUUID(event.device))] = int(event.eventData)
+        return True
 
 
 def _whole(nvml: ModuleType, device: Any) -> Any:

@@ -1,19 +1,17 @@
-"""A background thread that measures the disk use of execs and removes expired results."""
+"""The loop that measures the disk use of execs, and removes expired results and events."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
-from sqlalchemy.exc import SQLAlchemyError
-
+from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.retention import discard, expired
 from local_backend.runtime.sizes import Sizes
 from local_backend.settings import Settings
-from local_backend.store import execs
+from local_backend.store import events, execs
 from local_backend.store.database import Database
 
 _log = logging.getLogger(__name__)
@@ -23,34 +21,30 @@ _EVERY = 60.0
 _BREATH = 0.001
 
 
-class _Closing(Exception):
-    """Raised when the server ends."""
-
-
 class Housekeeper:
-    """A thread that runs a round once a minute. Call `start` first and `close` last."""
+    """Tidies up once a minute. Call `start` first and `close` last."""
 
     def __init__(self, settings: Settings, database: Database, sizes: Sizes, wake: Callable[[], None]) -> None:
         """`wake` tells the supervisor that execs are to be removed."""
         self._settings, self._database, self._sizes, self._wake = settings, database, sizes, wake
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="housekeeper", daemon=True)
+        self.loop = Loop("housekeeping", self._turn)
 
     def start(self) -> None:
-        """Start the thread, unless there is nothing to do."""
-        quotas = self._settings.quotas
-        if quotas.need_sizes or quotas.keep_days is not None:
-            self._thread.start()
+        """Start the thread."""
+        self.loop.start()
 
     def close(self) -> None:
         """End the thread after its current operation."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.loop.stop()
 
     def round(self) -> None:
-        """Measure execs, and mark expired ones for removal. Raises database errors."""
+        """Delete expired events, measure execs, and mark expired ones for removal. Raises database errors."""
+        end = self._database.read(lambda c: events.expired(c, time.time()))
+        if end:
+            self._database.write(lambda c: events.prune(c, end))
         quotas = self._settings.quotas
+        if not quotas.need_sizes and quotas.keep_days is None:
+            return
         rows = self._database.read(execs.briefs)
         if quotas.need_sizes:
             self._sizes.measure(rows, self._paths)
@@ -61,17 +55,10 @@ class Housekeeper:
             self._wake()
 
     def _paths(self, row: execs.Brief) -> ExecPaths:
-        """Return the files of an exec, after a short pause that gives time to API calls. Raises _Closing."""
-        if self._closing.wait(_BREATH):
-            raise _Closing
+        """Return the files of an exec, after a short pause that gives time to API calls. Raises LoopEnd."""
+        self.loop.pause(_BREATH)
         return self._settings.paths.job(row.id, row.creator)
 
-    def _loop(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self.round()
-            except _Closing:
-                return
-            except (SQLAlchemyError, OSError) as problem:
-                _log.error("cleanup failed, trying again in %g s: %s", _EVERY, problem)
-            self._closing.wait(_EVERY)
+    def _turn(self, _ready: Set[int]) -> float:
+        self.round()
+        return time.monotonic() + _EVERY

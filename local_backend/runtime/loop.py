@@ -92,14 +92,14 @@ class Loop:
         with self._closing, contextlib.suppress(OSError):
             self._waker.send(b"!")
 
-    def stop(self, wait: bool = True) -> None:
-        """End the thread after the present turn. With `wait`, return when it has ended."""
+    def stop(self, wait: float | None = None) -> None:
+        """End the thread after the present turn. Return when it has ended, at the latest after `wait` seconds."""
         self._stopping = True
         self.wake()
         if not self._thread.ident:
             self._close()
-        elif wait and self._thread is not threading.current_thread():
-            self._thread.join()
+        elif self._thread is not threading.current_thread():
+            self._thread.join(wait)
 
     def pause(self, seconds: float) -> None:
         """Sleep in a turn, to give time to other threads. Raises LoopEnd if the loop is to end."""

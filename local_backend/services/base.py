@@ -13,6 +13,7 @@ from local_backend.audit import AuditLog
 from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
+from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
@@ -40,7 +41,11 @@ class Supervisor(Protocol):
     def places(self) -> list[Place]:
         """Return the slots of the machine with the execs that hold them."""
 
-    def comes_round(self, seconds: float) -> bool:
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops of the runtime."""
+
+    def completes_turn(self, seconds: float) -> bool:
         """Return whether the supervisor completes a turn within this many seconds."""
 
     def status(self) -> dict[str, object]:

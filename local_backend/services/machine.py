@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.utilisation import Use, Utilisation
 from local_backend.services.access import Caller
@@ -23,6 +24,8 @@ class MachineService:
     base: Base
     supervisor: Supervisor
     readiness: Readiness
+    #: The background loops of the server.
+    loops: tuple[Loop, ...]
     utilisation: Utilisation = field(default_factory=Utilisation)
     started: float = field(default_factory=time.time)
     #: The server is stopping: calls that wait for news answer at once.

@@ -25,11 +25,11 @@ class Readiness:
     """Checks database, scheduler and disks in a thread of its own: a disk that hangs must not block the calls. Safe
     for use from any thread."""
 
-    def __init__(self, settings: Settings, database: Database, comes_round: Callable[[float], bool]) -> None:
-        """`comes_round` returns whether the scheduler completes a turn within this many seconds."""
+    def __init__(self, settings: Settings, database: Database, completes_turn: Callable[[float], bool]) -> None:
+        """`completes_turn` returns whether the scheduler completes a turn within this many seconds."""
         self._settings = settings
         self._database = database
-        self._comes_round = comes_round
+        self._completes_turn = completes_turn
         self._lock = threading.Lock()
         self._looking: threading.Thread | None = None
         self._began = 0.0
@@ -55,7 +55,7 @@ class Readiness:
             self._database.write(probe.write)
         except SQLAlchemyError:
             yield "cannot write to the database"
-        if not self._comes_round(_ROUND):
+        if not self._completes_turn(_ROUND):
             yield "the scheduler does not respond"
         floor = self._settings.ready_free_bytes
         for what, folder in (("state", self._settings.home), ("results", self._settings.result_fs)):

@@ -8,6 +8,7 @@ from functools import cache
 from local_backend.audit import AuditLog
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
+from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
 from local_backend.services.applications import ApplicationService
@@ -32,7 +33,7 @@ from local_backend.vault import Vault
 
 @dataclass(frozen=True)
 class Services:
-    """One service of each kind. `sizes` and `forwarding` have threads that the server starts and stops."""
+    """One service of each kind. The server starts and closes `forwarding` and `housekeeper`."""
 
     base: Base
     execs: ExecService
@@ -45,8 +46,8 @@ class Services:
     data: DataService
     holdings: HoldingService
     machine: MachineService
-    sizes: Sizes
     forwarding: Forwarding
+    housekeeper: Housekeeper
 
 
 def make_services(
@@ -72,6 +73,7 @@ def make_services(
     connections = Connections(settings, database)
     sizes = Sizes()
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
+    housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
     return Services(
         base=base,
         execs=execs,
@@ -85,7 +87,10 @@ def make_services(
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),
         holdings=HoldingService(base),
-        machine=MachineService(base, supervisor, Readiness(settings, database, supervisor.comes_round)),
-        sizes=sizes,
+        machine=MachineService(
+            base, supervisor, Readiness(settings, database, supervisor.completes_turn),
+            (*supervisor.loops, forwarding.loop, housekeeper.loop),
+        ),
         forwarding=forwarding,
+        housekeeper=housekeeper,
     )

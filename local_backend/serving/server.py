@@ -251,7 +251,6 @@ def _run(
     """Start the supervisor, and answer calls until a signal arrives or the home is gone. Raises ServerError when the
     home is gone, or when the supervisor or the services cannot be made."""
     from local_backend.api.app import create_app
-    from local_backend.runtime.housekeeper import Housekeeper
     from local_backend.runtime.supervisor import Supervisor
     from local_backend.services.services import make_services
 
@@ -266,15 +265,14 @@ def _run(
         raise ServerError(str(problem)) from None
     server = make_server(create_app(services), settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
-    housekeeper = Housekeeper(settings, database, services.sizes, supervisor.wake)
     supervisor.start()
     services.forwarding.start()
     try:
-        housekeeper.start()
+        services.housekeeper.start()
         with server.heeding_signals(), _announced(settings, sock, token, lock, own_tls):
             server.run(sockets=[sock])
     finally:
-        housekeeper.close()
+        services.housekeeper.close()
         services.forwarding.close()
         supervisor.close()
         services.base.audit.close()

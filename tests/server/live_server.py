@@ -26,6 +26,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.states import PENDING, RUNNING
 from local_backend.api.app import create_app
 from local_backend.forward.service import Forwarding
+from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
@@ -54,6 +55,7 @@ class QuietSupervisor:
     resized: Resized | Exception | None = None
     asked: list[tuple[str, int | None]] = field(default_factory=list)
     reasons: dict[str, Reason] = field(default_factory=dict)
+    loops: tuple[Loop, ...] = ()
     machine: list[Place] = field(default_factory=lambda: [Place(slot) for slot in cpu_slots(2)])
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
@@ -72,7 +74,7 @@ class QuietSupervisor:
     def places(self) -> list[Place]:
         return self.machine
 
-    def comes_round(self, seconds: float) -> bool:
+    def completes_turn(self, seconds: float) -> bool:
         return self.rounds
 
     def status(self) -> dict[str, object]:

@@ -18,7 +18,6 @@ from live_server import Live, settings_for
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SUBMITTED
 from local_backend.cli import main
-from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.retention import expired
 from local_backend.serving.server import make_home, open_database
 from local_backend.settings import Quotas, Settings
@@ -58,12 +57,11 @@ def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
 
 def test_bytes_are_counted_and_deleting_makes_room_at_once(start: Callable[..., Live]) -> None:
     live = start(quotas=Quotas(stored_bytes=1_000_000))
-    keeper = Housekeeper(live.settings, live.database, live.services.sizes, lambda: None)
     first = live.submitted(files={"main.py": b"#" * 600_000})
     refused = live.submit(ARGS, {"main.py": b"#" * 600_000})
     assert refused.status == 507 and "the limit is 976.6K in total" in refused.text, "what has just come counts"
     live.paths(first).model.joinpath("weights").write_bytes(b"w" * 500_000)
-    keeper.round()
+    live.services.housekeeper.round()
     refused = live.submit(ARGS, MAIN)
     assert refused.status == 507, "results count"
     assert live.call("DELETE", f"/execs/{first}").status == 204
@@ -125,14 +123,13 @@ def served(start: Callable[..., Live]) -> Live:
 
 
 def test_the_server_removes_what_is_too_old_and_says_so(served: Live, caplog: pytest.LogCaptureFixture) -> None:
-    woken: list[int] = []
-    keeper = Housekeeper(served.settings, served.database, served.services.sizes, lambda: woken.append(1))
+    woken = served.supervisor.woken
     with caplog.at_level("INFO"):
-        keeper.round()
-        keeper.round()
+        served.services.housekeeper.round()
+        served.services.housekeeper.round()
     (said,) = [record.getMessage() for record in caplog.records if "removed" in record.getMessage()]
     assert said.startswith("removed local-1 of alice (KILLED, ") and "it ended 11 days ago, keep_days is 10" in said
-    assert len(woken) == 1 and served.row("local-1").deleted
+    assert served.supervisor.woken == woken + 1 and served.row("local-1").deleted
     assert [item["id"] for item in served.call("GET", "/execs").json()] == ["local-2", "local-3"]
 
 

@@ -17,6 +17,7 @@ from local_backend.runtime.supervisor import Supervisor
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.services import readiness
 from local_backend.services.readiness import Readiness
+from local_backend.store import events
 from local_backend.store.database import Database
 
 
@@ -75,7 +76,7 @@ def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pyte
 
 def test_it_is_not_ready_without_room(home: Live) -> None:
     settings = settings_for(home.settings.home, ready_free_bytes=2**60)
-    found = Readiness(settings, home.database, home.supervisor.comes_round).troubles()
+    found = Readiness(settings, home.database, home.supervisor.completes_turn).troubles()
     assert len(found) == 2 and "free; the minimum is" in found[0] and str(home.settings.home) not in "".join(found)
 
 
@@ -92,16 +93,16 @@ def test_a_check_that_hangs_is_a_trouble_and_takes_no_other_call_with_it(
     eventually(lambda: one.troubles() == [], "the check ends")
 
 
-def test_a_supervisor_whose_turns_fail_does_not_come_round(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_whose_turns_fail_completes_no_turn(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_for(tmp_path / "home", nursery_idle=0.0, slots=1)
     settings.paths.jobs.mkdir(parents=True)
     database = Database(settings.paths.database)
     database.open()
     supervisor = Supervisor(settings, database)
     try:
-        assert not supervisor.comes_round(0.01)  # it is not started
+        assert not supervisor.completes_turn(0.01)  # it is not started
         supervisor.start()
-        assert supervisor.comes_round(60.0)
+        assert supervisor.completes_turn(60.0)
         failing = threading.Event()
 
         def fail() -> None:
@@ -111,7 +112,7 @@ def test_a_supervisor_whose_turns_fail_does_not_come_round(tmp_path, monkeypatch
         monkeypatch.setattr(supervisor._control, "turn", fail)
         supervisor.wake()
         assert failing.wait(60)  # a turn that had begun before has ended
-        assert not supervisor.comes_round(0.01)
+        assert not supervisor.completes_turn(0.01)
     finally:
         supervisor.close()
         database.close()
@@ -133,6 +134,27 @@ def test_slots_execs_and_the_queue(home: Live) -> None:
     assert value(home, "dlicmd_submissions_total", outcome="refused") == refused + 1
     assert ("dlicmd_scheduling_decision_seconds_count", frozenset()) in seen
     assert ("process_resident_memory_bytes", frozenset()) in seen
+
+
+def test_loops_that_run_are_visible(home: Live) -> None:
+    seen = samples(home)
+    assert not [name for name, _ in seen if name.startswith("dlicmd_loop_")], "none is started"
+    home.services.housekeeper.start()
+    try:
+        assert home.services.housekeeper.loop.completes_turn(60.0)
+        assert value(home, "dlicmd_loop_busy_seconds", loop="housekeeping") < 60
+        assert ("dlicmd_loop_failures", frozenset({("loop", "housekeeping")})) in samples(home)
+    finally:
+        home.services.housekeeper.close()
+
+
+def test_old_events_are_deleted_by_the_housekeeper(home: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    exec_id = home.submitted()
+    home.move(exec_id, PENDING)
+    monkeypatch.setattr(events, "MOST", 1)
+    home.services.housekeeper.round()
+    (left,) = home.database.read(lambda c: events.since(c, 0))
+    assert (left.exec_id, left.data) == (exec_id, {"state": PENDING})
 
 
 def test_requests_are_counted_by_route_and_never_by_what_was_asked_for(home: Live) -> None:
