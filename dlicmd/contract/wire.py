@@ -217,6 +217,8 @@ BEFORE = "before"
 # Keys of the follow answer
 EXEC = "exec"
 LINES = "lines"  # list of {task, stream, text}; text without the newline
+EVENTS = "events"  # list of {id, time, kind} with further keys that depend on the kind
+TIME = "time"  # epoch seconds
 CURSOR = "cursor"  # opaque; send it back as ?cursor=
 TASK = "task"
 STREAM = "stream"

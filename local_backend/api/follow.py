@@ -1,4 +1,4 @@
-"""GET /execs/{id}/follow: the exec and its new output in one answer, as soon as there is news."""
+"""GET /execs/{id}/follow: the exec, its new events and its new output in one answer, as soon as there is news."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import json
 import time
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from dlicmd.contract import wire
+from dlicmd.contract import states, wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.queries import whole
@@ -23,9 +24,10 @@ from local_backend.api.showing import show
 from local_backend.api.textlog import size
 from local_backend.errors import Invalid
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
-from local_backend.services.access import Caller
 from local_backend.services.executors import processes
 from local_backend.services.services import Services
+from local_backend.services.views import is_parked
+from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"])
@@ -33,19 +35,23 @@ router = APIRouter(tags=["execs"])
 MOST_WAIT = 30
 #: Maximum bytes of output per answer. A longer line is cut there.
 MOST_BYTES = 256 << 10
+#: Seconds between two looks at the files of the exec.
 _POLL = 0.1
+#: Offsets and ids are below this number, also in the database.
+_LARGEST = 1 << 63
 
 
 @dataclass
 class Cursor:
-    """What the client has seen: the bytes of each stream, and a checksum of the exec object."""
+    """The news that the client has: bytes of each stream, a checksum of the exec object, and the last event."""
 
     offsets: dict[str, int] = field(default_factory=dict)
     mark: int = -1
+    event: int = 0
 
     def encode(self) -> str:
         """Return the cursor as text that is safe in a URL."""
-        text = json.dumps([self.mark, self.offsets], separators=(",", ":"))
+        text = json.dumps([self.mark, self.offsets, self.event], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -55,63 +61,76 @@ class Cursor:
         if not text:
             return cls()
         try:
-            mark, offsets = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            if not all(type(value) is int and value >= 0 for value in offsets.values()) or type(mark) is not int:
+            mark, offsets, event = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            sizes = [*offsets.values(), event]
+            if not all(type(value) is int and 0 <= value < _LARGEST for value in sizes) or type(mark) is not int:
                 raise ValueError
         except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
             raise Invalid("query.cursor", "cursor: unknown cursor; start again without a cursor") from None
-        return cls(offsets, mark)
+        return cls(offsets, mark, event)
 
 
 @router.get(wire.EXECS + "/{exec_id}/follow", response_model=dict[str, Any])
 async def follow(
     *, request: Request, services: TheServices, caller: TheCaller, exec_id: str, cursor: str = "", wait: str = "0"
 ) -> JsonAnswer:
-    """Return the exec, its output after `cursor`, and the next cursor. Waits up to `wait` seconds (at most 30) for
-    news. The client has all output when the exec is terminal and `lines` is empty."""
+    """Return the exec, its events and its output after `cursor`, and the next cursor. Waits up to `wait` seconds (at
+    most 30) for news. The client has all output when the exec is terminal and `lines` is empty."""
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)
-    row, version = await run_in_threadpool(_row, services, exec_id, caller)
-    paths = services.execs.paths(row)
-    if cursor and not row.terminal and time.monotonic() < deadline and _behind(row, paths, seen) < MOST_BYTES:
-        # If a program writes without pause, answer some times a second, not as often as the client can ask.
-        await asyncio.sleep(_POLL)
-        if services.base.database.changes != version:
-            row, version = await run_in_threadpool(_row, services, exec_id, caller)
-    while True:
-        answer = await run_in_threadpool(_news, services, row, base_url, seen)
-        late = time.monotonic() >= deadline or services.machine.closing or await request.is_disconnected()
-        if answer is not None or row.terminal or late:
-            return JsonAnswer(answer or _answer(services, row, base_url, seen))
-        before = _sizes(row, paths)
-        while time.monotonic() < deadline and not services.machine.closing:
-            await asyncio.sleep(_POLL)
-            if services.base.database.changes != version or _sizes(row, paths) != before:
-                break
-        if services.base.database.changes != version:
-            row, version = await run_in_threadpool(_row, services, exec_id, caller)
+    read = partial(run_in_threadpool, services.execs.news, caller, exec_id, seen.event)
+    with services.execs.listening(exec_id) as news:
+        row, found = await read()
+        paths = services.execs.paths(row)
+        busy = cursor and not found and not row.terminal and _behind(row, paths, seen) < MOST_BYTES
+        if busy and time.monotonic() < deadline and await _within(news, _POLL):
+            # If a program writes without pause, answer some times a second, not as often as the client can ask.
+            news.clear()
+            row, found = await read()
+        while True:
+            before = _hints(services, row, paths)
+            answer = await run_in_threadpool(_news, services, row, found, base_url, seen)
+            late = time.monotonic() >= deadline or services.machine.closing or await request.is_disconnected()
+            if answer is not None or row.terminal or late:
+                return JsonAnswer(answer or _answer(services, row, base_url, seen))
+            while time.monotonic() < deadline and not services.machine.closing:
+                # Files have no events: output, progress.
+                if await _within(news, _POLL) or _hints(services, row, paths) != before:
+                    break
+            if news.is_set():
+                news.clear()
+                row, found = await read()
 
 
-def _row(services: Services, exec_id: str, caller: Caller) -> tuple[ExecRow, int]:
-    version = services.base.database.changes
-    return services.execs.find(caller, exec_id), version
+async def _within(news: asyncio.Event, seconds: float) -> bool:
+    """Return whether there are new events within this time."""
+    try:
+        await asyncio.wait_for(news.wait(), seconds)
+    except asyncio.TimeoutError:  # same class as the built-in TimeoutError only since Python 3.11
+        return False
+    return True
 
 
 def _answer(services: Services, row: ExecRow, base_url: str, cursor: Cursor) -> dict[str, Any]:
-    return {wire.EXEC: show(services.execs.view(row), base_url), wire.LINES: [], wire.CURSOR: cursor.encode()}
+    shown = show(services.execs.view(row), base_url)
+    return {wire.EXEC: shown, wire.EVENTS: [], wire.LINES: [], wire.CURSOR: cursor.encode()}
 
 
-def _news(services: Services, row: ExecRow, base_url: str, seen: Cursor) -> dict[str, Any] | None:
+def _news(
+    services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor
+) -> dict[str, Any] | None:
     """Return the answer when there is news since `seen`, else None. The row was read before the files: if the row is
     terminal, the files contain all output."""
     shown = show(services.execs.view(row), base_url)
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
     paths = services.execs.paths(row)
     lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)
-    if not lines and mark == seen.mark:
+    if not lines and not found and mark == seen.mark:
         return None
-    return {wire.EXEC: shown, wire.LINES: lines, wire.CURSOR: Cursor(offsets, mark).encode()}
+    cursor = Cursor(offsets, mark, found[-1].id if found else seen.event)
+    told = [{wire.ID: one.id, wire.TIME: one.time, wire.KIND: one.kind, **one.data} for one in found]
+    return {wire.EXEC: shown, wire.EVENTS: told, wire.LINES: lines, wire.CURSOR: cursor.encode()}
 
 
 def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
@@ -123,10 +142,12 @@ def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
 _STREAMS = ("stdout", "stderr")
 
 
-def _sizes(row: ExecRow, paths: ExecPaths) -> list[int]:
-    """Return values that change when there may be news in the files."""
+def _hints(services: Services, row: ExecRow, paths: ExecPaths) -> list[int]:
+    """Return values that change when there may be news in the files, or another reason why the exec waits."""
     said = [_changed(path) for path in (paths.progress, paths.fetch_progress)]
-    return said + [size(path) for _, _, path in streams(row, paths)]
+    waits = row.state in (states.SUBMITTED, states.PENDING) or is_parked(row)
+    others = [services.execs.event_count] if waits else []
+    return said + others + [size(path) for _, _, path in streams(row, paths)]
 
 
 def _behind(row: ExecRow, paths: ExecPaths, seen: Cursor) -> int:

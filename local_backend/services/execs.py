@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -16,7 +18,8 @@ from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
 from local_backend.services.base import Base, Supervisor
 from local_backend.services.views import ExecView, Sight
-from local_backend.store import execs
+from local_backend.store import events, execs
+from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
 
 
@@ -50,11 +53,23 @@ class ExecService:
 
     def find(self, caller: Caller, exec_id: str) -> ExecRow:
         """Return an exec. Raises NotFound (`exec.not_found`), also for an exec of another user."""
-        known = execs.is_exec_id(exec_id)
-        row = self.base.database.read(lambda c: execs.get(c, exec_id)) if known else None
-        if row is None or not caller.sees(row):
-            raise NotFound("exec.not_found", f"Exec {exec_id[:80]!r} is not found")
-        return row
+        return self.base.database.read(lambda c: _seen(c, caller, exec_id))
+
+    def news(self, caller: Caller, exec_id: str, last: int) -> tuple[ExecRow, list[Event]]:
+        """Return an exec and its events after the event `last`. Raises NotFound (`exec.not_found`)."""
+        def work(connection: Connection) -> tuple[ExecRow, list[Event]]:
+            return _seen(connection, caller, exec_id), events.since(connection, last, exec_id)
+
+        return self.base.database.read(work)
+
+    def listening(self, exec_id: str) -> AbstractContextManager[asyncio.Event]:
+        """Return a context with an event that is set when an exec has new events. The reader clears it first."""
+        return self.base.database.bus.listening(exec_id)
+
+    @property
+    def event_count(self) -> int:
+        """A number that grows with every event of any exec: the reason why an exec waits may have changed."""
+        return self.base.database.bus.count
 
     def paths(self, row: ExecRow) -> ExecPaths:
         """Return the files of an exec."""
@@ -152,6 +167,13 @@ class ExecService:
             raise Unsupported(
                 "exec.deploy", f"The local backend does not deploy models; fetch the result of {row.id} instead"
             )
+
+
+def _seen(connection: Connection, caller: Caller, exec_id: str) -> ExecRow:
+    row = execs.get(connection, exec_id) if execs.is_exec_id(exec_id) else None
+    if row is None or not caller.sees(row):
+        raise NotFound("exec.not_found", f"Exec {exec_id[:80]!r} is not found")
+    return row
 
 
 def states_named(text: str | None) -> frozenset[str] | None:

@@ -16,13 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_server import Live
-from support import examples
+from support import eventually, examples
 
 from dlicmd.contract import states
 from local_backend.api import follow
 from local_backend.api.follow import Cursor, new_lines
 from local_backend.api.textlog import content, json_string, last_lines_start, prefixed
 from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler.model import Reason
+from local_backend.store import execs
+from local_backend.store.holdings import Part
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 2 --model-main main.py"
 DIST = "--exec-start distPyTorch --numWorker 2 --model-main main.py"
@@ -177,6 +180,48 @@ def test_follow_waits_for_news_of_any_kind(live: Live) -> None:
     assert answers[0]["exec"]["step"] == 5 and answers[0]["lines"][0]["text"] == "line"
 
 
+def test_follow_delivers_every_event_once_and_in_order(live: Live) -> None:
+    exec_id, other = live.submitted(ELASTIC), live.submitted(DIST)
+    first = follow_call(live, exec_id)
+    assert [(event["kind"], event["state"]) for event in first["events"]] == [("state", states.SUBMITTED)]
+    live.run_on(exec_id, "cpu-0")
+    live.move(other, states.PENDING)
+    parts = [Part("cpu-0", "cpu"), Part("cpu-1", "cpu")]
+    live.database.write(lambda c: execs.hold(c, exec_id, parts, "/local/training"))
+    second = follow_call(live, exec_id, first["cursor"], 30)
+    told = [{key: event[key] for key in event.keys() - {"id", "time"}} for event in second["events"]]
+    assert told == [
+        {"kind": "state", "state": states.PENDING}, {"kind": "state", "state": states.RUNNING, "slots": 1},
+        {"kind": "resize", "before": 1, "slots": 2},
+    ]
+    assert [event["id"] for event in second["events"]] == sorted({event["id"] for event in second["events"]})
+    live.move(exec_id, states.FINISHED)
+    last = follow_call(live, exec_id, second["cursor"], 30)
+    assert [event["state"] for event in last["events"]] == [states.FINISHED]
+    assert follow_call(live, exec_id, last["cursor"], 30)["events"] == []
+    again = follow_call(live, exec_id)["events"]
+    assert again == first["events"] + second["events"] + last["events"]
+
+
+def test_follow_of_a_waiting_exec_notices_another_reason(live: Live) -> None:
+    exec_id, other = live.submitted(DIST), live.submitted(DIST)
+    live.move(exec_id, states.PENDING)
+    cursor = follow_call(live, exec_id)["cursor"]
+    answers: list[dict] = []
+    waiting = threading.Thread(target=lambda: answers.append(follow_call(live, exec_id, cursor, 30)))
+    waiting.start()
+    live.supervisor.reasons[exec_id] = Reason("BUSY", "waiting for 1 CPU slot", 1)
+    live.move(other, states.PENDING)
+    waiting.join()
+    assert answers[0]["exec"]["reason"] == "BUSY" and answers[0]["events"] == []
+
+
+def test_a_follower_is_forgotten_after_its_answer(live: Live) -> None:
+    exec_id = live.submitted(DIST)
+    follow_call(live, exec_id)
+    eventually(lambda: live.database.bus.readers == 0, "it is forgotten")
+
+
 def test_follow_gives_large_output_in_bounded_pieces(live: Live) -> None:
     exec_id = live.submitted(DIST)
     lines = [f"{n:06d} " + "x" * 90 for n in range(10_000)] + ["y" * (follow.MOST_BYTES * 2), "end"]
@@ -194,7 +239,10 @@ def test_follow_gives_large_output_in_bounded_pieces(live: Live) -> None:
     assert got.split("\n")[:10_000] == lines[:10_000]
 
 
-@pytest.mark.parametrize("cursor", ["x", "AAAA", "W10", "bnVsbA", "Wy0xLHsiYSI6LTF9XQ", "%00", "W1tdLFtdXQ", "é"])
+@pytest.mark.parametrize("cursor", [
+    "x", "AAAA", "W10", "bnVsbA", "Wy0xLHsiYSI6LTF9LDBd", "Wy0xLHt9LC0xXQ", "Wy0xLHt9LDFlOTld", "%00", "W1tdLFtdXQ",
+    "é",
+])
 def test_follow_refuses_a_bad_cursor(live: Live, cursor: str) -> None:
     from urllib.parse import quote
 
@@ -204,9 +252,10 @@ def test_follow_refuses_a_bad_cursor(live: Live, cursor: str) -> None:
     assert live.call("GET", f"/execs/{exec_id}/follow?wait=x").status == 400
 
 
-@given(st.dictionaries(st.text(max_size=20), st.integers(0, 2**60), max_size=5), st.integers(-1, 2**32))
-def test_cursor_survives_its_text(offsets: dict[str, int], mark: int) -> None:
-    cursor = Cursor(offsets, mark)
+@given(st.dictionaries(st.text(max_size=20), st.integers(0, 2**60), max_size=5), st.integers(-1, 2**32),
+       st.integers(0, 2**60))
+def test_cursor_survives_its_text(offsets: dict[str, int], mark: int, event: int) -> None:
+    cursor = Cursor(offsets, mark, event)
     assert Cursor.decode(cursor.encode()) == cursor and "=" not in cursor.encode()
 
 
