@@ -1,4 +1,7 @@
-"""Fetches remote data before an exec competes for slots: starts, watches, adopts and stops fetchers."""
+"""Fetches remote data before an exec competes for slots: starts, watches, adopts and stops fetchers.
+
+This is a part of the supervisor's turn and has no thread: the supervisor's loop watches its descriptors and timers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from local_backend.data.order import DELIVERED, FetchItem, FetchOrder, FetchOutc
 from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.launch import ProcessId
+from local_backend.runtime.loop import Backoff
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import remove_tree
@@ -37,7 +41,7 @@ _log = logging.getLogger(__name__)
 _MOST = 4
 #: Seconds that a stopped fetcher has to clean up before it is killed.
 _GRACE = 5.0
-#: Seconds before an operation that failed for now is tried again.
+#: Seconds before the next look at a fetcher that is just starting or just ending.
 _AGAIN = 1.0
 #: An exec fails after this many of its fetchers ended without an outcome.
 _MOST_DEATHS = 3
@@ -86,6 +90,10 @@ class Fetching:
         self._nothing: set[str] = set()
         self._paths: dict[str, ExecPaths] = {}
         self._deaths: Counter[str] = Counter()
+        #: Execs whose fetcher could not be started now.
+        self._backoffs: defaultdict[str, Backoff] = defaultdict(Backoff)
+        #: Exec → when its fetcher is tried again (monotonic).
+        self._put_off: dict[str, float] = {}
         self._again_at: float | None = None
         self._swept = False
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="data-cleaner")
@@ -101,7 +109,7 @@ class Fetching:
     def timers(self) -> list[float]:
         """Moments on the monotonic clock at which a turn is due."""
         kills = [fetch.kill_at for fetch in self._running.values() if fetch.kill_at is not None]
-        return kills + ([self._again_at] if self._again_at is not None else [])
+        return [*kills, *self._put_off.values(), *([self._again_at] if self._again_at is not None else [])]
 
     def reason(self, exec_id: str) -> Reason | None:
         """Return why an exec waits for its data; None if the data is complete. Call from any thread."""
@@ -117,6 +125,8 @@ class Fetching:
     def turn(self, rows: Iterable[ExecRow], paths_of: Callable[[ExecRow], ExecPaths]) -> None:
         """Register new execs, and clean up after execs that are over."""
         self._again_at = None
+        now = time.monotonic()
+        self._put_off = {exec_id: at for exec_id, at in self._put_off.items() if at > now}
         here: set[str] = set()
         leaving: set[str] = set()  # deleted execs, removed with all their files
         for row in rows:
@@ -208,8 +218,8 @@ class Fetching:
     # --- fetchers
 
     def _start(self, row: ExecRow, paths: ExecPaths) -> None:
-        if len(self._running) >= _MOST:
-            return  # the end of a running fetcher wakes the loop
+        if row.id in self._put_off or len(self._running) >= _MOST:
+            return  # a timer, or the end of a running fetcher, wakes the loop
         try:
             # Read the state before the values. If a connection changes in between, the state is outdated and a new
             # fetcher follows.
@@ -223,9 +233,12 @@ class Fetching:
             self._fail(paths, str(problem))
             return
         except OSError as problem:
-            self._again_at = time.monotonic() + _AGAIN
-            _log.warning("%s: cannot fetch its data now, trying again: %s", row.id, problem)
+            backoff = self._backoffs[row.id]
+            if backoff.failed(problem):
+                _log.warning("%s: cannot fetch its data now, trying again: %s", row.id, problem)
+            self._put_off[row.id] = time.monotonic() + backoff.pause
             return
+        self._backoffs.pop(row.id, None)
         launcher_log.note(paths.launcher_log, "supervisor", f"{WAITS} in process {child.pid}")
         self._watch(paths, child.pid, basis, child)
 
@@ -338,6 +351,8 @@ class Fetching:
         paths = self._paths.pop(exec_id)
         del self._there[exec_id]
         self._deaths.pop(exec_id, None)
+        self._backoffs.pop(exec_id, None)
+        self._put_off.pop(exec_id, None)
         fetch = self._running.get(exec_id)
         if fetch is not None:
             leftovers.kill(paths)

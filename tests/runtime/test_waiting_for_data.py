@@ -6,12 +6,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from local_backend.data.order import DELIVERED, FetchOutcome
 from local_backend.jobspec import JobSpec, Source
+from local_backend.runtime import fetching as fetching_module
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
 from local_backend.scheduler.plans import ROOT
@@ -75,3 +77,32 @@ def test_without_data_from_elsewhere_it_begins_at_once(settings: Settings, fetch
     fetching.turn([row], lambda row: settings.paths.job(row.id, "ada"))
     since, in_queue = patience_begins(fetching, row)
     assert since >= HOUR - 1 and in_queue >= HOUR - 1
+
+
+def test_a_fetcher_that_cannot_start_is_tried_again_after_growing_pauses(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(fetching_module, "time", SimpleNamespace(monotonic=lambda: clock.now, time=time.time))
+    row = submitted(settings, ELSEWHERE)
+    paths = settings.paths.job(row.id, "ada")
+    tries: list[float] = []
+
+    class Full:
+        """Connections whose disk is full."""
+
+        def state(self, row: ExecRow) -> list[Any]:
+            tries.append(clock.now)
+            raise OSError("no space")
+
+    fetching = Fetching(settings, cast("Any", None), cast("Any", Full()))
+    for _ in range(3):
+        fetching.turn([row], lambda row: paths)
+        fetching.attend(row)
+        fetching.attend(row)  # it is not due
+        [clock.now] = fetching.timers
+    assert tries == [1000.0, 1001.0, 1003.0] and clock.now == 1007.0
+    assert len(caplog.records) == 1
+    fetching.turn([], lambda row: paths)
+    assert fetching.timers == []
+    fetching.close()
