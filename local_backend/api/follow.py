@@ -9,7 +9,6 @@ import json
 import time
 import zlib
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,10 @@ async def follow(
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)
-    read = partial(run_in_threadpool, services.execs.news, caller, exec_id, seen.event)
+
+    async def read() -> tuple[ExecRow, list[Event]]:
+        return await run_in_threadpool(services.execs.news, caller, exec_id, seen.event)
+
     with services.execs.listening(exec_id) as news:
         row, found = await read()
         paths = services.execs.paths(row)

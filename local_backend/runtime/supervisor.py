@@ -138,7 +138,7 @@ class Supervisor:
 
     def _turn(self, ready: Set[int]) -> float | None:
         """Process the events, then everything that is due. Return when the next turn is due."""
-        if self._nudges in ready:
+        if self._nudges is not None and self._nudges in ready:
             _drain(self._nudges)
         if self._starter.fd in ready:
             self._starter.on_event()
