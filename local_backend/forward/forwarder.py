@@ -59,7 +59,11 @@ class Forwarder:
         self._channel = channel
         self._pace = pace
         self._done = done
-        self._loop = Loop(f"forward-{kind}-{paths.exec_id}", self._turn, session=self._session)
+        self._loop = Loop(
+            f"forward-{kind}-{paths.exec_id}", self._turn, session=self._session,
+            backoff=Backoff(pace.first, pace.longest),
+        )
+        #: The failures of the receiver; the loop counts all others.
         self._backoff = Backoff(pace.first, pace.longest)
         #: Time at which the exec was seen to be over (monotonic).
         self._over_at: float | None = None

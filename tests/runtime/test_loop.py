@@ -139,11 +139,10 @@ def test_a_loop_that_fails_or_waits_stops_at_once(make: Callable[..., Loop]) -> 
 
 def test_a_turn_can_end_its_loop(make: Callable[..., Loop]) -> None:
     loop = make(Turns(LoopEnd()))
-    loop._thread.join(PATIENCE)
-    assert not loop.alive
+    eventually(lambda: not loop.alive, "it ends")
 
 
-def test_a_pause_in_a_turn_ends_with_the_loop(make: Callable[..., Loop]) -> None:
+def test_a_pause_in_a_turn_ends_with_the_loop() -> None:
     begun = threading.Event()
     loop: Loop
 

@@ -19,7 +19,7 @@ from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
 from local_backend.elastic.api.emetrics import EMetrics
-from local_backend.forward import orders
+from local_backend.forward import orders, source
 from local_backend.forward import rest as rest_module
 from local_backend.forward.channel import Trouble
 from local_backend.forward.forwarder import Pace
@@ -217,6 +217,39 @@ def test_after_the_end_it_is_tried_for_a_bounded_time(live: Live, receiver: Rece
     live.move(exec_id, FINISHED)
     all_sent(live, exec_id)
     assert "dropped the remaining metrics" in launcher_log(live, exec_id) and not receiver.taken
+
+
+def test_files_that_cannot_be_read_now_are_read_later(
+    live: Live, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles: list[Exception] = [OSError("disk"), ZeroDivisionError()]
+
+    def fails_at_first(*args: Any) -> Any:
+        if troubles:
+            raise troubles.pop()
+        return read(*args)
+
+    monkeypatch.setattr(source, "read", fails_at_first)
+    exec_id = running(live, receiver)
+    write(live, exec_id, lines(1))
+    live.move(exec_id, FINISHED)
+    all_sent(live, exec_id)
+    assert numbers(receiver) == [1] and not troubles
+
+
+def test_files_that_can_never_be_read_are_given_up_after_the_end(
+    live: Live, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError("disk")
+
+    monkeypatch.setattr(source, "read", fails)
+    live.services.forwarding.close()
+    served(live, Pace(look=0.02, first=0.02, longest=0.02, drain=0.2))
+    exec_id = running(live, receiver)
+    live.move(exec_id, FINISHED)
+    all_sent(live, exec_id)
+    assert not receiver.taken
 
 
 def test_a_deleted_exec_is_forgotten(live: Live, receiver: Receiver) -> None:
