@@ -1,25 +1,123 @@
-"""dlicmd: submit a model folder with one command and follow it to its result."""
+"""dlicmd: submit a model folder with one command and follow it to its result. docs/client.md describes the client."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dlicmd.client import Client as Client
-    from dlicmd.errors import DlicmdError as DlicmdError
+    from dlicmd.sdk.client import Client
+    from dlicmd.sdk.errors import (
+        BackendNotStarted,
+        ConnectFailed,
+        ConnectionLost,
+        Denied,
+        DlicmdError,
+        NoExecYet,
+        NoSuchApplication,
+        NoSuchExec,
+        NoSuchObject,
+        NoSuchSearch,
+        PackageError,
+        QueryRefused,
+        ResultError,
+        ServerError,
+        SubmissionRefused,
+        TokenFileError,
+        Unreachable,
+        UsageProblem,
+        WaitTimeout,
+    )
+    from dlicmd.sdk.objects import (
+        Algorithm,
+        Application,
+        Code,
+        CodeFile,
+        Exec,
+        Experiment,
+        Framework,
+        Holder,
+        Holding,
+        Holdings,
+        Line,
+        News,
+        Plan,
+        Preview,
+        Record,
+        Search,
+        Slot,
+        SlotHolder,
+        SlotView,
+        StopOutcome,
+        Why,
+    )
+    from dlicmd.sdk.submission import SubmitOptions
+    from dlicmd.sdk.transport import Answer, FilePart, Multipart
 
 __version__ = "0.1.0"
-__all__ = ["Client", "DlicmdError", "__version__"]
+__all__ = [
+    "Algorithm",
+    "Answer",
+    "Application",
+    "BackendNotStarted",
+    "Client",
+    "Code",
+    "CodeFile",
+    "ConnectFailed",
+    "ConnectionLost",
+    "Denied",
+    "DlicmdError",
+    "Exec",
+    "Experiment",
+    "FilePart",
+    "Framework",
+    "Holder",
+    "Holding",
+    "Holdings",
+    "Line",
+    "Multipart",
+    "News",
+    "NoExecYet",
+    "NoSuchApplication",
+    "NoSuchExec",
+    "NoSuchObject",
+    "NoSuchSearch",
+    "PackageError",
+    "Plan",
+    "Preview",
+    "QueryRefused",
+    "Record",
+    "ResultError",
+    "Search",
+    "ServerError",
+    "Slot",
+    "SlotHolder",
+    "SlotView",
+    "StopOutcome",
+    "SubmissionRefused",
+    "SubmitOptions",
+    "TokenFileError",
+    "Unreachable",
+    "UsageProblem",
+    "WaitTimeout",
+    "Why",
+    "__version__",
+]
+
+#: The modules with the names of `__all__`. A name is imported at its first use, so that `import dlicmd` stays fast.
+_MODULES = ("errors", "objects", "transport", "submission", "client")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the SDK when it is first used, so that `import dlicmd` stays light."""
-    if name == "Client":
-        from dlicmd.client import Client
-
-        return Client
-    if name == "DlicmdError":
-        from dlicmd.errors import DlicmdError
-
-        return DlicmdError
+    """Return a name of `__all__`. Raises AttributeError for any other name."""
+    if name in __all__:
+        for module in _MODULES:
+            found = getattr(import_module(f"dlicmd.sdk.{module}"), name, None)
+            if found is not None:
+                return found
     raise AttributeError(f"module 'dlicmd' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

@@ -13,11 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dlicmd import errors  # noqa: E402
 from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
+from dlicmd.sdk import errors  # noqa: E402
+from dlicmd.sdk.objects import RECORDS, Key  # noqa: E402
 from local_backend.data import registry  # noqa: E402
 from local_backend.data.kind import FileFamily, Mounted  # noqa: E402
 from local_backend.settings import TABLE  # noqa: E402
@@ -79,6 +80,16 @@ def error_tree() -> str:
     return f"```\n{drawn}\n```"
 
 
+def client_objects() -> str:
+    """Return the table of the client's objects and their attributes."""
+    rows = []
+    for kind in RECORDS:
+        keys = [f"`{name}`" for name, one in vars(kind).items() if isinstance(one, Key | property)]
+        said = " ".join((kind.__doc__ or "").split())
+        rows.append(f"| `{kind.__name__}` | {said} | {', '.join(keys)} |")
+    return "\n".join(["| class | meaning | attributes |", "|---|---|---|", *rows])
+
+
 def error_codes() -> str:
     """Return the tables of the codes of the server and of the client."""
     rows = []
@@ -135,14 +146,20 @@ def fill(text: str, name: str, content: str) -> str:
     return re.sub(pattern, lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
 
 
+def _filled(page: Path, parts: dict[str, str]) -> str:
+    """Return a page with several such parts replaced."""
+    text = page.read_text(encoding="utf-8")
+    for name, content in parts.items():
+        text = fill(text, name, content)
+    return text
+
+
 def documents() -> dict[Path, str]:
     """Return every generated file with its content."""
     readme, operations, client = ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "client.md"
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
-        client: fill(
-            fill(client.read_text(encoding="utf-8"), "errors", error_tree()), "error codes", error_codes()
-        ),
+        client: _filled(client, {"errors": error_tree(), "error codes": error_codes(), "objects": client_objects()}),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
         ROOT / "docs" / "data-kinds.md": data_kinds(),

@@ -89,8 +89,8 @@ def _of_file(file: Path, keys: Mapping[str, Setting]) -> dict[str, tuple[str, st
     if not file.exists():
         return {}
     # The import of yaml takes longer than all settings, and most homes have no file.
-    from dlicmd.config.yaml_file import read
-    from dlicmd.errors import UsageProblem
+    from dlicmd.sdk.errors import UsageProblem
+    from dlicmd.sdk.yaml_file import read
 
     try:
         content = read(file)

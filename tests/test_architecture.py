@@ -10,25 +10,20 @@ from pathlib import Path
 import pytest
 
 from dlicmd.contract import error_codes
-from dlicmd.errors import DlicmdError
+from dlicmd.sdk.errors import DlicmdError
 from local_backend import errors
 
 ROOT = Path(__file__).parent.parent
 #: Classes of errors that have a code, and the form of a code.
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"BodyCompressed", "RangeUnsatisfied"}
 CODE = re.compile(r"[a-z]+\.[a-z_]+")
-CLIENT_LIBRARIES = {"click", "jsonschema", "requests", "rich", "yaml", "pathspec", "platformdirs", "keyring"}
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
-#: Modules of `dlicmd` that every room of the client stands on.
-GROUND = {"dlicmd.contract", "dlicmd.console", "dlicmd.errors", "dlicmd.hints", "dlicmd.paths", "dlicmd.render"}
-#: Room → rooms of ours that it may import, besides itself, or single modules of one.
+#: Package → packages of ours that it may import, besides itself, or single modules of one.
 MAY_IMPORT = {
+    "dlicmd": {"dlicmd.sdk"},
     "dlicmd.contract": set(),
-    "dlicmd.rest": GROUND,
-    "dlicmd.config": GROUND,
-    "dlicmd.show": GROUND | {"dlicmd.config", "dlicmd.client", "dlicmd.session"},
-    "dlicmd": {"dlicmd.contract", "dlicmd.config", "dlicmd.rest", "dlicmd.show"},
-    "dlicmd.commands": {"dlicmd.contract", "dlicmd.config", "dlicmd.rest", "dlicmd.show", "dlicmd"},
+    "dlicmd.sdk": {"dlicmd.contract"},
+    "dlicmd.cli": {"dlicmd.contract", "dlicmd.sdk"},
     "local_backend.api": {
         "dlicmd.contract", "local_backend", "local_backend.services",
         # Types of what services return, and what reads and writes bodies: rows, paths, parsers, sources of bytes.
@@ -56,9 +51,9 @@ MAY_IMPORT = {
     },
     "local_backend.elastic": set(),
     # The names of files are made in one module, and YAML that people write is read by one.
-    "local_backend": {"dlicmd.contract", "dlicmd.config.yaml_file", "dlicmd.errors", "local_backend.runtime.paths",
+    "local_backend": {"dlicmd.contract", "dlicmd.sdk.yaml_file", "dlicmd.sdk.errors", "local_backend.runtime.paths",
                       "local_backend.store.postgres"},
-    "local_backend.sources": {"dlicmd.contract", "dlicmd.config.yaml_file", "dlicmd.errors", "local_backend",
+    "local_backend.sources": {"dlicmd.contract", "dlicmd.sdk.yaml_file", "dlicmd.sdk.errors", "local_backend",
                               "local_backend.data", "local_backend.store"},
     "local_backend.serving": {
         "dlicmd.contract", "local_backend", "local_backend.api", "local_backend.services", "local_backend.submit",
@@ -74,10 +69,11 @@ MAY_IMPORT = {
 }
 
 
-def sources(room: str) -> list[Path]:
-    """Python files of a room; `dlicmd` and `local_backend` mean their top folder alone, without the doors `cli.py`."""
-    folder = ROOT / room.replace(".", "/")
-    found = folder.glob("*.py") if room in ("dlicmd", "local_backend") else folder.rglob("*.py")
+def sources(package: str) -> list[Path]:
+    """Python files of a package; `dlicmd` and `local_backend` mean their top folder alone. The entry point `cli.py` of
+    `local_backend` is left out."""
+    folder = ROOT / package.replace(".", "/")
+    found = folder.glob("*.py") if package in ("dlicmd", "local_backend") else folder.rglob("*.py")
     return sorted(path for path in found if path != folder / "cli.py")
 
 
@@ -93,21 +89,21 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def room_of(module: str) -> str:
-    """The room that a module of ours lives in."""
+def package_of(module: str) -> str:
+    """The package of a module of ours."""
     parts = module.split(".")
     nested = ".".join(parts[:2])
     return nested if nested in MAY_IMPORT else parts[0]
 
 
-@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
-def test_arrows_point_down(room: str) -> None:
-    for path in sources(room):
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_arrows_point_down(package: str) -> None:
+    for path in sources(package):
         for module in imports(path) - {"dlicmd.__version__"}:
             if module.split(".")[0] in ("dlicmd", "local_backend"):
                 parts = module.split(".")
-                seen = {room_of(module), *(".".join(parts[:count]) for count in (2, 3))}
-                assert seen & (MAY_IMPORT[room] | {room}), f"{path.relative_to(ROOT)} imports {module}"
+                seen = {package_of(module), *(".".join(parts[:count]) for count in (2, 3))}
+                assert seen & (MAY_IMPORT[package] | {package}), f"{path.relative_to(ROOT)} imports {module}"
 
 
 #: Packages of the engine: each may import those after it, and the modules of `local_backend.elastic` itself.
@@ -124,15 +120,39 @@ def test_packages_of_the_engine_import_only_lower_ones(layer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "libraries"),
-    [("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES)]
-    + [(room, CLIENT_LIBRARIES) for room in MAY_IMPORT if room.startswith("dlicmd") and room != "dlicmd.contract"],
+    ("package", "libraries"),
+    [("dlicmd", set()), ("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES),
+     ("dlicmd.sdk", {"jsonschema", "pathspec", "requests", "yaml"}),
+     ("dlicmd.cli", {"click", "keyring", "rich", "yaml"})],
 )
-def test_libraries_of_a_room(room: str, libraries: set[str]) -> None:
+def test_libraries_of_a_package(package: str, libraries: set[str]) -> None:
     allowed = libraries | set(sys.stdlib_module_names) | {"dlicmd", "local_backend"}
-    for path in sources(room):
+    for path in sources(package):
         tops = {module.split(".")[0] for module in imports(path)}
         assert tops <= allowed, f"{path.relative_to(ROOT)} imports {sorted(tops - allowed)}"
+
+
+def test_the_client_has_no_circular_imports() -> None:
+    """Imports at the top of modules alone: those inside functions and for type checkers happen later or never."""
+    graph: dict[str, set[str]] = {}
+    for path in (ROOT / "dlicmd").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        graph[name] = {f"{node.module}.{alias.name}" for node in body if isinstance(node, ast.ImportFrom)
+                       for alias in node.names}
+    for name, found in graph.items():
+        graph[name] = {one if one in graph else one.rpartition(".")[0] for one in found} & graph.keys() - {"dlicmd"}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " → ".join((*above, name))
+        if name not in done:
+            for below in graph[name]:
+                visit(below, (*above, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
 
 
 def test_routers_decide_nothing_and_open_no_transaction() -> None:
@@ -165,8 +185,8 @@ def test_every_error_of_the_client_has_a_code_that_is_listed() -> None:
 
 
 def test_the_server_side_never_imports_torch() -> None:
-    for room in MAY_IMPORT.keys() - {"local_backend.elastic", "local_backend.runtime"}:
-        for path in sources(room):
+    for package in MAY_IMPORT.keys() - {"local_backend.elastic", "local_backend.runtime"}:
+        for path in sources(package):
             tops = {module.split(".")[0] for module in imports(path)}
             assert not tops & {"torch", "numpy", "cloudpickle"}, path
 

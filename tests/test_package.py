@@ -48,7 +48,7 @@ def test_an_installed_package_finds_its_samples(wheel: Path, tmp_path: Path) -> 
         [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)],
         check=True, capture_output=True,
     )
-    program = "from dlicmd.paths import samples_dir; print(samples_dir())"
+    program = "from dlicmd.sdk.paths import samples_dir; print(samples_dir())"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "site")}, check=True,
         capture_output=True, text=True,

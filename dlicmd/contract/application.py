@@ -95,7 +95,7 @@ def consumer(found: Mapping[str, Any]) -> str:
 
 def user(found: Mapping[str, Any]) -> str:
     """Return the user who submitted the application."""
-    return words(found.get("submit_user"))
+    return words(found.get(wire.SUBMIT_USER))
 
 
 def tag(found: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def tag(found: Mapping[str, Any]) -> str:
 
 def workers(found: Mapping[str, Any]) -> int:
     """Return the number of requested workers, at least 1."""
-    return int(number(found.get("task12n_num")) or 1)
+    return int(number(found.get(wire.TASK12N_NUM)) or 1)
 
 
 def executors(found: Mapping[str, Any]) -> int | None:
@@ -123,7 +123,7 @@ def is_pack(found: Mapping[str, Any]) -> bool:
 
 def pack(found: Mapping[str, Any]) -> str:
     """Return the id of the application's pack, "" for none."""
-    return words(found.get("pack_id"))
+    return words(found.get(wire.PACK_ID))
 
 
 def addresses(found: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Kind, Option, Travel, option_named
 from dlicmd.contract.sizes import parse_size
@@ -34,14 +35,35 @@ class ArgvError(ValueError):
     """The command line is wrong; the text says what and where, in one line for the user."""
 
 
+class Given(NamedTuple):
+    """An option as it is given: its spelling, and its value as text; None for a flag.
+
+    `glued`: the value is in the same word, after a `=`. `place`: the number of the program's words before the option.
+    """
+
+    option: Option
+    text: str | None
+    spelling: str = ""
+    glued: bool = False
+    place: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        """This option and its value as words of a command line."""
+        name = self.spelling or self.option.name
+        if self.text is None:
+            return [name]
+        return [f"{name}={self.text}"] if self.glued or self.text.startswith("-") else [name, self.text]
+
+
 class CommandLine:
     """A parsed command line.
 
     `values` maps canonical option names to values. A value is True for a flag, a list for a repeatable option, int or
     float for a number, else the text. `program` has the words for the user's program: first the words before `--` that
     are not ours, then the words after it. `after_dashes` has only the latter, or is None when there is no `--`.
-    `operands` are the operands of the command, and `operand` is the first of them. `own` are the words that are ours.
-    `sent` are the words that go to the server in `args`.
+    `operands` are the operands of the command, and `operand` is the first of them. `given` are the options in their
+    order, as typed. `own` are the words that are ours.
     """
 
     def __init__(self, command: str | None = None, operand: str | None = None) -> None:
@@ -50,8 +72,8 @@ class CommandLine:
         self.values: dict[str, object] = {}
         self.program: list[str] = []
         self.after_dashes: list[str] | None = None
+        self.given: list[Given] = []
         self.own: list[str] = []
-        self.sent: list[str] = []
 
     def __repr__(self) -> str:
         return f"CommandLine({vars(self)})"
@@ -60,6 +82,11 @@ class CommandLine:
     def operand(self) -> str | None:
         """The first operand of the command, or None."""
         return self.operands[0] if self.operands else None
+
+    @property
+    def before_dashes(self) -> list[str]:
+        """The words of the program before any `--`."""
+        return self.program[: len(self.program) - len(self.after_dashes or ())]
 
     def text(self, name: str) -> str | None:
         """Return the value of a text option, or None."""
@@ -102,7 +129,6 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
         position += _take(line, own, position, sent)
     if line.after_dashes is not None:
         line.program.extend(line.after_dashes)
-        line.sent.extend(["--", *line.after_dashes])
     if line.program and line.command not in SUBMITTING and line.command != "--help":
         raise ArgvError(_unknown(line.program[0]))
     return line
@@ -116,7 +142,6 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     option = option_named(name, line.command)
     if option is None or _is_the_programs(option, line, sent):
         line.program.append(word)
-        line.sent.append(word)
         return 1
     following = words[at + 1] if at + 1 < len(words) else None
     if option.name in _FLAG_COMMANDS and line.command is None and not equals and _is_operand(following):
@@ -129,9 +154,8 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     if option.name in COMMAND_NAMES:
         _set_command(line, option, taken)
     else:
-        _set_value(line, option, taken[0] if taken else None)
-    if option.travel is Travel.ARGS and (option.name not in COMMAND_NAMES or option.name == "--exec-start"):
-        line.sent.extend(words[at : at + used])
+        text = taken[0] if taken else None
+        _set_value(line, Given(option, text, name, bool(equals), len(line.program)))
     return used
 
 
@@ -179,12 +203,14 @@ def _set_command(line: CommandLine, option: Option, operands: list[str]) -> None
     for operand in operands:
         if not operand.strip():
             raise ArgvError(f"{name} needs a value, not an empty word")
-        _convert(option, operand)
+        convert(option, operand)
     line.command, line.operands = name, operands
 
 
-def _set_value(line: CommandLine, option: Option, text: str | None) -> None:
-    value: object = True if text is None else _convert(option, text)
+def _set_value(line: CommandLine, given: Given) -> None:
+    option = given.option
+    value: object = True if given.text is None else convert(option, given.text)
+    line.given.append(given)
     if option.multiple:
         kept = line.values.setdefault(option.name, [])
         assert isinstance(kept, list)
@@ -193,8 +219,8 @@ def _set_value(line: CommandLine, option: Option, text: str | None) -> None:
         line.values[option.name] = value
 
 
-def _convert(option: Option, text: str) -> object:
-    """Check one value, and return it converted; texts and sizes are returned unchanged."""
+def convert(option: Option, text: str) -> object:
+    """Check one value, and return it converted; texts and sizes are returned unchanged. Raises ArgvError."""
     if option.choices and text not in option.choices:
         raise ArgvError(f"{option.name}: '{text}' is not one of {', '.join(option.choices)}")
     if option.kind is Kind.SIZE:
@@ -231,7 +257,7 @@ def _amount(option: Option, text: str) -> float:
 
 
 def _unknown(word: str) -> str:
-    import difflib
+    import difflib  # for a wrong word alone
 
     is_option = word.startswith("-")
     name = word.partition("=")[0]
@@ -240,18 +266,6 @@ def _unknown(word: str) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     what = "unknown option" if is_option else "unexpected word"
     return f"{what} '{word}'" + (f"; did you mean {known[near[0]]}?" if near else "")
-
-
-def replace_value(sent: Sequence[str], name: str, change: Callable[[str], str]) -> list[str]:
-    """Return `sent` with the values of the option `name` changed; words after `--` stay."""
-    end = sent.index("--") if "--" in sent else len(sent)
-    result = list(sent)
-    for at, word in enumerate(sent[:end]):
-        if word == name and at + 1 < end:
-            result[at + 1] = change(sent[at + 1])
-        elif word.startswith(f"{name}="):
-            result[at] = f"{name}={change(word[len(name) + 1:])}"
-    return result
 
 
 def join_args(words: Iterable[str]) -> str:

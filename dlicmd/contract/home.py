@@ -28,6 +28,6 @@ def home() -> Path:
     named = os.environ.get("DLICMD_HOME")
     if named:
         return Path(named).expanduser().absolute()
-    import platformdirs
+    import platformdirs  # a variable usually names the folder
 
     return Path(platformdirs.user_state_dir("dlicmd", appauthor=False))

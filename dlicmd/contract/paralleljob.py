@@ -28,7 +28,7 @@ def summary(job: Any) -> dict[str, Any]:
 
 def is_pending(job: Any) -> bool:
     """Return whether the job is pending."""
-    return at(job, "status", "jobStatus") == "Pending"
+    return words(at(job, "status", "jobStatus")) == "Pending"
 
 
 def created(job: Any) -> Any:

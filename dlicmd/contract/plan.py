@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dlicmd.contract import wire
 from dlicmd.contract.reading import number, objects, words
 
-_ID, _PARENT, _CHILDREN = "id", "pid", "childTreeDto"
+_PARENT = "pid"
 #: Key of our own servers: the slots that a plan gets before other plans get more than their own.
 _RESERVED = "reserved"
 
@@ -27,11 +28,11 @@ def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
     waiting: list[tuple[int, str, Mapping[str, Any]]] = [(0, "", tree)]
     while waiting:
         depth, above, found = waiting.pop()
-        name = words(found.get(_ID))
-        limits = {key: value for key, value in found.items() if key not in (_ID, _PARENT, _CHILDREN)}
+        name = words(found.get(wire.ID))
+        limits = {key: value for key, value in found.items() if key not in (wire.ID, _PARENT, wire.CHILDREN)}
         node = Node(depth, name, f"{above}/{name}", limits)
         yield node
-        waiting += [(depth + 1, node.tag, child) for child in reversed(objects(found.get(_CHILDREN)))]
+        waiting += [(depth + 1, node.tag, child) for child in reversed(objects(found.get(wire.CHILDREN)))]
 
 
 def reserved(tree: Mapping[str, Any]) -> int:

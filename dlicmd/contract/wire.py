@@ -158,6 +158,10 @@ DATA_SOURCE = "dataSource"
 HARDWARE_SPEC = "hardwareSpec"
 ARCHIVE_SUFFIX = ".modelDir.tar"
 
+# Keys of a framework, beside `name`
+FRAMEWORK_VERSION = "frameworkVersion"
+DESC = "desc"  # list of lines
+
 # Keys of an exec object
 ID = "id"
 APP_ID = "appId"
@@ -261,13 +265,23 @@ SHARE = "share"  # 0 to 1
 QUEUE = "queue"  # list of the pending execs
 RUNNING = "running"  # list of the running execs
 
+# Keys of an application of the engine, beside those of an exec
+SUBMIT_USER = "submit_user"
+TASK12N_NUM = "task12n_num"  # requested workers
+PACK_ID = "pack_id"  # the pack of jobs that share a device
+
+# Key of a resource plan
+CHILDREN = "childTreeDto"  # list of the plans directly below
+
 # Keys of a search for hyper-parameters, and of its experiments
 SEARCH_NAME = "hpoName"
 RESTART = "restart"
-ALGORITHM_KEYS = ("name", "type", "remoteExec")
+REMOTE_EXEC = "remoteExec"
+METRIC_VAL = "metricVal"
+ALGORITHM_KEYS = (NAME, TYPE, REMOTE_EXEC)
 SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
 EXPERIMENTS = "experiments"
-EXPERIMENT_KEYS = ("id", "appId", "state", "metricVal", "startTime", "endTime")
+EXPERIMENT_KEYS = (ID, APP_ID, STATE, METRIC_VAL, START_TIME, END_TIME)
 
 # Keys of POST /execs/{id}/deploy; keys of one word have the name of their option
 DEPLOY = "deploy"

@@ -15,10 +15,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlicmd.config.yaml_file import Place
-from dlicmd.config.yaml_file import read as read_yaml
 from dlicmd.contract import wire
-from dlicmd.errors import UsageProblem
+from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.yaml_file import Place
+from dlicmd.sdk.yaml_file import read as read_yaml
 from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.sources.values import divided, place_of

@@ -14,9 +14,9 @@ from fake_server import BASE, FakeServer, Reply, Seen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlicmd.cli.show.apps import cell, packed
 from dlicmd.contract import application
 from dlicmd.contract.reading import number
-from dlicmd.show.apps import cell, packed
 
 ENGINE = f"{BASE}/scheduler/engine/applications"
 #: Contract, 4.2: `table id, consumer, submit_user, name, pri, type, state, num, gpu, mem, cpu, submit_time, start_time,

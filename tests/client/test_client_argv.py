@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from dlicmd.contract.argv import ArgvError, join_args, parse_argv, replace_value, split_args
+from dlicmd.contract.argv import ArgvError, Given, join_args, parse_argv, split_args
 from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Arity, Kind, Travel
 from dlicmd.contract.sizes import parse_size
+from dlicmd.sdk.submission import Submission
+
+USER_CMD = Given(BY_NAME["--user-cmd"], None)
 
 
 @settings(max_examples=examples(1000), deadline=None)
@@ -34,7 +37,9 @@ def test_the_programs_words_are_not_touched(before: list[str], after: list[str])
     before = [word for word in before if word != "--"]
     line = parse_argv(["--exec-start", "PyTorch", *before, "--", *after])
     assert line.program == [*before, *after]
-    assert line.sent == ["--exec-start", "PyTorch", *before, "--", *after]
+    assert (line.before_dashes, line.after_dashes, line.given) == (before, after, [])
+    words = Submission("PyTorch", [USER_CMD], ["x", *after], before).words({})
+    assert words == ["--exec-start", "PyTorch", "--user-cmd", *before, "--", "x", *after]
 
 
 @pytest.mark.parametrize("option", [*COMMANDS, *OPTIONS], ids=lambda option: option.name)
@@ -53,7 +58,10 @@ def test_every_option_is_parsed_in_both_spellings_and_travels_where_it_says(opti
                 continue
             line = parse_argv(["--exec-start", "PyTorch", *form])
             assert line.program == [] and option.name in line.values
-            assert line.sent[2:] == (form if option.travel is Travel.ARGS else [])
+            [given] = line.given
+            assert given.option is option and given.words == form
+            sent = Submission("PyTorch", [USER_CMD, *line.given], ["x"]).words({})[3:-2]
+            assert sent == (given.words if option.travel is Travel.ARGS else []) or option.name == "--user-cmd"
 
 
 @pytest.mark.parametrize(
@@ -140,10 +148,19 @@ def test_sizes_that_are_none(size: str) -> None:
         parse_size(size)
 
 
-def test_only_the_base_name_of_the_folder_travels() -> None:
-    words = ["--model-dir", "/a/b c/", "--x", "--model-dir=q", "--", "--model-dir", "z"]
-    changed = replace_value(words, "--model-dir", lambda _: "b c")
-    assert changed == ["--model-dir", "b c", "--x", "--model-dir=b c", "--", "--model-dir", "z"]
+def test_a_value_is_replaced_on_its_way_and_the_programs_words_are_not() -> None:
+    line = parse_argv(["--exec-start", "PyTorch", "--y", "--model-dir=/a/b c/", "--x", "--numWorker", "2", "q", "--",
+                       "--model-dir", "z"])
+    submission = Submission("PyTorch", line.given, line.after_dashes, line.before_dashes)
+    assert submission.words({"--model-dir": lambda _: "b c"}) == [
+        "--exec-start", "PyTorch", "--y", "--model-dir=b c", "--x", "--numWorker", "2", "q", "--", "--model-dir", "z"]
+
+
+def test_a_value_that_looks_like_an_option_stays_a_value() -> None:
+    line = parse_argv(["--exec-start", "PyTorch", "--user-cmd", "--appName=--wait", "--gpuPerWorker", "1.0", "--", "x"])
+    words = Submission("PyTorch", line.given, line.after_dashes).words({})
+    assert words[2:] == ["--user-cmd", "--appName=--wait", "--gpuPerWorker", "1.0", "--", "x"], "spelled as typed"
+    assert parse_argv(words).values == line.values
 
 
 def test_what_the_original_client_sent_comes_apart_as_its_users_meant() -> None:
@@ -165,7 +182,7 @@ def test_the_short_option_may_hold_its_value() -> None:
     """Contract, 4.4: '`-opt` mean[s] `-o pt`'; here for the formats alone, the rest is the program's."""
     for form in ("json", "yaml", "custom-columns=id,state"):
         line = parse_argv(["--exec-start", "PyTorch", f"-o{form}"])
-        assert line.values == {"--output": form} and not line.program and line.sent == ["--exec-start", "PyTorch"]
+        assert line.values == {"--output": form} and not line.program
     assert parse_argv(["--exec-start", "PyTorch", "-ojson"], sent=True).program == ["-ojson"]
 
 

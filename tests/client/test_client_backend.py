@@ -17,8 +17,8 @@ import pytest
 from client_desk import Desk
 from support import eventually
 
-from dlicmd import backend
-from dlicmd.errors import BackendNotStarted
+from dlicmd.sdk import backend
+from dlicmd.sdk.errors import BackendNotStarted
 
 #: Serves the fake server in DLICMD_HOME until it is killed. Counts its starts; fails as `mode` in DLICMD_HOME says.
 STAND_IN = """

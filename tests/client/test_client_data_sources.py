@@ -11,11 +11,12 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply
 from jsonschema import Draft202012Validator
 
-from dlicmd.commands.preview import _sources, _text
+from dlicmd.cli.commands.preview import _sources, _text
+from dlicmd.cli.commands.submissions import data_sources
 from dlicmd.contract.argv import parse_argv
 from dlicmd.contract.data_sources import SCHEMA, beyond_schema, explained
-from dlicmd.data_sources import data_sources, one_or_more
-from dlicmd.errors import UsageProblem
+from dlicmd.sdk.data import one_or_more
+from dlicmd.sdk.errors import UsageProblem
 
 CONNECTED = {"type": "connection", "connection": {"name": "lake"}, "location": {"bucket": "b", "path": "x"}}
 SUBMIT = ["--exec-start", "PyTorch", "--user-cmd"]
@@ -225,7 +226,7 @@ def test_faults_of_any_json_can_be_explained() -> None:
 
 
 def test_paths_of_this_machine(tmp_path, monkeypatch) -> None:
-    from dlicmd.data_paths import change_source, local_path
+    from dlicmd.sdk.data import change_source, local_path
 
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import eventually
 
-from dlicmd.follow import added_lines
-from dlicmd.show.views import fitted, how_it_goes, last_words, progress_text, where_it_is
+from dlicmd.cli.show.views import fitted, how_it_goes, last_words, progress_text, where_it_is
+from dlicmd.sdk.follow import added_lines
 
 
 def news(state: str, *lines: tuple[str, str], cursor: str = "c", **more: Any) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def test_the_live_view_is_inert(monkeypatch: pytest.MonkeyPatch) -> None:
 
     import rich.console
 
-    from dlicmd.show import live
+    from dlicmd.cli.show import live
 
     screen = io.StringIO()
     console = rich.console.Console(file=screen, force_terminal=True, width=100, highlight=False)
@@ -287,7 +287,7 @@ def test_the_live_view_shows_all_that_it_waits_for(monkeypatch: pytest.MonkeyPat
 
     import rich.console
 
-    from dlicmd.show import live
+    from dlicmd.cli.show import live
 
     console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
     monkeypatch.setattr(live, "Console", lambda **_: console)
@@ -309,7 +309,7 @@ def test_the_live_view_fits(monkeypatch: pytest.MonkeyPatch, width: int) -> None
 
     import rich.console
 
-    from dlicmd.show import live
+    from dlicmd.cli.show import live
 
     console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
     monkeypatch.setattr(live, "Console", lambda **_: console)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, exec_object
 
 import dlicmd
+from dlicmd.sdk import errors
+from dlicmd.sdk.objects import RECORDS
 
+PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
 FORBIDDEN = {
     "torch", "numpy", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psutil", "local_backend", "requests",
     "urllib3", "rich", "yaml", "platformdirs", "pathspec", "click", "dataclasses", "inspect", "logging", "subprocess",
     "argparse", "tempfile", "asyncio",
 }
+#: Modules of ours that only some commands need.
+HEAVY = {f"dlicmd.sdk.{name}" for name in ("submit", "submission", "package", "follow", "results", "tls")} | {
+    "dlicmd.cli.commands.help", "dlicmd.cli.commands.submissions", "dlicmd.cli.commands.watch"}
 PROBE = """
 import sys
 if {windows}:
@@ -43,9 +51,9 @@ def modules(desk: Desk, *words: str, windows: bool = False, empty: bool = False)
 def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     found = modules(desk, "--exec-get", "w-1", "-o", "json")
-    assert "dlicmd.rest.transport" in found
+    assert "dlicmd.sdk.transport" in found
     assert not {name.split(".")[0] for name in found} & FORBIDDEN
-    assert not found & {"dlicmd.submit", "dlicmd.package", "dlicmd.follow", "dlicmd.rest.tls", "dlicmd.commands.help"}
+    assert not found & HEAVY
 
 
 def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) -> None:
@@ -54,11 +62,12 @@ def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) ->
     for words in (["--exec-get", "last"], ["--exec-plot", "w-1"], ["--exec-diff", "w-1", "last"]):
         found = modules(desk, *words, "-o", "json", empty=True)
         assert not {name.split(".")[0] for name in found} & FORBIDDEN
-        assert not found & {"dlicmd.submit", "dlicmd.follow", "dlicmd.rest.tls", "dlicmd.commands.help"}
+        assert not found & HEAVY
     local.replies["GET", f"{BASE}/hypersearch"] = Reply(200, b"[]")
     searched = modules(desk, "--hpo-get-all", "-o", "json", empty=True)
-    assert not {name.split(".")[0] for name in searched} & FORBIDDEN and "dlicmd.package" not in searched
-    assert "dlicmd.commands.newest" not in modules(desk, "--exec-get", "w-1") and "dlicmd.commands.diff" in found
+    assert not {name.split(".")[0] for name in searched} & FORBIDDEN and "dlicmd.sdk.package" not in searched
+    assert "dlicmd.cli.commands.newest" not in modules(desk, "--exec-get", "w-1")
+    assert "dlicmd.cli.commands.diff" in found
 
 
 @pytest.mark.parametrize(
@@ -72,7 +81,7 @@ def test_the_schedulers_commands_import_little(desk: Desk, local: FakeServer, wo
     local.replies |= {("GET", BASE + path): Reply(200, text.encode()) for path, text in answers.items()}
     found = modules(desk, *words, "-o", "json", empty=True)
     assert not {name.split(".")[0] for name in found} & FORBIDDEN
-    assert not found & {"dlicmd.follow", "dlicmd.rest.tls", "dlicmd.show.top_live", "dlicmd.submit"}
+    assert not found & (HEAVY | {"dlicmd.cli.show.top_live"})
 
 
 def test_nothing_of_unix_is_needed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
@@ -91,10 +100,20 @@ def test_memory(desk: Desk, local: FakeServer) -> None:
     assert int(done.stdout.split()[-1]) <= 45 * 2**10
 
 
-def test_exported_members() -> None:
-    assert dlicmd.__all__ == sorted(dlicmd.__all__, key=lambda name: name.strip("_").casefold())
-    assert all(hasattr(dlicmd, name) for name in dlicmd.__all__)
-    assert not hasattr(dlicmd, "nonsense")
+@pytest.mark.parametrize("name", dlicmd.__all__)
+def test_every_exported_name_is_there_and_documented(name: str) -> None:
+    found = getattr(dlicmd, name)
+    assert name in ("__version__", found.__name__)
+    assert name in ("__version__", "SubmitOptions") or found.__doc__
+    assert name == "__version__" or re.search(rf"\b{name}\b", PAGE.read_text(encoding="utf-8"))
+
+
+def test_nothing_else_is_exported() -> None:
+    assert set(dir(dlicmd)) == set(dlicmd.__all__) and len(set(dlicmd.__all__)) == len(dlicmd.__all__)
+    assert {kind.__name__ for kind in RECORDS} | {"Record"} <= set(dlicmd.__all__)
+    classes = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert classes <= set(dlicmd.__all__)
+    assert not hasattr(dlicmd, "nonsense") and not hasattr(dlicmd, "quote")
 
 
 def test_importing_the_package_imports_nothing() -> None:

@@ -12,7 +12,7 @@ import pytest
 from client_desk import Desk
 from fake_server import FakeServer, Reply, exec_object
 
-from dlicmd.console import inert
+from dlicmd.sdk.messages import inert
 
 #: Complete sequences, of which nothing is left.
 WHOLE = [

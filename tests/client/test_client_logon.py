@@ -11,8 +11,9 @@ import pytest
 from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer, Reply
 
-from dlicmd import auth, paths
-from dlicmd.errors import Denied, TokenFileError
+from dlicmd.cli import auth
+from dlicmd.sdk import paths
+from dlicmd.sdk.errors import Denied, TokenFileError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import yaml
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, exec_object
 
-from dlicmd.commands.execs import COMMANDS
+from dlicmd.cli.commands.table import COMMANDS
 from dlicmd.contract import wire
 
 TEXT = {name for name in COMMANDS if "logs" in name} | {"--completion"}

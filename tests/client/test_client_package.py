@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dlicmd import package
-from dlicmd.errors import PackageError, UsageProblem
+from dlicmd.sdk import package
+from dlicmd.sdk.errors import PackageError, UsageProblem
 
 
 def names(folder: Path) -> list[str]:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
+from dlicmd.cli.show.chart import chart
 from dlicmd.contract.trainlog import Losses, losses, merged, recorded
-from dlicmd.show.chart import chart
 
 #: Contract, 7: "ELog text line".
 ELOG = "[2023-10-27 16:27:29] Train,\tTimestamp: 1700000000000,\tGlobal steps: {},\tIteration: 1,\tLoss: {},\t" \

@@ -179,7 +179,7 @@ def test_the_example_of_the_documentation(desk: Desk) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere releases of platformdirs differ about XDG_CONFIG_HOME")
 @pytest.mark.parametrize("named", [{}, {"XDG_CONFIG_HOME": "/tmp/x y"}, {"XDG_CONFIG_HOME": " "}])
 def test_the_file_is_where_platformdirs_has_it(desk: Desk, named: dict[str, str]) -> None:
-    probe = "import dlicmd.paths, platformdirs; print(dlicmd.paths.config_file().parent); " \
+    probe = "import dlicmd.sdk.paths, platformdirs; print(dlicmd.sdk.paths.config_file().parent); " \
             "print(platformdirs.user_config_dir('dlicmd', appauthor=False))"
     done = subprocess.run([sys.executable, "-c", probe], env={**os.environ, **desk.environment, **named},
                           capture_output=True, text=True, check=True, timeout=90)

@@ -94,7 +94,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_that_a_server_should_not_choose(desk: Desk, done: FakeServer, name: str) -> None:
-    from dlicmd.results import file_name
+    from dlicmd.sdk.results import file_name
 
     chosen = file_name(f"attachment;filename={name};size=1", "w-1")
     assert chosen and chosen == os.path.basename(chosen) and not chosen.startswith((".", "-", "~"))

@@ -24,9 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import eventually, examples
 
-from dlicmd import results
-from dlicmd.errors import ConnectionLost, DlicmdError, ServerError
-from dlicmd.rest.transport import Answer
+from dlicmd.sdk import results
+from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
+from dlicmd.sdk.transport import Answer
 
 ZIP = bytes(range(256)) * 2000 + b"end"
 NAME = "dlpd-model-1-2w-1-result.zip"

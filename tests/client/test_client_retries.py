@@ -16,10 +16,9 @@ from fake_server import BASE, TOKEN, FakeServer, Reply, Seen
 from support import eventually
 
 import dlicmd
-from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable, UsageProblem
-from dlicmd.rest import retry
-from dlicmd.rest.body import FilePart, Multipart
-from dlicmd.rest.transport import Answer, Request
+from dlicmd.sdk import retry
+from dlicmd.sdk.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable, UsageProblem
+from dlicmd.sdk.transport import Answer, FilePart, Multipart, Request
 
 EXECS = f"{BASE}/execs/"
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 from fake_server import TOKEN, FakeServer, exec_object
 
 import dlicmd
-from dlicmd.errors import NoSuchExec, UsageProblem, WaitTimeout
+from dlicmd.sdk.errors import NoSuchExec, UsageProblem, WaitTimeout
+from dlicmd.sdk.submission import SUBMIT_OPTIONS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
 METHODS = {name: method for name, method in inspect.getmembers(dlicmd.Client, inspect.isfunction) if name[0] != "_"}
@@ -39,8 +42,8 @@ def test_a_whole_job(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) ->
     run = client.submit("PyTorch", options, ["--lr", "0.1", "two words"])
     assert run["id"] == "wmla-1"
     [seen] = fake.requests("POST")
-    assert seen.query["args"] == ["--exec-start PyTorch --model-dir=model --model-main=train.py --numWorker=2 "
-                                  "--msd-env=A=1 --msd-env=B=-2 --exclusive -- --lr 0.1 'two words'"]
+    assert seen.query["args"] == ["--exec-start PyTorch --model-dir model --model-main train.py --numWorker 2 "
+                                  "--msd-env A=1 --msd-env B=-2 --exclusive -- --lr 0.1 'two words'"]
     with pytest.raises(WaitTimeout):
         client.wait("wmla-1", timeout=1)
     fake.execs["wmla-1"] = exec_object("wmla-1", state="FINISHED")
@@ -57,6 +60,55 @@ def test_words_for_the_program_are_a_list(client: dlicmd.Client, fake: FakeServe
     client.submit("PyTorch", {"model-dir": tmp_path}, ["--epochs", 2])  # type: ignore[list-item]
     [seen] = fake.requests("POST")
     assert seen.query["args"][0].endswith(" -- --epochs 2")
+
+
+def test_every_option_of_a_submission_has_a_type() -> None:
+    assert set(dlicmd.SubmitOptions.__annotations__) == set(SUBMIT_OPTIONS)
+
+
+def test_typed_values_of_options(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
+    source = {"type": "fs", "location": {"paths": "mnist"}}
+    client.submit("PyTorch", {"user-cmd": True, "msd-env": {"A": 1, "B": "x y"}, "workerDeviceNum": 0.5,
+                              "data-source": [source]}, ["true"])
+    [seen] = fake.requests("POST")
+    assert seen.query["args"] == [
+        "--exec-start PyTorch --user-cmd --msd-env A=1 --msd-env 'B=x y' --workerDeviceNum 0.5 -- true"]
+    assert json.loads(parse_qs(seen.body.decode())["data"][0]) == {"dataSource": [source]}
+
+
+@pytest.mark.parametrize("options", [
+    {"user-cmd": "yes"}, {"appName": True}, {"data-source": "[]"}, {"data-source": [{"type": 7}]}, {"wait": True},
+    {"rest-host": "h"}, {"exec-get": "w-1"}])
+def test_a_wrong_type_is_refused(client: dlicmd.Client, fake: FakeServer, options: dict[str, object]) -> None:
+    with pytest.raises(UsageProblem):
+        client.submit("PyTorch", {"model-main": "train.py", **options})  # type: ignore[typeddict-item]
+    assert not fake.seen
+
+
+def test_an_object_has_attributes_and_all_keys_of_the_server(client: dlicmd.Client, fake: FakeServer) -> None:
+    fake.execs["w-1"] = exec_object("w-1", state="RUNNING", numWorker="3", elastic="true", loss="0.5", new=[1])
+    run = client.exec("w-1")
+    assert isinstance(run, dlicmd.Exec)
+    assert (run.id, run.state, run.num_worker, run.elastic, run.loss) == ("w-1", "RUNNING", 3, True, 0.5)
+    assert (run.exit_code, run.message, run.has_ended, run.is_over) == (None, "", False, False)
+    assert run["numWorker"] == "3" and run["new"] == [1] and "nothing" not in run and dict(run) == run.json
+    fake.execs["w-1"] = exec_object("w-1", state=None, reason="NEVER_SCHEDULABLE")
+    assert client.exec("w-1").is_over and client.exec("w-1").state == ""
+
+
+def test_nested_objects_skip_what_is_no_object() -> None:
+    view = dlicmd.SlotView({"slots": [{"id": "0", "holders": [{"id": "w-1", "share": 0.5}, 7]}, None], "queue": 3})
+    [slot] = view.slots
+    assert [holder.share for holder in slot.holders] == [0.5] and view.queue == [] and view.running == []
+    plan = dlicmd.Plan({"id": "a", "childTreeDto": [{"id": "b"}]})
+    assert [child.id for child in plan.children] == ["b"]
+
+
+def test_news_until_the_end(client: dlicmd.Client, fake: FakeServer) -> None:
+    fake.execs["w-1"] = exec_object("w-1", state="FINISHED")
+    fake.logs["w-1"] = "one\ntwo\n"
+    [news] = client.watch("w-1")
+    assert news.exec.state == "FINISHED" and [line.text for line in news.lines] == ["one", "two"]
 
 
 @pytest.mark.parametrize("options", [{"modeldir": "m"}, {"numWorker": "two"}, {"model-dir": "nowhere"}, {}])

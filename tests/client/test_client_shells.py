@@ -20,7 +20,7 @@ from client_desk import Desk
 from fake_server import FakeServer, exec_object
 from support import PATIENCE, eventually
 
-from dlicmd.commands.completion import candidates
+from dlicmd.cli.commands.completion import candidates
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ import pytest
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, Seen
 
+from dlicmd.cli.commands.submissions import demo_words, mistyped
 from dlicmd.contract.argv import parse_argv
-from dlicmd.paths import samples_dir
-from dlicmd.submit import demo_words, mistyped
+from dlicmd.sdk.paths import samples_dir
 
 
 def parts(seen: Seen) -> dict[str, list[tuple[str | None, bytes]]]:

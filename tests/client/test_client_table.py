@@ -11,7 +11,7 @@ from fake_server import FakeServer, exec_object
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlicmd.show.table import _width, grid, table
+from dlicmd.cli.show.table import _width, grid, table
 
 LONG = "a name that nobody would have thought of " * 3
 
@@ -52,7 +52,7 @@ def test_into_a_pipe_it_is_whole(desk: Desk, local: FakeServer) -> None:
        st.integers(10 + 2 * (2 + 11), 100))
 def test_what_can_fit_fits(rows: list[tuple[str, str, str]], room: int) -> None:
     columns = ("id", "b", "c")
-    wide = mock.patch("dlicmd.show.table._terminal", return_value=room)
+    wide = mock.patch("dlicmd.cli.show.table._terminal", return_value=room)
     with mock.patch("sys.stdout.isatty", return_value=True), wide:
         lines = table([dict(zip(columns, row, strict=True)) for row in rows], columns).split("\n")
     assert [line.partition(" ")[0] for line in lines] == ["id", *(row[0] for row in rows)]
@@ -61,7 +61,7 @@ def test_what_can_fit_fits(rows: list[tuple[str, str, str]], room: int) -> None:
 
 @given(st.lists(st.lists(st.text(), max_size=30), max_size=5), st.integers(8, 100))
 def test_rows_of_others_fit_whatever_they_are(rows: list[list[str]], room: int) -> None:
-    wide = mock.patch("dlicmd.show.table._terminal", return_value=room)
+    wide = mock.patch("dlicmd.cli.show.table._terminal", return_value=room)
     with mock.patch("sys.stdout.isatty", return_value=True), wide:
         lines = grid(rows).split("\n")
     assert len(lines) == (len(rows) if any(rows) else 1) and all(_width(line) <= room for line in lines), lines
@@ -69,7 +69,8 @@ def test_rows_of_others_fit_whatever_they_are(rows: list[list[str]], room: int) 
 
 def test_columns_without_room_are_left_out_and_that_shows() -> None:
     rows = [["id", "a long heading", *"abcdefgh"], ["7", "x", *(["0.25"] * 8)]]
-    with mock.patch("sys.stdout.isatty", return_value=True), mock.patch("dlicmd.show.table._terminal", return_value=24):
+    narrow = mock.patch("dlicmd.cli.show.table._terminal", return_value=24)
+    with mock.patch("sys.stdout.isatty", return_value=True), narrow:
         assert grid(rows) == "id  a lo…  a     b     …\n7   x      0.25  0.25  …"
-    with mock.patch("dlicmd.show.table._terminal", return_value=24):
+    with mock.patch("dlicmd.cli.show.table._terminal", return_value=24):
         assert "…" not in grid(rows), "into a pipe they are whole"

@@ -10,8 +10,8 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply
 
 import dlicmd
-from dlicmd.errors import ConnectFailed, UsageProblem
-from dlicmd.rest.transport import Answer, Request
+from dlicmd.sdk.errors import ConnectFailed, UsageProblem
+from dlicmd.sdk.transport import Answer, Request
 
 
 class Listening:

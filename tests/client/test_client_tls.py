@@ -13,7 +13,7 @@ import trustme
 from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer
 
-from dlicmd.rest.tls import _reason
+from dlicmd.sdk.tls import _reason
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +167,9 @@ def test_a_home_whose_server_speaks_tls(desk: Desk, authority: trustme.CA) -> No
 
 
 def test_plain_http_to_another_machine_that_speaks_tls(secure: FakeServer) -> None:
-    from dlicmd.errors import Unreachable
-    from dlicmd.rest.tls import RequestsTransport
-    from dlicmd.rest.transport import Request
+    from dlicmd.sdk.errors import Unreachable
+    from dlicmd.sdk.tls import RequestsTransport
+    from dlicmd.sdk.transport import Request
 
     with pytest.raises(Unreachable, match="leave --http out"):
         RequestsTransport(secure.url.replace("https:", "http:")).send(Request("GET", "/"))

@@ -16,8 +16,8 @@ from fake_server import BASE, FakeServer, Reply
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlicmd.console import one_line
-from dlicmd.show.top import headline, sections
+from dlicmd.cli.show.top import headline, sections
+from dlicmd.sdk.messages import one_line
 
 SLOTS = f"{BASE}/scheduler/slots"
 HOLDINGS = f"{BASE}/scheduler/holdings"
@@ -141,7 +141,7 @@ def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy
 def test_a_terminal_with_too_few_lines(height: int, last: str) -> None:
     from rich.console import Console
 
-    from dlicmd.show.top_live import picture
+    from dlicmd.cli.show.top_live import picture
 
     console = Console(width=120, height=height, force_terminal=False, file=io.StringIO())
     shown = [line.rstrip() for line in "".join(

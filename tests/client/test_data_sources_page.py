@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from dlicmd.cli.commands.submissions import data_sources
 from dlicmd.contract.argv import parse_argv
 from dlicmd.contract.data_sources import ACCESS, SCHEMA, TARGET, TYPES, beyond_schema
-from dlicmd.data_sources import data_sources, one_or_more
+from dlicmd.sdk.data import one_or_more
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "data-sources.md").read_text(encoding="utf-8")
 

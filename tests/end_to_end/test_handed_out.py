@@ -100,7 +100,7 @@ def test_all_that_the_client_imports_is_in_it(tmp_path: Path) -> None:
             found.add(str(node.module))
     modules = sorted(name for name in found
                      if name.partition(".")[0] not in {*sys.stdlib_module_names, "jsonschema", "keyring"})
-    assert {"dlicmd.show.top_live", "rich.progress", "yaml"} <= set(modules)
+    assert {"dlicmd.cli.show.top_live", "rich.progress", "yaml"} <= set(modules)
     program = "import importlib, sys; sys.path.insert(0, 'dlicmd.py'); [*map(importlib.import_module, sys.argv[1:])]"
     done = agent.run(*modules, command=("python3", "-c", program))
     assert done.code == 0, done.err

@@ -28,7 +28,7 @@ from support import PATIENCE, eventually
 
 from dlicmd import Client
 from dlicmd.contract.states import ACTIVE, FINISHED
-from dlicmd.rest.body import FilePart, Multipart
+from dlicmd.sdk.transport import FilePart, Multipart
 
 PASSWORD = "of-this-test"
 #: Says in one line who it is, for whom it runs, and what it was given.

@@ -11,7 +11,7 @@ import pytest
 from loaded_server import Server
 
 from dlicmd import Client
-from dlicmd.errors import DlicmdError
+from dlicmd.sdk.errors import DlicmdError
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from loaded_server import Load, Server, check
 
-from dlicmd.rest import retry
+from dlicmd.sdk import retry
 
 pytestmark = pytest.mark.integration
 

@@ -80,7 +80,7 @@ def test_any_words_give_a_command_line_or_a_sentence(cases: int) -> None:
             assert str(problem).strip()
             return
         assert isinstance(line, CommandLine)
-        assert len(line.sent) <= len(words)
+        assert len(line.own) + len(line.program) <= len(words)
 
 
 @counted("args of submissions")

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from support import eventually
 from user import User
 
-from dlicmd import backend
-from dlicmd.errors import BackendNotStarted
+from dlicmd.sdk import backend
+from dlicmd.sdk.errors import BackendNotStarted
 from local_backend.cli import main
 from local_backend.files import write_json
 from local_backend.serving import served

@@ -32,7 +32,7 @@ def test_it_is_a_program_for_any_platform(live: Live) -> None:
     assert answer.headers["content-disposition"] == 'attachment; filename="dlicmd.py"'
     assert len(answer.body) < 3 * 2**20
     names = zipfile.ZipFile(io.BytesIO(answer.body)).namelist()
-    assert {"__main__.py", "dlicmd/cli.py", "requests/api.py", "certifi/cacert.pem"} <= set(names)
+    assert {"__main__.py", "dlicmd/cli/program.py", "requests/api.py", "certifi/cacert.pem"} <= set(names)
     tops = {name.partition("/")[0] for name in names}
     assert not [name for name in names if name.endswith(COMPILED)] and not tops & {"local_backend", "jsonschema"}
     assert {name.split("/")[1].rpartition("-")[0] for name in names if name.startswith("licences/")} >= {

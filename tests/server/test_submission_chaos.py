@@ -16,10 +16,10 @@ from live_server import TOKEN, Live, settings_for
 from sqlalchemy import select
 from user import User
 
-from dlicmd import Client, client
-from dlicmd.errors import Unreachable
-from dlicmd.rest import retry, transport
-from dlicmd.rest.body import FilePart, Multipart
+from dlicmd import Client
+from dlicmd.sdk import client, retry, transport
+from dlicmd.sdk.errors import Unreachable
+from dlicmd.sdk.transport import FilePart, Multipart
 from local_backend.store.schema import execs
 
 pytestmark = pytest.mark.integration

@@ -1,0 +1,5 @@
+"""The command line `dlicmd`, on the client of `dlicmd.sdk`."""
+
+from dlicmd.cli.program import main
+
+__all__ = ["main"]

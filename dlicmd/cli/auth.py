@@ -1,0 +1,192 @@
+"""The token of a remote server: logon, logoff, and the file that stores the token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dlicmd.contract import wire
+from dlicmd.sdk import hints, paths
+from dlicmd.sdk.calls import MAX_TOKEN, checked_token
+from dlicmd.sdk.errors import Denied, TokenFileError, UsageProblem
+from dlicmd.sdk.messages import debug
+
+MASK = "***"
+#: The entry of the token in the keyring of the system, for users who select it (`--keyring`, DLICMD_KEYRING).
+SERVICE, ACCOUNT = "dlicmd", "token"
+
+
+def read_token(keyring: bool = False) -> str | None:
+    """Return the stored token, or None when there is none. Raises TokenFileError when the file cannot be trusted.
+
+    With `keyring`, this function and those below use the system's keyring instead of the file.
+    """
+    if keyring:
+        token = _from_keyring()
+        return checked_token(token, "the keyring") if token else None
+    path = paths.token_file()
+    _refuse_strange(path)
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        fd = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise TokenFileError(f"cannot read the token file {path}: {problem.strerror}") from None
+    with open(fd, "rb") as file:
+        if hasattr(os, "fchmod") and stat.S_IMODE(os.fstat(fd).st_mode) & 0o077:
+            os.fchmod(fd, 0o600)
+            debug(f"other users could read {path}; changed its mode to 0600")
+        data = file.read(MAX_TOKEN + 1)
+    token = data.decode("ascii", "replace").strip()
+    return checked_token(token, f"the token file {path}") if token else None
+
+
+def write_token(token: str, keyring: bool = False) -> None:
+    """Store `token`, and nothing else, in the token file. The write is atomic, and only the owner can read the file."""
+    if keyring:
+        _into_keyring(token)
+        return
+    path = paths.token_file()
+    _refuse_strange(path)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            with open(fd, "wb") as file:
+                if hasattr(os, "fchmod"):
+                    os.fchmod(fd, 0o600)
+                file.write(token.encode("ascii"))
+                file.flush()
+                os.fsync(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as problem:
+        raise TokenFileError(f"cannot write the token file {path}: {problem.strerror}") from None
+
+
+def forget_token(keyring: bool = False) -> None:
+    """Remove the token file if there is one."""
+    if keyring:
+        _out_of_keyring()
+        return
+    path = paths.token_file()
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise TokenFileError(f"cannot remove the token file {path}: {problem.strerror}") from None
+
+
+def _refuse_strange(path: Path) -> None:
+    """Raise TokenFileError unless `path` is missing or a regular file of this user."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise TokenFileError(f"cannot check the token file {path}: {problem.strerror}") from None
+    if stat.S_ISLNK(found.st_mode):
+        raise TokenFileError(f"the token file {path} is a symbolic link; remove it and log on again")
+    if not stat.S_ISREG(found.st_mode):
+        raise TokenFileError(f"the token file {path} is not a regular file; move it away and log on again")
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise TokenFileError(f"the token file {path} belongs to another user; remove it and log on again")
+
+
+def token_in_environment() -> str | None:
+    """Return the token in DLICMD_TOKEN, or None when there is none. Raises Denied when it is unusable."""
+    named = os.environ.get("DLICMD_TOKEN", "").strip()
+    return checked_token(named, "DLICMD_TOKEN") if named else None
+
+
+def find_token(option: str | None, keyring: bool = False) -> str:
+    """Return the token for a remote server: from `--jwt-token`, DLICMD_TOKEN or the stored one. Raises Denied when
+    there is none or it is unusable."""
+    if option is not None:
+        return checked_token(option.strip(), "--jwt-token")
+    named = token_in_environment()
+    if named:
+        return named
+    kept = read_token(keyring)
+    if kept is None:
+        raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)
+    return kept
+
+
+def credentials(username: str | None, password: str | None) -> tuple[str, str]:
+    """Return user name and password: as given, from the environment, or read from standard input.
+
+    On a terminal the password is read without echo. Otherwise each missing value is one line of standard input: first
+    the user name, then the password.
+    """
+    username = username or os.environ.get("DLICMD_USERNAME") or _ask("Username: ")
+    if password is None:
+        password = os.environ.get("DLICMD_PASSWORD")
+    if password is None:
+        password = _ask_secret()
+    if not username or ":" in username:
+        raise UsageProblem("a user name without a colon is required: add --username USER, or set DLICMD_USERNAME")
+    if not password:
+        raise UsageProblem("a password is required: type it at the prompt, pipe it in, or set DLICMD_PASSWORD")
+    return username, password
+
+
+def _ask(prompt: str) -> str:
+    if sys.stdin.isatty():
+        print(prompt, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _ask_secret() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    import getpass  # for a prompt alone
+
+    try:
+        return getpass.getpass("Password: ")
+    except EOFError:
+        return ""
+
+
+def masked(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a logon with its tokens and passwords masked, so that it can be shown."""
+    secret = (wire.ACCESS_TOKEN.lower(), "token", "refreshtoken", "idtoken", "password")
+    return {key: MASK if key.lower().replace("_", "") in secret else value for key, value in answer.items()}
+
+
+def _from_keyring() -> str | None:
+    """Return the stored token, or None. Raises TokenFileError when no keyring can be used."""
+    found: str | None = _with_keyring(lambda keyring: keyring.get_password(SERVICE, ACCOUNT))
+    return found
+
+
+def _into_keyring(token: str) -> None:
+    """Store `token`. Raises TokenFileError."""
+    _with_keyring(lambda keyring: keyring.set_password(SERVICE, ACCOUNT, token))
+
+
+def _out_of_keyring() -> None:
+    """Remove the token if there is one. Raises TokenFileError."""
+    if _from_keyring() is not None:
+        _with_keyring(lambda keyring: keyring.delete_password(SERVICE, ACCOUNT))
+
+
+def _with_keyring(work: Callable[[ModuleType], Any]) -> Any:
+    cure = "omit --keyring (DLICMD_KEYRING) to store the token in ~/.dlicmd"
+    try:
+        import keyring  # an optional library
+    except ImportError:
+        raise TokenFileError(f"the keyring needs a library: pip install 'dlicmd[keyring]'; or {cure}") from None
+    try:
+        return work(keyring)
+    except Exception as problem:  # each keyring library raises its own errors
+        why = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise TokenFileError(f"cannot use the keyring of this system ({why}); {cure}") from None

@@ -1,0 +1,143 @@
+"""Completion of command lines in bash, zsh and fish: click's scripts, with candidates from the option table.
+
+The script of a shell calls dlicmd with a variable and the words so far. An error only means fewer candidates: dlicmd
+prints no message and starts no backend. A server has a short time to return ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from click import Command
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from dlicmd.cli.config import profiles
+from dlicmd.cli.render import Output, emit
+from dlicmd.cli.session import Session
+from dlicmd.contract import wire
+from dlicmd.contract.argv import SUBMITTING, parse_argv
+from dlicmd.contract.exits import Exit
+from dlicmd.contract.options import COMMAND_NAMES, EXEC_COMMANDS, LAST, Group, Kind, Option, help_sections, option_named
+from dlicmd.sdk.client import Client
+from dlicmd.sdk.objects import Record
+
+#: The variable with which a shell's completion script asks for candidates.
+COMPLETION = "_DLICMD_COMPLETE"
+#: Seconds that a server has to return ids.
+MOMENT = 2.0
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+#: Text that needs no quoting on a command line: a server must not put anything else there.
+_HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+_FILES, _FOLDERS = [CompletionItem("", type="file")], [CompletionItem("", type="dir")]
+_FORMATS = ("table", "json", "jsonl", "yaml", "custom-columns=")
+
+
+def script(shell: str) -> str:
+    """Return the script that a shell reads to complete `dlicmd`."""
+    return ShellComplete.source(_completer(shell)).strip()
+
+
+def show_script(session: Session) -> int:
+    """Print the script that the shell of the command line reads."""
+    emit(script(session.operand))
+    return Exit.DONE
+
+
+def answer() -> None:
+    """Print the candidates that the script of a shell asks for."""
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        completer = _completer(os.environ[COMPLETION].partition("_")[0])
+        words, begun = completer.get_completion_args()
+        print("\n".join(completer.format_completion(item) for item in candidates(words, begun)), flush=True)
+    except Exception:
+        return
+
+
+def _completer(shell: str) -> ShellComplete:
+    return _SHELLS[shell](Command("dlicmd"), {}, "dlicmd", COMPLETION)
+
+
+def candidates(words: list[str], begun: str) -> list[CompletionItem]:
+    """Return the candidates for `begun` after `words`."""
+    if "--" in words:
+        return _FILES
+    command = next((word for word in words if word in COMMAND_NAMES), None)
+    option = option_named(words[-1], command) if words else None
+    takes_value = option is not None and option.kind is not Kind.FLAG
+    if option is not None and (takes_value or option.name in EXEC_COMMANDS) and not begun.startswith("-"):
+        found = _values(option, words)
+    elif begun.startswith("-") or command is None:
+        found = [CompletionItem(each.name, help=each.help) for each in _options(command)]
+    elif command in SUBMITTING:
+        return _FILES
+    else:
+        found = _ids(words) if _takes_ids(command) else []
+    return [item for item in found if item.type != "plain" or item.value.startswith(begun)]
+
+
+def _options(command: str | None) -> list[Option]:
+    """Return the options that apply to `command`; without a command, the commands and the general options."""
+    own = {Group.COMMAND: command is None, Group.DEPLOYMENT: command == "--exec-deploy",
+           **dict.fromkeys((Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING), command is None or command in SUBMITTING)}
+    return [option for group, members in help_sections(hidden=command == "--exec-deploy").items()
+            if own.get(group, True) for option in members]
+
+
+def _values(option: Option, words: list[str]) -> list[CompletionItem]:
+    if option.choices or option.name == "--output":
+        return [CompletionItem(choice) for choice in option.choices or _FORMATS]
+    if option.name == "--exec-start":
+        return [CompletionItem(name) for name in _asked(words, lambda client: client.frameworks(), "name")]
+    if _takes_ids(option.name):
+        return _ids(words)
+    return {"FILE": _FILES, "DIR": _FOLDERS}.get(option.metavar, [])
+
+
+def _takes_ids(command: str) -> bool:
+    named = command in EXEC_COMMANDS or command in ("--app-get", "--app-wait", "--app-stop")
+    return named or (command.startswith("--app-") and command.endswith("logs"))
+
+
+def _ids(words: list[str]) -> list[CompletionItem]:
+    """Return the ids of the user's execs, the newest first. For a command about an exec, `last` comes before them."""
+    last = [LAST] if words and any(word in EXEC_COMMANDS for word in words) else []
+    return [CompletionItem(name) for name in (*last, *reversed(_asked(words, lambda client: client.execs(), wire.ID)))]
+
+
+def _asked(words: list[str], call: Callable[[Client], Sequence[Record]], key: str) -> list[str]:
+    """Return the value of `key` in each object that `call` returns, if the server answers in time. The server is the
+    one that `words` name. The local backend is never started."""
+    found: list[str] = []
+
+    def ask() -> None:
+        # `--dry-run` keeps the client from starting a backend.
+        line = ["--exec-get-all", "--dry-run", *_connection(words)]
+        with Session(line, profiles.applied(line, parse_argv(line)), Output.parse(None)) as session:
+            found.extend(str(item.get(key)) for item in call(session.client.impatient()))
+
+    thread = threading.Thread(target=_quietly, args=(ask,), daemon=True)
+    thread.start()
+    thread.join(MOMENT)
+    return [name for name in list(found) if _HARMLESS.fullmatch(name)]
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        return
+
+
+def _connection(words: list[str]) -> list[str]:
+    """Return the words that select the server."""
+    found = []
+    for at, word in enumerate(words):
+        option = option_named(word.partition("=")[0], None)
+        if option is not None and option.group is Group.CONNECTION:
+            found += words[at : at + (1 if option.kind is Kind.FLAG or "=" in word else 2)]
+    return found

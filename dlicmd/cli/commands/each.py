@@ -1,0 +1,120 @@
+"""Calls about one object or several, one call for each or one for all, and the outcome for each object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from dlicmd.cli.console import error
+from dlicmd.cli.render import Output, emit, emit_value
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.sdk.calls import BAD_REQUEST
+from dlicmd.sdk.errors import ServerError
+from dlicmd.sdk.messages import inert, info
+from dlicmd.sdk.retry import OK
+from dlicmd.sdk.transport import Answer
+
+_BY_ITSELF = "had already finished"
+
+
+class Outcome(NamedTuple):
+    """The outcome for one object. `said` is for people; `status` is 0 if there was nothing to do."""
+
+    name: str
+    ok: bool
+    status: int
+    said: str = ""
+
+    def sentence(self, what: str) -> str:
+        """Return the sentence that scripts know, exact to the last space; `what` is, for example,
+        `Stop application`."""
+        went = "succeed" if self.ok else "failed"
+        return f"{what} {inert(self.name)} {went}. HTTP:{self.status} {inert(self.said) if self.ok else ''}"
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The outcome for programs."""
+        found: dict[str, Any] = {wire.ID: self.name, wire.OK: self.ok}
+        if self.status:
+            found["status"] = self.status
+        return found | ({wire.MESSAGE: self.said} if self.said else {})
+
+
+def do(what: str, name: str, call: Callable[[str], int], output: Output) -> int:
+    """Run `call` for one name, print the outcome and return the exit code. An error of `call` is printed and raised
+    again."""
+    try:
+        outcome = Outcome(name, ok=True, status=call(name))
+    except ServerError as problem:
+        _show(what, Outcome(name, ok=False, status=problem.status, said=str(problem)), output)
+        raise
+    _show(what, outcome, output)
+    return Exit.DONE
+
+
+def tell(
+    what: str, names: Iterable[str], call: Callable[[str], Answer], output: Output,
+    done: Callable[[str], bool] = lambda _: False,
+) -> int:
+    """Run `call` for every name, even after a failure, and print the outcomes. Return the exit code. A failure does
+    not count if `done` then says that there was nothing left to do."""
+    code, found = Exit.DONE, []
+    try:
+        for name in names:
+            try:
+                answer = call(name)
+                outcome = Outcome(name, ok=True, status=answer.status, said=" ".join(answer.text().split()))
+            except ServerError as problem:
+                if done(name):
+                    outcome = Outcome(name, ok=True, status=0, said=_BY_ITSELF)
+                else:
+                    outcome = Outcome(name, ok=False, status=problem.status, said=str(problem))
+                    code = problem.exit_code
+            found.append(outcome)
+            _say(what, outcome, output)
+    finally:
+        _list(found, output)
+    return code
+
+
+def tell_together(what: str, outcomes: Iterable[Mapping[str, Any]], output: Output, *, over_is_done: bool) -> int:
+    """Print the outcomes that `Client.stop_applications` returned, and return the exit code. With `over_is_done`, an
+    application that has ended is no failure."""
+    code, found = Exit.DONE, []
+    for one in outcomes:
+        name, said = (str(one.get(key, "")) for key in (wire.ID, wire.MESSAGE))
+        if one.get(wire.STOPPED_NOW):
+            outcome = Outcome(name, ok=True, status=OK, said=said)
+        elif over_is_done and wire.STATE in one:
+            outcome = Outcome(name, ok=True, status=0, said=_BY_ITSELF)
+        else:
+            outcome = Outcome(name, ok=False, status=BAD_REQUEST, said=said)
+            code = Exit.FAILED if wire.STATE in one else Exit.NO_SUCH_ID
+        found.append(outcome)
+        _say(what, outcome, output)
+    _list(found, output)
+    return code
+
+
+def _say(what: str, outcome: Outcome, output: Output) -> None:
+    """Print one of several outcomes, for people as soon as it is known."""
+    if not outcome.status:
+        info(f"{inert(outcome.name)} {outcome.said}")
+        return
+    if not output.is_data:
+        emit(outcome.sentence(what))
+    if not outcome.ok:
+        error(inert(outcome.said))
+
+
+def _list(found: list[Outcome], output: Output) -> None:
+    if output.is_data:
+        emit_value([outcome.value for outcome in found], output)
+
+
+def _show(what: str, outcome: Outcome, output: Output) -> None:
+    if output.is_data:
+        emit_value(outcome.value, output)
+    else:
+        emit(outcome.sentence(what))

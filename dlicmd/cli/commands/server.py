@@ -1,0 +1,98 @@
+"""The commands about the server and the client: version, logon, configuration, frameworks."""
+
+from __future__ import annotations
+
+from dlicmd import __version__
+from dlicmd.cli import auth
+from dlicmd.cli.config.settings import show_settings
+from dlicmd.cli.render import emit, emit_said, emit_value, scalar, show_columns
+from dlicmd.cli.session import Session
+from dlicmd.contract import wire
+from dlicmd.contract.argv import parse_argv
+from dlicmd.contract.exits import Exit
+from dlicmd.sdk.errors import Denied, DlicmdError, UsageProblem
+from dlicmd.sdk.messages import inert, info, warn
+from dlicmd.sdk.objects import Framework
+
+
+def version(session: Session) -> int:
+    """Print the version."""
+    if session.output.is_data:
+        emit_value({"version": __version__}, session.output)
+    else:
+        emit(f"dlicmd {__version__}")
+    return Exit.DONE
+
+
+def logon(session: Session) -> int:
+    """Log on, store the token, and print the server's answer."""
+    if session.line.text("--rest-host") is None:
+        raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
+    client = session.connect(with_token=False)
+    username, password = auth.credentials(session.line.text("--username"), session.line.text("--password"))
+    try:
+        answer = client.logon(username, password)
+    except Denied as problem:
+        # A script that continues must not act as the user who was logged on before.
+        auth.forget_token(session.keyring)
+        said = str(problem).rstrip(".")
+        raise Denied(f"{said}; no token is stored now", problem.status) from None
+    auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
+    emit_value(auth.masked(answer), session.output)
+    return Exit.DONE
+
+
+def logoff(session: Session) -> int:
+    """Forget the stored token, and revoke it on the server."""
+    # DLICMD_TOKEN takes precedence over the stored token. The logoff makes both invalid.
+    tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), auth.read_token(session.keyring))))
+    auth.forget_token(session.keyring)
+    if session.line.text("--jwt-token") is not None or not tokens:
+        info("there is no stored token to revoke")
+        text = ""
+    elif session.line.text("--rest-host") is None:
+        info("removed the stored token; only with --rest-host HOST dlicmd also revokes it on the server")
+        text = ""
+    else:
+        try:
+            client = session.connect(with_token=False)
+            for token in tokens:
+                client.use_token(token)
+                text = client.logoff().strip()
+        except DlicmdError as problem:
+            if not isinstance(problem, Denied):  # a denied token is already invalid
+                warn("removed the stored token, but could not revoke it: the server accepts it until it expires")
+            raise
+    emit_said(text, session.output)
+    return Exit.DONE
+
+
+def status(session: Session) -> int:
+    """Print the server's status."""
+    emit_said(session.client.status(), session.output)
+    return Exit.DONE
+
+
+def config_show(session: Session) -> int:
+    """Print connection settings and defaults, with the source of each."""
+    show_settings(parse_argv(session.words), session.output)
+    return Exit.DONE
+
+
+def frameworks(session: Session) -> int:
+    """Print the frameworks for submissions."""
+    found = session.client.frameworks()
+    if session.output.is_data:
+        emit_value(found, session.output)
+    elif session.output.columns:
+        show_columns(found, session.output.columns, lambda item, name: scalar(item.get(name)))
+    else:
+        emit("\n".join(_framework_block(item) for item in found).rstrip("\n"))
+    return Exit.DONE
+
+
+def _framework_block(item: Framework) -> str:
+    said = item.get(wire.DESC)
+    lines = [str(text) for text in said] if isinstance(said, list) else [str(said or "")]
+    block = f"Name: {item.get(wire.NAME, '')}\nVersion: {item.get(wire.FRAMEWORK_VERSION, '')}\n"
+    return inert(block + "Desc: " + "\n      ".join(lines) + "\n")

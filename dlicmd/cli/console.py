@@ -1,0 +1,42 @@
+"""Output of the commands that is not a result: errors, lines beside a result, and styles of a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from dlicmd.sdk.messages import inert, say
+
+_json_errors = False
+#: Style → SGR parameters of a terminal.
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def set_json_errors(wanted: bool) -> None:
+    """Print errors as JSON objects, for programs that read the output of `-o json`."""
+    global _json_errors
+    _json_errors = wanted
+
+
+def error(text: str, code: str = "client.failed", status: int = 1) -> None:
+    """Print the line that says why the command failed. `code`: see contract.error_codes; `status`: the exit code."""
+    if not _json_errors:
+        say("error", f"dlicmd: {text}")
+        return
+    found = {"error": {"code": code, "message": inert(text), "exitCode": int(status)}}
+    print(json.dumps(found), file=sys.stderr, flush=True)
+
+
+def aside(text: str) -> None:
+    """Print lines unchanged on standard error, for people, when standard output is for something else."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def paint(text: str, style: str) -> str:
+    """Return `text` in one of the styles bold, dim, red, green, yellow, cyan if the output shows styles, else `text`.
+
+    The output shows styles on a terminal, unless TERM is dumb or NO_COLOR is set. `text` must be inert already.
+    """
+    seen = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if seen and text else text

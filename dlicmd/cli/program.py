@@ -1,0 +1,109 @@
+"""argv → one command → exit code. This module handles all errors of the client.
+
+Modules that only some commands need are imported where they are used. So a plain `--exec-get` starts in the time that
+Python and its HTTP client take (benchmarks/startup.py). For the same reason, click only lays out the help.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dlicmd.cli import console
+from dlicmd.cli.commands.table import run
+from dlicmd.cli.config import profiles
+from dlicmd.cli.render import Output, emit
+from dlicmd.cli.session import Session
+from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
+from dlicmd.contract.exits import Exit
+from dlicmd.contract.options import FILE
+from dlicmd.sdk import hints, messages
+from dlicmd.sdk.errors import DlicmdError, UsageProblem
+
+#: The variable with which a shell's completion script asks for candidates, as in dlicmd.cli.commands.completion, which
+#: imports click.
+COMPLETION = "_DLICMD_COMPLETE"
+HINT = "Try 'dlicmd --help'."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run dlicmd with the given words (default: those of the process), and return the exit code."""
+    for name in ("stdout", "stderr"):  # None when the process was started without them
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    if argv is None and COMPLETION in os.environ:
+        from dlicmd.cli.commands.completion import answer  # needs click
+
+        answer()
+        return Exit.DONE
+    try:
+        return _program(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:
+        # The reader of our output has closed the pipe. Python must not complain about that at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    except (KeyboardInterrupt, Exception) as problem:  # last handler: users see a line, never a traceback
+        if messages.is_debug():
+            import traceback  # for debugging alone
+
+            traceback.print_exc()
+        text, code, status = _explained(problem)
+        console.error(text, code, status)
+        return status
+
+
+def _program(words: list[str]) -> int:
+    """Run the command line and return the exit code. Errors are raised."""
+    line = _parse(words)
+    messages.set_level(line.text("--debug-level") or "info")
+    hints.remember(line)
+    if line.command == "--help":
+        from dlicmd.cli.commands.help import help_text, short_usage  # needs click
+
+        if words:
+            emit(help_text())
+            return Exit.DONE
+        console.aside(short_usage())
+        return Exit.USAGE
+    output = Output.parse(line.text("--output"))
+    console.set_json_errors(output.form in ("json", "jsonl"))
+    with Session(words, line, output) as session:
+        return run(session)
+
+
+def _parse(words: list[str]) -> CommandLine:
+    """Parse the words. No words, `-h` as the first word, and `--help` before any `--` ask for the help. Raises
+    ArgvError, UsageProblem."""
+    own = words[: words.index("--")] if "--" in words else words
+    if not words or "--help" in own or own[:1] == ["-h"]:
+        return CommandLine(command="--help")
+    for word in words:
+        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+            raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not valid UTF-8")
+    if any(word.partition("=")[0] in (FILE.name, *FILE.aliases) for word in own):
+        from dlicmd.cli.job_file import expand  # needs YAML
+
+        words = expand(words)
+    return profiles.applied(words, parse_argv(words))
+
+
+def _explained(problem: BaseException) -> tuple[str, str, Exit]:
+    """Return the message for the user about an exception, its code (contract.error_codes), and the exit code."""
+    if isinstance(problem, ArgvError | UsageProblem):
+        text = str(problem)
+        return f"{text}{'' if text.endswith(('.', '?')) else '.'} {HINT}", UsageProblem.code, Exit.USAGE
+    if isinstance(problem, DlicmdError):
+        return str(problem), problem.code, problem.exit_code
+    if isinstance(problem, KeyboardInterrupt):
+        return "interrupted", "client.interrupted", Exit.INTERRUPTED
+    what = " ".join(str(problem).split()) or "no reason given"
+    text = f"unexpected {type(problem).__name__}: {what}; run with --debug-level debug for the traceback"
+    return text, "client.unexpected", Exit.FAILED
+
+

@@ -1,0 +1,62 @@
+"""A progress bar on standard error for long operations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+#: Seconds before a bar appears.
+PATIENCE = 1.0
+
+
+class Bar:
+    """A progress bar that is called with the number of bytes done. The bar appears only on a terminal, and only if the
+    operation takes long."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        self._title, self._total = title, total
+        self._begin = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __call__(self, done: int) -> None:
+        """Show that `done` bytes are done."""
+        if self._progress is None and time.monotonic() - self._begin > PATIENCE:
+            self._appear()
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _appear(self) -> None:
+        from rich.console import Console  # rich takes time, for a long operation alone
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+            console=Console(file=sys.stderr), transient=True,
+        )
+        self._task = self._progress.add_task(self._title, total=self._total)
+        self._progress.start()
+
+
+@contextmanager
+def bar(title: str, total: int | None = None) -> Iterator[Callable[[int], None] | None]:
+    """Yield a bar for a `with` block, or None if standard error is not a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    shown = Bar(title, total)
+    try:
+        yield shown
+    finally:
+        shown.close()

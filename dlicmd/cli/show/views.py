@@ -1,0 +1,195 @@
+"""Views of an exec that is followed: plain lines, or (in `dlicmd.cli.show.live`) a live line."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TextIO
+
+from dlicmd.cli.console import aside
+from dlicmd.cli.show.times import duration, since
+from dlicmd.contract import states, wire
+from dlicmd.contract.reading import number
+from dlicmd.sdk import hints
+from dlicmd.sdk.messages import inert, one_line
+
+#: Seconds between two progress lines on a screen that only scrolls.
+PROGRESS_EVERY = 5.0
+
+
+class View(Protocol):
+    """Shows an exec while it runs."""
+
+    def line(self, text: str, task: str, stream: str) -> None:
+        """Show a line of the program's output."""
+
+    def state(self, found: Mapping[str, Any]) -> None:
+        """Show the exec as it is now."""
+
+    def close(self) -> None:
+        """End the view."""
+
+
+class Plain:
+    """Shows the program's output unchanged, each stream on ours. Progress goes to standard error at intervals.
+
+    With `data_on_stdout`, standard output is kept for data, and everything goes to standard error.
+    """
+
+    def __init__(self, data_on_stdout: bool = False) -> None:
+        self._out: TextIO = sys.stderr if data_on_stdout else sys.stdout
+        self._last: tuple[Any, ...] = ()
+        self._shown = ""
+        self._next = 0.0
+
+    def line(self, text: str, task: str, stream: str) -> None:
+        """See View. The text is made inert on a terminal only."""
+        target = sys.stderr if stream == "stderr" else self._out
+        target.write((inert(text) if target.isatty() else text) + "\n")
+        target.flush()
+
+    def state(self, found: Mapping[str, Any]) -> None:
+        """See View."""
+        now = time.monotonic()
+        mark = (found.get(wire.STATE), found.get(wire.WORKERS), found.get(wire.MESSAGE))
+        text = progress_text(found)
+        if mark != self._last or (now >= self._next and text != self._shown):
+            self._last, self._shown, self._next = mark, text, now + PROGRESS_EVERY
+            aside(f"[{text}]")
+
+    def close(self) -> None:
+        """See View."""
+
+
+class Part(NamedTuple):
+    """A piece of a status line. If the line is too long, pieces of the highest `rank` are left out first; rank 0
+    stays."""
+
+    text: str
+    rank: int = 0
+
+
+def fitted(parts: Sequence[Part], width: int | None = None) -> str:
+    """Return the parts in one line of at most `width` columns, as far as leaving parts out can achieve that."""
+    kept = list(parts)
+    while width is not None and len(_joined(kept)) > width and (most := max(part.rank for part in kept)):
+        kept = [part for part in kept if part.rank != most]
+    return _joined(kept)
+
+
+def _joined(parts: Sequence[Part]) -> str:
+    return "  ".join(part.text for part in parts)
+
+
+def progress_text(found: Mapping[str, Any]) -> str:
+    """Return state and progress: `RUNNING  2 workers  epoch 3/10  step 40/120  812 samples/s  train loss 0.1234`."""
+    return fitted([*where_it_is(found), *how_it_goes(found)])
+
+
+def where_it_is(found: Mapping[str, Any]) -> list[Part]:
+    """Return `RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as known, or what the exec waits for."""
+    state = str(found.get(wire.STATE) or states.SUBMITTED)
+    parts = [Part(states.SHORT.get(state, state))]
+    if state == states.RUNNING:
+        parts += _activity(found)
+    parts += [
+        *_count(found, "epoch", wire.EPOCH, wire.EPOCHS, rank=2),
+        *_count(found, "step", wire.STEP, wire.STEPS, rank=0),
+    ]
+    left = _number(found, wire.SECONDS_LEFT)
+    if left is not None and not _is_trained(found):
+        parts.append(Part(f"{duration(left)} left"))
+    if told := what_it_says(found):
+        parts.append(Part(f"({told})"))
+    return [Part(inert(part.text).replace("\n", " "), part.rank) for part in parts]
+
+
+def what_it_says(found: Mapping[str, Any]) -> str:
+    """Return the server's message about an exec that has not ended, in one line: what it waits for or does; "" for
+    none."""
+    over = states.is_terminal(str(found.get(wire.STATE) or states.SUBMITTED))
+    return "" if over else one_line(str(found.get(wire.MESSAGE) or ""))
+
+
+def _activity(found: Mapping[str, Any]) -> list[Part]:
+    """Return the number of workers, or the activity without workers."""
+    workers = _number(found, wire.WORKERS)
+    if _is_trained(found):
+        return [Part("finishing")]
+    if is_parked(found) and not workers:
+        return [Part("parked")]
+    if workers:
+        return [Part(f"{workers:.0f} worker" + ("" if workers == 1 else "s"), 1)]
+    return [Part("starting")] if workers == 0 and not _number(found, wire.STEP) else []
+
+
+def is_parked(found: Mapping[str, Any]) -> bool:
+    """Return whether the exec is running without a slot, so that it does not train."""
+    return found.get(wire.STATE) == states.RUNNING and number(found.get(wire.SLOTS)) == 0
+
+
+def _is_trained(found: Mapping[str, Any]) -> bool:
+    """Return whether all steps of the training are done."""
+    step, steps = _number(found, wire.STEP), _number(found, wire.STEPS)
+    return step is not None and bool(steps) and step >= (steps or 0)
+
+
+def how_it_goes(found: Mapping[str, Any]) -> list[Part]:
+    """Return `812 samples/s  train loss 0.1234  train accuracy 0.9567  3 resizes  1 death survived`, as far as
+    known."""
+    forms = ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s", 2), (wire.LOSS, "train loss {:.4f}", 1),
+             (wire.ACCURACY, "train accuracy {:.4f}", 3))
+    numbers = ((_number(found, key), form, rank) for key, form, rank in forms)
+    parts = [Part(form.format(value), rank) for value, form, rank in numbers if value is not None]
+    counts = ((_number(found, wire.RESIZES), "resize", ""), (_number(found, wire.DEATHS), "death", " survived"))
+    return parts + [
+        Part(f"{count:.0f} {what}{'' if count == 1 else 's'}{more}", 4) for count, what, more in counts if count
+    ]
+
+
+def share_done(found: Mapping[str, Any]) -> float | None:
+    """Return how much of the training is done, from 0 to 1, or None when that is not known."""
+    for done, total in ((wire.STEP, wire.STEPS), (wire.EPOCH, wire.EPOCHS)):
+        first, last = _number(found, done), _number(found, total)
+        if first is not None and last:
+            return min(1.0, max(0.0, first / last))
+    return None
+
+
+def elapsed(found: Mapping[str, Any]) -> str | None:
+    """Return how long an exec has run, or None before it runs."""
+    return since(found.get(wire.START_TIME), found.get(wire.END_TIME))
+
+
+def last_words(found: Mapping[str, Any], exec_id: str) -> str:
+    """Return one line about an exec that has ended: its state, its duration, and the next command."""
+    state = str(found.get(wire.STATE))
+    took = elapsed(found) or since(found.get(wire.CREATE_TIME), found.get(wire.END_TIME))
+    text = f"{exec_id} {state}" + (f" after {took}" if took else "")
+    if state == states.FINISHED:
+        there = found.get(wire.HAS_RESULT, True)
+        return text + (f"; fetch its result with: {hints.command('--exec-trainresult', exec_id)}" if there else "")
+    why = "; ".join(_reasons(found))
+    text += f": {why}" if why else ""
+    has_run = found.get(wire.REASON) not in (wire.NEVER_SCHEDULABLE, wire.PENDING_TIMEOUT, wire.DATA)
+    return f"{text} ({hints.command('--exec-trainlogs', exec_id)})" if state == states.ERROR and has_run else text
+
+
+def _reasons(found: Mapping[str, Any]) -> list[str]:
+    """Return why an exec has not ended well: its exit code if that is informative, and the server's message."""
+    message, code = str(found.get(wire.MESSAGE) or ""), _number(found, wire.EXIT_CODE)
+    told = code in (None, 0, 1) or re.search(rf"\b{code:.0f}\b", message)
+    return [text for text in ("" if told else f"exit code {code:.0f}", message) if text]
+
+
+def _count(found: Mapping[str, Any], name: str, key: str, total_key: str, rank: int) -> list[Part]:
+    value, total = _number(found, key), _number(found, total_key)
+    if value is None:
+        return []
+    return [Part(f"{name} {value:.0f}" + (f"/{total:.0f}" if total is not None else ""), rank)]
+
+
+def _number(found: Mapping[str, Any], key: str) -> float | None:
+    return number(found.get(key))

@@ -1,1 +1,0 @@
-"""The commands, one function each, and their helpers."""

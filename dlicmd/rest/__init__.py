@@ -1,1 +1,0 @@
-"""The REST transport: from a request to a server's answer."""

@@ -1,0 +1,1 @@
+"""The Python client: one method per call, typed objects, packing, submission, results."""

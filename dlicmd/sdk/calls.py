@@ -1,0 +1,267 @@
+"""The base of all calls: the transport to a server, the token, and the meaning of an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from dlicmd.contract import states, wire
+from dlicmd.sdk import hints
+from dlicmd.sdk.backend import EmbeddedTransport
+from dlicmd.sdk.errors import (
+    Denied,
+    DlicmdError,
+    NoSuchApplication,
+    NoSuchExec,
+    NoSuchSearch,
+    QueryRefused,
+    ServerError,
+    UsageProblem,
+)
+from dlicmd.sdk.retry import OK, Repeating, retries_wanted, timeout_wanted
+from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, PlainTransport, Request, Transport
+
+JSON, TEXT = "application/json", "text/plain"
+BAD_REQUEST, NOT_FOUND = 400, 404
+#: HTTP codes of answers about an object that the server does not know.
+UNKNOWN = (BAD_REQUEST, NOT_FOUND)
+#: HTTP codes with which servers refuse a wrong user name or password.
+REFUSED = (400, 401, 403)
+#: The most characters of a token.
+MAX_TOKEN = 2**16
+#: HTTP code of the answer after a deletion.
+GONE = 204
+STOP = "stop"
+#: Action or method of a call about an exec → what the call does, for messages.
+_DOING = {
+    "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "return the log of {}",
+    "result": "return the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "explain the state of {}",
+    "metrics": "return the metrics of {}", "code": "return the code of {}", "verify": "verify {}",
+}
+
+C = TypeVar("C", bound="Closing")
+Self = TypeVar("Self", bound="Caller")
+
+
+class Closing(ABC):
+    """A context manager that closes itself at the end of a `with`. Subclasses implement `close`."""
+
+    def __enter__(self: C) -> C:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release all resources."""
+
+
+class Caller(Closing):
+    """Sends requests to one server, or to the local backend when `host` is None."""
+
+    def __init__(
+        self, host: str | None = None, port: int | None = None, *, token: str | None = None,
+        ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
+        timeout: float | None = None, transport: Transport | None = None,
+    ) -> None:
+        self._token = token
+        #: How often a call is repeated after an error that may pass.
+        self.retries = retries_wanted() if retries is None else retries
+        #: Seconds that a server may stay silent in any call; None for the default of each call.
+        self._timeout = timeout_wanted() if timeout is None else timeout
+        self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
+        self._transport = Repeating(self._way, self.retries)
+        self._extensions: frozenset[str] | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._way.close()
+
+    def impatient(self: Self) -> Self:
+        """Return a client over the same connection that repeats no call, for callers with their own way to repeat
+        calls."""
+        return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
+
+    def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
+        """Send a call about one search. Servers answer 400 or 404 for an unknown name, and 400 for other reasons, too.
+        Raises NoSuchSearch when the name is unknown."""
+        path = wire.search_path(checked_id(name, NoSuchSearch))
+        target = wire.search_path(name, action)
+        answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
+        if answer.status in UNKNOWN:
+            answer.hold()
+            if method == "GET" or self._send("GET", path).status in UNKNOWN:
+                raise NoSuchSearch(name, answer.status)
+        return checked(answer, "to " + doing.format(name))
+
+    def _listed(self, path: str, query: str | None) -> Answer:
+        """Return the answer with a list. The user's query is only escaped for the URL. Raises QueryRefused when the
+        server refuses the query."""
+        if not query:
+            return self._call("GET", path)
+        answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
+        if answer.status == BAD_REQUEST:
+            raise QueryRefused(f"the server refused the query: {explanation(answer)}", answer.status, answer.code)
+        return checked(answer, f"GET {path}")
+
+    def _call(
+        self, method: str, target: str, headers: dict[str, str] | None = None,
+        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
+    ) -> Answer:
+        answer = self._send(method, target, headers, body, timeout, streamed=streamed)
+        return checked(answer, f"{method} {target.partition('?')[0]}")
+
+    def _send(
+        self, method: str, target: str, headers: dict[str, str] | None = None,
+        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
+    ) -> Answer:
+        return self._transport.send(self._request(method, target, headers, body, timeout)._replace(streamed=streamed))
+
+    def _request(
+        self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
+    ) -> Request:
+        sent = {"Accept": JSON, **(headers or {})}
+        if self._token is not None:
+            sent["Authorization"] = f"Bearer {self._token}"
+        return Request(method, target, sent, body, self._timeout or timeout)
+
+    def _exec_call(
+        self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
+        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
+        streamed: bool = False, held: float = 0.0,
+    ) -> Answer:
+        """Send a call about one exec. Servers answer 400 for an unknown id and for a call that they cannot execute.
+        Raises NoSuchExec when the id is unknown. `held`: seconds for which the server may hold back its answer."""
+        if not isinstance(exec_id, str) or not exec_id.strip(". ") or not exec_id.isprintable():
+            # "." and ".." would name another path.
+            raise NoSuchExec(str(exec_id))
+        target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
+        request = self._request(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
+        answer = self._transport.send(
+            request._replace(timeout=request.timeout + held, streamed=streamed, harmless=action == STOP))
+        if answer.status in UNKNOWN:
+            answer.hold()
+            plain = not action and method == "GET"
+            found = answer if plain else self._send("GET", wire.exec_path(exec_id))
+            unknown = found.status in UNKNOWN
+            if answer.repeated and (method == "DELETE" if unknown else action == STOP and _is_killed(found)):
+                # An earlier attempt has succeeded, and its answer was lost.
+                answer.status = GONE
+                return answer
+            if unknown:
+                raise NoSuchExec(exec_id, answer.status)
+        return checked(answer, "to " + _DOING[action or method].format(exec_id))
+
+
+def _is_killed(found: Answer) -> bool:
+    return found.status == OK and an_object(found).get(wire.STATE) == states.KILLED
+
+
+def checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
+    """Return the id or name. Raises `unknown` when it is empty, is not printable, or would name another path ("." and
+    "..")."""
+    if not isinstance(name, str) or not name.strip(". ") or not name.isprintable():
+        raise unknown(str(name))
+    return name
+
+
+def checked(answer: Answer, what: str) -> Answer:
+    """Return the answer if it is a success. Raises ServerError with the server's own words about `what` was
+    requested."""
+    if 200 <= answer.status < 300:
+        return answer
+    if answer.status == 401:
+        raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
+                     f" Log on again: {hints.logon()}", 401, answer.code)
+    if answer.status == 403:
+        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}"
+                     f" To log on again: {hints.logon()}", 403, answer.code)
+    if 300 <= answer.status < 400:
+        raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
+                          "name that host with --rest-host", answer.status, answer.code)
+    named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
+    code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
+    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status, answer.code)
+
+
+def explanation(answer: Answer) -> str:
+    """Return the text of an error's body in one line. From a JSON body, the message is taken."""
+    try:
+        text = answer.text().strip()
+    except DlicmdError as problem:
+        return str(problem)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        errors = found.get("errors")
+        first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
+        said = [first.get("message"), *(found.get(key) for key in ("error", "message", "errorMessage", "detail"))]
+        text = next((value for value in said if isinstance(value, str) and value), text)
+    line = re.sub(r"^Error [0-9]{3}: ", "", " ".join(text.split()))
+    return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."
+
+
+def an_object(answer: Answer) -> dict[str, Any]:
+    """Return the JSON object of an answer. Raises ServerError when the answer is not an object."""
+    found = answer.json()
+    if not isinstance(found, dict):
+        raise ServerError("the server's answer is not a JSON object: is this a WMLA server?", answer.status)
+    return found
+
+
+def a_list(answer: Answer) -> list[dict[str, Any]]:
+    """Return the JSON objects of an answer. Raises ServerError when the answer is not a list of objects."""
+    found = answer.json()
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ServerError("the server's answer is not a list of JSON objects: is this a WMLA server?", answer.status)
+    return found
+
+
+def checked_token(token: str, where: str) -> str:
+    """Return `token` if an HTTP header can carry it. Raises Denied otherwise; the message does not show the token."""
+    if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise Denied(f"{where} does not contain a usable token; log on again", 401)
+    return token
+
+
+def open_transport(
+    host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False
+) -> Transport:
+    """Return the transport for a server; the scheme is https unless `http` is set. Without a host, return the
+    transport for the local backend."""
+    if host is None:
+        return EmbeddedTransport()
+    name = _host_name(host, http)
+    where = name if port is None or port < 0 else f"{name}:{port}"
+    if http and _is_loopback(name):
+        return PlainTransport(f"http://{where}")
+    from dlicmd.sdk.tls import RequestsTransport  # needs requests
+
+    return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
+
+
+def _host_name(host: str, http: bool) -> str:
+    """Return `host` without its scheme, and an IPv6 address in brackets. Raises UsageProblem when `host` is no host
+    name or address, or names plain http without `http`."""
+    scheme, _, rest = host.rpartition("://")
+    if scheme.lower() == "http" and not http:
+        raise UsageProblem(f"--rest-host {host}: add --http to use plain http")
+    name = rest.rstrip("/")
+    if ":" in name and re.fullmatch(r"[0-9A-Fa-f:.]+", name) and name.count(":") > 1:
+        return f"[{name}]"
+    if scheme.lower() not in ("", "http", "https") or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", name):
+        raise UsageProblem(f"--rest-host: '{host}' is not the name or address of a host")
+    return name
+
+
+def _is_loopback(name: str) -> bool:
+    return re.fullmatch(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", name) is not None

@@ -1,0 +1,76 @@
+"""Messages for people: short lines on standard error, and the interface of progress bars."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeAlias
+
+#: Title and size in bytes (None: unknown) of an operation → a context that yields a function for the number of bytes
+#: done, or None.
+Progress: TypeAlias = Callable[[str, "int | None"], AbstractContextManager["Callable[[int], None] | None"]]
+LEVELS = ("debug", "info", "warn", "error")
+
+_level = "info"
+#: C0 and C1 controls except tab and newline, and the characters that change the direction of text.
+_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+#: Whole terminal sequences: CSI, OSC and other strings, two-character escapes. Each must be complete, in one line and
+#: of a known form. An open sequence must not remove the text of others after it.
+_ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]?[0-~]"
+
+
+def set_level(level: str) -> None:
+    """Suppress messages less important than `level`, one of LEVELS."""
+    global _level
+    _level = level
+
+
+def is_debug() -> bool:
+    """Return whether debugging output is on."""
+    return _level == "debug"
+
+
+def debug(text: str) -> None:
+    """Print a line that helps to find a fault."""
+    say("debug", f"[Debug]: {text}")
+
+
+def info(text: str) -> None:
+    """Print a line that may interest the user."""
+    say("info", f"dlicmd: {text}")
+
+
+def warn(text: str) -> None:
+    """Print a line that the user should know."""
+    say("warn", f"dlicmd: {text}")
+
+
+def say(level: str, text: str) -> None:
+    """Print `text` in one line on standard error, if `level` is important enough."""
+    if LEVELS.index(level) >= LEVELS.index(_level):
+        print(inert(text).replace("\n", " "), file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """Return `text` as `inert` returns it, in one line."""
+    return inert(text).replace("\n", " ").replace("\t", " ")
+
+
+def inert(text: str) -> str:
+    """Return `text` without anything that a terminal would obey: escape sequences, and control characters except tab
+    and newline.
+
+    A carriage return becomes a newline. Programs use it to redraw a progress bar.
+    """
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub(_CONTROL, "", re.sub(_ESCAPE, "", text))
+
+
+@contextmanager
+def silent(_title: str, _total: int | None = None) -> Iterator[Callable[[int], None] | None]:
+    """Show no progress."""
+    yield None

@@ -1,0 +1,154 @@
+"""Submitting a job: from a typed submission to one request, with its files and its data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dlicmd.contract import wire
+from dlicmd.contract.argv import join_args
+from dlicmd.contract.options import OPTIONS, Local
+from dlicmd.contract.sizes import show_size
+from dlicmd.sdk import hints, package
+from dlicmd.sdk.data import change_meta, change_source, local_path, named_in, names_place, nearer
+from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
+from dlicmd.sdk.messages import Progress, debug, info, silent, warn
+from dlicmd.sdk.objects import Exec
+from dlicmd.sdk.submission import FOLDER, MAIN, META, PREBUILT, Submission
+from dlicmd.sdk.transport import FilePart, Multipart
+
+if TYPE_CHECKING:
+    # The client imports this module when it submits a job.
+    from dlicmd.sdk.client import Client
+
+#: Options that name a file to upload beside the model.
+EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
+
+
+class Upload(NamedTuple):
+    """The content of a submission: the words of `args`, the files, and the `data` part. `paths` are the paths of data,
+    if they may refer to this machine."""
+
+    sent: list[str]
+    parts: list[FilePart]
+    data: dict[str, Any]
+    paths: list[str]
+
+    def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
+        """Return the body that `Client.start_exec` takes."""
+        text = json.dumps(self.data) if self.data else None
+        if not self.parts:
+            return text
+        return Multipart(self.parts, [] if text is None else [(wire.PART_DATA, text)], progress)
+
+
+def submit(
+    client: Client, submission: Submission, say: Callable[[str], None] = debug, progress: Progress = silent,
+) -> Exec:
+    """Submit a job, and return the exec in the answer. Report the upload with `say`."""
+    with prepared(submission, client.extensions, progress) as upload:
+        say("Copying files and directories ...")
+        if upload.parts:
+            say(f"Content size: {show_size(sum(part.size for part in upload.parts))}")
+        with nearer(upload.paths):
+            found = _send(client, upload, progress)
+    if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
+        raise ServerError("the server's answer to the submission contains no id and appId", 200)
+    if isinstance(found.get(wire.WARNING), str):
+        info(found[wire.WARNING])
+    return found
+
+
+@contextmanager
+def prepared(
+    submission: Submission, ask: Callable[[], frozenset[str]], progress: Progress = silent,
+) -> Iterator[Upload]:
+    """Yield the submission, with open files; `ask` returns the extensions of the server.
+
+    All checks that are possible here precede the first request to the server. All files are packed before anything is
+    sent.
+    """
+    with ExitStack() as stack:
+        parts: list[FilePart] = []
+        stack.callback(package.close_all, parts)
+        _pack(submission, parts, progress)
+        extensions = ask()
+        if extensions:
+            _mind_the_local_backend(submission)
+        yield _upload(submission, parts, extensions)
+
+
+def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset[str]) -> Upload:
+    """Return the submission for a server with these extensions."""
+    sources = [dict(source) for source in submission.sources]
+    paths = named_in(submission.text(META) or "", sources)
+    instead: dict[str, Callable[[str], str]] = {}
+    if wire.EXT_LOCAL_PATHS in extensions:
+        instead[META] = lambda text: change_meta(text, local_path)
+        sources = [change_source(source, local_path) for source in sources]
+    else:
+        _mind_places(paths)
+        paths = []
+    if submission.folder is not None:
+        base = package.base_name(submission.folder)
+        instead[FOLDER] = lambda _: base
+    sent = submission.words(instead)
+    data: dict[str, Any] = {wire.DATA_SOURCE: sources} if sources else {}
+    if wire.EXT_ARGV in extensions:
+        data[wire.ARGV] = sent
+    return Upload(sent, parts, data, paths)
+
+
+def _mind_places(paths: list[str]) -> None:
+    """Warn about data paths that seem to refer to this machine, when the server only looks in its own data
+    directory."""
+    if places := [path for path in paths if names_place(path)]:
+        warn(f"data path {', '.join(places)}: paths refer to the data directory of the server, not to this machine; "
+             "give the path below that directory")
+
+
+def _pack(submission: Submission, parts: list[FilePart], progress: Progress) -> None:
+    """Fill `parts` with the files that the submission names."""
+    main, folder = submission.text(MAIN), submission.text(FOLDER)
+    if folder is not None:
+        checked = package.check_folder(folder)
+        program = None if main is None else package.find_program(checked, main)
+        with progress("packing", None) as shown:
+            parts.append(package.pack(checked, program, shown))
+    elif main is not None:
+        parts.append(package.single_file(main, MAIN))
+    for option in EXTRA_FILES:
+        extra = submission.text(option)
+        if extra is not None:
+            parts.append(package.single_file(extra, option))
+
+
+def _mind_the_local_backend(submission: Submission) -> None:
+    """Report once which options have no effect on the local backend. Raise DlicmdError when the submission requires a
+    prebuilt model."""
+    if submission.text(PREBUILT) is not None:
+        raise DlicmdError("--pbmodel-name: the local backend has no prebuilt models; give your own with --model-main "
+                          "or --model-dir")
+    ignored = [option.name for option in OPTIONS if option.local is Local.IGNORED and submission.has(option)]
+    if ignored:
+        info(f"the local backend ignores {', '.join(ignored)}")
+
+
+def _send(client: Client, upload: Upload, progress: Progress) -> Exec:
+    args = join_args(upload.sent)
+    try:
+        if not upload.parts:
+            return client.start_exec(args, upload.body())
+        with progress("uploading", sum(part.size for part in upload.parts)) as shown:
+            return client.start_exec(args, upload.body(shown))
+    except ConnectionLost as problem:
+        raise ConnectionLost(f"{problem}; {_in_doubt()}") from problem
+    except KeyboardInterrupt:
+        info(_in_doubt())
+        raise
+
+
+def _in_doubt() -> str:
+    return f"to check whether the server accepted the exec: {hints.command('--exec-get-all')}"

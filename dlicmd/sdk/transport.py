@@ -1,0 +1,360 @@
+"""The transport of a request: one interface, and two implementations that are imported when needed.
+
+`PlainTransport` uses one persistent standard-library connection: for the loopback, where a command must start fast.
+`dlicmd.sdk.tls.RequestsTransport` does everything else: TLS, proxies, plain http to other machines.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import secrets
+import select
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from dlicmd.contract import wire
+from dlicmd.sdk import hints
+from dlicmd.sdk.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable
+from dlicmd.sdk.messages import debug
+
+if TYPE_CHECKING:
+    import ssl
+
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 60.0
+CHUNK = 2**16
+_PROBE_TIMEOUT = 2.0
+#: The most bytes of an answer that is read as a whole.
+MAX_ANSWER = 2**28
+
+
+class FilePart(NamedTuple):
+    """One file of a multipart body: `size` bytes of `file` from its current position."""
+
+    name: str
+    filename: str
+    file: BinaryIO
+    size: int
+
+
+class Multipart:
+    """A multipart/form-data body of known length that is never in memory as a whole.
+
+    An HTTP library needs only `len()`, `read(size)` and `content_type`. `progress` is called with the number of bytes
+    returned so far.
+    """
+
+    def __init__(
+        self, files: Sequence[FilePart], fields: Sequence[tuple[str, str]] = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        boundary = secrets.token_hex(16)
+        self.content_type = f"multipart/form-data; boundary={boundary}"
+        self._progress = progress
+        #: Each source with the position of its first byte, and its number of bytes.
+        self._sources: list[tuple[BinaryIO, int, int]] = []
+        for name, value in fields:
+            self._text(f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{value}\r\n')
+        for part in files:
+            self._text(
+                f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(part.name)}"; '
+                f'filename="{_quoted(part.filename)}"\r\nContent-Type: application/octet-stream\r\n\r\n'
+            )
+            self._sources.append((part.file, part.file.tell(), part.size))
+            self._text("\r\n")
+        self._text(f"--{boundary}--\r\n")
+        self._length = sum(size for _, _, size in self._sources)
+        self._at = self._sent = 0
+        self._left = self._sources[0][2]
+
+    def rewind(self) -> None:
+        """Start again: the next reads return the same bytes again."""
+        for source, start, _ in self._sources:
+            source.seek(start)
+        self._at = self._sent = 0
+        self._left = self._sources[0][2]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`; empty at the end. Raises OSError when a file has become shorter."""
+        if size < 0:
+            size = self._length
+        pieces = []
+        while size > 0 and self._at < len(self._sources):
+            piece = self._piece(size)
+            pieces.append(piece)
+            size -= len(piece)
+        data = b"".join(pieces)
+        self._sent += len(data)
+        if self._progress is not None:
+            self._progress(self._sent)
+        return data
+
+    def _piece(self, size: int) -> bytes:
+        """Return at most `size` bytes of the current source. At its end, go on to the next source."""
+        source = self._sources[self._at][0]
+        piece = source.read(min(size, self._left))
+        if not piece and self._left:
+            raise OSError("a file became shorter while it was sent")
+        self._left -= len(piece)
+        if not self._left:
+            self._at += 1
+            self._left = self._sources[self._at][2] if self._at < len(self._sources) else 0
+        return piece
+
+    def _text(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
+        self._sources.append((io.BytesIO(data), 0, len(data)))
+
+
+class Request(NamedTuple):
+    """One call. `target` is path and query, already percent-encoded. `timeout` is in seconds, between two reads.
+
+    `streamed`: the caller reads the answer in chunks as they arrive. `keyed`: a header of the request makes the server
+    execute it once, however often it arrives. `harmless`: a second execution changes nothing, whatever the method.
+    `final`: the caller gets a busy server's answer, and the request is not repeated.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = MappingProxyType({})
+    body: bytes | Multipart | None = None
+    timeout: float = READ_TIMEOUT
+    streamed: bool = False
+    keyed: bool = False
+    harmless: bool = False
+    final: bool = False
+
+
+class Answer:
+    """The answer to a request: `status`, `headers` with lower-case names, and the body, read as a whole or in
+    chunks."""
+
+    def __init__(self, status: int, headers: Iterable[tuple[str, str]], chunks: Iterator[bytes]) -> None:
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers}
+        #: Whether an earlier attempt of the same request may have arrived, and its answer was lost.
+        self.repeated = False
+        self._chunks = chunks
+        self._held: bytes | None = None
+
+    @property
+    def request_id(self) -> str:
+        """The name of the request in the server's log; empty unless the server gives printable ASCII of at most 200
+        characters."""
+        named = self.headers.get(wire.REQUEST_ID.lower(), "")
+        return named if named.isascii() and named.isprintable() and len(named) <= 200 else ""
+
+    @property
+    def code(self) -> str:
+        """The stable code of an error; empty for a success and for servers that send none."""
+        found = self.headers.get(wire.ERROR_CODE.lower(), "")
+        return found if found.isascii() and found.replace(".", "").replace("_", "").isalnum() else ""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Return the body in chunks. Raises ConnectionLost when the body is cut."""
+        return self._chunks if self._held is None else iter([self._held])
+
+    def body(self) -> bytes:
+        """Return the whole body. Raises ServerError when it is longer than MAX_ANSWER."""
+        if self._held is not None:
+            return self._held
+        data = bytearray()
+        for chunk in self._chunks:
+            data += chunk
+            if len(data) > MAX_ANSWER:
+                raise ServerError(f"the server's answer is longer than {MAX_ANSWER} bytes", self.status)
+        return bytes(data)
+
+    def hold(self) -> None:
+        """Read the body now, so that another request can be sent before the body is used."""
+        self._held = self.body()
+
+    def text(self) -> str:
+        """Return the whole body as text; bytes that are not UTF-8 are replaced."""
+        return self.body().decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """Return the body as a JSON value. Raises ServerError when the body is not JSON."""
+        try:
+            return json.loads(self.body())
+        except (ValueError, RecursionError):
+            raise ServerError("the server's answer is not JSON: is this a WMLA server?", self.status) from None
+
+
+class Transport(Protocol):
+    """Sends requests to one server. `is_private` is True if no machine in between can read the traffic."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the traffic is encrypted or stays on this machine."""
+
+    def send(self, request: Request) -> Answer:
+        """Return the answer to one attempt, whatever its status. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class PlainTransport:
+    """A transport of http to the loopback over one persistent connection.
+
+    With `tls` the connection is encrypted, and that context decides which server is accepted.
+    """
+
+    is_private = True
+
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(url)
+        self._where = parts.netloc
+        self._host, self._port = parts.hostname or "", parts.port
+        self._tls = tls
+        #: Whether the other side has shown that it is a web server.
+        self._is_known = False
+        self._connection: http.client.HTTPConnection | None = None
+        self._answer: http.client.HTTPResponse | None = None
+
+    def close(self) -> None:
+        """See Transport."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._answer = None
+
+    def send(self, request: Request) -> Answer:
+        """See Transport."""
+        connection = self._connected(request)
+        headers = dict(request.headers)
+        if isinstance(request.body, Multipart):
+            headers["Content-Length"] = str(len(request.body))
+        try:
+            response = self._exchange(connection, request, headers)
+        except (OSError, http.client.HTTPException) as problem:
+            self.close()
+            no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError) and not self._is_known
+            if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
+                raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
+            if _is_foreign(problem):
+                raise Unreachable(f"the answer of {self._where} is not HTTP") from problem
+            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
+        self._answer, self._is_known = response, True
+        return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
+
+    def _connected(self, request: Request) -> http.client.HTTPConnection:
+        """Return the persistent connection if it is idle and the request may be repeated, else a new connection."""
+        idle = self._answer is None or self._answer.isclosed()
+        if self._connection is None or not idle or request.method != "GET" or _is_dropped(self._connection.sock):
+            self.close()
+            self._connection = self._opened(min(CONNECT_TIMEOUT, request.timeout))
+            try:
+                self._connection.connect()
+            except OSError as problem:
+                self.close()
+                if getattr(problem, "library", None) == "SSL":
+                    # A server answers, but not the expected one: a repetition, or a start of the backend, would not
+                    # help.
+                    cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
+                    raise Unreachable(f"no TLS connection to {self._where}: {problem}; {cure}") from problem
+                raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}", hints.ADDRESS) from problem
+        self._connection.sock.settimeout(request.timeout)
+        return self._connection
+
+    def _opened(self, timeout: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout, blocksize=CHUNK)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=timeout, blocksize=CHUNK, context=self._tls
+        )
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, request: Request, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        try:
+            connection.request(request.method, request.target, request.body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            # A server that refuses an upload answers before it has read everything.
+            return connection.getresponse()
+        return connection.getresponse()
+
+    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while chunk := response.read1(CHUNK):
+                yield chunk
+            if response.length:
+                raise ConnectionLost(f"{self._where} sent fewer bytes than it announced")
+        except (OSError, http.client.HTTPException) as problem:
+            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
+        finally:
+            if self._answer is response and (response.length or not response.isclosed()):
+                # The rest of this answer must not be taken for the next answer.
+                self.close()
+            response.close()
+
+
+def _quoted(name: str) -> str:
+    """Return a name as browsers write it into a Content-Disposition header."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def noted(request: Request, answer: Answer) -> Answer:
+    """Log the answer for debugging, and return it. The query is left out: that of a submission holds its command
+    line."""
+    named = f" (request {answer.request_id})" if answer.request_id else ""
+    debug(f"{request.method} {request.target.partition('?')[0]} -> {answer.status}{named}")
+    return answer
+
+
+def _is_foreign(problem: BaseException) -> bool:
+    """Return whether the answer comes from something other than a web server. The beginning of a status line counts as
+    a cut answer of a web server."""
+    if isinstance(problem, http.client.RemoteDisconnected) or not isinstance(problem, http.client.BadStatusLine):
+        return False
+    line = str(problem.args[0])
+    return not line.startswith("HTTP/"[: len(line)])
+
+
+def _is_dropped(idle: socket.socket | None) -> bool:
+    """Return whether the server has closed an idle connection: there is something to read, but no request is open."""
+    try:
+        return idle is None or bool(select.select([idle], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    """Return whether a server that gave no answer to plain http speaks TLS. Only a TLS handshake is sent."""
+    import ssl  # for this case alone
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), _PROBE_TIMEOUT) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
+
+
+def lacks_tls(host: str, port: int) -> bool:
+    """Return whether a server listens there that does not speak TLS. Only a TLS greeting is sent."""
+    try:
+        socket.create_connection((host, port), _PROBE_TIMEOUT).close()
+    except OSError:
+        return False
+    return not speaks_tls(host, port)
+
+
+def reason(problem: BaseException) -> str:
+    """Return one short line about a network error."""
+    if isinstance(problem, TimeoutError):
+        return "no answer in time"
+    if isinstance(problem, http.client.RemoteDisconnected):
+        return "closed without an answer"
+    if isinstance(problem, http.client.HTTPException):
+        return "the answer is not HTTP"
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
