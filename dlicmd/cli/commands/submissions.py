@@ -38,12 +38,12 @@ TOKEN_HEADER = "Authorization"
 
 def start(session: Session) -> int:
     """Submit the job that the command line describes, and watch it if the command line says so."""
-    submission = submission_of(session.line)
     if session.line.flag("--dry-run"):
-        _show_request(session, submission)
+        _show_request(session, submission_of(session.line))
         return Exit.DONE
     if not _watching(session) and session.line.number("--wait-timeout") is not None:
         info("--wait-timeout has no effect without --wait or --follow")
+    submission = submission_of(session.line)
     return _submitted(session, submit(session.client, submission, aside if session.output.is_data else emit, bar))
 
 
