@@ -163,7 +163,7 @@ class Strings:
 
     def submit(self, one: Bench, **spec: Any) -> str:
         """Submit a job for at most four workers."""
-        values = {"framework": "edtPyTorch", "elastic": True, "num_worker": 4, "program_args": (str(self.port),)}
+        values = {"framework": "edtPyTorch", "elastic": True, "num_worker": 4, "arguments": (str(self.port),)}
         return one.submit(FILES, **values | spec)
 
     def driver(self) -> Driver:

@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 from support import PATIENCE, eventually
+from workloads import workload
 
 from dlicmd.contract.states import RUNNING
-from local_backend.jobspec import JobSpec
 from local_backend.runtime import tree
 from local_backend.runtime.launch import read_identity
 from local_backend.runtime.paths import ExecPaths
@@ -55,14 +55,14 @@ class Bench:
         """Submit a folder (or the text of its main.py); the id of the exec."""
         number = self.database.write(execs.next_number)
         values: dict[str, Any] = {
-            "exec_id": execs.exec_id(number), "framework": "PyTorch", "user": USER, "app_name": "test",
-            "num_worker": 1, "model_dir": "model-dir", "main": None if "user_cmd" in spec else main,
+            "id": execs.exec_id(number), "creator": USER, "model_dir": "model-dir",
+            "main": None if "user_cmd" in spec else main,
             "data_dir": str(self.settings.data_fs),
         }
         vault = Vault(self.settings.paths.vault)
-        sealed = {name: vault.seal_text(value) for name, value in spec.get("env", {}).items()}
-        job = JobSpec(**values | spec | {"env": sealed})
-        paths = self.paths(job.exec_id)
+        sealed = {name: vault.seal_text(value) for name, value in spec.get("variables", {}).items()}
+        job = workload(**values | spec | {"variables": sealed})
+        paths = self.paths(job.id)
         for folder in (paths.state, paths.code(job), paths.logs, paths.model, paths.checkpoint):
             folder.mkdir(parents=True)
         for name, text in ({"main.py": files} if isinstance(files, str) else files).items():
@@ -70,9 +70,9 @@ class Bench:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
         self.database.write(lambda c: execs.create(c, number, job, "", None, str(paths.code(job))))
-        self.submitted.append(job.exec_id)
+        self.submitted.append(job.id)
         self.wake()
-        return job.exec_id
+        return job.id
 
     def paths(self, exec_id: str) -> ExecPaths:
         return self.settings.paths.job(exec_id, USER)
@@ -102,7 +102,7 @@ class Bench:
 
     def wait_for_file(self, exec_id: str, name: str) -> str:
         """Text of a file that the program writes (whole, in one go) in its code directory."""
-        path = self.paths(exec_id).code(self.row(exec_id).job) / name
+        path = self.paths(exec_id).code(self.row(exec_id).workload) / name
         return eventually(lambda: path.exists() and path.read_text(), f"{exec_id} writes {name}")
 
     def stop(self, exec_id: str) -> None:

@@ -105,10 +105,11 @@ def why(view: ExecView, others: Sequence[ExecRow]) -> dict[str, Any]:
 
 def _holder(row: ExecRow) -> dict[str, Any]:
     """Return how many slots an exec holds, and how many of them it can release while it runs."""
-    has, (each, least, _) = len(slots_of(row)), needs.slots(row.job)
-    gives = max(0, has - each * least) if row.elastic and not row.job.shares and row.pinned is None else 0
+    spec = row.workload
+    has, (each, least, _) = len(slots_of(row)), needs.slots(spec.resources)
+    gives = max(0, has - each * least) if row.elastic and not spec.resources.shares and row.pinned is None else 0
     return {wire.ID: row.id, wire.SLOTS: has, wire.ELASTIC: row.elastic, wire.GIVES: gives,
-            wire.SHARES: row.job.shares, wire.PRIORITY: row.job.priority}
+            wire.SHARES: spec.resources.shares, wire.PRIORITY: spec.scheduling.priority}
 
 
 def user_object(row: UserRow) -> dict[str, str]:
@@ -130,7 +131,7 @@ def connection_object(row: ConnectionRow, caller: Caller, connections: Connectio
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
     """Return the fields that clients of the first product generation read. Only execs submitted with their `sigName`
     have them."""
-    name = row.job.sig_name
+    name = row.workload.sig_name
     if name is None:
         return {}
     return {
@@ -186,10 +187,10 @@ def told(view: ExecView) -> dict[str, Any]:
 def application_object(view: ExecView) -> dict[str, Any]:
     """Return the scheduler's view of an exec. Times are whole epoch seconds, memory is in MiB."""
     row, consumer, kind = view.row, view.consumer, view.kind
-    spec = row.job
+    spec = row.workload
     running = row.state in HAS_SLOTS
     slots = len(slots_of(row))
-    part = needs.share(spec, kind) / WHOLE if spec.shares else 1
+    part = needs.share(spec.resources, kind) / WHOLE if spec.resources.shares else 1
     application: dict[str, Any] = {
         "id": row.id,
         "name": row.app_name,
@@ -198,7 +199,7 @@ def application_object(view: ExecView) -> dict[str, Any]:
         "tag": f"{consumer}/{row.user}",
         "consumer": consumer,
         "submit_user": row.user,
-        "priority": spec.priority,
+        "priority": spec.scheduling.priority,
         "submit_time": int(row.create_time),
         "start_time": int(row.start_time or 0),
         "end_time": int(row.end_time or 0),
@@ -206,7 +207,7 @@ def application_object(view: ExecView) -> dict[str, Any]:
         "task12n_num": row.num_worker,
         "used_gpu": round(slots * part, 3) if kind != CPU else 0,
         "used_cpu": round(slots * part, 3) if kind == CPU else 0,
-        "used_mem": (spec.memory or 0) // 2**20 * (slots // needs.slots(spec)[0]),
+        "used_mem": (spec.resources.memory or 0) // 2**20 * (slots // needs.slots(spec.resources)[0]),
         "task12n": [
             {"name": worker_task(number), "state": row.state if runs or not running else states.FINISHED}
             for number, runs in view.executors.items()
@@ -214,7 +215,7 @@ def application_object(view: ExecView) -> dict[str, Any]:
         "kernels": [{"ip": ADDRESS}] if running else [],
         "is_packing": False,
     }
-    if spec.pack:
+    if spec.resources.pack:
         application["pack_id"] = pack_id(row)
     if row.elastic:
         application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
@@ -227,7 +228,7 @@ def application_object(view: ExecView) -> dict[str, Any]:
 
 def _request(row: ExecRow, kind: str) -> str:
     cpus, gpus = _devices(row, kind)
-    return f"ncpus={plain(cpus)},ngpus={plain(gpus)},mem={(row.job.memory or 0) // 2**20}"
+    return f"ncpus={plain(cpus)},ngpus={plain(gpus)},mem={(row.workload.resources.memory or 0) // 2**20}"
 
 
 def plain(value: float) -> str:
@@ -237,7 +238,8 @@ def plain(value: float) -> str:
 
 def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
     """Return the cores and GPUs that a worker requests. A worker on GPUs needs a core, too."""
-    count = needs.share(row.job, kind) / WHOLE if row.job.shares else max(1, row.job.device_num)
+    asked = row.workload.resources
+    count = needs.share(asked, kind) / WHOLE if asked.shares else max(1, asked.device_num)
     return (1, count) if kind != CPU else (count, 0)
 
 
@@ -283,7 +285,7 @@ def parallel_job(view: ExecView) -> dict[str, Any]:
     if row.start_time and row.state not in _WAITING:
         status["jobStartTime"] = iso(row.start_time)
     cpus, gpus = _devices(row, view.kind)
-    groups = [_task_group("task12n", row.num_worker, row.job.memory, cpus, gpus)]
+    groups = [_task_group("task12n", row.num_worker, row.workload.resources.memory, cpus, gpus)]
     if row.elastic:
         groups.insert(0, _task_group(DRIVER, 1, None, 1, 0))
     return {

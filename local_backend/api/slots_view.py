@@ -84,15 +84,15 @@ def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Cal
 
 def _waiting(view: ExecView) -> dict[str, Any]:
     row = view.row
-    spec = row.job
-    each, least, _ = needs.slots(spec)
-    part = needs.share(spec, view.kind) / WHOLE if spec.shares else 1
+    spec = row.workload
+    each, least, _ = needs.slots(spec.resources)
+    part = needs.share(spec.resources, view.kind) / WHOLE if spec.resources.shares else 1
     shown = {
         wire.ID: row.id,
         wire.USER: row.user,
         wire.APP_NAME: row.app_name,
         wire.CONSUMER: view.consumer,
-        wire.PRIORITY: spec.priority,
+        wire.PRIORITY: spec.scheduling.priority,
         wire.SLOTS: each * least * part,
     }
     return shown | ({wire.MESSAGE: row.message} if row.message else {}) | told(view)

@@ -27,8 +27,9 @@ def code(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, An
     out."""
     row = services.execs.find(caller, exec_id)
     paths = services.execs.paths(row)
-    names, complete = manifest.read(paths)
-    reader, folder = _Reader(), f"{row.job.model_dir}/" if row.job.model_dir else ""
+    names, complete = manifest.read(services.base.settings.paths, row)
+    model_dir = row.workload.program.model_dir
+    reader, folder = _Reader(), f"{model_dir}/" if model_dir else ""
     files = []
     for name in names:
         file = paths.opened(paths.submitted / name)

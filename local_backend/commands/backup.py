@@ -1,8 +1,8 @@
 """Backup of a home into one file, made while its server runs.
 
-A gzipped tar: `manifest.json`, `backend.db`, then `jobs/<id>/` and `trees/<user>/<id>/` (RESULT_DIR). The database is
-copied first, so its copy does not contain later changes of execs. A file that grows is cut at the size that it had
-when it was opened.
+A gzipped tar: `manifest.json`, `backend.db`, then `jobs/<id>/`, `trees/<user>/<id>/` (RESULT_DIR), and
+`bundles/<digest>/`. The database is copied first, so its copy does not contain later changes of execs. A file that
+grows is cut at the size that it had when it was opened.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from local_backend.store.database import Database
 from local_backend.store.schema import tokens
 
 FORMAT = 1
-MANIFEST, DATABASE, JOBS, TREES = "manifest.json", "backend.db", "jobs", "trees"
+MANIFEST, DATABASE, JOBS, BUNDLES, TREES = "manifest.json", "backend.db", "jobs", "bundles", "trees"
 #: Seconds to wait for a writer of the database.
 _BUSY = 60.0
 _PIECE = 1 << 20
@@ -132,6 +132,8 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
             _add(archive, copy, PurePosixPath(DATABASE), made)
             for row in rows:
                 _add_exec(archive, paths.job(row.id, row.creator), row.creator, results, made)
+            for name in sorted({row.bundle for row in rows if row.bundle is not None}):
+                _add_folder(archive, paths.bundle(name), PurePosixPath(BUNDLES, name), made)
         file.flush()
         os.fsync(file.fileno())
     return made

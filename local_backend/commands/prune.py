@@ -30,13 +30,13 @@ def candidates(settings: Settings, quotas: Quotas) -> list[Expired]:
     where = settings.where
     if isinstance(where, Path) and not where.exists():
         return []
-    sizes = Sizes()
+    sizes = Sizes(settings.paths)
     try:
         with closing(Database(where)) as database:
             rows = database.read(execs.briefs)
     except (SQLAlchemyError, DatabaseError) as problem:
         raise PruneError(f"cannot read the database: {getattr(problem, 'orig', None) or problem}") from None
-    sizes.measure(rows, lambda row: settings.paths.job(row.id, row.creator))
+    sizes.measure(rows)
     return expired(rows, sizes.of, quotas, time.time())
 
 
@@ -49,7 +49,7 @@ def remove(settings: Settings, found: Iterable[Expired], delete: Callable[[str],
         make_home(settings)
         with locked(settings):
             database = open_database(settings)
-            remover = Remover(database)
+            remover = Remover(settings.paths, database)
             try:
                 gone = discard(database, found)
                 for item in gone:

@@ -21,7 +21,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import mkdtemp
 
-from local_backend.commands.backup import DATABASE, FORMAT, JOBS, MANIFEST, TREES, BackupError, Manifest, sha256
+from local_backend.commands.backup import (
+    BUNDLES,
+    DATABASE,
+    FORMAT,
+    JOBS,
+    MANIFEST,
+    TREES,
+    BackupError,
+    Manifest,
+    sha256,
+)
 from local_backend.files import sync_directory, write_atomic
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import try_lock
@@ -73,8 +83,8 @@ def restore(settings: Settings, file: Path, force: bool) -> Restored:
 def _missing(settings: Settings) -> list[Path]:
     """Return the paths that `make_home` and the lock will create, the deepest last."""
     paths = settings.paths
-    folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.incoming, paths.volumes,
-               paths.forwarding)
+    folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.bundles, paths.incoming,
+               paths.volumes, paths.forwarding)
     made = {place for folder in folders for place in (folder, *folder.parents) if not place.exists()}
     return [*sorted(made), *([] if paths.lock.exists() else [paths.lock])]
 
@@ -164,7 +174,7 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> M
 
 def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, trees: Path, file: Path) -> None:
     parts = entry.name.split("/")
-    sound = parts[0] in (JOBS, TREES) or parts == [DATABASE]
+    sound = parts[0] in (JOBS, BUNDLES, TREES) or parts == [DATABASE]
     if not sound or {"", ".", ".."} & set(parts) or "\0" in entry.name or not (entry.isreg() or entry.isdir()):
         raise BackupError(f"{file} contains a file that does not belong in a backup: {entry.name[:100]!r}")
     target = trees.joinpath(*parts[1:]) if parts[0] == TREES else stage.joinpath(*parts)
@@ -174,7 +184,7 @@ def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, t
         return
     content = archive.extractfile(entry)
     assert content is not None
-    mode = entry.mode & 0o755 | 0o600 if parts[0] == TREES else 0o600
+    mode = entry.mode & 0o755 | 0o600 if parts[0] in (BUNDLES, TREES) else 0o600
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as opened:
         shutil.copyfileobj(content, opened, _PIECE)
     os.utime(target, (entry.mtime, entry.mtime))
@@ -211,11 +221,13 @@ def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, tre
 def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:
     """Move the old state away and the new state in. Return the folder of the old state, None if there was none. A
     result that exists already is newer than the backup, and stays."""
-    (stage / JOBS).mkdir(mode=0o700, exist_ok=True)
+    folders = {JOBS: paths.jobs, BUNDLES: paths.bundles}
+    for name in folders:
+        (stage / name).mkdir(mode=0o700, exist_ok=True)
     write_atomic(paths.restoring, b"")
     kept = paths.home / f"replaced-{datetime.fromtimestamp(time.time(), timezone.utc):%Y%m%dT%H%M%S.%fZ}"
     old = [path for path in paths.home.glob(f"{paths.database.name}*") if path.is_file()]
-    old += [paths.jobs] if paths.jobs.exists() and any(paths.jobs.iterdir()) else []
+    old += [folder for folder in folders.values() if folder.exists() and any(folder.iterdir())]
     if old:
         kept.mkdir(mode=0o700)
     for path in old:
@@ -225,9 +237,10 @@ def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not target.exists():
             os.rename(tree, target)
-    if paths.jobs.exists():
-        paths.jobs.rmdir()
-    os.rename(stage / JOBS, paths.jobs)
+    for name, folder in folders.items():
+        if folder.exists():
+            folder.rmdir()
+        os.rename(stage / name, folder)
     os.rename(stage / DATABASE, paths.database)
     sync_directory(paths.home)
     paths.restoring.unlink()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
@@ -16,6 +16,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs as exec_store
 from local_backend.store import schema
 from local_backend.vault import Vault, VaultError
+from local_backend.workload import Workload
 
 
 def lost(connection: Connection, paths: HomePaths) -> Iterator[str]:
@@ -26,7 +27,7 @@ def lost(connection: Connection, paths: HomePaths) -> Iterator[str]:
     yield from (f"connection {name}" for name, sealed in connections if sealed and _is_lost(vault, sealed))
     secrets: dict[str, str] = {row.exec_id: row.sealed for row in connection.execute(select(schema.exec_secrets))}
     for row in exec_store.unfinished(connection):
-        texts = [*row.job.env.values(), *filter(None, [secrets.get(row.id)])]
+        texts = [*row.workload.environment.variables.values(), *filter(None, [secrets.get(row.id)])]
         if not row.terminal and any(_is_lost(vault, text) for text in texts):
             yield row.id
     for exec_id in orders.open_orders(paths):
@@ -68,9 +69,10 @@ def _reseal(connection: Connection, anew: Callable[[str], str]) -> None:
         for name, text in connection.execute(select(key, table.c.sealed).where(table.c.sealed.is_not(None))).all():
             connection.execute(update(table).where(key == name).values(sealed=anew(text)))
     specs = schema.execs
-    with_variables = select(specs.c.id).where(~specs.c.spec.contains('"env": {}'))
+    with_variables = select(specs.c.id).where(~specs.c.spec.contains('"variables": {}'))
     for exec_id in connection.execute(with_variables).scalars().all():
-        spec = json.loads(connection.execute(select(specs.c.spec).where(specs.c.id == exec_id)).scalar_one())
-        spec["env"] = {name: anew(text) for name, text in spec["env"].items()}
-        changed = json.dumps(spec, sort_keys=True)
-        connection.execute(update(specs).where(specs.c.id == exec_id).values(spec=changed))
+        text = connection.execute(select(specs.c.spec).where(specs.c.id == exec_id)).scalar_one()
+        workload = Workload.from_json(text)
+        variables = {name: anew(text) for name, text in workload.environment.variables.items()}
+        changed = replace(workload, environment=replace(workload.environment, variables=variables))
+        connection.execute(update(specs).where(specs.c.id == exec_id).values(spec=changed.to_json()))

@@ -14,7 +14,7 @@ from local_backend.data import registry, storage
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Connection, FileFamily, Kind, Mounted, TableFamily
 from local_backend.data.locations import named
-from local_backend.jobspec import Source
+from local_backend.workload import Source
 
 #: Longest derived name, in characters.
 _LONGEST = 100

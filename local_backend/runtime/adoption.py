@@ -143,7 +143,7 @@ class Adopter:
         allocation = _allocation(paths, row.attempt, slots, report)
         active = Active(
             paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
-            elastic=row.elastic, share=self._demand.share(row.job) / WHOLE,
+            elastic=row.elastic, share=self._demand.share(row.workload) / WHOLE,
         )
         if row.start_time is not None:
             self._remember(active, row, max(0.0, time.time() - row.start_time))

@@ -68,7 +68,7 @@ class Beginnings:
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...], machine_slots: int) -> Launch:
         """Count the attempt and write the files that its runner needs. The last write allows the attempt to run."""
-        spec, before = row.job, read_identity(paths)
+        spec, before = row.workload, read_identity(paths)
         again = before is not None and before.attempt == row.attempt
         attempt = self._records.attempt(paths, slots)
         settings = self._settings
@@ -81,7 +81,7 @@ class Beginnings:
         )
         launch.write()
         write_data_list(spec, paths, self._delivered(paths))
-        if spec.elastic:
+        if spec.resources.elastic:
             write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)
         for remark in self._demand.remarks(spec):

@@ -72,7 +72,7 @@ class Control:
         #: The last decision.
         self._decision = Decision()
         self._unfinished = Unfinished()
-        self._remover = Remover(database)
+        self._remover = Remover(settings.paths, database)
         self._active: dict[str, Active] = {}
         #: When a failed action is tried again.
         self._retry_at: float | None = None
@@ -249,7 +249,7 @@ class Control:
         active = resizable(row, self._active.get(exec_id), count)
         has = slots = active.allocation.slots
         if count is not None:
-            slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())
+            slots = self._shares.choice(active, count, self._demand.kind(row.workload), self._active.values())
             self._check_allowed(exec_id, count, len(has))
         # Pin first, so that no scheduler run undoes the change, even after a crash in between.
         self._database.write(lambda c: execs.note(c, exec_id, pinned=count))

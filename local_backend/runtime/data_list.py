@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from local_backend.files import write_json
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths
+from local_backend.workload import Workload
 
 #: Maximum bytes of DLI_DATA_DIRS: Linux starts no process with a variable over 128 KiB, name included.
 _LONGEST = 100_000
@@ -20,13 +20,13 @@ def joined(folders: Sequence[str]) -> str | None:
     return text if len(os.fsencode(text)) <= _LONGEST else None
 
 
-def write_data_list(spec: JobSpec, paths: ExecPaths, delivered: Mapping[int, Mapping[str, Any]]) -> None:
+def write_data_list(spec: Workload, paths: ExecPaths, delivered: Mapping[int, Mapping[str, Any]]) -> None:
     """Write the list of data sources, if the job names any. `delivered` adds values for fetched sources, by source
     number from 1. Raises OSError."""
-    if not spec.sources:
+    if not spec.data.sources:
         return
     paths.data.mkdir(mode=0o700, exist_ok=True)
     write_json(paths.data_sources, [
         {"name": source.name, "type": source.type, "access": source.access, "path": path, **delivered.get(number, {})}
-        for number, (source, path) in enumerate(zip(spec.sources, paths.data_folders(spec), strict=True), 1)
+        for number, (source, path) in enumerate(zip(spec.data.sources, paths.data_folders(spec), strict=True), 1)
     ], durable=False)

@@ -11,13 +11,13 @@ from typing import Any
 
 from dlicmd.contract import wire
 from local_backend.files import read_json
-from local_backend.jobspec import JobSpec
 from local_backend.runtime import needs
 from local_backend.runtime.active import Active
 from local_backend.scheduler import plans
 from local_backend.scheduler.model import ROOT, ResourcePlan, SchedulerJob, Slot
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
+from local_backend.workload import Workload
 
 #: The estimated run time of a job is the mean of the last two similar jobs: Tsafrir, Etsion, Feitelson, "Backfilling
 #: using system-generated predictions rather than user runtime estimates", 2007.
@@ -56,7 +56,7 @@ class Demand:
         for row in rows:
             job = known.get(row.id) or self._job(row)
             if replan:
-                job = replace(job, plan=self._plan(row.job)[0])
+                job = replace(job, plan=self._plan(row.workload)[0])
             job = self._known[row.id] = self._waiting(job, row.id in active, now)
             if row.id in active:
                 if active[row.id].recorded:
@@ -87,17 +87,18 @@ class Demand:
         return list(self._not_before.values())
 
     def _job(self, row: ExecRow) -> SchedulerJob:
-        spec = row.job
+        spec = row.workload
         age = max(0.0, time.time() - row.create_time)
-        per_worker, least, most = needs.slots(spec)
+        asked, user = spec.resources, spec.scheduling.user
+        per_worker, least, most = needs.slots(asked)
         return SchedulerJob(
-            exec_id=row.id, user=spec.counts_for, kind=self.kind(spec), plan=self._plan(spec)[0],
+            exec_id=row.id, user=user, kind=self.kind(spec), plan=self._plan(spec)[0],
             since=time.monotonic() - age, per_worker=per_worker, least=least, most=most,
-            elastic=spec.elastic and not spec.shares, share=self.share(spec),
-            pack=f"{spec.counts_for}/{spec.pack}" if spec.pack else "", labels=tuple(spec.labels.items()),
-            priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
+            elastic=asked.elastic and not asked.shares, share=self.share(spec),
+            pack=f"{user}/{asked.pack}" if asked.pack else "", labels=tuple(asked.labels.items()),
+            priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout, memory=asked.memory or 0,
             requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
-            lasts=None if spec.elastic else self._lasts(row),
+            lasts=None if asked.elastic else self._lasts(row),
         )
 
     def _requeued(self, row: ExecRow) -> float | None:
@@ -124,26 +125,27 @@ class Demand:
             self._lasting[like] = fmean(before) if before else None
         return self._lasting[like]
 
-    def kind(self, spec: JobSpec) -> str:
+    def kind(self, spec: Workload) -> str:
         """Return the kind of slot that a job runs on."""
-        return needs.kind(spec, self._kinds)
+        return needs.kind(spec.resources, self._kinds)
 
-    def share(self, spec: JobSpec) -> int:
+    def share(self, spec: Workload) -> int:
         """Return the parts of a slot that a worker takes."""
-        return needs.share(spec, self.kind(spec))
+        return needs.share(spec.resources, self.kind(spec))
 
-    def remarks(self, spec: JobSpec) -> list[str]:
+    def remarks(self, spec: Workload) -> list[str]:
         """Return lines for the launcher log about requests that the job does not get as it asked."""
-        found = needs.remarks(spec, self._kinds)
+        found = needs.remarks(spec.resources, self._kinds)
         path, understood = self._plan(spec)
         if not understood:
             found.append(
-                f"resource plan {spec.consumer} (--consumer) does not exist; the job counts for /{'/'.join(path)}"
+                f"resource plan {spec.scheduling.consumer} (--consumer) does not exist; the job counts for "
+                f"/{'/'.join(path)}"
             )
         return found
 
-    def _plan(self, spec: JobSpec) -> tuple[plans.Path, bool]:
-        return plans.resolve(self._plans, spec.consumer, spec.counts_for)
+    def _plan(self, spec: Workload) -> tuple[plans.Path, bool]:
+        return plans.resolve(self._plans, spec.scheduling.consumer, spec.scheduling.user)
 
 
 def _pinned(job: SchedulerJob, slots: int | None) -> SchedulerJob:

@@ -164,8 +164,8 @@ class Engine:
         slots = [{"id": slot.id, "kind": slot.kind} for slot in self._allocation.slots]
         spec = self._launch.spec
         self._send({
-            "event": "allocation", "slots": slots, "max_workers": spec.engines, "attributes": spec.attributes,
-            "next_worker": self._highest + 1,
+            "event": "allocation", "slots": slots, "max_workers": spec.resources.engines,
+            "attributes": spec.program.attributes, "next_worker": self._highest + 1,
         })
 
     def report(self) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlicmd import __version__
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.data_list import joined
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
 from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
 from local_backend.scheduler.model import Slot
+from local_backend.workload import Workload
 
 #: Variables that jobs do not inherit: the server's secrets, and variables that each job gets with its own values.
 PRIVATE = frozenset({
@@ -68,7 +68,7 @@ def acts_at_start(names: Iterable[str]) -> bool:
     return any(name.startswith(_AT_START) for name in names)
 
 
-def needs_own_interpreter(spec: JobSpec) -> bool:
+def needs_own_interpreter(spec: Workload) -> bool:
     """Return whether the program cannot run in a process forked from the nursery.
 
     Programs with their own process groups get a fresh interpreter. With gloo of torch 2.13, the destruction of a
@@ -76,13 +76,16 @@ def needs_own_interpreter(spec: JobSpec) -> bool:
     destruction. In a program started by hand, the imports of the first `destroy_process_group` release it by
     accident. With torch already imported, nothing releases it.
     """
-    own_groups = not spec.elastic and spec.framework == DISTRIBUTED
-    return own_groups or spec.conda_env is not None or spec.user_cmd is not None or acts_at_start(spec.env)
+    program, environment = spec.program, spec.environment
+    own_groups = not spec.resources.elastic and program.framework == DISTRIBUTED
+    own_python = environment.conda_env is not None or acts_at_start(environment.variables)
+    return own_groups or own_python or program.user_cmd is not None
 
 
-def interpreter(spec: JobSpec) -> str:
+def interpreter(spec: Workload) -> str:
     """Return the path of the Python that runs the program."""
-    return os.path.join(spec.conda_env, "bin", "python") if spec.conda_env else sys.executable
+    home = spec.environment.conda_env
+    return os.path.join(home, "bin", "python") if home else sys.executable
 
 
 def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> dict[str, str]:
@@ -90,13 +93,13 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
     env = dict(launch.environment)
     env |= _job(launch) | _task(launch, task)
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
-    if not launch.spec.elastic:
+    if not launch.spec.resources.elastic:
         env |= _peers(launch, task, master_port)
         env.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     env["PATH"] = os.pathsep.join(filter(None, [os.path.dirname(interpreter(launch.spec)), env.get("PATH")]))
-    env |= {HASH_SEED: FIXED_HASH_SEED} | launch.spec.env
+    env |= {HASH_SEED: FIXED_HASH_SEED} | launch.spec.environment.variables
     if env[HASH_SEED] in ("", "random"):
-        env[HASH_SEED] = str(zlib.crc32(launch.spec.exec_id.encode()))
+        env[HASH_SEED] = str(zlib.crc32(launch.spec.id.encode()))
     if _TENSORS_ALONE not in env:  # with both variables set, torch refuses to load anything
         env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
@@ -106,10 +109,10 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
 def search_path(launch: Launch, rest: str) -> list[str]:
     """Return PYTHONPATH: the code first, then the platform's packages, then `rest`, the given or inherited value."""
     fabric = launch.home.fabric_home
-    ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", launch.home.result_fs / launch.spec.user]
+    ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", launch.home.result_fs / launch.spec.creator]
     given = [entry for entry in rest.split(os.pathsep) if entry]
     own = [str(path) for path in ours]
-    words = [*given, *own] if "PYTHONPATH" in launch.spec.env else [*own, *given]
+    words = [*given, *own] if "PYTHONPATH" in launch.spec.environment.variables else [*own, *given]
     return list(dict.fromkeys([str(launch.paths.code(launch.spec)), *words]))
 
 
@@ -118,15 +121,16 @@ def threads(launch: Launch, task: TaskId, cores: int) -> int:
     driver gets 1, because it only coordinates."""
     if task.is_driver:
         return 1
-    if launch.spec.cpu_limit is not None:
-        return max(1, min(cores, int(launch.spec.cpu_limit)))
+    limit = launch.spec.resources.cpu_limit
+    if limit is not None:
+        return max(1, min(cores, int(limit)))
     return max(1, int(cores * len(task.slots) * launch.share / max(1, launch.machine_slots)))
 
 
 def _job(launch: Launch) -> dict[str, str]:
     """Return the variables that all processes of a job share (contract, sections 5.2 and 10)."""
     spec, paths = launch.spec, launch.paths
-    code, job, folders = str(paths.code(spec)), spec.exec_id, paths.data_folders(spec)
+    code, job, folders = str(paths.code(spec)), spec.id, paths.data_folders(spec)
     env = {
         "DATA_DIR": folders[0], "DATA_PATH": _below(folders[0], launch.home.data_fs),
         "RESULT_DIR": str(paths.root), "SAVED_MODEL_DIR": str(paths.model),
@@ -134,11 +138,13 @@ def _job(launch: Launch) -> dict[str, str]:
         "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_PATH": code, "PS_PATH": code,
         "MODEL_FILE_LOCATION": str(paths.submitted),
         "DLI_EXECID": job, "APP_ID": job, "JOB_ID": job, "TASK_JOB_ID": job, "DLI_OBJECT_ID": job,
-        "DLI_OBJECT_NAME": job, "DLI_SUBMIT_USERNAME": spec.counts_for, "DLI_CS_DATASTORE_META": spec.datastore_meta,
-        "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.framework,
-        "DLI_IS_ELASTIC": "true" if spec.elastic else "false", "DLI_LOGGER_LEVEL": "INFO", "EXEC_TYPE": "",
-        "EMETRICS_STREAMING": "ON", "PYTHONUNBUFFERED": "x", "PYTHONUSERBASE": str(launch.home.result_fs / spec.user),
-        "WMLA_NWORKER": str(spec.num_worker), "WMLA_WORKER_NDEVICE": str(spec.device_num), "SPACE_ID": "",
+        "DLI_OBJECT_NAME": job, "DLI_SUBMIT_USERNAME": spec.scheduling.user,
+        "DLI_CS_DATASTORE_META": spec.data.datastore_meta,
+        "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.program.framework,
+        "DLI_IS_ELASTIC": "true" if spec.resources.elastic else "false", "DLI_LOGGER_LEVEL": "INFO", "EXEC_TYPE": "",
+        "EMETRICS_STREAMING": "ON", "PYTHONUNBUFFERED": "x",
+        "PYTHONUSERBASE": str(launch.home.result_fs / spec.creator), "WMLA_NWORKER": str(spec.resources.num_worker),
+        "WMLA_WORKER_NDEVICE": str(spec.resources.device_num), "SPACE_ID": "",
         "DLI_VERSION": __version__, "DLI_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
         "DLI_DEFAULT_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
     }
@@ -146,12 +152,13 @@ def _job(launch: Launch) -> dict[str, str]:
     together = joined(folders)
     if together is not None:
         env["DLI_DATA_DIRS"] = together
-    if spec.sources:
+    if spec.data.sources:
         env["DLI_DATA_SOURCES_FILE"] = str(paths.data_sources)
-    if spec.elastic:
+    if spec.resources.elastic:
         env |= {"FABRIC_BACKEND": "pytorch", "RESUME_WEIGHT_PATH": "null"}
-    if spec.conda_env:
-        env |= {"CONDA_PREFIX": spec.conda_env, "CONDA_DEFAULT_ENV": os.path.basename(spec.conda_env)}
+    conda_env = spec.environment.conda_env
+    if conda_env:
+        env |= {"CONDA_PREFIX": conda_env, "CONDA_DEFAULT_ENV": os.path.basename(conda_env)}
         env["DLI_CONDA_ENV_NAME"] = env["CONDA_DEFAULT_ENV"]
     return env
 
@@ -184,6 +191,6 @@ def _task(launch: Launch, task: TaskId) -> dict[str, str]:
 def _peers(launch: Launch, task: TaskId, master_port: int) -> dict[str, str]:
     """Return the variables by which workers of a fixed-size job find each other; a single process gets no rank."""
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master_port), "NODE_RANK": str(task.number - 1)}
-    if launch.spec.framework.startswith("dist"):
-        env |= {"WORLD_SIZE": str(launch.spec.num_worker), "RANK": str(task.number - 1)}
+    if launch.spec.program.framework.startswith("dist"):
+        env |= {"WORLD_SIZE": str(launch.spec.resources.num_worker), "RANK": str(task.number - 1)}
     return env

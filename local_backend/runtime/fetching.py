@@ -24,7 +24,6 @@ from dlicmd.contract import data_sources, wire
 from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.data.order import DELIVERED, FetchItem, FetchOrder, FetchOutcome, read_outcome, read_progress
-from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.launch import ProcessId
 from local_backend.runtime.loop import Backoff
@@ -35,6 +34,7 @@ from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
 from local_backend.sources.volumes import cache_for
 from local_backend.store.execs import ExecRow, is_exec_id
+from local_backend.workload import Source, Workload
 
 _log = logging.getLogger(__name__)
 #: Maximum fetchers at the same time; each of them fetches in parallel.
@@ -132,7 +132,7 @@ class Fetching:
         for row in rows:
             (leaving if row.terminal else here).add(row.id)
             if row.id not in self._nothing and row.id not in self._there and not row.terminal:
-                if row.job.fetches:
+                if row.workload.data.fetched:
                     self._there[row.id], self._paths[row.id] = False, paths_of(row)
                 else:
                     self._nothing.add(row.id)
@@ -227,7 +227,7 @@ class Fetching:
             values = self._connected.of_sources(row)
             paths.fetching.mkdir(mode=0o700, exist_ok=True)
             paths.data.mkdir(mode=0o700, exist_ok=True)
-            self._order(row.job, paths, basis).write(paths.fetch_order)
+            self._order(row.workload, paths, basis).write(paths.fetch_order)
             child = self._launch(paths, values)
         except DataError as problem:
             self._fail(paths, str(problem))
@@ -270,10 +270,11 @@ class Fetching:
             FetchOutcome("", delivered=outcome.delivered).write(paths.fetch_outcome)
         paths.fetch_progress.unlink(missing_ok=True)
 
-    def _order(self, spec: JobSpec, paths: ExecPaths, basis: list[Any]) -> FetchOrder:
+    def _order(self, spec: Workload, paths: ExecPaths, basis: list[Any]) -> FetchOrder:
         settings = self._settings
         return FetchOrder(
-            tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
+            tuple(self._item(number, source, paths)
+                  for number, source in enumerate(spec.data.sources, 1) if source.fetched),
             str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
             settings.data_patience, settings.cache_bytes, settings.embedded, settings.data_rows,
             settings.data_seconds, os.getpid() if settings.die_with_server else None, basis,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Set
 
 from local_backend.runtime.loop import Loop
-from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.retention import discard, expired
 from local_backend.runtime.sizes import Sizes
 from local_backend.settings import Settings
@@ -47,17 +46,16 @@ class Housekeeper:
             return
         rows = self._database.read(execs.briefs)
         if quotas.need_sizes:
-            self._sizes.measure(rows, self._paths)
+            self._sizes.measure(rows, self._breathe)
         gone = discard(self._database, expired(rows, self._sizes.of, quotas, time.time()))
         for item in gone:
             _log.info("removed %s", item.sentence)
         if gone:
             self._wake()
 
-    def _paths(self, row: execs.Brief) -> ExecPaths:
-        """Return the files of an exec, after a short pause that gives time to API calls. Raises LoopEnd."""
+    def _breathe(self) -> None:
+        """Pause for a moment, to give time to API calls. Raises LoopEnd."""
         self.loop.pause(_BREATH)
-        return self._settings.paths.job(row.id, row.creator)
 
     def _turn(self, _ready: Set[int]) -> float:
         self.round()

@@ -86,7 +86,7 @@ class Job:
     # --- start
 
     def _start_all(self, planner: Planner) -> None:
-        if self.launch.spec.elastic:
+        if self.launch.spec.resources.elastic:
             self._engine = Engine(self.launch, planner, start=self.start, progress=self._progress, note=self._note)
             self._start_driver(self._engine)
             return
@@ -155,7 +155,7 @@ class Job:
     def _timeout(self) -> float | None:
         """Return the milliseconds until the next timer; None if no timer is set."""
         times = [self._kill_at, self._progress.due, *(self._engine.timers if self._engine is not None else [])]
-        if self.launch.spec.memory is not None:
+        if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
         due = [moment for moment in times if moment is not None]
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
@@ -163,8 +163,8 @@ class Job:
     def _timers(self) -> None:
         now = time.monotonic()
         self._progress.flush()
-        if self.launch.spec.memory is not None and now >= self._check_memory_at:
-            self._check_memory(self.launch.spec.memory)
+        if self.launch.spec.resources.memory is not None and now >= self._check_memory_at:
+            self._check_memory(self.launch.spec.resources.memory)
             self._check_memory_at = time.monotonic() + _MEMORY_EVERY
         if self._kill_at is not None and now >= self._kill_at:
             self._note("processes still run after the grace period; killing them")

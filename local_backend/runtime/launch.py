@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.scheduler.model import Slot
 from local_backend.vault import Vault
+from local_backend.workload import Workload
 
 #: Larger than any process id and any exit code.
 _HIGHEST = 2**31
@@ -35,7 +35,7 @@ class ProcessId:
 class Launch:
     """All data that a runner needs. Written to job.json with the values of variables sealed."""
 
-    spec: JobSpec
+    spec: Workload
     attempt: int
     home: HomePaths
     slots: tuple[Slot, ...]
@@ -58,7 +58,7 @@ class Launch:
     @property
     def paths(self) -> ExecPaths:
         """Files of the exec."""
-        return self.home.job(self.spec.exec_id, self.spec.user)
+        return self.home.job(self.spec.id, self.spec.creator)
 
     def write(self) -> None:
         """Write job.json, durably. Raises OSError. Raises VaultError when a value cannot be sealed, or when the
@@ -79,7 +79,7 @@ class Launch:
         home = HomePaths(*map(Path, value["home"]))
         vault = Vault(home.vault)
         return cls(**value | {
-            "spec": _opened(JobSpec.from_json(value["spec"]), vault),
+            "spec": _opened(Workload.from_json(value["spec"]), vault),
             "home": home,
             "environment": json.loads(vault.open_text(value["environment"])),
             "slots": tuple(Slot(**slot) for slot in value["slots"]),
@@ -87,8 +87,9 @@ class Launch:
         })
 
 
-def _opened(spec: JobSpec, vault: Vault) -> JobSpec:
-    return replace(spec, env={name: vault.open_text(value) for name, value in spec.env.items()})
+def _opened(spec: Workload, vault: Vault) -> Workload:
+    variables = {name: vault.open_text(value) for name, value in spec.environment.variables.items()}
+    return replace(spec, environment=replace(spec.environment, variables=variables))
 
 
 def forget_variables(paths: ExecPaths) -> None:

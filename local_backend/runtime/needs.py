@@ -5,54 +5,54 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from local_backend.jobspec import ANY_SLICE, JobSpec
 from local_backend.scheduler.model import CPU, GPU, WHOLE
+from local_backend.workload import ANY_SLICE, Resources
 
 #: Fraction of a slot that a worker in a pack takes if it sets no limit.
 PACKED = 0.5
 
 
-def kind(spec: JobSpec, kinds: Collection[str]) -> str:
+def kind(asked: Resources, kinds: Collection[str]) -> str:
     """Return the kind of slot that a job uses: CPU if it asks for CPU, its MIG profile if the machine has MIG slices.
     Otherwise return the first of GPU, MIG slice and CPU that is in `kinds`."""
-    if spec.device_type == CPU:
+    if asked.device_type == CPU:
         return CPU
     slices = sorted(set(kinds) - {CPU, GPU}, key=_size)
-    if spec.mig_profile and slices:
-        return slices[0] if spec.mig_profile == ANY_SLICE else spec.mig_profile
+    if asked.mig_profile and slices:
+        return slices[0] if asked.mig_profile == ANY_SLICE else asked.mig_profile
     return GPU if GPU in kinds else slices[0] if slices else CPU
 
 
-def share(spec: JobSpec, of_kind: str) -> int:
+def share(asked: Resources, of_kind: str) -> int:
     """Return the parts of a slot of this kind that a worker takes, of WHOLE."""
-    part = spec.device_share
-    if spec.pack:
-        limit = spec.cpu_limit if of_kind == CPU else spec.gpu_limit
+    part = asked.device_share
+    if asked.pack:
+        limit = asked.cpu_limit if of_kind == CPU else asked.gpu_limit
         part = limit if limit is not None else part if part < 1 else PACKED
     return max(1, min(WHOLE, int(part * WHOLE + 0.5)))
 
 
-def slots(spec: JobSpec) -> tuple[int, int, int]:
+def slots(asked: Resources) -> tuple[int, int, int]:
     """Return the slots per worker, the minimum of workers, and the maximum of workers.
 
     An elastic job has one worker on each slot. An elastic job that shares its slot has one worker.
     """
-    if spec.shares:
-        least = 1 if spec.elastic else spec.num_worker
+    if asked.shares:
+        least = 1 if asked.elastic else asked.num_worker
         return 1, least, least
-    if spec.elastic:
-        return 1, spec.min_workers, spec.engines
-    return max(1, spec.device_num), spec.num_worker, spec.num_worker
+    if asked.elastic:
+        return 1, asked.min_workers, asked.engines
+    return max(1, asked.device_num), asked.num_worker, asked.num_worker
 
 
-def remarks(spec: JobSpec, kinds: Collection[str]) -> list[str]:
+def remarks(asked: Resources, kinds: Collection[str]) -> list[str]:
     """Return lines for the launcher log about requests that the job does not get as it asked."""
-    found, got = [], kind(spec, kinds)
-    if spec.device_type == GPU and got == CPU:
+    found, got = [], kind(asked, kinds)
+    if asked.device_type == GPU and got == CPU:
         found.append("the job asks for GPUs, but this machine has none, so it runs on CPU slots")
-    if spec.mig_profile and got in (CPU, GPU):
+    if asked.mig_profile and got in (CPU, GPU):
         found.append(f"the job asks for a MIG slice, but this machine has none, so it runs on {got.upper()} slots")
-    if spec.elastic and spec.shares:
+    if asked.elastic and asked.shares:
         found.append("the job shares its slot with other jobs, so it trains with 1 worker")
     return found
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from dlicmd.contract.home import SERVED_FILE
 from local_backend.files import open_regular
-from local_backend.jobspec import JobSpec
+from local_backend.workload import Workload
 
 #: Name of the driver task of an elastic job; workers are task12n-1, task12n-2, ... as in the contract's task groups.
 DRIVER = "task0"
@@ -115,6 +115,15 @@ class HomePaths:
         return self.home / "jobs"
 
     @property
+    def bundles(self) -> Path:
+        """Submitted code, stored once by its content; see bundles.py."""
+        return self.home / "bundles"
+
+    def bundle(self, digest: str) -> Path:
+        """Return the folder of one code bundle."""
+        return self.bundles / digest
+
+    @property
     def nudges(self) -> Path:
         """FIFO through which runners wake the server."""
         return self.home / "runners.fifo"
@@ -181,11 +190,6 @@ class ExecPaths:
     def spec(self) -> Path:
         """Launch description (0600)."""
         return self.state / "job.json"
-
-    @property
-    def submitted_names(self) -> Path:
-        """Names of the submitted files; the program may add other files beside them."""
-        return self.state / "submitted.json"
 
     @property
     def attempt(self) -> Path:
@@ -270,12 +274,13 @@ class ExecPaths:
     # --- the user's tree, RESULT_DIR
     @property
     def submitted(self) -> Path:
+        """Working copy of the submitted code; the program may change it."""
         return self.root / "_submitted_code"
 
-    def code(self, spec: JobSpec) -> Path:
+    def code(self, spec: Workload) -> Path:
         """Return the working directory of the program: the uploaded folder, or the folder of the single uploaded
         file."""
-        return self.submitted / spec.model_dir if spec.model_dir else self.submitted
+        return self.submitted / spec.program.model_dir if spec.program.model_dir else self.submitted
 
     @property
     def model(self) -> Path:
@@ -294,12 +299,12 @@ class ExecPaths:
         """Return the LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
         return self.logs / f"app.{pod_name(self.exec_id, task)}"
 
-    def data_folders(self, spec: JobSpec) -> list[str]:
+    def data_folders(self, spec: Workload) -> list[str]:
         """Return the folders where the program finds its data, in submission order; the first one is DATA_DIR."""
-        if not spec.sources:
-            return [spec.data_dir]
+        if not spec.data.sources:
+            return [spec.data.data_dir]
         return [str(self.data_folder(number, source.name)) if source.fetched else source.path
-                for number, source in enumerate(spec.sources, 1)]
+                for number, source in enumerate(spec.data.sources, 1)]
 
     def capture(self, task: str, stream: str, elastic: bool) -> Path:
         """Return the file that receives `stream` (stdout, stderr) of a process.

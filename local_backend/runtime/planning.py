@@ -66,7 +66,7 @@ class Plans:
 
 def consumer(root: ResourcePlan, row: ExecRow) -> str:
     """Return the path of the plan that an exec counts for: `/local/training`."""
-    path, _ = plans.resolve(root, row.job.consumer, row.user)
+    path, _ = plans.resolve(root, row.workload.scheduling.consumer, row.user)
     return "/" + "/".join(path)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
-from local_backend.jobspec import JobSpec
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import Outcome
 from local_backend.runtime.paths import ExecPaths
@@ -19,6 +18,7 @@ from local_backend.store import execs, holdings
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.holdings import Part
+from local_backend.workload import Workload
 
 #: Maximum execs that one transaction moves: each commit waits for the disk, and others write in between.
 _TOGETHER = 200
@@ -27,7 +27,7 @@ _TOGETHER = 200
 class Records:
     """Moves execs from state to state. Every method may raise a database error; it then changes nothing."""
 
-    def __init__(self, database: Database, plans: Plans, share: Callable[[JobSpec], int]) -> None:
+    def __init__(self, database: Database, plans: Plans, share: Callable[[Workload], int]) -> None:
         """`share` returns the parts of a slot, of WHOLE, that a worker of a job takes."""
         self._database = database
         self._plans = plans
@@ -110,7 +110,7 @@ class Records:
         )
 
     def _parts(self, row: ExecRow, slots: Iterable[Slot]) -> list[Part]:
-        share = self._share(row.job) / WHOLE
+        share = self._share(row.workload) / WHOLE
         return [Part(slot.id, slot.kind, share) for slot in slots]
 
     def _move(

@@ -15,7 +15,8 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime import bundles
+from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.store import execs
 from local_backend.store.database import Database
 
@@ -28,10 +29,11 @@ _TOGETHER = 100
 
 
 class Remover:
-    """Removes the files first and the row last, so that the next server resumes an interrupted removal."""
+    """Removes the files first and the row last, so that the next server resumes an interrupted removal. Code bundles
+    come after the row, because rows say which bundles are in use."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, home: HomePaths, database: Database) -> None:
+        self._home, self._database = home, database
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="remover")
         self._asked: set[str] = set()
         self._waiting: deque[ExecPaths] = deque()
@@ -67,14 +69,15 @@ class Remover:
             else:
                 gone.append(paths.exec_id)
         if gone:
-            self._database.write(lambda c: execs.remove(c, *gone))
+            named = self._database.write(lambda c: execs.remove(c, *gone))
+            bundles.drop(self._home, self._database, named)
 
 
 def _report(done: Future[None]) -> None:
     if done.cancelled():
         return
     problem = done.exception()
-    if isinstance(problem, SQLAlchemyError):
+    if isinstance(problem, SQLAlchemyError | OSError):
         _failed(problem)
     elif problem is not None:
         raise problem

@@ -41,10 +41,11 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
         raise ResizeError(f"Exec {row.id} is {row.state}; only a running exec can be resized")
     if active.kill_at is not None:
         raise ResizeError(f"Exec {row.id} is being stopped")
-    if row.job.shares:
+    if row.workload.resources.shares:
         raise ResizeError(f"Exec {row.id} shares its slot with other execs and holds it until it finishes")
-    if count is not None and not 0 <= count <= row.job.engines:
-        raise ResizeError(f"Exec {row.id} cannot have {count} slots: it was submitted for at most {row.job.engines}")
+    most = row.workload.resources.engines
+    if count is not None and not 0 <= count <= most:
+        raise ResizeError(f"Exec {row.id} cannot have {count} slots: it was submitted for at most {most}")
     return active
 
 

@@ -67,7 +67,7 @@ def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str]
         return
     if lock is None:
         return
-    processes.set_name(f"dli-{launch.spec.exec_id}")
+    processes.set_name(f"dli-{launch.spec.id}")
     me = processes.identify(os.getpid())
     _tell(ready, {"pid": me.pid, "start_time": me.start_time})
     os.close(ready)
@@ -94,7 +94,7 @@ def _enter(launch: Launch, attempt: int) -> int | None:
         return None
     processes.stamp(processes.MARK, processes.mark_of(paths.state))
     me = processes.identify(os.getpid())
-    if launch.spec.elastic:
+    if launch.spec.resources.elastic:
         write_report(paths, first_report(launch))
     write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
     paths.progress.unlink(missing_ok=True)
@@ -125,7 +125,7 @@ def _write_outcome(launch: Launch, outcome: Outcome) -> None:
             if not launch.paths.state.is_dir():
                 return None
             if not told:
-                print(f"{launch.spec.exec_id}: cannot record the outcome, trying again: {problem}", file=sys.stderr)
+                print(f"{launch.spec.id}: cannot record the outcome, trying again: {problem}", file=sys.stderr)
             told = True
             time.sleep(_RETRY_WRITING)
 

@@ -5,56 +5,65 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.paths import HomePaths
 from local_backend.store.execs import Brief
 
 
 @dataclass(frozen=True)
 class _Size:
-    count: int
-    #: Whether the size was measured after the exec ended: it no longer changes then.
+    #: Bytes of the exec's own files.
+    own: int
+    #: Whether they were measured after the exec ended: they no longer change then.
     final: bool
+    #: Bytes of its code bundle, if it is the oldest exec that names the bundle: all sizes together are the used space.
+    code: int = 0
 
 
 class Sizes:
     """The last measured size of every exec. Call `measure` from one thread, all other methods from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: HomePaths) -> None:
+        self._home = home
         self._found: dict[str, _Size] = {}
+        #: Digest of a bundle → its bytes, which never change.
+        self._bundles: dict[str, int] = {}
 
-    def measure(self, execs: Iterable[Brief], paths: Callable[[Brief], ExecPaths]) -> None:
-        """Measure new and unfinished execs, and forget execs that no longer exist. An exception raised by `paths`
-        ends the call."""
+    def measure(self, execs: Iterable[Brief], between: Callable[[], object] = lambda: None) -> None:
+        """Measure new and unfinished execs, and forget execs that no longer exist. `execs` are all execs, oldest first.
+        `between` is called before each measurement, and may end this call by an exception."""
         before, found = dict(self._found), {}
+        bundles: dict[str, int] = {}
         for one in execs:
             size = before.get(one.id)
             if size is None or not size.final:
-                size = _Size(measured(paths(one)), one.terminal)
-            found[one.id] = size
+                between()
+                paths = self._home.job(one.id, one.creator)
+                size = _Size(on_disk(paths.root) + on_disk(paths.state), one.terminal)
+            code = 0
+            if one.bundle is not None and one.bundle not in bundles:
+                known = self._bundles.get(one.bundle)
+                code = bundles[one.bundle] = on_disk(self._home.bundle(one.bundle)) if known is None else known
+            found[one.id] = replace(size, code=code)
+        self._bundles = bundles
         # Keep entries that `took` added in the meantime.
         self._found = {name: size for name, size in list(self._found.items()) if name not in before} | found
 
     def of(self, exec_id: str) -> int:
         """Return the bytes of an exec; 0 if it was not measured yet."""
         size = self._found.get(exec_id)
-        return 0 if size is None else size.count
+        return 0 if size is None else size.own + size.code
 
     def took(self, exec_id: str, count: int) -> None:
         """Set the size of an exec that was just accepted, to use until it is measured."""
         self._found[exec_id] = _Size(count, final=False)
 
 
-def measured(paths: ExecPaths) -> int:
-    """Return the bytes on disk of an exec's files."""
-    return _tree(paths.root) + _tree(paths.state)
-
-
-def _tree(folder: Path) -> int:
-    """Return the bytes below a folder. Files that a program removes or makes unreadable in the meantime count 0;
-    links are not followed."""
+def on_disk(folder: Path) -> int:
+    """Return the bytes on disk below a folder. Files that a program removes or makes unreadable in the meantime count
+    0; links are not followed."""
     total, left = 0, [str(folder)]
     while left:
         try:

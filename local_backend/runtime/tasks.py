@@ -59,7 +59,7 @@ class Planner:
         its earlier starts."""
         extra = {"DLI_RUNNER_FD": str(channel), "DLI_RESTARTS": str(restarts)}
         task = TaskId(DRIVER, 0)
-        if self.launch.spec.user_cmd is not None:
+        if self.launch.spec.program.user_cmd is not None:
             # The command may set variables for the program, and the workers need these, too.
             env = environment.of_task(self.launch, task, **self._peers)
             extra[initial_environment.TOLD] = initial_environment.told(env)
@@ -68,10 +68,10 @@ class Planner:
     def workers(self) -> list[Plan]:
         """Return the plans of all workers of a job that is not elastic."""
         spec, slots = self.launch.spec, self.launch.slots
-        each = len(slots) // spec.num_worker
+        each = len(slots) // spec.resources.num_worker
         return [
             self._program(TaskId(worker_task(number), number, slots[(number - 1) * each : number * each]), {})
-            for number in range(1, spec.num_worker + 1)
+            for number in range(1, spec.resources.num_worker + 1)
         ]
 
     def engine_worker(self, number: int, slot: Slot, hub: dict[str, str]) -> Plan:
@@ -83,10 +83,10 @@ class Planner:
 
     def _program(self, task: TaskId, extra: dict[str, str], keep: int | None = None) -> Plan:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
-        if spec.user_cmd is not None:
-            argv = resolve(spec.user_cmd, code, environment.interpreter(spec))
+        if spec.program.user_cmd is not None:
+            argv = resolve(spec.program.user_cmd, code, environment.interpreter(spec))
         else:
-            argv = (environment.interpreter(spec), str(code / str(spec.main)), *spec.program_args)
+            argv = (environment.interpreter(spec), str(code / str(spec.program.main)), *spec.program.arguments)
         return self._plan(task, argv, extra, keep=keep)
 
     def _plan(
@@ -96,7 +96,8 @@ class Planner:
         launch = self.launch
         env = environment.of_task(launch, task, **self._peers) | extra
         code = launch.paths.code(launch.spec)
-        stdout, stderr = (launch.paths.capture(task.name, name, launch.spec.elastic) for name in ("stdout", "stderr"))
+        elastic = launch.spec.resources.elastic
+        stdout, stderr = (launch.paths.capture(task.name, name, elastic) for name in ("stdout", "stderr"))
         step: Step | None = None
         if self.warm:
             fresh = Interpreter(env, self._base_path)
@@ -108,7 +109,7 @@ class Planner:
         one."""
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
         loaded = {name.partition(".")[0] for name in sys.modules} - {"__main__", "__mp_main__"}
-        folders = {code, (code / str(spec.main)).parent, self.launch.home.result_fs / spec.user}
+        folders = {code, (code / str(spec.program.main)).parent, self.launch.home.result_fs / spec.creator}
         return any(not loaded.isdisjoint(modules_in(folder)) for folder in folders)
 
 

@@ -19,11 +19,11 @@ from local_backend.data.probe import ProbeRequest, hidden
 from local_backend.data.progress import shown
 from local_backend.data.submitted import understand
 from local_backend.errors import Busy, Invalid
-from local_backend.jobspec import Source
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.sources.connections import Connections
 from local_backend.sources.volumes import cache_for
+from local_backend.workload import Source
 
 #: Maximum seconds for the preview of one source.
 PATIENCE = 60.0

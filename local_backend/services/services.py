@@ -67,11 +67,11 @@ def make_services(
     plans = PlanService(base, Plans(database))
     sight = Sight(
         paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, consumer=plans.consumer,
-        kind=lambda row: needs.kind(row.job, kinds()),
+        kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
     execs = ExecService(base, supervisor, sight)
     connections = Connections(settings, database)
-    sizes = Sizes()
+    sizes = Sizes(settings.paths)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
     return Services(

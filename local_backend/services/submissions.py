@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dlicmd.contract.secret import MASK
-from local_backend.errors import BackendError, Denied, StorageFailed, TooLarge
+from local_backend.errors import BackendError, Denied, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
-from local_backend.jobspec import JobSpec
 from local_backend.measures import SUBMISSIONS
+from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.data_list import joined
-from local_backend.runtime.sizes import Sizes
+from local_backend.runtime.sizes import Sizes, on_disk
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
 from local_backend.services.submission_keys import SubmissionKeys, digest
@@ -29,12 +28,13 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
-from local_backend.submit.again import packed, to_verify
+from local_backend.submit.again import code_gone, to_verify
 from local_backend.submit.check import check
 from local_backend.submit.data import data_of
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import Upload
 from local_backend.vault import Vault
+from local_backend.workload import Workload
 
 _WRITTEN_OUT = (
     "the data source contains credentials. This server stores them encrypted until the job finishes, but shell "
@@ -68,7 +68,7 @@ class Submitted:
 class _Checked:
     """A submission without mistakes."""
 
-    spec: JobSpec
+    spec: Workload
     shown_args: str
     data_source: list[Any] | None
     sealed: str | None
@@ -147,18 +147,14 @@ class SubmissionService:
             if row.creator != caller.name:
                 raise Denied("exec.of_another_user", f"Only {row.creator} may verify {row.id}")
             spec, shown = to_verify(row, steps)
-            folder = self.folder()
+            size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
+            check_room(base.settings.paths, base.settings.quotas, size)
+            source = None if row.data_source is None else json.loads(row.data_source)
+            sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
             try:
-                folder.mkdir(mode=0o700, parents=True)
-                upload = packed(row, self.execs.paths(row), folder)
-                check_room(base.settings.paths, base.settings.quotas, _size(upload))
-                source = None if row.data_source is None else json.loads(row.data_source)
-                sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
-                made = self._accept(caller, upload, _Checked(spec, shown, source, sealed), None)
-            except OSError as problem:
-                raise StorageFailed.from_os(problem) from None
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                made = self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
+            except BundleLost:
+                raise code_gone(row) from None
             record.about.append(made.id)
         base.wake()
         return made
@@ -175,21 +171,24 @@ class SubmissionService:
         find = partial(self.connections.find, user=caller.name, admin=caller.admin)
         data = data_of(asked, self.execs.base.data_roots(caller), find)
         spec = check(asked, caller.name, data, self.vault.seal_text)
-        if spec.submit_user not in ("", caller.name):
+        if spec.scheduling.user != caller.name:
             caller.check_admin("submits for other users (--submit-user)")
         checked = _Checked(
             replace(spec, sig_name=request.sig_name or None), asked.shown, data.shown or None,
             self.connections.sealed(data.secrets), forwarding.targets(asked.line),
         )
-        row = self._accept(caller, request.upload, checked, keyed)
+        row = self._accept(caller, request.upload, _size(request.upload), checked, keyed)
         if checked.targets is not None:
             self.forwarding.add(row.id)
-        folders = self.execs.paths(row).data_folders(row.job)
+        folders = self.execs.paths(row).data_folders(row.workload)
         return Submitted(row, [*data.notes, *([_NOT_JOINED] if joined(folders) is None else []), *_warnings(row)])
 
-    def _accept(self, caller: Caller, upload: Upload, checked: _Checked, keyed: Keyed | None) -> ExecRow:
-        """Store a checked submission: its files, and its row in one transaction with the check of the quota."""
-        settings, size = self.execs.base.settings, _size(upload)
+    def _accept(
+        self, caller: Caller, upload: Upload | None, size: int, checked: _Checked, keyed: Keyed | None
+    ) -> ExecRow:
+        """Store a checked submission of `size` bytes: its files, and its row in one transaction with the check of the
+        quota."""
+        settings = self.execs.base.settings
         row = accept(
             checked.spec, upload, shown_args=checked.shown_args, data_source=checked.data_source,
             sealed=checked.sealed, targets=checked.targets, home=settings.paths, database=self.execs.base.database,

@@ -35,7 +35,8 @@ def is_parked(row: ExecRow) -> bool:
 
 def pack_id(row: ExecRow) -> str:
     """Return the id of the application for the pack of an exec, empty without a pack. A pack belongs to one user."""
-    return f"{PACK}{row.user}:{row.job.pack}" if row.job.pack else ""
+    pack = row.workload.resources.pack
+    return f"{PACK}{row.user}:{pack}" if pack else ""
 
 
 @dataclass(frozen=True)

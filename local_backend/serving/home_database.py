@@ -43,6 +43,6 @@ def _is_in_clear(settings: Settings, database: Database) -> bool:
         return False
     try:
         found = database.read(version)
-    except (SQLAlchemyError, DatabaseError):
+    except (SQLAlchemyError, DatabaseError, UnicodeDecodeError):
         return False  # opening the database reports the error
     return found is not None and found <= IN_CLEAR

@@ -23,6 +23,7 @@ from local_backend import interpreter, logs
 from local_backend.data.errors import DataError
 from local_backend.errors import ServerError
 from local_backend.files import write_json
+from local_backend.runtime import bundles
 from local_backend.serving import served
 from local_backend.serving.connections import raise_file_limit
 from local_backend.serving.home_database import opened
@@ -98,7 +99,7 @@ def make_home(settings: Settings) -> None:
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.home.chmod(0o700)
-        for folder in (paths.jobs, paths.incoming, paths.volumes, paths.forwarding):
+        for folder in (paths.jobs, paths.bundles, paths.incoming, paths.volumes, paths.forwarding):
             folder.mkdir(mode=0o700, exist_ok=True)
         settings.result_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.data_fs.is_relative_to(settings.home):
@@ -188,8 +189,10 @@ def open_database(settings: Settings) -> Database:
     except OSError as problem:
         raise _unusable(settings, problem) from None
     try:
-        known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
-    except SQLAlchemyError as problem:
+        known, named, last, damaged = database.read(
+            lambda c: (execs.all_ids(c), execs.all_bundles(c), execs.last_number(c), execs.damaged(c))
+        )
+    except (SQLAlchemyError, UnicodeDecodeError) as problem:  # the latter for damaged text
         database.close()
         raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
     if damaged is not None:
@@ -205,6 +208,7 @@ def open_database(settings: Settings) -> Database:
     try:
         for orphan in sweep(paths, known, settings.user):
             log.info("removed the unfinished submission %s", orphan)
+        bundles.sweep(paths, named)
         database.write(lambda c: holdings.prune(c, time.time()))
     except SQLAlchemyError as problem:
         log.warning("old history was not deleted: %s", getattr(problem, "orig", None) or type(problem))

@@ -16,7 +16,6 @@ from dlicmd.contract import data_sources as wire
 from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Connection
-from local_backend.jobspec import Source
 from local_backend.settings import Settings
 from local_backend.sources.connection_file import read as read_file
 from local_backend.sources.values import divided, read_value, take
@@ -25,6 +24,7 @@ from local_backend.store.connections import ConnectionExists, ConnectionRow
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault, VaultError
+from local_backend.workload import Source
 
 #: Maximum connections of one user, and maximum characters of a value: keys and certificates are long.
 _MOST, _LONGEST = 1000, 64 * 2**10
@@ -96,7 +96,7 @@ class Connections:
         admin = self._is_admin(row.creator)
         secrets = self._secrets(row.id)
         found: dict[int, Mapping[str, str]] = {}
-        for number, source in enumerate(row.job.sources, 1):
+        for number, source in enumerate(row.workload.data.sources, 1):
             if source.fetched:
                 with _about(number):
                     found[number] = self.of_source(source, secrets.get(str(number), {}), row.creator, admin).values
@@ -107,7 +107,7 @@ class Connections:
         differs after one of them was changed. Raises DataError as `of_sources` does. Reads no secret."""
         seen = self.visible(row.creator, self._is_admin(row.creator))
         found = []
-        for number, source in enumerate(row.job.sources, 1):
+        for number, source in enumerate(row.workload.data.sources, 1):
             if source.fetched and wire.TYPE not in source.connection:
                 with _about(number):
                     one = _meant(_referred(source.connection), row.creator, seen)

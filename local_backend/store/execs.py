@@ -13,11 +13,11 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
-from local_backend.jobspec import JobSpec
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import Part
 from local_backend.store.schema import execs, sequences
 from local_backend.store.states import MOVES, sources
+from local_backend.workload import TRAINING, Workload
 
 NAMESPACE = "local"
 
@@ -33,6 +33,9 @@ class ExecRow:
     app_name: str
     args: str
     spec: str
+    kind: str
+    parent: str | None
+    bundle: str | None
     data_source: str | None
     elastic: bool
     num_worker: int
@@ -51,14 +54,14 @@ class ExecRow:
     pinned: int | None
 
     @property
-    def job(self) -> JobSpec:
+    def workload(self) -> Workload:
         """The submission."""
-        return JobSpec.from_json(self.spec)
+        return Workload.from_json(self.spec)
 
     @property
     def user(self) -> str:
         """The user that its slots count for: its creator, or the user that it was submitted for."""
-        return self.job.counts_for
+        return self.workload.scheduling.user
 
     @property
     def terminal(self) -> bool:
@@ -77,6 +80,7 @@ class Brief:
     create_time: float
     start_time: float | None
     end_time: float | None
+    bundle: str | None
     deleted: bool
 
     @property
@@ -123,19 +127,20 @@ def last_number(connection: Connection) -> int:
 
 
 def create(  # noqa: PLR0917
-    connection: Connection, number: int, spec: JobSpec, args: str, data_source: list[Any] | None, work_dir: str
+    connection: Connection, number: int, spec: Workload, args: str, data_source: list[Any] | None, work_dir: str
 ) -> ExecRow:
     """Insert a submission in state SUBMITTED. After the commit the submission is acknowledged and never lost."""
     connection.execute(
         insert(execs).values(
-            number=number, id=spec.exec_id, creator=spec.user, framework=spec.framework, app_name=spec.app_name,
-            args=args, spec=spec.to_json(), data_source=json.dumps(data_source) if data_source is not None else None,
-            elastic=spec.elastic, num_worker=spec.num_worker, work_dir=work_dir, state=SUBMITTED, attempt=0,
-            create_time=time.time(), stop_requested=False, deleted=False,
+            number=number, id=spec.id, creator=spec.creator, framework=spec.program.framework, app_name=spec.name,
+            args=args, spec=spec.to_json(), kind=spec.kind, parent=spec.parent, bundle=spec.program.bundle,
+            data_source=json.dumps(data_source) if data_source is not None else None,
+            elastic=spec.resources.elastic, num_worker=spec.resources.num_worker, work_dir=work_dir, state=SUBMITTED,
+            attempt=0, create_time=time.time(), stop_requested=False, deleted=False,
         )
     )
-    events.append(connection, spec.exec_id, events.STATE, {wire.STATE: SUBMITTED})
-    row = get(connection, spec.exec_id)
+    events.append(connection, spec.id, events.STATE, {wire.STATE: SUBMITTED})
+    row = get(connection, spec.id)
     assert row is not None
     return row
 
@@ -158,13 +163,13 @@ def of_user(
     down: bool = False,
     most: int | None = None,
 ) -> list[ExecRow]:
-    """Return the execs of one user (None: of all users) that are not deleted, oldest first.
+    """Return the training execs of one user (None: of all users) that are not deleted, oldest first.
 
     With `states`, return only execs in one of these states. `sort` is a column to sort by instead, and `down` sorts
     from the largest down. Rows without a value are the smallest, and of equal rows the older comes first. `most`
     limits the number of rows after sorting.
     """
-    query = select(*_COLUMNS).where(execs.c.deleted.is_(False))
+    query = select(*_COLUMNS).where(execs.c.deleted.is_(False), execs.c.kind == TRAINING)
     if creator is not None:
         query = query.where(execs.c.creator == creator)
     if states is not None:
@@ -228,8 +233,9 @@ def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
 
 
 def counts(connection: Connection, creator: str | None = None) -> dict[str, int]:
-    """Return the number of execs (of this user) in each state, without deleted ones."""
-    query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
+    """Return the number of training execs (of this user) in each state, without deleted ones."""
+    shown = execs.c.deleted.is_(False) & (execs.c.kind == TRAINING)
+    query = select(execs.c.state, func.count()).where(shown).group_by(execs.c.state)
     if creator is not None:
         query = query.where(execs.c.creator == creator)
     return {str(state): int(count) for state, count in connection.execute(query)}
@@ -238,6 +244,16 @@ def counts(connection: Connection, creator: str | None = None) -> dict[str, int]
 def all_ids(connection: Connection) -> set[str]:
     """Return the ids of all rows, deleted ones included."""
     return set(connection.execute(select(execs.c.id)).scalars())
+
+
+def all_bundles(connection: Connection) -> set[str]:
+    """Return the code bundles that any row names, deleted ones included."""
+    return set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
+
+
+def bundles(connection: Connection, of: Collection[str]) -> set[str]:
+    """Return those of these code bundles that any row names. There must be few enough for one query."""
+    return set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
 
 
 def likeness(row: ExecRow) -> Likeness:
@@ -262,7 +278,7 @@ def damaged(connection: Connection) -> str | None:
     for found in connection.execute(select(*_COLUMNS)):
         row = ExecRow(*found)
         try:
-            sound = row.job.exec_id == row.id == exec_id(row.number) and row.state in MOVES
+            sound = row.workload.id == row.id == exec_id(row.number) and row.state in MOVES
             json.loads(row.data_source or "[]"), json.loads(row.slots or "[]")
             sound = sound and all(0 <= (when or 0) < 2**40 for when in (row.create_time, row.start_time, row.end_time))
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -336,7 +352,7 @@ def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: 
 def _hold(connection: Connection, exec_id: str, parts: list[Part], consumer: str) -> None:
     ids = json.dumps([part.slot for part in parts])
     change = update(execs).where(execs.c.id == exec_id).values(slots=ids).returning(execs.c.spec)
-    user = JobSpec.from_json(connection.execute(change).scalar_one()).counts_for
+    user = Workload.from_json(connection.execute(change).scalar_one()).scheduling.user
     holdings.hold(connection, exec_id, user, consumer, parts, time.time())
 
 
@@ -382,10 +398,14 @@ def request_stops(connection: Connection, ids: list[str], creator: str | None) -
     return found
 
 
-def remove(connection: Connection, *ids: str) -> None:
-    """Remove deleted execs whose files are gone. The history of their slots stays."""
+def remove(connection: Connection, *ids: str) -> set[str]:
+    """Remove deleted execs whose files are gone, and return the code bundles that they named. The history of their
+    slots stays."""
+    named: set[str | None] = set()
     for exec_id in ids:
         release(connection, exec_id)
-        connection.execute(delete(execs).where(execs.c.id == exec_id))
+        gone = delete(execs).where(execs.c.id == exec_id).returning(execs.c.bundle)
+        named.update(connection.execute(gone).scalars())
         events.forget(connection, exec_id)
         exec_secrets.forget(connection, exec_id)
+    return {name for name in named if name is not None}

@@ -16,7 +16,10 @@ execs = Table(
     Column("framework", String(100), nullable=False),
     Column("app_name", String(200), nullable=False),
     Column("args", Text, nullable=False),  # as shown: secret-looking values masked
-    Column("spec", Text, nullable=False),  # JobSpec as JSON
+    Column("spec", Text, nullable=False),  # Workload as JSON
+    Column("kind", String(20), nullable=False, server_default="training"),  # as in workload.py
+    Column("parent", String(40)),  # id of the exec that it is a part of
+    Column("bundle", String(64)),  # digest of its code; NULL if an earlier version stored it
     Column("data_source", Text),  # JSON list as parsed, or NULL
     Column("elastic", Boolean, nullable=False),
     Column("num_worker", Integer, nullable=False),
@@ -36,6 +39,7 @@ execs = Table(
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
+    Index("execs_by_bundle", "bundle"),
 )
 #: Partial. SQLite would otherwise use it for `false`, too, the value of nearly all rows.
 Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),

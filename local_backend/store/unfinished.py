@@ -12,8 +12,8 @@ from local_backend.store.schema import execs as table
 
 #: Columns that never change once an exec exists, and that take most of the space: the submission.
 _FIXED = frozenset({
-    "id", "creator", "framework", "app_name", "args", "spec", "data_source", "elastic", "num_worker", "work_dir",
-    "create_time",
+    "id", "creator", "framework", "app_name", "args", "spec", "kind", "parent", "bundle", "data_source", "elastic",
+    "num_worker", "work_dir", "create_time",
 })
 _MARK = [table.c[field.name] for field in fields(ExecRow) if field.name not in _FIXED]
 _TOGETHER = 500

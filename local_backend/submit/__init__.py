@@ -1,1 +1,1 @@
-"""Submissions: a request becomes a checked JobSpec, stored files and a row, or leaves nothing."""
+"""Submissions: a request becomes a checked Workload, stored files and a row, or leaves nothing."""

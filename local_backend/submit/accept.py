@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,27 +11,28 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from local_backend.errors import StorageFailed
-from local_backend.files import sync_directory, write_atomic
+from local_backend.files import sync_directory
 from local_backend.forward import orders
 from local_backend.forward.orders import Order
 from local_backend.forward.target import Targets
-from local_backend.jobspec import JobSpec
+from local_backend.runtime import bundles
+from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Limits
 from local_backend.store import exec_secrets, execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
-from local_backend.submit import manifest
-from local_backend.submit.folders import discard, reserve
+from local_backend.submit.folders import complete, discard, reserve
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
 from local_backend.vault import VaultError
+from local_backend.workload import Workload
 
 
 def accept(
-    spec: JobSpec,
-    upload: Upload,
+    spec: Workload,
+    upload: Upload | None,
     *,
     shown_args: str,
     data_source: list[Any] | None,
@@ -42,36 +44,45 @@ def accept(
     allow: Callable[[Connection], None] = lambda _connection: None,
     keyed: Keyed | None = None,
 ) -> ExecRow:
-    """Store a checked submission, and return its row in state SUBMITTED. This stores number, folders, files, the
-    targets of its metrics, its idempotency key if any, and the `sealed` secrets. `allow` raises when the user may have
-    no further exec. It runs in the transaction that makes the row, so that two submissions cannot both pass the check.
+    """Store a checked submission, and return its row in state SUBMITTED. This stores number, folders, code, the
+    targets of its metrics, its idempotency key if any, and the `sealed` secrets. Without an upload, the code is the
+    bundle that the workload names. `allow` raises when the user may have no further exec. It runs in the transaction
+    that makes the row, so that two submissions cannot both pass the check.
 
     Raises:
         Invalid: the upload does not match the command line.
         OverQuota: raised by `allow`.
         StorageFailed: the disk or the database is full or refuses writes.
+        BundleLost: the named bundle is missing, or its content has changed.
     """
     try:
-        number, paths = reserve(home, database, spec.user)
+        number, paths = reserve(home, database, spec.creator)
     except OSError as problem:
         raise StorageFailed.from_os(problem) from None
     except SQLAlchemyError as problem:
         raise _not_stored(problem) from None
+    spec = replace(spec, id=paths.exec_id)
     try:
-        spec = place(upload, replace(spec, exec_id=paths.exec_id), paths.submitted, limits)
+        spec = _with_code(spec, upload, home, paths, limits)
         _prepare(paths, spec)
         if targets is not None:
-            orders.place(home, Order(paths.exec_id, spec.user, targets))
+            orders.place(home, Order(paths.exec_id, spec.creator, targets))
 
         def create(connection: Connection) -> ExecRow:
             allow(connection)
+            if not home.bundle(str(spec.program.bundle)).is_dir():
+                raise BundleLost
             if keyed is not None:
-                submission_keys.keep(connection, keyed, spec.exec_id)
+                submission_keys.keep(connection, keyed, spec.id)
             if sealed is not None:
-                exec_secrets.keep(connection, spec.exec_id, sealed)
+                exec_secrets.keep(connection, spec.id, sealed)
             return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
 
-        return database.write(create)
+        while True:
+            try:
+                return database.write(create)
+            except BundleLost:  # removed with the last other exec that named it
+                bundles.keep(home, paths.submitted)
     except BaseException as problem:
         if _unknown(problem):
             raise StorageFailed(
@@ -79,8 +90,7 @@ def accept(
                 "the server lost its database connection while it stored the submission; the job may or may not "
                 "exist. Check the list of jobs (dlicmd --exec-get-all) before you submit again",
             ) from None
-        discard(paths)
-        orders.remove(home, paths.exec_id)
+        _undo(spec, home, paths, database)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
         if isinstance(problem, VaultError):
@@ -90,18 +100,36 @@ def accept(
         raise
 
 
+def _with_code(spec: Workload, upload: Upload | None, home: HomePaths, paths: ExecPaths, limits: Limits) -> Workload:
+    """Make the working copy of the code. Return the workload with the actual program and its bundle."""
+    if upload is None:
+        bundles.copy(home, str(spec.program.bundle), paths.submitted)
+        return spec
+    program = place(upload, spec.program, spec.resources.elastic, paths.submitted, limits)
+    return replace(spec, program=replace(program, bundle=bundles.keep(home, paths.submitted)))
+
+
+def _undo(spec: Workload, home: HomePaths, paths: ExecPaths, database: Database) -> None:
+    """Remove everything of a submission that has no row, as far as possible; the next start of the server removes the
+    rest."""
+    discard(paths)
+    orders.remove(home, paths.exec_id)
+    if spec.program.bundle is not None:
+        with suppress(OSError, SQLAlchemyError):
+            bundles.drop(home, database, {spec.program.bundle})
+
+
 def _unknown(problem: BaseException) -> bool:
     """Return whether the row may have been stored: the connection was lost, perhaps after the commit. The files then
     stay, and the next start of the server removes them if there is no row."""
     return isinstance(problem, DBAPIError) and problem.connection_invalidated
 
 
-def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
-    """Make the folders that programs expect, the list of submitted files, and the launch description."""
+def _prepare(paths: ExecPaths, spec: Workload) -> None:
+    """Make the folders that programs expect, and note that both folders are complete."""
     for folder in (paths.logs, paths.checkpoint, paths.model):
         folder.mkdir(mode=0o700)
-    manifest.write(paths)
-    write_atomic(paths.spec, spec.to_json().encode(), mode=0o600)
+    complete(paths, spec.creator)
     for folder in (paths.root, paths.root.parent, paths.state.parent):
         sync_directory(folder)
 

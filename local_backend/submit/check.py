@@ -1,4 +1,4 @@
-"""Checks a submission, and turns it into a JobSpec. Reads the disk only to find conda environments."""
+"""Checks a submission, and makes a workload of it. Reads the disk only to find conda environments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 from dlicmd.contract.argv import CommandLine
 from local_backend.data.submitted import SubmittedData
 from local_backend.errors import Invalid
-from local_backend.jobspec import JobSpec
 from local_backend.submit import catalogue, conda
-from local_backend.submit.resources import node_labels, resources
+from local_backend.submit.resources import attributes_of, resources
 from local_backend.submit.values import pairs
 from local_backend.submit.words import Asked
+from local_backend.workload import Data, Environment, Program, Scheduling, Workload
 
 _MAX_NAME = 200
 #: Maximum bytes of a word or variable for a program, and of all of them: Linux starts no process with a word longer
@@ -21,10 +21,10 @@ _MAX_NAME = 200
 _MAX_WORD, _MAX_WORDS = 120_000, 500_000
 
 
-def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], str]) -> JobSpec:
-    """Return the JobSpec of a submission. `exec_id` is still empty, and `main` and `model_dir` are as typed: the
-    content of the upload decides about them (see place.py). `seal` encrypts a secret so that it may be stored on a
-    disk.
+def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], str]) -> Workload:
+    """Return the workload of a submission. `id` is still empty. `main` and `model_dir` are as typed, and the code has
+    no bundle: the content of the upload decides about them (see accept.py). `seal` encrypts a secret so that it may be
+    stored on a disk.
 
     Raises Invalid, and the errors of `seal`.
     """
@@ -32,27 +32,31 @@ def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], st
     framework = _framework(line)
     user_cmd = _user_command(line)
     _check_lengths(line)
-    return JobSpec(
-        exec_id="",
-        framework=framework.name,
-        user=user,
-        app_name=_app_name(line, framework),
-        elastic=framework.elastic,
-        model_dir=_model_dir(line),
-        main=None if user_cmd else line.text("--model-main"),
-        user_cmd=user_cmd,
-        program_args=() if user_cmd else tuple(line.program),
-        env={name: seal(value) for name, value in pairs("--msd-env", line.many("--msd-env"))},
-        data_dir=data.data_dir,
-        sources=data.sources,
-        datastore_meta=line.text("--cs-datastore-meta") or "",
-        conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),
-        pending_timeout=line.number("--msd-pending-timeout"),
-        consumer=line.text("--consumer") or "",
-        priority=line.number("--msd-priority") or JobSpec.priority,
-        submit_user=_submit_user(line),
-        labels=node_labels(line),
-        **vars(resources(line, framework, asked.hardware)),
+    attributes = attributes_of(line, framework)
+    return Workload(
+        id="",
+        name=_app_name(line, framework),
+        creator=user,
+        program=Program(
+            framework=framework.name,
+            model_dir=_model_dir(line),
+            main=None if user_cmd else line.text("--model-main"),
+            user_cmd=user_cmd,
+            arguments=() if user_cmd else tuple(line.program),
+            attributes=attributes,
+        ),
+        environment=Environment(
+            variables={name: seal(value) for name, value in pairs("--msd-env", line.many("--msd-env"))},
+            conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),
+        ),
+        data=Data(data.sources, data.data_dir, line.text("--cs-datastore-meta") or ""),
+        resources=resources(line, framework, attributes, asked.hardware),
+        scheduling=Scheduling(
+            user=_submit_user(line) or user,
+            consumer=line.text("--consumer") or "",
+            priority=line.number("--msd-priority") or Scheduling.priority,
+            pending_timeout=line.number("--msd-pending-timeout"),
+        ),
     )
 
 

@@ -22,7 +22,7 @@ from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.store import execs
 from local_backend.store.database import Database
 
-#: Fields of the note, which the launch description later replaces in the same file. The user stays in it.
+#: Fields of the note. The launch description later replaces it in the same file.
 _USER, _MADE_AS, _INODE = "user", "madeAs", "inode"
 #: Errors of the rename when another backend has the name.
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
@@ -57,6 +57,11 @@ def _made(paths: ExecPaths, user: str) -> bool:
             return False
         raise
     return True
+
+
+def complete(paths: ExecPaths, user: str) -> None:
+    """Note, durably, that both folders of an exec are its own. Raises OSError."""
+    write_json(paths.spec, {_USER: user})
 
 
 def discard(paths: ExecPaths) -> None:

@@ -13,20 +13,20 @@ from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
 from local_backend.errors import Invalid
 from local_backend.files import sync_directory
-from local_backend.jobspec import JobSpec
 from local_backend.settings import Limits
 from local_backend.submit.receive import Upload
 from local_backend.submit.unpack import unpack
+from local_backend.workload import Program
 
 _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 
 
-def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> JobSpec:
-    """Fill the empty folder `submitted` from the upload. Return the spec with the actual `model_dir` and `main`.
+def place(upload: Upload, program: Program, elastic: bool, submitted: Path, limits: Limits) -> Program:
+    """Fill the empty folder `submitted` from the upload. Return the program with the actual `model_dir` and `main`.
 
     Raises Invalid, StorageFailed or OSError. Files that were written before the error stay.
     """
-    typed = posixpath.basename(spec.main or "")
+    typed = posixpath.basename(program.main or "")
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
     archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
     if len(archives) > 1:
@@ -37,9 +37,10 @@ def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> Job
         if path not in archives:
             _put(path, submitted, base_name(name))
     sync_directory(submitted)
-    if spec.user_cmd is not None:
-        return replace(spec, model_dir=next(_folders(submitted, spec.model_dir), None))
-    return _with_main(spec, submitted, bool(archives), [base_name(name) for name, _ in files])
+    if program.user_cmd is not None:
+        return replace(program, model_dir=next(_folders(submitted, program.model_dir), None))
+    program = _with_main(program, submitted, bool(archives), [base_name(name) for name, _ in files])
+    return program if elastic else _as_command(program, submitted)
 
 
 def _nameless(path: Path, main: str) -> str:
@@ -68,22 +69,21 @@ def _put(source: Path, folder: Path, name: str) -> None:
         os.fsync(file.fileno())
 
 
-def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) -> JobSpec:
+def _with_main(program: Program, submitted: Path, archive: bool, names: list[str]) -> Program:
     if not names:
         raise Invalid("submission.no_program", "no program was uploaded; add --model-main, --model-dir or --user-cmd")
-    if spec.main is None and not archive:
-        spec = replace(spec, main=names[0])
-    if spec.main is not None and ("\0" in spec.main or len(spec.main) > 4000 or not spec.main):
+    if program.main is None and not archive:
+        program = replace(program, main=names[0])
+    if program.main is not None and ("\0" in program.main or len(program.main) > 4000 or not program.main):
         raise Invalid("submission.no_program", "--model-main is empty, too long or contains a NUL character")
-    for model_dir in (*_folders(submitted, spec.model_dir), None):
+    for model_dir in (*_folders(submitted, program.model_dir), None):
         folder = submitted / model_dir if model_dir else submitted
-        main = _find(folder, spec.main, spec.model_dir) if spec.main else _guess(folder)
+        main = _find(folder, program.main, program.model_dir) if program.main else _guess(folder)
         if main is not None:
-            spec = replace(spec, model_dir=model_dir, main=main)
-            return spec if spec.elastic else _as_command(spec, folder / main)
-    if spec.main:
+            return replace(program, model_dir=model_dir, main=main)
+    if program.main:
         raise Invalid(
-            "submission.no_program", f"--model-main: the upload does not contain the file '{spec.main[:200]}'"
+            "submission.no_program", f"--model-main: the upload does not contain the file '{program.main[:200]}'"
         )
     raise Invalid(
         "submission.no_program",
@@ -92,15 +92,16 @@ def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) 
     )
 
 
-def _as_command(spec: JobSpec, program: Path) -> JobSpec:
-    """Return the spec unchanged for a Python program; turn a foreign script or a binary into a command."""
-    with program.open("rb") as file:
+def _as_command(program: Program, submitted: Path) -> Program:
+    """Return a Python program unchanged; turn a foreign script or a binary into a command."""
+    path = submitted / (program.model_dir or "") / str(program.main)
+    with path.open("rb") as file:
         start = file.readline(256)
-    is_foreign_script = start.startswith(b"#!") and b"python" not in start and program.suffix != ".py"
+    is_foreign_script = start.startswith(b"#!") and b"python" not in start and path.suffix != ".py"
     if not (is_foreign_script or start.startswith(b"\x7fELF")):
-        return spec
-    program.chmod(0o700)
-    return replace(spec, user_cmd=(str(program.absolute()), *spec.program_args), main=None, program_args=())
+        return program
+    path.chmod(0o700)
+    return replace(program, user_cmd=(str(path.absolute()), *program.arguments), main=None, arguments=())
 
 
 def _folders(submitted: Path, asked: str | None) -> Iterator[str]:

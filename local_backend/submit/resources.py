@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from dlicmd.contract.argv import CommandLine
 from dlicmd.contract.sizes import parse_size
 from local_backend.errors import Invalid
-from local_backend.jobspec import ANY_SLICE
 from local_backend.submit import catalogue
 from local_backend.submit.values import Hardware, pairs, whole_number
+from local_backend.workload import ANY_SLICE, Resources
 
 #: Modes of elastic training: the result is exact to the last bit, training is as fast as possible, or workers do not
 #: wait for each other.
@@ -24,33 +23,19 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,252}")
 _PROFILE = re.compile(r"[0-9a-z.+]{1,40}")
 
 
-@dataclass(frozen=True)
-class Resources:
-    """The fields of JobSpec that name resources."""
-
-    num_worker: int
-    min_workers: int
-    device_type: str | None
-    device_num: int
-    device_share: float
-    mig_profile: str
-    pack: str
-    gpu_limit: float | None
-    cpu_limit: float | None
-    memory: int | None
-    attributes: dict[str, str]
-
-
-def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str, Any]) -> Resources:
-    """Return what a command line asks for; a `hardwareSpec` supplies what it leaves open. Raises Invalid."""
+def resources(
+    line: CommandLine, framework: catalogue.Framework, attributes: dict[str, str], spec: dict[str, Any]
+) -> Resources:
+    """Return the resources that a command line asks for. `attributes` are those of --msd-attr. A `hardwareSpec`
+    supplies the rest. Raises Invalid."""
     hardware = Hardware(spec)
     num_worker = _num_worker(line, framework, hardware)
     device_type, device_num, device_share = _device(line, hardware)
     pack = _pack(line, device_num)
-    attributes = _attributes(line, framework)
     return Resources(
         num_worker=num_worker,
         min_workers=_min_workers(attributes, num_worker * device_num) if framework.elastic else 1,
+        elastic=framework.elastic,
         device_type=device_type,
         device_num=device_num,
         device_share=device_share,
@@ -59,8 +44,8 @@ def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str,
         # By the contract, the limits apply to packs only.
         gpu_limit=_gpu_limit(line) if pack else None,
         cpu_limit=line.amount("--workerCPULimit") if pack else None,
+        labels=_node_labels(line),
         memory=_memory(line, hardware, packed=bool(pack)),
-        attributes=attributes,
     )
 
 
@@ -74,7 +59,7 @@ def _gpu_limit(line: CommandLine) -> float | None:
     return limit
 
 
-def node_labels(line: CommandLine) -> dict[str, str]:
+def _node_labels(line: CommandLine) -> dict[str, str]:
     """Return the labels of both node selectors: driver and workers run on one machine. Raises Invalid."""
     found: dict[str, str] = {}
     for option in ("--msd-task0-node-selector", "--msd-task12n-node-selector"):
@@ -194,7 +179,7 @@ def _memory(line: CommandLine, hardware: Hardware, *, packed: bool) -> int | Non
     return hardware.size("mem.size") if size is None else parse_size(size)
 
 
-def _attributes(line: CommandLine, framework: catalogue.Framework) -> dict[str, str]:
+def attributes_of(line: CommandLine, framework: catalogue.Framework) -> dict[str, str]:
     """Return the attributes of --msd-attr. For an elastic framework, raise Invalid for an unknown `mode` of the engine.
     The scheduler uses `minWorkers`. Other names are not checked here."""
     found = dict(pairs("--msd-attr", line.many("--msd-attr")))

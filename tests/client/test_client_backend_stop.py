@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from workloads import workload
 
 from dlicmd.contract import wire
 from local_backend import cli
-from local_backend.jobspec import JobSpec
 from local_backend.store import execs
 from local_backend.store.database import Database
 
@@ -51,7 +51,7 @@ def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypa
     database = Database(tmp_path / "backend.db")
     database.open()
     for number in (1, 2):
-        spec = JobSpec(f"local-{number}", "PyTorch", "ada", "name", 1)
+        spec = workload(id=f"local-{number}")
         database.write(lambda c, number=number, spec=spec: execs.create(c, number, spec, "", None, "/work"))
     database.write(lambda c: execs.transition(c, "local-1", "KILLED"))
     database.close()

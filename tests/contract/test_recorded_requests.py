@@ -36,14 +36,14 @@ def test_it_is_answered_as_its_sender_needs(desk: World, request_: Recorded) -> 
 def check_submission(desk: World, answer: Answer, expected: dict[str, str]) -> None:
     """What was submitted is what its sender meant: the files on the disk, and the words of the program."""
     shown = answer.json()
-    spec = json.loads((desk.live.settings.home / "jobs" / shown["id"] / "job.json").read_text())
+    program = desk.live.row(shown["id"]).workload.program
     folder = Path(shown["workDir"].partition("/_submitted_code")[0]) / "_submitted_code"
     there = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert there == sorted(expected["files"].split())
     if "command" in expected:
-        assert spec["user_cmd"] == expected["command"].split()
+        assert program.user_cmd == tuple(expected["command"].split())
     else:
-        assert (spec["main"], spec["program_args"]) == (expected["main"], expected["words"].split())
+        assert (program.main, program.arguments) == (expected["main"], tuple(expected["words"].split()))
     assert shown["appName"] == expected.get("app", shown["appName"])
     assert shown.get("dataSource", []) == json.loads(expected.get("source", "[]"))
     if "hidden" in expected:

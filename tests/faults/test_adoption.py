@@ -23,6 +23,7 @@ from local_backend.store.holdings import Part
 
 pytestmark = pytest.mark.integration
 
+DATA = Path(__file__).parent.parent / "data"
 COUNTED = "open('starts', 'a').write('x')\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 
 
@@ -33,11 +34,11 @@ def pair(tmp_path: Path) -> Iterator[tuple[Host, Bench]]:
 
 
 def starts(one: Bench, job: str) -> str:
-    return (one.paths(job).code(one.row(job).job) / "starts").read_text()
+    return (one.paths(job).code(one.row(job).workload) / "starts").read_text()
 
 
 def let_go(one: Bench, job: str) -> None:
-    (one.paths(job).code(one.row(job).job) / "go").touch()
+    (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
 def crash(host: Host, one: Bench, job: str, boot_id: str | None = None) -> None:
@@ -79,6 +80,24 @@ def test_a_job_that_gave_its_slots_back_before_is_queued_again_after_its_first_r
     eventually(lambda: starts(one, job) == "xx", "it is started again")
     let_go(one, job)
     assert one.wait(job).state == FINISHED
+
+
+def test_a_job_that_runs_through_an_upgrade_is_adopted(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    host.kill()
+    # The form in which a server of the version before has stored the job.
+    flat = json.loads((DATA / "workload_1.json").read_text()) | {
+        "exec_id": job, "framework": "PyTorch", "elastic": False, "num_worker": 1, "model_dir": "model-dir",
+        "main": "main.py", "sources": [], "labels": {}, "device_type": None, "device_num": 1, "conda_env": None,
+    }
+    one.database.write(lambda c: c.exec_driver_sql(
+        "UPDATE execs SET spec = ?, bundle = NULL WHERE id = ?", (json.dumps(flat, sort_keys=True), job)))
+    host.start()
+    let_go(one, job)
+    row = one.wait(job)
+    assert (row.state, row.attempt, row.user) == (FINISHED, 1, "bob") and starts(one, job) == "x"
 
 
 def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) -> None:

@@ -58,7 +58,7 @@ def test_the_supervisor_tries_again_when_the_database_refuses(
         full = OperationalError("UPDATE", {}, sqlite3.OperationalError("database or disk is full"))
         failing = Failing(one.database.write, full, 2)
         monkeypatch.setattr(one.database, "write", failing)
-        (one.paths(job).code(one.row(job).job) / "go").touch()
+        (one.paths(job).code(one.row(job).workload) / "go").touch()
         assert one.wait(job).state == FINISHED
         assert failing.left == 0
         assert one.history(job)[-2:] == [RUNNING, FINISHED]

@@ -38,7 +38,7 @@ print("done")
 
 
 def code_of(one: Bench, exec_id: str) -> Path:
-    return one.paths(exec_id).code(one.row(exec_id).job)
+    return one.paths(exec_id).code(one.row(exec_id).workload)
 
 
 def test_a_running_job_is_adopted_and_its_result_is_complete(tmp_path: Path) -> None:

@@ -65,9 +65,10 @@ def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
         text = str(problem)
         assert text.strip() and "Traceback" not in text, (args, data, text)
         return
-    assert job.data_dir == "" or Path(job.data_dir).is_relative_to(roots.data_fs), (args, data)
-    assert job.num_worker >= 1 and job.device_num >= 1 and 0 < job.device_share <= 1, (args, data)
-    assert job.memory is None or job.memory > 0, (args, data)
+    assert job.data.data_dir == "" or Path(job.data.data_dir).is_relative_to(roots.data_fs), (args, data)
+    needs = job.resources
+    assert needs.num_worker >= 1 and needs.device_num >= 1 and 0 < needs.device_share <= 1, (args, data)
+    assert needs.memory is None or needs.memory > 0, (args, data)
 
 
 @counted("words")

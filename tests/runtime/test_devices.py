@@ -46,7 +46,7 @@ def gpus(tmp_path, monkeypatch):
 
 
 def go(one, job):
-    (one.paths(job).code(one.row(job).job) / "go").touch()
+    (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
 def test_gpus_and_slices_are_slots(gpus, monkeypatch):

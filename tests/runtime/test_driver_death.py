@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from puppets import Strings, strings
 from runtime_support import Bench, gone, host_bench
 from support import eventually
+from workloads import workload
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED
 from local_backend.files import read_json
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.engine import Engine
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import HomePaths
@@ -126,7 +126,7 @@ def test_progress_makes_it_worth_another_three(backend: Bench, held: Strings) ->
 def test_what_a_dying_driver_said_last_counts(tmp_path: Path) -> None:
     notes: list[str] = []
     home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
-    launch = Launch(JobSpec("local-1", "edtPyTorch", "ada", "a", 2, elastic=True), 1, home, cpu_slots(2), 2, {}, 1.0)
+    launch = Launch(workload(framework="edtPyTorch", num_worker=2, elastic=True), 1, home, cpu_slots(2), 2, {}, 1.0)
     planner = Planner(launch, warm=False, master_port=1, cores=1, base_path=())
     progress = Progress(tmp_path / "progress.json")
     engine = Engine(launch, planner, start=pytest.fail, progress=progress, note=notes.append)

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workloads import workload
 
-from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime.environment import TaskId, acts_at_start, inherited, needs_own_interpreter, of_task
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
 from local_backend.scheduler.model import CPU, GPU, Slot
+from local_backend.workload import Source
 
 NAMES = ["DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE"]
 HOME = HomePaths(Path("/h"), Path("/h/data"), Path("/h/results"))
@@ -25,10 +26,9 @@ ROOT = "/h/results/ada/batchworkdir/local-7"
 
 def launch(slots: tuple[Slot, ...] = (Slot("cpu-0", CPU),), environment: dict[str, str] | None = None,
            **spec: Any) -> Launch:
-    values = {"exec_id": "local-7", "framework": "PyTorch", "user": "ada", "app_name": "a", "num_worker": 1,
-              "model_dir": "digits", "main": "train.py", "data_dir": "/h/data/mnist",
+    values = {"id": "local-7", "model_dir": "digits", "main": "train.py", "data_dir": "/h/data/mnist",
               "datastore_meta": "type=fs,data_path=mnist"}
-    return Launch(JobSpec(**values | spec), 1, HOME, slots, 4, environment or {"PATH": "/bin", "LANG": "C"}, 1.0)
+    return Launch(workload(**values | spec), 1, HOME, slots, 4, environment or {"PATH": "/bin", "LANG": "C"}, 1.0)
 
 
 def env_of(one: Launch, task: TaskId | None = None) -> dict[str, str]:
@@ -47,7 +47,7 @@ def test_a_program_finds_what_the_contract_promises() -> None:
         "PYTHONUSERBASE": "/h/results/ada", "TASK12N_DEVICE_TYPE": "cpu", "EMETRICS_STREAMING": "ON", "LANG": "C",
         "OMP_NUM_THREADS": "2", "SPACE_ID": "", "DLI_CONDA_ENV_NAME": "dlipy3",
     }
-    assert env["JOB_UUID"] == env["MSD_MK_ID"] != env_of(launch(exec_id="local-8"))["JOB_UUID"]
+    assert env["JOB_UUID"] == env["MSD_MK_ID"] != env_of(launch(id="local-8"))["JOB_UUID"]
     assert expected.items() <= env.items()
     assert env["LOG_DIR"] == f"{ROOT}/log/app.{env['MSD_POD_NAME']}"
     assert env["MSD_POD_NAME"].startswith("local-7-task12n-")
@@ -99,7 +99,7 @@ def test_the_driver_sees_no_gpu_and_each_worker_exactly_its_own() -> None:
 
 
 def test_the_submitters_variables_come_last_but_the_code_stays_importable() -> None:
-    env = env_of(launch(env={"DATA_DIR": "/mine", "A B": "ü=1", "PYTHONPATH": "/my/libs"}))
+    env = env_of(launch(variables={"DATA_DIR": "/mine", "A B": "ü=1", "PYTHONPATH": "/my/libs"}))
     assert (env["DATA_DIR"], env["A B"]) == ("/mine", "ü=1")
     assert env["PYTHONPATH"].split(os.pathsep)[:2] == [f"{ROOT}/_submitted_code/digits", "/my/libs"]
     assert "/h/fabric/libs/fabric.zip" in env["PYTHONPATH"]
@@ -118,13 +118,12 @@ def test_an_environment_of_its_own_leads_the_path() -> None:
 
 @pytest.mark.parametrize(
     ("change", "cold"),
-    [({}, False), ({"env": {"EPOCHS": "3"}}, False), ({"env": {"OMP_NUM_THREADS": "1"}}, True),
-     ({"env": {"PYTHONHASHSEED": "0"}}, True), ({"env": {"LD_PRELOAD": "x.so"}}, True),
+    [({}, False), ({"variables": {"EPOCHS": "3"}}, False), ({"variables": {"OMP_NUM_THREADS": "1"}}, True),
+     ({"variables": {"PYTHONHASHSEED": "0"}}, True), ({"variables": {"LD_PRELOAD": "x.so"}}, True),
      ({"conda_env": "/opt/envs/mine"}, True), ({"user_cmd": ("ls",)}, True)],
 )
 def test_when_a_forked_process_will_not_do(change: dict[str, Any], cold: bool) -> None:
-    spec = dataclasses.replace(launch().spec, **change)
-    assert needs_own_interpreter(spec) is cold
+    assert needs_own_interpreter(launch(**change).spec) is cold
     assert acts_at_start(["MALLOC_ARENA_MAX"])
 
 
@@ -134,8 +133,8 @@ def test_all_processes_of_a_job_have_one_hash_seed(inherited_value: str | None) 
     tasks = [TaskId(DRIVER, 0), TaskId("task12n-1", 1, one.slots), TaskId("task12n-2", 2, one.slots)]
     assert {env_of(one, task)["PYTHONHASHSEED"] for task in tasks} == {"0"}
     assert env_of(launch(user_cmd=("python", "x.py")))["PYTHONHASHSEED"] == "0"
-    assert env_of(launch(env={"PYTHONHASHSEED": "3"}))["PYTHONHASHSEED"] == "3"
-    random = launch(env={"PYTHONHASHSEED": "random"})
+    assert env_of(launch(variables={"PYTHONHASHSEED": "3"}))["PYTHONHASHSEED"] == "3"
+    random = launch(variables={"PYTHONHASHSEED": "random"})
     seeds = {env_of(random, task)["PYTHONHASHSEED"] for task in tasks}
     assert len(seeds) == 1 and seeds.pop().isdecimal()
 
@@ -165,9 +164,9 @@ def test_a_folder_of_data_has_a_name_that_the_system_can_write(monkeypatch: pyte
 def test_torch_load_reads_what_old_scripts_saved_unless_server_or_job_say_otherwise() -> None:
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     assert env_of(launch())[name] == "1"
-    assert env_of(launch(environment={name: "0"}))[name] == env_of(launch(env={name: "0"}))[name] == "0"
+    assert env_of(launch(environment={name: "0"}))[name] == env_of(launch(variables={name: "0"}))[name] == "0"
     other = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    for one in (launch(env={other: "1"}), launch(environment={other: "1"})):
+    for one in (launch(variables={other: "1"}), launch(environment={other: "1"})):
         assert name not in env_of(one)
 
 

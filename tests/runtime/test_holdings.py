@@ -28,7 +28,7 @@ LENT = {"plans": [{"name": "owner"}, {"name": "borrower", "reclaim_grace": 0}]}
 
 
 def go(one: Bench, job: str) -> None:
-    (one.paths(job).code(one.row(job).job) / "go").touch()
+    (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
 def history(one: Bench, job: str) -> list[tuple[str, str, bool]]:

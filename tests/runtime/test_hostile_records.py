@@ -61,7 +61,7 @@ def test_the_next_server_starts_all_the_same(tmp_path: Path, deed: str) -> None:
             + DEEDS[deed]))
         one.wait_for_file(culprit, "ready")
         host.kill()
-        (one.paths(culprit).code(one.row(culprit).job) / "go").touch()
+        (one.paths(culprit).code(one.row(culprit).workload) / "go").touch()
         host.start()
         assert one.wait(culprit).state == ERROR
         assert one.wait(one.submit("print('done')")).state == FINISHED

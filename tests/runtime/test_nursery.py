@@ -45,7 +45,7 @@ def test_programs_are_forked_from_it(warm: Bench) -> None:
 
 def test_texts_have_the_same_hash_in_forked_and_in_fresh_processes(warm: Bench) -> None:
     ready_pid(warm)
-    jobs = [warm.submit("print(hash('a'))"), warm.submit("print(hash('a'))", env={"OMP_NUM_THREADS": "1"})]
+    jobs = [warm.submit("print(hash('a'))"), warm.submit("print(hash('a'))", variables={"OMP_NUM_THREADS": "1"})]
     assert [warm.wait(one).state for one in jobs] == [FINISHED] * 2
     assert len({warm.output(one) for one in jobs}) == 1
 

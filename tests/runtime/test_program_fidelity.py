@@ -108,9 +108,9 @@ def test_it_looks_like_python_itself(any_bench: Bench, name: str) -> None:
     if name == "exception group" and sys.version_info < (3, 11):
         pytest.skip("no exception groups before Python 3.11")
     text = textwrap.dedent(PROGRAMS[name])
-    one = any_bench.submit({"main.py": text, **FILES}, program_args=("a b",))
+    one = any_bench.submit({"main.py": text, **FILES}, arguments=("a b",))
     row = any_bench.wait(one)
-    code = any_bench.paths(one).code(row.job)
+    code = any_bench.paths(one).code(row.workload)
     kept = (code / "kept.txt").read_text() if (code / "kept.txt").exists() else None
     expected = plain(any_bench, one, code)
     assert any_bench.output(one, "stderr") == expected.stderr
@@ -136,7 +136,7 @@ def test_a_warm_and_a_cold_start_give_the_same_surroundings(warm: Bench) -> None
     eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
     seen = []
     for extra in ({}, {"OMP_SCHEDULE": "static"}):
-        one = warm.submit(PROBE, env={"EPOCHS": "3", **extra}, program_args=("x",))
+        one = warm.submit(PROBE, variables={"EPOCHS": "3", **extra}, arguments=("x",))
         assert warm.wait(one).state == FINISHED, warm.output(one, "stderr")
         assert (sys.executable in warm.launcher_log(one)) is bool(extra)
         names, *rest = json.loads(warm.output(one))
@@ -181,7 +181,7 @@ def test_a_data_loader_with_workers_works_in_a_forked_program(warm: Bench) -> No
                 optimizer.step()
             print("trained", torch.get_num_threads())
     """
-    one = warm.submit(textwrap.dedent(program), program_args=())
+    one = warm.submit(textwrap.dedent(program), arguments=())
     row = warm.wait(one)
     assert row.state == FINISHED, warm.output(one, "stderr")
     assert warm.output(one).startswith("trained")
@@ -198,5 +198,5 @@ def test_a_checkpoint_with_more_than_tensors_is_read_as_when_scripts_were_writte
         import argparse, torch
         torch.save({"args": argparse.Namespace(lr=0.1), "model": torch.nn.Linear(1, 1)}, "whole.pt")
         print(torch.load("whole.pt")["args"].lr)
-    """), env=variables)
+    """), variables=variables)
     assert backend.wait(job).state == expected

@@ -94,7 +94,7 @@ def test_a_slot_goes_to_another_job_when_its_worker_is_gone(backend: Bench, held
     driver.spawn(1, "cpu-0")
     driver.spawn(2, "cpu-1")
     workers = {worker.number: worker for worker in (held.worker(), held.worker())}
-    other = backend.submit(WITNESS, program_args=(str(workers[2].pid),))
+    other = backend.submit(WITNESS, arguments=(str(workers[2].pid),))
     resize(backend, job, 1)
     assert driver.allocation() == ["cpu-0"]
     eventually(lambda: (found := report_of(backend, job)) and found.sequence == 1, "the runner says what it holds")
@@ -242,7 +242,7 @@ def test_a_new_server_gives_no_slot_away_on_which_a_worker_still_runs(
     driver.hello()
     driver.spawn(1, "cpu-1")
     worker = held.worker()
-    other = one.submit(WITNESS, program_args=(str(worker.pid),))
+    other = one.submit(WITNESS, arguments=(str(worker.pid),))
     one.wait_running(job)
     host.resize(job, 1)
     assert driver.allocation() == ["cpu-0"]

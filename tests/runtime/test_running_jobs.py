@@ -26,11 +26,11 @@ def test_a_program_runs_to_its_end_and_its_output_is_kept(backend: Bench) -> Non
         print("trouble", file=sys.stderr)
         assert sys.stdin.read() == ""
     """
-    one = backend.submit(textwrap.dedent(program), program_args=("--name", "two words", "ü'\""))
+    one = backend.submit(textwrap.dedent(program), arguments=("--name", "two words", "ü'\""))
     row = backend.wait(one)
     assert (row.state, row.exit_code, row.message, row.reason) == (FINISHED, 0, None, None)
     assert backend.history(one) == [SUBMITTED, PENDING, RUNNING, FINISHED]
-    code = backend.paths(one).code(row.job)
+    code = backend.paths(one).code(row.workload)
     assert backend.output(one) == f"in {code} {[f'{code}/main.py', '--name', 'two words', 'ü' + chr(39) + chr(34)]}\n"
     assert backend.output(one, "stderr") == "trouble\n"
     assert row.start_time is not None and row.end_time is not None and row.start_time <= row.end_time
@@ -86,7 +86,7 @@ def test_a_command_runs_without_a_shell_in_the_code_directory(cold: Bench) -> No
     one = cold.submit({"go.sh": script}, user_cmd=("go.sh", "$HOME", "a b", "*"))
     row = cold.wait(one)
     assert row.state == FINISHED, row.message
-    assert cold.output(one) == f"$HOME|a b|*|{cold.paths(one).code(row.job)}\n"
+    assert cold.output(one) == f"$HOME|a b|*|{cold.paths(one).code(row.workload)}\n"
 
 
 def test_stop_ends_the_program_and_what_it_started(backend: Bench) -> None:
@@ -140,7 +140,7 @@ def test_stop_and_finish_at_the_same_time_end_in_one_state(backend: Bench) -> No
     for _ in range(4):
         one = backend.submit("import os\nwhile not os.path.exists('go'): pass\n")
         backend.wait_running(one)
-        (backend.paths(one).code(backend.row(one).job) / "go").touch()
+        (backend.paths(one).code(backend.row(one).workload) / "go").touch()
         backend.stop(one)
         backend.wait(one)
         ended.append(backend.history(one))

@@ -21,7 +21,7 @@ WAIT = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n
 
 
 def go(one: Bench, job: str) -> None:
-    (one.paths(job).code(one.row(job).job) / "go").touch()
+    (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
 def test_a_fixed_job_on_a_lent_slot_waits_again_and_keeps_its_place(backend: Bench) -> None:
@@ -176,12 +176,12 @@ def test_a_job_that_is_just_starting_is_not_taken_for_one_that_was_stopped(backe
 def test_how_long_the_last_two_took_tells_when_the_next_may_begin(tmp_path: Path) -> None:
     with bench(tmp_path, slots=1) as one:
         for seconds in (9000.0, 1000.0, 3000.0):
-            before = one.submit("pass", app_name="nightly")
+            before = one.submit("pass", name="nightly")
             one.wait(before)
             one.database.write(lambda c, i=before, s=seconds: execs.note(c, i, start_time=1e9, end_time=1e9 + s))
-        first = one.submit(WAIT, app_name="nightly")
+        first = one.submit(WAIT, name="nightly")
         one.wait_running(first)
-        second = one.submit(WAIT, app_name="hourly")
+        second = one.submit(WAIT, name="hourly")
         found = eventually(lambda: one.supervisor.reason(second), "it waits")
         assert abs(found.estimate - (one.row(first).start_time + 2000)) < 60
         for job in (first, second):

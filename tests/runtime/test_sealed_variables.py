@@ -21,7 +21,7 @@ def test_a_job_whose_key_is_gone_waits_and_says_so_until_it_is_back(
     monkeypatch.setattr(beginning, "_PUT_OFF", 0.2)
     with bench(tmp_path) as one:
         wake, one.wake = one.wake, lambda: None
-        job = one.submit(PROGRAM, env={"MY_TOKEN": SECRET})
+        job = one.submit(PROGRAM, variables={"MY_TOKEN": SECRET})
         vault = one.settings.paths.vault
         key = vault.read_bytes()
         vault.unlink()

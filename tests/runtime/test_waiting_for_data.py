@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from workloads import workload
 
 from local_backend.data.order import DELIVERED, FetchOutcome
-from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime import fetching as fetching_module
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
@@ -21,6 +21,7 @@ from local_backend.scheduler.slots import cpu_slots
 from local_backend.scheduler.urgency import waited
 from local_backend.settings import Settings
 from local_backend.store.execs import ExecRow
+from local_backend.workload import Source
 
 HOUR = 3600.0
 ELSEWHERE = Source("x", "s3", "download", kind="s3", connection={"type": "s3"}, location={"bucket": "b"})
@@ -40,10 +41,11 @@ def fetching(settings: Settings) -> Iterator[Fetching]:
 
 def submitted(settings: Settings, *sources: Source) -> ExecRow:
     """An exec that was submitted an hour ago and may wait half of one for slots."""
-    spec = JobSpec("local-1", "PyTorch", "ada", "a", 1, sources=sources, pending_timeout=int(HOUR / 2))
+    spec = workload(sources=sources, pending_timeout=int(HOUR / 2))
     row = ExecRow(
         number=1, id="local-1", creator="ada", framework="PyTorch", app_name="a", args="", spec=spec.to_json(),
-        data_source=None, elastic=False, num_worker=1, work_dir="/", state="SUBMITTED", attempt=0, slots=None,
+        kind=spec.kind, parent=None, bundle=None, data_source=None, elastic=False, num_worker=1, work_dir="/",
+        state="SUBMITTED", attempt=0, slots=None,
         create_time=time.time() - HOUR, start_time=None, end_time=None, exit_code=None, message=None, reason=None,
         stop_requested=False, deleted=False, pinned=None,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from live_server import Answer, Live, quoted
 
-from local_backend.jobspec import JobSpec
+from local_backend.workload import Workload
 
 START = "--exec-start PyTorch --model-main main.py"
 FS = {"type": "fs", "location": {"paths": "mnist"}}
@@ -19,9 +19,9 @@ def form(live: Live, data: dict[str, Any] | str) -> Answer:
     return live.call("POST", "/execs", body, {"Content-Type": "application/x-www-form-urlencoded"})
 
 
-def job(live: Live, answer: Answer) -> JobSpec:
+def job(live: Live, answer: Answer) -> Workload:
     assert answer.status == 200, answer.text
-    return live.row(answer.json()["id"]).job
+    return live.row(answer.json()["id"]).workload
 
 
 def submit(live: Live, *sources: Any) -> Answer:

@@ -26,6 +26,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.states import PENDING, RUNNING
 from local_backend.api.app import create_app
 from local_backend.forward.service import Forwarding
+from local_backend.runtime import bundles
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
@@ -213,13 +214,15 @@ class Live:
 
     def forget(self, exec_id: str) -> None:
         """Remove every trace of an exec."""
-        self.database.write(lambda c: execs.remove(c, exec_id))
+        named = self.database.write(lambda c: execs.remove(c, exec_id))
+        bundles.drop(self.settings.paths, self.database, named)
         discard(self.paths(exec_id))
 
     def nothing_left(self) -> bool:
-        """No upload, no folder of an exec, no row."""
+        """No upload, no folder of an exec, no code, no row."""
         jobs = self.settings.result_fs / self.settings.user / "batchworkdir"
-        left = [*self.settings.paths.incoming.iterdir(), *self.settings.paths.jobs.iterdir()]
+        paths = self.settings.paths
+        left = [one for folder in (paths.incoming, paths.jobs, paths.bundles) for one in folder.iterdir()]
         left += list(jobs.iterdir()) if jobs.exists() else []
         return not left and not self.database.read(execs.all_ids)
 

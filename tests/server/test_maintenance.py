@@ -23,6 +23,7 @@ from live_server import Live, settings_for
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.cli import main
 from local_backend.commands import doctor
+from local_backend.runtime import bundles
 from local_backend.serving.server import ServerError, locked, make_home, open_database
 from local_backend.store import execs, tokens
 
@@ -91,6 +92,8 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     there = settings_for(home).paths.job("local-1", "alice")
     assert there.model.joinpath("weights").read_bytes() == b"w" * 5000 and there.spec.stat().st_mode & 0o777 == 0o600
     assert there.submitted.joinpath("main.py").read_bytes() == b"print(1)\n"
+    for row in rows(home):
+        assert bundles.digest(settings_for(home).paths.bundle(str(row.bundle))) == row.bundle
     assert not there.data.exists() and not there.fetching.exists(), "data from elsewhere is fetched again"
     with closing(sqlite3.connect(home / "backend.db")) as restored:
         assert restored.execute("SELECT count(*) FROM tokens").fetchone() == (0,)

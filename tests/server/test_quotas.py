@@ -85,7 +85,7 @@ def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
 
 
 def row(number: int, state: str, ended: float | None) -> Brief:
-    return Brief(number, f"local-{number}", "alice", "name", state, 0.0, None, ended, deleted=False)
+    return Brief(number, f"local-{number}", "alice", "name", state, 0.0, None, ended, None, deleted=False)
 
 
 ROWS = st.lists(st.tuples(st.sampled_from([SUBMITTED, PENDING, RUNNING, FINISHED, ERROR, KILLED]),

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from live_server import settings_for
+from workloads import workload
 
 from local_backend.cli import main
 from local_backend.forward import orders
 from local_backend.forward.target import Rest
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch, requeues
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.serving.home_database import opened
@@ -79,7 +79,7 @@ def test_what_an_earlier_version_left_is_sealed_and_still_works(old: Settings) -
         row = database.read(lambda c: execs.get(c, "local-3"))
         assert row is not None
         vault = Vault(old.paths.vault)
-        assert {name: vault.open_text(value) for name, value in row.job.env.items()} == {
+        assert {name: vault.open_text(value) for name, value in row.workload.environment.variables.items()} == {
             "MY_TOKEN": SECRET, "EMPTY": ""}
     finally:
         database.close()
@@ -109,13 +109,13 @@ def test_a_launch_is_read_with_its_variables_and_written_without(tmp_path: Path)
     settings = settings_for(tmp_path / "home")
     make_home(settings)
     vault = Vault(settings.paths.vault)
-    spec = JobSpec("local-1", "PyTorch", "ada", "a", 1, env={"MY_TOKEN": vault.seal_text(SECRET)})
+    spec = workload(variables={"MY_TOKEN": vault.seal_text(SECRET)})
     launch = Launch(spec, 1, settings.paths, cpu_slots(1), 1, {"A_KEY": SECRET, "PATH": "/bin"}, 1.0)
     launch.paths.state.mkdir()
     launch.write()
     assert SECRET not in everything(settings.home)
     found = Launch.read(launch.paths.spec)
-    assert found.spec.env == {"MY_TOKEN": SECRET} and found.environment == launch.environment
+    assert found.spec.environment.variables == {"MY_TOKEN": SECRET} and found.environment == launch.environment
     settings.paths.vault.unlink()
     with pytest.raises(VaultError, match="does not exist"):
         launch.write()
@@ -134,7 +134,7 @@ def test_another_key_seals_everything_and_doctor_knows_when_it_is_gone(
     assert findings(command)["level"] == "ok"
     with closing(Database(old.paths.database)) as database:
         row = database.read(lambda c: execs.get(c, "local-3"))
-    assert row is not None and vault.open_text(row.job.env["MY_TOKEN"]) == SECRET
+    assert row is not None and vault.open_text(row.workload.environment.variables["MY_TOKEN"]) == SECRET
     assert orders.find(old.paths, "local-3") is not None
     old.paths.vault.write_bytes(first)
     found = findings(command)

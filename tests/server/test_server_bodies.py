@@ -24,18 +24,19 @@ def test_plain_tar_rooted_at_dot_without_top_folder(live: Live) -> None:
     })
     answer = live.submit("", {"x.modelDir.tar": content}, data)
     assert answer.status == 200, answer.text
-    spec = live.row(answer.json()["id"]).job
-    assert spec.model_dir is None and spec.user_cmd == ("bash", "train.sh")
-    assert (spec.num_worker, spec.device_num, spec.device_type, spec.memory) == (2, 1, "gpu", 4 * 2**30)
-    assert (live.paths(spec.exec_id).submitted / "sub" / "x.py").read_bytes() == b"1"
+    spec = live.row(answer.json()["id"]).workload
+    assert spec.program.model_dir is None and spec.program.user_cmd == ("bash", "train.sh")
+    asked = spec.resources
+    assert (asked.num_worker, asked.device_num, asked.device_type, asked.memory) == (2, 1, "gpu", 4 * 2**30)
+    assert (live.paths(spec.id).submitted / "sub" / "x.py").read_bytes() == b"1"
     assert answer.json()["args"].startswith("--exec-start distPyTorch  --user-cmd \\\n")
 
 
 def test_command_line_wins_over_hardware_spec(live: Live) -> None:
     data = json.dumps({"hardwareSpec": {"num_nodes": 5, "mem": {"size": "1g"}, "gpu": {"num_gpu": 4}}})
     args = "--exec-start distPyTorch --model-main main.py --numWorker 3 --workerMemory 2g --workerDeviceNum 1"
-    spec = live.row(live.submitted(args, data=data)).job
-    assert (spec.num_worker, spec.memory, spec.device_num) == (3, 2 * 2**30, 1)
+    spec = live.row(live.submitted(args, data=data)).workload
+    assert (spec.resources.num_worker, spec.resources.memory, spec.resources.device_num) == (3, 2 * 2**30, 1)
 
 
 @pytest.mark.parametrize("part", ["file", "main.py", "anything"])
@@ -43,9 +44,9 @@ def test_single_file_under_any_part_name(live: Live, part: str) -> None:
     body, kind = multipart([(part, "some/dir/main.py", b"print(1)")])
     args = quoted("--exec-start PyTorch --model-main some/dir/main.py --epochs 3")
     answer = live.call("POST", f"/execs/?args={args}", body, {"Content-Type": kind})
-    spec = live.row(answer.json()["id"]).job
-    assert (spec.main, spec.model_dir, spec.program_args) == ("main.py", None, ("--epochs", "3"))
-    assert (live.paths(spec.exec_id).submitted / "main.py").read_bytes() == b"print(1)"
+    spec = live.row(answer.json()["id"]).workload
+    assert (spec.program.main, spec.program.model_dir, spec.program.arguments) == ("main.py", None, ("--epochs", "3"))
+    assert (live.paths(spec.id).submitted / "main.py").read_bytes() == b"print(1)"
 
 
 @pytest.mark.parametrize("content", [b"print(1)", tar({"m/main.py": b"print(1)"}),
@@ -56,8 +57,8 @@ def test_a_file_part_without_a_file_name(live: Live, content: bytes) -> None:
     args = quoted("--exec-start PyTorch --model-main main.py")
     answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": kind})
     assert answer.status == 200, answer.text
-    spec = live.row(answer.json()["id"]).job
-    assert live.paths(spec.exec_id).code(spec).joinpath("main.py").read_bytes() == b"print(1)"
+    spec = live.row(answer.json()["id"]).workload
+    assert live.paths(spec.id).code(spec).joinpath("main.py").read_bytes() == b"print(1)"
 
 
 def test_the_data_part_may_come_from_a_json_file(live: Live) -> None:
@@ -66,7 +67,7 @@ def test_the_data_part_may_come_from_a_json_file(live: Live) -> None:
     body, kind = multipart([("file", "main.py", b"print(1)"), ("data", "job.json", data)])
     answer = live.call("POST", "/execs?args=", body, {"Content-Type": kind})
     assert answer.status == 200, answer.text
-    assert live.row(answer.json()["id"]).job.program_args == ("--epochs", "2")
+    assert live.row(answer.json()["id"]).workload.program.arguments == ("--epochs", "2")
 
 
 @pytest.mark.parametrize(("name", "content", "is_command"), [
@@ -77,9 +78,10 @@ def test_a_main_program_that_is_not_python_is_run_as_it_is(
     live: Live, name: str, content: bytes, is_command: bool
 ) -> None:
     """Contract, 5.3: 'lacks the x bit but has a `#!` line ... is made executable; executable: run directly'."""
-    spec = live.row(live.submitted(f"--exec-start PyTorch --model-main {name} --x 1", files={name: content})).job
-    path = live.paths(spec.exec_id).submitted / name
-    assert (spec.user_cmd, spec.main) == (((str(path), "--x", "1"), None) if is_command else (None, name))
+    spec = live.row(live.submitted(f"--exec-start PyTorch --model-main {name} --x 1", files={name: content})).workload
+    path = live.paths(spec.id).submitted / name
+    expected = ((str(path), "--x", "1"), None) if is_command else (None, name)
+    assert (spec.program.user_cmd, spec.program.main) == expected
     assert bool(path.stat().st_mode & 0o100) == is_command
 
 
@@ -96,8 +98,8 @@ def test_extra_files_lie_beside_the_model(live: Live) -> None:
 
 
 def test_nothing_but_a_user_command(live: Live) -> None:
-    spec = live.row(live.submitted(USER_CMD, files={})).job
-    assert spec.user_cmd == ("bash", "-c", "ls") and spec.main is None and spec.program_args == ()
+    spec = live.row(live.submitted(USER_CMD, files={})).workload
+    assert spec.program.user_cmd == ("bash", "-c", "ls") and spec.program.main is None and spec.program.arguments == ()
 
 
 def test_data_as_a_form_field(live: Live) -> None:
@@ -107,13 +109,13 @@ def test_data_as_a_form_field(live: Live) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = live.call("POST", f"/execs/?args={quoted(USER_CMD)}", body, headers)
     assert answer.json()["dataSource"] == [{"type": "fs", "location": {"paths": "mnist"}}]
-    assert live.row(answer.json()["id"]).job.data_dir == str(live.settings.data_fs / "mnist")
+    assert live.row(answer.json()["id"]).workload.data.data_dir == str(live.settings.data_fs / "mnist")
 
 
 def test_exact_words_win_so_that_quoting_survives(live: Live) -> None:
     words = ["--exec-start", "PyTorch", "--appName", "DDP Tutorial", "--model-main", "main.py", "--", "a  b", 'q"', ""]
-    spec = live.row(live.submitted("--exec-start PyTorch", data=json.dumps({"argv": words}))).job
-    assert spec.app_name == "DDP Tutorial" and spec.program_args == ("a  b", 'q"', "")
+    spec = live.row(live.submitted("--exec-start PyTorch", data=json.dumps({"argv": words}))).workload
+    assert spec.name == "DDP Tutorial" and spec.program.arguments == ("a  b", 'q"', "")
 
 
 @pytest.mark.parametrize("name", ["trüb \"x\" 'y'.py", "a b.py", "日本.py", "100%.py", "x;y=z.py"])
@@ -123,7 +125,7 @@ def test_names_with_spaces_quotes_and_umlauts(live: Live, name: str) -> None:
     body, kind = multipart([("file", name.replace('"', "%22"), b"1"), ("data", None, data.encode())])
     answer = live.call("POST", "/execs", body, {"Content-Type": kind})
     assert answer.status == 200, answer.text
-    assert live.row(answer.json()["id"]).job.main == name
+    assert live.row(answer.json()["id"]).workload.program.main == name
 
 
 def test_file_name_in_the_older_encoding(live: Live) -> None:
@@ -155,8 +157,8 @@ def test_file_name_in_the_older_encoding(live: Live) -> None:
 def test_where_the_main_file_is_found(live: Live, args: str, files, main: str, model_dir: str | None) -> None:
     answer = live.submit(f"--exec-start PyTorch {args}", {"x.modelDir.tar": tar(files)})
     assert answer.status == 200, answer.text
-    spec = live.row(answer.json()["id"]).job
-    assert (spec.main, spec.model_dir) == (main, model_dir)
+    spec = live.row(answer.json()["id"]).workload
+    assert (spec.program.main, spec.program.model_dir) == (main, model_dir)
 
 
 BAD_ARGS = [
@@ -291,7 +293,8 @@ def test_secrets_are_used_but_not_shown(live: Live) -> None:
     )
     exec_id = live.submitted(args)
     row = live.row(exec_id)
-    env = {name: Vault(live.settings.paths.vault).open_text(value) for name, value in row.job.env.items()}
+    vault, variables = Vault(live.settings.paths.vault), row.workload.environment.variables
+    env = {name: vault.open_text(value) for name, value in variables.items()}
     assert env == {"USER_ACCESS_TOKEN": "abc.def", "DB_PASSWORD": "a b", "PLAIN": "abc.def", "API_KEY": "k=1"}
     assert "abc.def" not in row.spec + live.paths(exec_id).spec.read_text()
     for secret in ("a b", "k=1", "s3cr3t", "tok ", "pw"):
@@ -300,8 +303,8 @@ def test_secrets_are_used_but_not_shown(live: Live) -> None:
 
 
 def test_elastic_defaults_and_edt_options(live: Live) -> None:
-    spec = live.row(live.submitted("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=4")).job
-    assert spec.elastic and spec.num_worker == 4 and spec.program_args == ()
+    spec = live.row(live.submitted("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=4")).workload
+    assert spec.resources.elastic and spec.resources.num_worker == 4 and spec.program.arguments == ()
     none = "--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=0"
     assert live.submit(none, {"main.py": b""}).status == 400
 
@@ -309,14 +312,15 @@ def test_elastic_defaults_and_edt_options(live: Live) -> None:
 @pytest.mark.parametrize("mode", ["exact", "fast", "async"])
 def test_the_mode_of_elastic_training(live: Live, mode: str) -> None:
     words = f"--model-main main.py --msd-attr mode={mode} --msd-attr other=x"
-    assert live.row(live.submitted(f"--exec-start edtPyTorch {words}")).job.attributes == {"mode": mode, "other": "x"}
+    program = live.row(live.submitted(f"--exec-start edtPyTorch {words}")).workload.program
+    assert program.attributes == {"mode": mode, "other": "x"}
 
 
 def test_a_mode_that_there_is_not(live: Live) -> None:
     words = "--model-main main.py --msd-attr mode=fast --msd-attr mode=Exact"
     answer = live.submit(f"--exec-start edtPyTorch {words}", {"main.py": b""})
     assert answer.text == "Error 400: --msd-attr mode: unknown mode 'Exact'; use one of exact, fast, async.\n"
-    assert live.row(live.submitted(f"--exec-start PyTorch {words}")).job.attributes == {"mode": "Exact"}
+    assert live.row(live.submitted(f"--exec-start PyTorch {words}")).workload.program.attributes == {"mode": "Exact"}
 
 
 def test_data_places(live: Live, tmp_path) -> None:
@@ -328,7 +332,7 @@ def test_data_places(live: Live, tmp_path) -> None:
     def data_dir(meta: str = "", sources: list[object] | None = None) -> str:
         argv = ["--exec-start", "PyTorch", "--model-main", "main.py", *(["--cs-datastore-meta", meta] if meta else [])]
         answer = live.submit("", {"main.py": b""}, json.dumps({"argv": argv, "dataSource": sources}))
-        return live.row(answer.json()["id"]).job.data_dir if answer.status == 200 else answer.text
+        return live.row(answer.json()["id"]).workload.data.data_dir if answer.status == 200 else answer.text
 
     assert data_dir() == data_dir("type=fs") == str(data)
     assert data_dir("type=fs,data_path=a") == str(data / "a")
@@ -347,7 +351,7 @@ def test_data_places(live: Live, tmp_path) -> None:
 
 def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:
     live.settings.data_fs.rmdir()
-    assert live.row(live.submitted()).job.data_dir == ""
+    assert live.row(live.submitted()).workload.data.data_dir == ""
     assert live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path=x", {"main.py": b""}).status == 400
 
 
@@ -363,9 +367,10 @@ def test_conda_environment(live: Live, tmp_path) -> None:
     python.parent.mkdir(parents=True)
     python.symlink_to("/bin/sh")
     home = f"--conda-home {tmp_path / 'conda'}"
-    assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name mine")).job.conda_env == str(python.parent.parent)
-    assert live.row(live.submitted(f"{SINGLE} --conda-env-name {python.parent.parent}")).job.conda_env
-    assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name dlipy3")).job.conda_env is None
+    environment = live.row(live.submitted(f"{SINGLE} {home} --conda-env-name mine")).workload.environment
+    assert environment.conda_env == str(python.parent.parent)
+    assert live.row(live.submitted(f"{SINGLE} --conda-env-name {python.parent.parent}")).workload.environment.conda_env
+    assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name dlipy3")).workload.environment.conda_env is None
     refused = live.submit(f"{SINGLE} {home} --conda-env-name other", {"main.py": b""})
     assert refused.status == 400 and str(tmp_path / "conda" / "envs") in refused.text
 

@@ -59,7 +59,7 @@ def test_a_file_beside_the_folder(live: Live) -> None:
 
 def test_what_the_program_wrote_is_not_the_code(live: Live) -> None:
     exec_id = submitted(live, {"gone.py": b"", "__pycache__/train.pyc": b"x"})
-    folder = live.paths(exec_id).code(live.row(exec_id).job)
+    folder = live.paths(exec_id).code(live.row(exec_id).workload)
     (folder / "out.txt").write_text("written")
     (folder / "gone.py").unlink()
     found = asked(live, exec_id)
@@ -68,8 +68,8 @@ def test_what_the_program_wrote_is_not_the_code(live: Live) -> None:
 
 def test_of_an_exec_of_an_earlier_version_all_is_told_that_is_there(live: Live) -> None:
     exec_id = submitted(live, {})
-    live.paths(exec_id).submitted_names.unlink()
-    folder = live.paths(exec_id).code(live.row(exec_id).job)
+    live.database.write(lambda c: c.exec_driver_sql("UPDATE execs SET bundle = NULL"))
+    folder = live.paths(exec_id).code(live.row(exec_id).workload)
     (folder / "out.txt").write_text("written")
     os.symlink("/etc", folder / "etc")
     assert names(asked(live, exec_id)) == ["out.txt", "train.py"]
@@ -100,7 +100,7 @@ def test_what_is_there_instead_is_not_read(live: Live, tmp_path: Path, deed: str
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     exec_id = submitted(live, {"lib/a.py": b"1"})
-    place = live.paths(exec_id).code(live.row(exec_id).job) / "lib" / "a.py"
+    place = live.paths(exec_id).code(live.row(exec_id).workload) / "lib" / "a.py"
     place.unlink()
     FILES[deed](place, secret)
     assert names(asked(live, exec_id)) == ["train.py"]
@@ -108,27 +108,11 @@ def test_what_is_there_instead_is_not_read(live: Live, tmp_path: Path, deed: str
 
 def test_a_folder_that_has_become_a_link_is_not_followed(live: Live, tmp_path: Path) -> None:
     exec_id = submitted(live, {"lib/a.py": b"1"})
-    folder = live.paths(exec_id).code(live.row(exec_id).job) / "lib"
+    folder = live.paths(exec_id).code(live.row(exec_id).workload) / "lib"
     (tmp_path / "a.py").write_text(SECRET)
     folder.rename(tmp_path / "away")
     folder.symlink_to(tmp_path)
     assert names(asked(live, exec_id)) == ["train.py"]
-
-
-@pytest.mark.parametrize("name", [
-    "../../../../secret", "/etc/passwd", "model/../../../../secret", "a\0b", "", ".", "model//train.py", 7, None])
-def test_names_that_lead_elsewhere(live: Live, name: object) -> None:
-    exec_id = submitted(live, {})
-    (live.paths(exec_id).root.parent / "secret").write_text(SECRET)
-    manifest.write_json(live.paths(exec_id).submitted_names, {"files": [name, "model/train.py"], "complete": True})
-    assert names(asked(live, exec_id)) == ["train.py"]
-
-
-def test_a_note_that_is_none(live: Live) -> None:
-    exec_id = submitted(live, {})
-    for text in ("[]", "{", '{"files": {"a": 1}}', '{"files": null}'):
-        live.paths(exec_id).submitted_names.write_text(text)
-        assert names(asked(live, exec_id)) == ["train.py"]
 
 
 def test_of_an_unknown_exec(live: Live) -> None:

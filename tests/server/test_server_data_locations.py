@@ -101,7 +101,7 @@ def test_what_other_products_write_beside_our_keys_is_taken_and_not_kept(kept: L
     beside = {"id": "1", "href": "/v2/assets/1", "schema": {"fields": [{"name": "a"}], "token": "planted"}}
     answer = submit(kept, source("lake", {"bucket": "b", "file_name": "x", **beside}, schema={"id": "1"}))
     assert answer.status == 200 and "planted" not in answer.text
-    [found] = kept.row(answer.json()["id"]).job.sources
+    [found] = kept.row(answer.json()["id"]).workload.data.sources
     assert found.location == {"bucket": "b", "file_name": "x"}
 
 
@@ -179,7 +179,7 @@ def test_a_filter_is_an_object_or_its_text(kept: Live, query: Any) -> None:
     for name, location in (("docs", {"collection": "things"}), ("clouds", {})):
         answer = submit(kept, source(name, {**location, "query": query}))
         assert answer.status == 200, answer.text
-        [found] = kept.row(answer.json()["id"]).job.sources
+        [found] = kept.row(answer.json()["id"]).workload.data.sources
         assert found.location["query"] == query
 
 
@@ -207,7 +207,7 @@ def test_nor_out_of_the_folder_of_a_volume(kept: Live) -> None:
     for path in ("../other", "..", "x/../../other", "link"):
         assert "is outside volume deep-lake, folder train" in refused(kept, source("mine", {"path": path}))
     answer = submit(kept, source("mine", {"path": "/x"}))
-    assert kept.row(answer.json()["id"]).job.data_dir == str(train / "x")
+    assert kept.row(answer.json()["id"]).workload.data.data_dir == str(train / "x")
     climbing = {"type": "nfs", "volume": "deep-lake", "folder": "../elsewhere"}
     said = refused(kept, {"type": "connection", "connection": climbing, "location": {}})
     assert "is outside volume deep-lake" in said
@@ -235,7 +235,7 @@ def test_what_is_not_looked_at_is_masked_where_it_looks_secret(kept: Live) -> No
     answer = submit(kept, one)
     assert answer.json()["dataSource"] == [
         {**one, "metadata": {"token": "***", "author": "ada"}, "origin": "https://u:***@h/x"}]
-    assert "planted" not in kept.row(answer.json()["id"]).job.to_json()
+    assert "planted" not in kept.row(answer.json()["id"]).workload.to_json()
 
 
 # --- paths that do not survive in a list

@@ -42,7 +42,7 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
         for source in (volume, connected):
             accepted, seen = asked(token, source)
             place = str(tmp_path / "mnts" / "closed" / "x")
-            assert seen == live.row(accepted).job.data_dir == place, "where the setting says that volumes are"
+            assert seen == live.row(accepted).workload.data.data_dir == place, "where the setting says that volumes are"
         assert asked(token, around)[1] == str(hidden / "x")
     target = {"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"},
               "target": {"volume": "closed"}}
@@ -148,7 +148,7 @@ def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live],
             """By --data-source and by --cs-datastore-meta."""
             both = (submit(live, {"type": "fs", "location": {"path": path}}),
                     live.submit(f"{START} --cs-datastore-meta type=fs,data_path={path}", {"main.py": b""}))
-            found = [job(live, one).data_dir if one.status == 200 else one.text for one in both]
+            found = [job(live, one).data.data_dir if one.status == 200 else one.text for one in both]
             return found[0].replace("data source 1: ", ""), found[1]
 
         for path in (str(inside), "/mnist", "mnist"):

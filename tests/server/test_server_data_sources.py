@@ -26,9 +26,9 @@ def test_they_may_stand_in_the_command_line(live: Live, lake: Path, option: str,
                    live.submit("", {"main.py": b""}, json.dumps({"args": line})),
                    form(live, {"args": line.replace("--model-main main.py", "--user-cmd") + " -- true"})):
         found = job(live, answer)
-        assert [source.path for source in found.sources] == [str(lake / "mnist"), str(lake / "my dir")]
-        assert answer.json()["dataSource"] == sources and found.data_dir == str(lake / "mnist")
-        assert found.program_args in (("--epochs", "1"), ()), "nothing of them reaches the program"
+        assert [source.path for source in found.data.sources] == [str(lake / "mnist"), str(lake / "my dir")]
+        assert answer.json()["dataSource"] == sources and found.data.data_dir == str(lake / "mnist")
+        assert found.program.arguments in (("--epochs", "1"), ()), "nothing of them reaches the program"
 
 
 def test_given_twice_and_in_the_body_all_count_once(live: Live, lake: Path) -> None:
@@ -44,14 +44,14 @@ def test_the_simple_option_in_every_place(live: Live, lake: Path) -> None:
         line = f"{START} {spelling}"
         for args, data in ((line, None), ("", json.dumps({"args": line}))):
             answer = live.submit(args, {"main.py": b""}, data)
-            assert job(live, answer).data_dir == str(lake / "other")
+            assert job(live, answer).data.data_dir == str(lake / "other")
         beside = live.submit(f"{line} --data-source {json.dumps([FS])}", {"main.py": b""})
-        assert job(live, beside).data_dir == str(lake / "mnist"), "--data-source wins"
+        assert job(live, beside).data.data_dir == str(lake / "mnist"), "--data-source wins"
 
 
 def test_a_list_that_is_text_is_read_once_more(live: Live, lake: Path) -> None:
     for text in (json.dumps([FS]), json.dumps(FS)):
-        [source] = job(live, live.submit(START, {"main.py": b""}, json.dumps({"dataSource": text}))).sources
+        [source] = job(live, live.submit(START, {"main.py": b""}, json.dumps({"dataSource": text}))).data.sources
         assert source.name == "mnist"
 
 
@@ -59,7 +59,7 @@ def test_secrets_in_the_command_line_are_masked_there_too(live: Live, lake: Path
     connection = {"endpoint_url": "https://s3.example.com", "access_key_id": "AK", "secret_access_key": "planted"}
     text = json.dumps([{"type": "s3", "connection": connection, "location": {"bucket": "b"}}])
     answer = live.submit(f"{START} --data-source={text} --epochs 1", {"main.py": b""})
-    assert job(live, answer).program_args == ("--epochs", "1")
+    assert job(live, answer).program.arguments == ("--epochs", "1")
     assert "planted" not in answer.text and "contains credentials" in answer.json()["warning"]
     assert '"secret_access_key": "***"' in answer.json()["args"] and answer.json()["args"].endswith("--epochs 1 ")
 
@@ -118,8 +118,8 @@ def test_thousands_of_paths_are_taken_and_the_program_can_be_started(live: Live,
     answer = submit(live, {"type": "fs", "location": {"paths": many}})
     assert "read all paths from DLI_DATA_SOURCES_FILE" in answer.json()["warning"]
     spec = job(live, answer)
-    assert [source.path for source in spec.sources] == [str(lake / name) for name in many]
-    folders = [source.path for source in spec.sources]
+    assert [source.path for source in spec.data.sources] == [str(lake / name) for name in many]
+    folders = [source.path for source in spec.data.sources]
     assert joined(folders) is None and joined(folders[:400]) == ":".join(folders[:400])
 
 
@@ -153,7 +153,7 @@ def test_what_no_process_can_be_started_with_is_refused(live: Live, lake: Path, 
 @pytest.mark.parametrize("location", [{"paths": "", "path": "mnist"}, {"paths": [], "file_name": "mnist"},
                                       {"path": " , ", "file_name": ["mnist"]}, {"paths": "mnist", "path": "absent"}])
 def test_the_first_key_that_names_a_path_counts(live: Live, lake: Path, location: dict[str, Any]) -> None:
-    assert job(live, submit(live, {"type": "fs", "location": location})).data_dir == str(lake / "mnist")
+    assert job(live, submit(live, {"type": "fs", "location": location})).data.data_dir == str(lake / "mnist")
 
 
 @pytest.mark.parametrize(("sources", "said"), [
@@ -220,10 +220,10 @@ def test_a_volume_as_a_connection_is_mounted(live: Live, lake: Path, kind: str, 
     for location, path in (({"path": "train"}, place / "train"), ({"file_name": "/train"}, place / "train"),
                            ({"paths": ""}, place)):
         found = job(live, submit(live, {"type": form, "connection": connection, "location": location}))
-        [source] = found.sources
-        assert (source.type, source.access, source.path, found.data_dir) == (form, "mount", str(path), str(path))
+        [source] = found.data.sources
+        assert (source.type, source.access, source.path, found.data.data_dir) == (form, "mount", str(path), str(path))
     below = {"type": form, "connection": {**connection, "folder": "/train/"}, "location": {}, "access": "mount"}
-    assert job(live, submit(live, below)).data_dir == str(place / "train")
+    assert job(live, submit(live, below)).data.data_dir == str(place / "train")
     for more, said in (
         ({"access": "stream"}, "remove 'access'"), ({"target": "shared"}, "remove 'target'"),
         ({"location": {"path": "../../x"}}, "is outside volume"), ({"location": {"path": "no"}}, "does not exist"),
@@ -239,7 +239,7 @@ def test_a_volume_as_a_connection_that_the_server_keeps(live: Live, lake: Path) 
         assert call("/connections", {"name": name, "type": "nfs", "values": {"volume_name": volume}}).status == 200
     source = {"type": "connection_asset", "connection": {"name": "nfs-1"}, "location": {"file_name": "train"}}
     place = live.settings.paths.volumes / "deep_lake" / "train"
-    assert job(live, submit(live, source)).data_dir == str(place)
+    assert job(live, submit(live, source)).data.data_dir == str(place)
     [seen] = call("/data/preview", {"dataSource": [source]}).json()
     assert (seen["ok"], seen["path"]) == (True, str(place))
     assert call("/connections/nfs-1/test", {}).json() == {"ok": True}
@@ -254,13 +254,13 @@ def test_sources_are_told_apart_by_their_names(live: Live, lake: Path) -> None:
     (lake / "a" / "mnist").mkdir(parents=True)
     three = {"type": "fs", "location": {"paths": "mnist, a/mnist, other"}}
     found = job(live, submit(live, three, {**FS, "name": "other"}))
-    assert [source.name for source in found.sources] == ["mnist", "mnist-2", "other-2", "other"]
+    assert [source.name for source in found.data.sources] == ["mnist", "mnist-2", "other-2", "other"]
 
 
 def test_a_name_is_what_was_written(live: Live, lake: Path) -> None:
     written = ["日本", "データ", "a b", "a-b", "a/b", " ", "1.", "नेपाली", "می‌خواهم"]
     found = job(live, submit(live, *({**FS, "name": name} for name in written)))
-    assert [source.name for source in found.sources] == written
+    assert [source.name for source in found.data.sources] == written
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\u202eb"])
@@ -280,7 +280,7 @@ def test_a_table_is_called_what_it_is_called_there(live: Live, location: dict[st
     values = {"host": "db.example.com", "database": "d", "username": "u", "password": "planted"}
     source = {"type": "connection", "connection": {"type": kind, **values}, "location": location}
     found = job(live, submit(live, source, source))
-    assert [one.name for one in found.sources] == [name, f"{name}-2"]
+    assert [one.name for one in found.data.sources] == [name, f"{name}-2"]
 
 
 @pytest.mark.parametrize(("location", "name"), [
@@ -290,12 +290,12 @@ def test_a_table_is_called_what_it_is_called_there(live: Live, location: dict[st
 ])
 def test_files_are_called_after_their_path_or_their_bucket(live: Live, location: dict[str, Any], name: str) -> None:
     source = {"type": "s3", "connection": {}, "location": location}
-    assert [one.name for one in job(live, submit(live, source)).sources] == [name]
+    assert [one.name for one in job(live, submit(live, source)).data.sources] == [name]
 
 
 def test_no_password_is_part_of_a_name(live: Live) -> None:
     web = {"type": "connection", "connection": {"type": "http", "url": "https://example.com"}}
     answer = submit(live, {**web, "location": {"url": "https://example.com/a&sig=planted"}})
-    assert "planted" not in job(live, answer).sources[0].name
+    assert "planted" not in job(live, answer).data.sources[0].name
     refused = submit(live, {**web, "location": {"url": "https://ada:planted@example.com"}})
     assert refused.status == 400 and "planted" not in refused.text

@@ -114,7 +114,7 @@ def test_a_connection_that_is_lost_after_the_commit(live: Live, monkeypatch: pyt
     answer = live.submit(ARGS, CONTENT)
     assert answer.status == 507 and answer.headers["x-dli-error-code"] == "storage.unknown"
     (stored,) = live.call("GET", "/execs").json()
-    assert live.paths(stored["id"]).code(live.row(stored["id"]).job).joinpath("train.py").exists(), "it can run"
+    assert live.paths(stored["id"]).code(live.row(stored["id"]).workload).joinpath("train.py").exists(), "it can run"
 
 
 def failing_os(patch: pytest.MonkeyPatch, n: int, error: int) -> list[int]:

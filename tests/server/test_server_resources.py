@@ -12,7 +12,7 @@ MAIN = "--model-main main.py"
 
 def spec(live: Live, words: str, framework: str = "PyTorch", **hardware):
     data = json.dumps({"hardwareSpec": hardware})
-    return live.row(live.submitted(f"--exec-start {framework} {MAIN} {words}", data=data)).job
+    return live.row(live.submitted(f"--exec-start {framework} {MAIN} {words}", data=data)).workload
 
 
 def refusal(live: Live, words: str, framework: str = "PyTorch", **hardware) -> str:
@@ -28,8 +28,8 @@ def refusal(live: Live, words: str, framework: str = "PyTorch", **hardware) -> s
      ("--workerDeviceNum .25", 1, 0.25)],
 )
 def test_devices_of_a_worker_are_whole_ones_or_a_part_of_one(live: Live, words, number, share) -> None:
-    job = spec(live, words)
-    assert (job.device_num, job.device_share, job.shares) == (number, share, share < 1)
+    asked = spec(live, words).resources
+    assert (asked.device_num, asked.device_share, asked.shares) == (number, share, share < 1)
 
 
 @pytest.mark.parametrize("number", ["1.5", "0.0001", "half", "1e3", "½"])
@@ -49,7 +49,8 @@ def test_numbers_of_a_hardware_spec_may_be_numbers_or_strings(live: Live, nodes,
     """Contract, section 5.5: 'values may be numbers or strings'."""
     data = json.dumps({"hardwareSpec": {"nodes": nodes}})
     row = live.row(live.submitted(f"--exec-start distPyTorch {MAIN}", data=data))
-    assert (row.num_worker, row.job.device_num, row.job.device_share) == (workers, number, share)
+    asked = row.workload.resources
+    assert (row.num_worker, asked.device_num, asked.device_share) == (workers, number, share)
 
 
 @pytest.mark.parametrize("number", [1.5, "0.0004", "1e3", "NaN", -1, True, [1]])
@@ -58,10 +59,10 @@ def test_other_numbers_of_devices_are_refused(live: Live, number) -> None:
 
 
 def test_a_pack_with_its_limits(live: Live) -> None:
-    job = spec(live, "--msd-pack-id p.1 --workerGPULimit 0.25 --workerCPULimit 250m --workerMemoryLimit 2g "
-                     "--workerMemory 1g")
-    assert (job.pack, job.gpu_limit, job.cpu_limit, job.memory) == ("p.1", 0.25, 0.25, 2 << 30)
-    alone = spec(live, "--workerGPULimit 0.25 --workerCPULimit 2 --workerMemoryLimit 2g --workerMemory 1g")
+    asked = spec(live, "--msd-pack-id p.1 --workerGPULimit 0.25 --workerCPULimit 250m --workerMemoryLimit 2g "
+                       "--workerMemory 1g").resources
+    assert (asked.pack, asked.gpu_limit, asked.cpu_limit, asked.memory) == ("p.1", 0.25, 0.25, 2 << 30)
+    alone = spec(live, "--workerGPULimit 0.25 --workerCPULimit 2 --workerMemoryLimit 2g --workerMemory 1g").resources
     assert (alone.gpu_limit, alone.cpu_limit, alone.memory, alone.shares) == (None, None, 1 << 30, False)
 
 
@@ -91,18 +92,19 @@ def test_what_cannot_be_is_refused_in_a_sentence(live: Live, words, sentence) ->
 )
 def test_node_selectors(live: Live, text) -> None:
     text = text if text.startswith("'") else f"'{text}'"
-    assert spec(live, f"--msd-task12n-node-selector {text}").labels == {"zone": "a", "gpu": ""}
+    assert spec(live, f"--msd-task12n-node-selector {text}").resources.labels == {"zone": "a", "gpu": ""}
 
 
 def test_the_least_number_of_workers(live: Live) -> None:
     job = spec(live, "--numWorker 4 --msd-attr minWorkers=2", "edtPyTorch")
-    assert (job.min_workers, job.engines) == (2, 4)
-    assert spec(live, "--numWorker 4", "edtPyTorch").min_workers == 1
-    assert spec(live, "--numWorker 2 --workerDeviceNum 2 --msd-attr minWorkers=3", "edtPyTorch").engines == 4
+    assert (job.resources.min_workers, job.resources.engines) == (2, 4)
+    assert spec(live, "--numWorker 4", "edtPyTorch").resources.min_workers == 1
+    assert spec(live, "--numWorker 2 --workerDeviceNum 2 --msd-attr minWorkers=3", "edtPyTorch").resources.engines == 4
     assert refusal(live, "--numWorker 2 --msd-attr minWorkers=3", "edtPyTorch") == (
         "--msd-attr minWorkers=3 is more than the maximum of 2 workers of this job (--numWorker).")
     assert refusal(live, "--msd-attr minWorkers=some", "edtPyTorch").startswith("--msd-attr minWorkers: 'some' is not")
-    assert spec(live, "--msd-attr minWorkers=some").min_workers == 1, "of other frameworks it is the program's own"
+    asked = spec(live, "--msd-attr minWorkers=some").resources
+    assert asked.min_workers == 1, "of other frameworks it is the program's own"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_the_least_number_of_workers(live: Live) -> None:
     ],
 )
 def test_the_profile_of_a_slice(live: Live, gpu, profile) -> None:
-    assert spec(live, "", nodes={"gpu": gpu}).mig_profile == profile
+    assert spec(live, "", nodes={"gpu": gpu}).resources.mig_profile == profile
 
 
 def test_a_profile_that_is_none(live: Live) -> None:
@@ -127,4 +129,4 @@ def test_a_profile_that_is_none(live: Live) -> None:
 
 def test_a_job_counts_for_the_user_that_it_is_submitted_for(live: Live) -> None:
     job = spec(live, "--submit-user bob")
-    assert (job.user, job.counts_for) == (live.settings.user, "bob")
+    assert (job.creator, job.scheduling.user) == (live.settings.user, "bob")

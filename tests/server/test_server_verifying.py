@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,17 +29,19 @@ def test_code_words_and_data_are_those_of_the_exec(live: Live, tmp_path: Path) -
     made = answer.json()
     assert made["id"] != first and made["numWorker"] == 3 and made["elastic"] is True
     assert made["args"].startswith("--exec-start edtPyTorch --msd-attr verify_only=7 --numWorker 3 ")
-    before, spec = row(live, first).job, row(live, made["id"]).job
-    assert spec.attributes == {"verify_only": "7"} and before.attributes == {"verify": "5"}
-    assert (spec.main, spec.model_dir, spec.program_args) == ("train.py", "model", ("--epochs", "2"))
-    assert spec.env == before.env != {}
+    before, spec = row(live, first).workload, row(live, made["id"]).workload
+    assert spec.program.attributes == {"verify_only": "7"} and before.program.attributes == {"verify": "5"}
+    program = spec.program
+    assert (program.main, program.model_dir, program.arguments) == ("train.py", "model", ("--epochs", "2"))
+    assert program.bundle == before.program.bundle
+    assert spec.environment.variables == before.environment.variables != {}
     told = [live.call("GET", f"/execs/{one}/code").json() for one in (first, made["id"])]
     assert told[0] == told[1] and len(told[0]["files"]) == 2
 
 
 def test_twenty_steps_when_nothing_is_said(live: Live) -> None:
     made = live.call("POST", f"/execs/{live.submitted(ELASTIC, files=FILES)}/verify").json()
-    assert row(live, made["id"]).job.attributes == {"verify_only": "20"}
+    assert row(live, made["id"]).workload.program.attributes == {"verify_only": "20"}
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5", ""])
@@ -53,12 +56,29 @@ def test_what_is_not_elastic_is_refused(live: Live) -> None:
     assert answer.status == 400 and "not elastic" in answer.text
 
 
-def test_a_file_that_is_gone_is_named(live: Live) -> None:
+def test_the_code_is_as_submitted_whatever_the_program_did(live: Live) -> None:
     first = live.submitted(ELASTIC, files=FILES)
     (Path(row(live, first).work_dir) / "lib/a.py").unlink()
+    made = live.call("POST", f"/execs/{first}/verify").json()
+    assert (Path(made["workDir"]) / "lib/a.py").read_bytes() == b"A = 1\n"
+
+
+def test_code_that_has_changed_is_refused(live: Live) -> None:
+    first = live.submitted(ELASTIC, files=FILES)
+    bundle = live.settings.paths.bundle(str(row(live, first).bundle))
+    (bundle / "model/lib/a.py").write_bytes(b"A = 2\n")
     answer = live.call("POST", f"/execs/{first}/verify")
-    assert answer.status == 400 and "model/lib/a.py" in answer.text
+    assert answer.status == 400 and answer.headers["x-dli-error-code"] == "verify.files_gone"
     assert [one["id"] for one in live.call("GET", "/execs").json()] == [first]
+
+
+def test_code_of_an_earlier_version_is_not_stored(live: Live) -> None:
+    first = live.submitted(ELASTIC, files=FILES)
+    spec = row(live, first).workload
+    old = replace(spec, program=replace(spec.program, bundle=None)).to_json()
+    live.database.write(lambda c: c.exec_driver_sql("UPDATE execs SET spec = ? WHERE id = ?", (old, first)))
+    answer = live.call("POST", f"/execs/{first}/verify")
+    assert answer.status == 400 and answer.headers["x-dli-error-code"] == "verify.files_gone"
 
 
 def test_an_exec_that_is_unknown(live: Live) -> None:

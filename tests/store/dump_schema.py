@@ -18,9 +18,9 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Boolean, Column, Connection, Float, Integer, MetaData, create_engine, insert
+from workloads import workload
 
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
-from local_backend.jobspec import JobSpec
 from local_backend.store.migrations import upgrade
 
 DATA = Path(__file__).parent.parent / "data"
@@ -29,7 +29,8 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
     "execs": [
         {
             "number": number, "id": f"local-{number}", "creator": "ada", "framework": "PyTorch", "app_name": "näme",
-            "args": "--exec-start PyTorch ", "spec": JobSpec(f"local-{number}", "PyTorch", "ada", "näme", 1).to_json(),
+            "args": "--exec-start PyTorch ",
+            "spec": workload(id=f"local-{number}", name="näme").to_json(),
             "data_source": None if number % 2 else '[{"type": "fs"}]', "elastic": number == 2, "num_worker": 1,
             "work_dir": "/work", "state": state, "attempt": number, "slots": slots, "create_time": 1_700_000_000.25,
             "start_time": None if state == PENDING else 1_700_000_001.5,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text, update
 from support import PATIENCE
+from workloads import workload
 
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
-from local_backend.jobspec import JobSpec
 from local_backend.store import events, execs
 from local_backend.store.bus import Bus
 from local_backend.store.database import Database
@@ -28,7 +28,7 @@ TRAINING = "/local/training"
 
 def new_exec(database: Database) -> str:
     number = database.write(execs.next_number)
-    spec = JobSpec(execs.exec_id(number), "PyTorch", "alice", "name", 1)
+    spec = workload(id=execs.exec_id(number), creator="alice")
     return database.write(lambda c: execs.create(c, number, spec, "", None, "/work")).id
 
 

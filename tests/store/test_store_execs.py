@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
+from workloads import workload
 
 from dlicmd.contract import states
-from local_backend.jobspec import JobSpec
 from local_backend.store import events, execs, tokens
 from local_backend.store.database import Database
 from local_backend.store.holdings import Part
@@ -25,7 +25,7 @@ from local_backend.store.unfinished import Unfinished
 
 def new_exec(database: Database, user: str = "alice") -> str:
     number = database.write(execs.next_number)
-    spec = JobSpec(execs.exec_id(number), "PyTorch", user, "name", 1, user_cmd=("ls",), env={"A": "ü"})
+    spec = workload(id=execs.exec_id(number), creator=user, name="name", user_cmd=("ls",), variables={"A": "ü"})
     return database.write(lambda c: execs.create(c, number, spec, "args ", [{"type": "fs"}], "/work")).id
 
 
@@ -66,8 +66,8 @@ def test_a_reader_cannot_write(database: Database) -> None:
 def test_row_and_spec_survive(database: Database) -> None:
     exec_id = new_exec(database)
     row = database.read(lambda c: execs.get(c, exec_id))
-    assert row is not None and row.state == states.SUBMITTED and row.job.user_cmd == ("ls",)
-    assert row.job.env == {"A": "ü"} and not row.terminal
+    assert row is not None and row.state == states.SUBMITTED and row.workload.program.user_cmd == ("ls",)
+    assert row.workload.environment.variables == {"A": "ü"} and not row.terminal
     assert database.read(execs.damaged) is None
 
 
@@ -198,11 +198,11 @@ def test_what_is_kept_of_unfinished_execs_is_what_is_in_the_database_after_any_c
 
 
 def test_more_execs_than_a_query_takes_numbers_are_all_kept(database: Database) -> None:
-    spec = JobSpec("", "PyTorch", "alice", "name", 1)
+    spec = workload(creator="alice", name="name")
 
     def many(connection: Connection) -> None:
         for number in range(1, 1202):
-            execs.create(connection, number, replace(spec, exec_id=execs.exec_id(number)), "", None, "/work")
+            execs.create(connection, number, replace(spec, id=execs.exec_id(number)), "", None, "/work")
 
     database.write(many)
     assert database.read(Unfinished().read) == database.read(execs.unfinished)

@@ -11,9 +11,9 @@ from alembic.config import Config
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.engine import URL
+from workloads import workload
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, TERMINAL
-from local_backend.jobspec import JobSpec
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database
 from local_backend.store.holdings import Part
@@ -24,7 +24,7 @@ TRAINING = "/local/training"
 
 def new_exec(database: Database, user: str = "alice") -> str:
     number = database.write(execs.next_number)
-    spec = JobSpec(execs.exec_id(number), "PyTorch", user, "name", 1, user_cmd=("ls",))
+    spec = workload(id=execs.exec_id(number), creator=user, user_cmd=("ls",))
     return database.write(lambda c: execs.create(c, number, spec, "args ", None, "/work")).id
 
 
