@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -92,6 +93,10 @@ class Line:
         except OSError:
             return None
         return dict(json.loads(text)) if text else None
+
+    def has_message(self) -> bool:
+        """Whether a message can be read now. The runner sends one at a time, so none is in the buffer."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)

@@ -17,8 +17,10 @@ from support import PATIENCE, eventually
 from workloads import workload
 
 from dlicmd.contract.states import RUNNING
-from local_backend.runtime import tree
+from local_backend.runtime import tree, unix_socket
+from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import read_identity
+from local_backend.runtime.messages import FromRunner, Held, from_runner
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.processes import mark_of
 from local_backend.runtime.supervisor import Supervisor
@@ -119,6 +121,31 @@ class Bench:
 
     def launcher_log(self, exec_id: str) -> str:
         return self.paths(exec_id).launcher_log.read_text(encoding="utf-8")
+
+    def held(self, exec_id: str) -> Held | None:
+        """The newest state that the runner has sent to the server in this process."""
+        active = self.supervisor._control._active.get(exec_id)  # type: ignore[attr-defined]
+        return None if active is None else active.run.held
+
+    def told(self, exec_id: str, name: str) -> Any:
+        """A value of the progress that the runner has sent to the server in this process."""
+        live = self.supervisor.live(exec_id)  # type: ignore[attr-defined]
+        return None if live is None else live.progress.get(name)
+
+    def ask(self, exec_id: str) -> list[FromRunner]:
+        """The state of a runner, asked as a server that starts does; it takes the place of any other server."""
+        fd, _ = unix_socket.connect(self.paths(exec_id).socket)
+        channel, found = Channel(fd), list[FromRunner]()
+        attempt = self.row(exec_id).attempt
+
+        def complete() -> bool:
+            messages = (from_runner(value, attempt) for value in channel.receive())
+            found.extend(message for message in messages if message is not None)
+            return any(isinstance(message, Held) for message in found)
+
+        eventually(complete, f"the runner of {exec_id} answers")
+        channel.close()
+        return found
 
     def leftovers(self, exec_id: str) -> list[psutil.Process]:
         """Processes of an exec that are still there."""

@@ -144,12 +144,12 @@ def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
 _STREAMS = ("stdout", "stderr")
 
 
-def _hints(services: Services, row: ExecRow, paths: ExecPaths) -> list[int]:
-    """Return values that change when there may be news in the files, or another reason why the exec waits."""
-    said = [_changed(path) for path in (paths.progress, paths.fetch_progress)]
+def _hints(services: Services, row: ExecRow, paths: ExecPaths) -> list[object]:
+    """Return values that change when there may be news in progress and files, or another reason why the exec waits."""
+    said = [services.execs.view(row).progress, _changed(paths.fetch_progress)]
     waits = row.state in (states.SUBMITTED, states.PENDING) or is_parked(row)
     others = [services.execs.event_count] if waits else []
-    return said + others + [size(path) for _, _, path in streams(row, paths)]
+    return [*said, *others, *(size(path) for _, _, path in streams(row, paths))]
 
 
 def _behind(row: ExecRow, paths: ExecPaths, seen: Cursor) -> int:

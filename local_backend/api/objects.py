@@ -140,17 +140,15 @@ def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
     }
 
 
-def saying(row: ExecRow, progress: Any) -> str | None:
+def saying(row: ExecRow, progress: Mapping[str, Any]) -> str | None:
     """Return the message that the program of a running exec reports, in one line."""
-    text = progress.get(wire.MESSAGE) if isinstance(progress, Mapping) and row.state in HAS_SLOTS else None
+    text = progress.get(wire.MESSAGE) if row.state in HAS_SLOTS else None
     return one_line(text) or None if isinstance(text, str) else None
 
 
-def _progress(progress: Any, running: bool, parked: bool) -> dict[str, int | float]:
-    """Return the numbers of a progress file. The number of workers is included only while the exec runs, the speed
+def _progress(progress: Mapping[str, Any], running: bool, parked: bool) -> dict[str, int | float]:
+    """Return the numbers of a progress. The number of workers is included only while the exec runs, the speed
     and the remaining time only while it trains."""
-    if not isinstance(progress, Mapping):
-        return {}
     return {
         key: value
         for key in PROGRESS

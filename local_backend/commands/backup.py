@@ -142,7 +142,8 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
 def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bool, made: Made) -> None:
     tree = PurePosixPath(TREES, user, paths.exec_id)
     # Fetched data can be fetched again, and its folder may contain credentials for it.
-    _add_folder(archive, paths.state, PurePosixPath(JOBS, paths.exec_id), made, without=(paths.data, paths.fetching))
+    without = (paths.data, paths.fetching, paths.socket)
+    _add_folder(archive, paths.state, PurePosixPath(JOBS, paths.exec_id), made, without)
     if results:
         _add_folder(archive, paths.root, tree, made)
         return
@@ -155,13 +156,13 @@ def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bo
 def _add_folder(
     archive: tarfile.TarFile, folder: Path, name: PurePosixPath, made: Made, without: Collection[Path] = ()
 ) -> None:
-    """Add a folder and its content, except the folders in `without`. A folder that has just been removed is left
+    """Add a folder and its content, except the paths in `without`. A folder that has just been removed is left
     out."""
     for base, names, files in os.walk(folder):
         names[:] = [found for found in names if Path(base, found) not in without]
         inside = name / Path(base).relative_to(folder)
         _add(archive, Path(base), inside, made)
-        for found in sorted(files):
+        for found in sorted(name for name in files if Path(base, name) not in without):
             _add(archive, Path(base, found), inside / found, made)
         links = [found for found in names if Path(base, found).is_symlink()]
         made.left_out += len(links)

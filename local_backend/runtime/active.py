@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from local_backend.runtime import processes
-from local_backend.runtime.allocation import Allocation, Report
-from local_backend.runtime.launch import ProcessId
 from local_backend.runtime.paths import ExecPaths
-from local_backend.scheduler.model import Slot
+from local_backend.runtime.run import Run
+from local_backend.scheduler.model import Allocation, Slot
+
+
+@dataclass(frozen=True)
+class Live:
+    """The last messages of a runner about its job."""
+
+    progress: Mapping[str, Any]
+    #: Numbers of the running workers of an elastic job.
+    workers: tuple[int, ...] = ()
 
 
 @dataclass
 class Active:
-    """One attempt. The attempt is starting while `ready` is open, running while `watch` is open, and over when
-    `gone`."""
+    """One attempt. The attempt is starting until `run.begun` or `run.ended`."""
 
     paths: ExecPaths
+    run: Run
     attempt: int
     #: Slots that the job may use.
     allocation: Allocation
     #: All slots that no other job may get: the slots of `allocation`, and earlier slots that the job still holds.
     slots: tuple[Slot, ...]
-    #: Read end of the runner's ready pipe.
-    ready: int | None = None
-    #: The runner's message about its start, once `ready` is closed; None if the runner ended without a message.
-    said: dict[str, object] | None = None
     #: Whether the database records that the attempt has begun.
     recorded: bool = False
-    #: Last report of an elastic job's runner.
-    report: Report | None = None
     #: Whether the exec is in state RECOVERING.
     recovering: bool = False
-    runner: ProcessId | None = None
-    #: Descriptor that becomes readable when the runner ends.
-    watch: int | None = None
-    gone: bool = False
     #: Set when a stop was sent to the runner: the moment (monotonic) at which the supervisor kills it if it still
     #: lives.
     kill_at: float | None = None
@@ -63,19 +60,26 @@ class Active:
         return self.paths.exec_id
 
     @property
+    def live(self) -> Live:
+        """The last messages of the runner."""
+        held = self.run.held
+        return Live(self.run.progress, held.workers if held is not None else ())
+
+    @property
     def resizable(self) -> bool:
-        """Whether the supervisor can give the runner other slots now."""
-        return self.elastic and self.movable and self.report is not None
+        """Whether the runner acts on the newest allocation, so that it can get another one."""
+        held = self.run.held
+        return self.elastic and self.movable and held is not None and held.sequence == self.allocation.sequence
 
     @property
     def movable(self) -> bool:
         """Whether the attempt is running and is not being stopped."""
-        return self.recorded and not self.leaving and self.runner is not None
+        return self.recorded and not self.leaving
 
     @property
     def leaving(self) -> bool:
         """Whether the attempt is being stopped, or is over."""
-        return self.gone or self.kill_at is not None
+        return self.run.ended or self.kill_at is not None
 
     def service(self, now: float) -> float:
         """Return the slot-seconds that the attempt has used since this server knows it."""
@@ -83,36 +87,16 @@ class Active:
         self._counted = now
         return self._served
 
-    def begin(self, runner: ProcessId) -> None:
-        """Watch a runner that has begun."""
-        self.runner = runner
-        self.watch = processes.watch(runner)
-        self.gone = self.watch is None
+    def on_ready(self, ready: Collection[int]) -> bool:
+        """Handle messages of the runner, or its end. Return whether the supervisor has something to decide.
 
-    def read_ready(self) -> None:
-        """Read the runner's message about its start, and watch the runner if it has begun. Closes the pipe."""
-        assert self.ready is not None
-        with open(self.ready, "rb") as pipe:
-            self.ready = None
-            line = pipe.readline(65536)
-        try:
-            said = json.loads(line)
-        except ValueError:
-            return
-        if isinstance(said, dict):
-            self.said = said
-            match said:
-                case {"pid": int(pid), "start_time": float(began)}:
-                    self.begin(ProcessId(pid, began))
-
-    def ended(self) -> None:
-        """Mark the attempt as over, because its runner has ended."""
-        self.gone = True
-        self.close()
-
-    def close(self) -> None:
-        """Close the watched descriptors; the runner keeps running."""
-        for fd in (self.ready, self.watch):
-            if fd is not None:
-                os.close(fd)
-        self.ready = self.watch = None
+        The first state over a connection tells the allocation that the runner acts on. An allocation that was sent over
+        an earlier connection, and is not in this state, never reaches the runner.
+        """
+        before = self.run.held
+        news = self.run.on_ready(ready)
+        held = self.run.held
+        if before is None and held is not None:
+            slots = tuple(slot for slot in self.slots if slot.id in held.slots)
+            self.allocation = Allocation(slots, held.sequence)
+        return news

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,13 +11,11 @@ from dataclasses import dataclass
 from dlicmd.contract import wire
 from dlicmd.contract.states import RECOVERING
 from local_backend.boot import boot_id
-from local_backend.runtime import launcher_log, leftovers, processes
+from local_backend.runtime import launcher_log, leftovers
 from local_backend.runtime.active import Active
-from local_backend.runtime.allocation import Allocation, Report, read_allocation, read_report
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.launch import (
     Outcome,
-    ProcessId,
     RunnerIdentity,
     note_reboot,
     read_attempt,
@@ -30,7 +27,8 @@ from local_backend.runtime.launch import (
 )
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
-from local_backend.scheduler.model import WHOLE, Slot
+from local_backend.runtime.run import Run
+from local_backend.scheduler.model import WHOLE, Allocation, Slot
 from local_backend.store.execs import ExecRow
 
 _PATIENCE = 10.0
@@ -124,7 +122,7 @@ class Adopter:
                 self._records.running(paths, row.attempt)
                 self._records.outcome(paths, outcome)
             case Alive(runner):
-                return self._take_over(row, paths, runner.process)
+                return self._take_over(row, paths, runner)
             case Lost(_, rebooted):
                 self._lost(row, paths, rebooted)
             case NeverBegan():
@@ -132,25 +130,20 @@ class Adopter:
                 self._records.pending(paths)
         return None
 
-    def _take_over(self, row: ExecRow, paths: ExecPaths, runner: ProcessId) -> Active:
-        """Watch a living runner. The exec's row names every slot that the runner may hold. If an allocation was
-        written but maybe not passed on, pass it on now."""
+    def _take_over(self, row: ExecRow, paths: ExecPaths, runner: RunnerIdentity) -> Active:
+        """Connect to a living runner. The exec's row names every slot that the runner may hold."""
         if row.state != RECOVERING:
             self._records.running(paths, row.attempt)
         slots = tuple(self._known[name] for name in json.loads(row.slots or "[]") if name in self._known)
         self._records.adopted(paths, slots)
-        report = read_report(paths, row.attempt)
-        allocation = _allocation(paths, row.attempt, slots, report)
+        run = Run(paths, row.attempt, server=None, process=runner.process)
         active = Active(
-            paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
+            paths, run, row.attempt, Allocation(slots), slots, recorded=True, recovering=row.state == RECOVERING,
             elastic=row.elastic, share=self._demand.share(row.workload) / WHOLE,
         )
         if row.start_time is not None:
             self._remember(active, row, max(0.0, time.time() - row.start_time))
-        active.begin(runner)
         launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
-        if report is not None and report.sequence < allocation.sequence:
-            processes.send_signal(runner, signal.SIGUSR1)
         return active
 
     def _remember(self, active: Active, row: ExecRow, age: float) -> None:
@@ -158,7 +151,7 @@ class Adopter:
         active.began -= age
         held, left = self._records.held(row)
         active.parked = max(0.0, age - held)
-        if not active.allocation.slots and left is not None:
+        if left is not None:
             since = max(0.0, time.time() - left)
             active.changed -= since
             active.parked = max(0.0, active.parked - since)
@@ -175,13 +168,3 @@ class Adopter:
         else:
             why = "the machine was restarted again while the job ran" if rebooted else "the runner was killed"
             self._records.error(paths, wire.LOST, f"{why}; no process of the job is left")
-
-
-def _allocation(paths: ExecPaths, attempt: int, slots: tuple[Slot, ...], report: Report | None) -> Allocation:
-    """Return the allocation of a job: never more slots than its row names. Its sequence is not lower than the
-    sequence that the runner acts on, even if the file is lost. So the next allocation is newer."""
-    found = read_allocation(paths, attempt)
-    acted = 0 if report is None else report.sequence
-    if found is None:
-        return Allocation(attempt, acted, slots)
-    return Allocation(attempt, max(found.sequence, acted), tuple(slot for slot in found.slots if slot in slots))

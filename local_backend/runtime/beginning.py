@@ -10,14 +10,14 @@ from typing import Any
 from dlicmd.contract import wire
 from local_backend.runtime import environment, launcher_log, processes
 from local_backend.runtime.active import Active
-from local_backend.runtime.allocation import Allocation, write_allocation
 from local_backend.runtime.data_list import write_data_list
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.launch import Launch, read_identity, reboots, requeues, try_lock, write_attempt
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
+from local_backend.runtime.run import Run
 from local_backend.runtime.starter import Starter
-from local_backend.scheduler.model import WHOLE, Slot
+from local_backend.scheduler.model import WHOLE, Allocation, Slot
 from local_backend.settings import Settings
 from local_backend.store.execs import ExecRow
 from local_backend.vault import VaultError
@@ -57,14 +57,12 @@ class Beginnings:
                 launch = self._prepare(row, paths, slots, machine_slots)
             finally:
                 os.close(lock)
-            ready = self._starter.start(launch, warm=not self._failures[row.id])
+            server = self._starter.start(launch, warm=not self._failures[row.id])
         except (OSError, VaultError) as problem:
             self._later(paths, f"cannot start the job now, trying again: {problem}")
             return None
-        allocation = Allocation(launch.attempt, 0, slots)
-        return Active(
-            paths, launch.attempt, allocation, slots, ready=ready, elastic=row.elastic, share=launch.share
-        )
+        run = Run(paths, launch.attempt, server=server, process=None)
+        return Active(paths, run, launch.attempt, Allocation(slots), slots, elastic=row.elastic, share=launch.share)
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...], machine_slots: int) -> Launch:
         """Count the attempt and write the files that its runner needs. The last write allows the attempt to run."""
@@ -81,8 +79,6 @@ class Beginnings:
         )
         launch.write()
         write_data_list(spec, paths, self._delivered(paths))
-        if spec.resources.elastic:
-            write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)
         for remark in self._demand.remarks(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
@@ -93,15 +89,16 @@ class Beginnings:
         return launch
 
     def begun(self, active: Active) -> bool:
-        """Handle the closed ready pipe of an attempt: return whether its runner has begun. If not, record the error
-        that the runner reported, or that it ended without a message."""
-        if active.runner is not None:
+        """Record whether the runner of an attempt has begun, and return it. If not, record the error that the runner
+        reported, or that it ended without a message."""
+        if active.run.begun:
             self._records.running(active.paths, active.attempt)
             active.recorded = True
             self._failures.pop(active.exec_id, None)
             return True
-        if active.said is not None:
-            self._later(active.paths, str(active.said.get("error")))
+        active.run.close()
+        if active.run.refused is not None:
+            self._later(active.paths, active.run.refused)
             return False
         self._failures[active.exec_id] += 1
         failures = self._failures[active.exec_id]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
+import select
 import time
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
@@ -17,14 +16,13 @@ from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
 from local_backend import logs
 from local_backend.measures import DECISION_SECONDS
-from local_backend.runtime import launcher_log, leftovers, processes
-from local_backend.runtime.active import Active
+from local_backend.runtime import launcher_log
+from local_backend.runtime.active import Active, Live
 from local_backend.runtime.adoption import Adopter
 from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
 from local_backend.runtime.health import Health, in_service
-from local_backend.runtime.launch import read_identity, read_outcome, try_lock, write_attempt
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
@@ -46,6 +44,8 @@ _RUNNER_GRACE = 5.0
 _RETRY = 1.0
 #: Maximum seconds between turns while any exec waits, even without an event.
 _SAFETY = 10.0
+#: Seconds that a starting server waits for the states of all adopted runners.
+_STATE_PATIENCE = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -94,25 +94,34 @@ class Control:
         last = self._decision
         return last.waiting.get(exec_id) or last.parked.get(exec_id) or self._fetching.reason(exec_id)
 
+    def live(self, exec_id: str) -> Live | None:
+        """Return the last messages of the runner of an exec; None when the exec has none. Call from any thread."""
+        active = self._active.get(exec_id)
+        return None if active is None else active.live
+
     @property
-    def descriptors(self) -> list[int]:
-        """Descriptors that become readable on an event of a runner or a fetcher."""
-        runners = [fd for active in self._active.values() for fd in (active.ready, active.watch) if fd is not None]
-        return runners + self._fetching.descriptors
+    def runners(self) -> list[int]:
+        """Descriptors that become readable on an event of a runner."""
+        return [fd for active in self._active.values() for fd in active.run.descriptors]
+
+    @property
+    def fetchers(self) -> list[int]:
+        """Descriptors that become readable on an event of a fetcher."""
+        return self._fetching.descriptors
 
     @property
     def timers(self) -> list[float]:
         """Moments on the monotonic clock at which a turn is due."""
-        kills = [active.kill_at for active in self._active.values() if active.kill_at is not None]
-        again = [at for at in (self._decision.again, self._retry_at) if at is not None]
+        ours = [at for active in self._active.values() for at in (active.kill_at, active.run.due)]
+        again = [at for at in (*ours, self._decision.again, self._retry_at) if at is not None]
         # Every event that frees a slot wakes the supervisor. If one ever does not, no exec waits for long.
         safety = [time.monotonic() + _SAFETY] if self._decision.waiting else []
-        return [*self._demand.timers, *self._fetching.timers, *again, *kills, *safety]
+        return [*self._demand.timers, *self._fetching.timers, *again, *safety]
 
     def close(self) -> None:
         """Stop watching all runners; they keep running."""
         for active in self._active.values():
-            active.close()
+            active.run.close()
         self._fetching.close()
         self._remover.close()
 
@@ -153,10 +162,12 @@ class Control:
 
     def _watch_over(self, active: Active) -> None:
         """Advance an attempt that is starting or running."""
-        if active.ready is None and not active.recorded and not self._beginnings.begun(active):
+        active.run.tick()
+        starting = not (active.run.begun or active.run.refused or active.run.ended)
+        if not starting and not active.recorded and not self._beginnings.begun(active):
             del self._active[active.exec_id]
             return
-        if active.gone:
+        if active.run.ended:
             self._conclude(active)
             return
         if active.recorded:
@@ -174,13 +185,14 @@ class Control:
         """Return when all data that an exec had to wait for was fetched."""
         return self._fetching.arrived(row)
 
-    def on_ready(self, ready: Set[int]) -> None:
-        """Process the start or end of runners; `ready` are readable descriptors."""
-        for active in list(self._active.values()):
-            if active.ready in ready:
-                active.read_ready()
-            elif active.watch in ready:
-                active.ended()
+    def on_ready(self, ready: Set[int]) -> bool:
+        """Process the messages and the ends of runners; `ready` are readable descriptors. Return whether a turn is
+        needed."""
+        found = False
+        for active in self._active.values():
+            if not ready.isdisjoint(active.run.descriptors):
+                found |= active.on_ready(ready)
+        return found
 
     def _asks_for_something(self, row: ExecRow) -> bool:
         """Return whether an exec needs an action. A pending exec that only waits for slots needs none; there may be
@@ -238,6 +250,11 @@ class Control:
 
     # --- slots of a running attempt
 
+    def is_known(self, exec_id: str) -> bool:
+        """Return whether the slots of an exec are known, or it has none: not while its runner is about to send them."""
+        active = self._active.get(exec_id)
+        return active is None or not active.recorded or active.run.ended or active.run.held is not None
+
     def resize(self, exec_id: str, count: int | None) -> Resized:
         """Fix the slots of a running elastic exec to `count`, at once; with None, let the scheduler decide again.
 
@@ -275,55 +292,44 @@ class Control:
 
     def _stop(self, active: Active) -> None:
         """Pass a stop on to the runner, once. Fence off an attempt that has not begun."""
-        if active.runner is None:
+        if not active.run.begun:
             self._call_off(active)
         elif active.kill_at is None:
             active.kill_at = time.monotonic() + self._settings.stop_grace + _RUNNER_GRACE
             launcher_log.note(active.paths.launcher_log, "supervisor", "stop requested")
-            processes.send_signal(active.runner, signal.SIGTERM)
+            active.run.stop()
 
     def _call_off(self, active: Active) -> None:
-        """Stop an attempt that has not begun. If its runner holds the lock, return: the runner is about to report its
-        start."""
-        lock = try_lock(active.paths)
-        if lock is None:
-            return
-        try:
-            runner = read_identity(active.paths)
-            if runner is not None and runner.attempt == active.attempt:
-                return  # the runner has begun and ended: both events are still to be processed
-            write_attempt(active.paths, 0)
-        finally:
-            os.close(lock)
-        self._records.killed(active.paths)
-        active.close()
-        del self._active[active.exec_id]
+        """Stop an attempt that has not begun. If it is just beginning, return: its runner is about to say so."""
+        if active.run.call_off():
+            self._records.killed(active.paths)
+            active.run.close()
+            del self._active[active.exec_id]
 
     def _kill(self, active: Active) -> None:
         """Kill a runner that does not stop. Its processes are swept after its end."""
-        assert active.runner is not None
         active.killed, active.kill_at = True, time.monotonic() + _RUNNER_GRACE
         launcher_log.note(active.paths.launcher_log, "supervisor", "the runner does not stop; killing it", "ERROR")
-        processes.send_signal(active.runner, signal.SIGKILL)
+        active.run.kill()
 
     def _conclude(self, active: Active) -> None:
         """Record the end of an attempt whose runner is gone, and release its slots."""
-        outcome = read_outcome(active.paths, active.attempt)
+        outcome, said = active.run.outcome(), active.run.progress
         if active.reclaimed_for is not None and (outcome is None or outcome.state == KILLED) and self._may_wait(active):
-            leftovers.kill(active.paths)
-            self._records.pending(active.paths, message="queued again: its slots were lent, and "
-                                                        f"{active.reclaimed_for} needed them")
+            active.run.sweep()
+            why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
+            self._records.pending(active.paths, message=why, progress=said)
         elif outcome is not None:
             if not active.recovering:
                 self._records.running(active.paths, active.attempt)  # in case the event of its start was lost
             self._records.outcome(active.paths, outcome)
         else:
-            leftovers.kill(active.paths)
+            active.run.sweep()
             if active.killed:
-                self._records.killed(active.paths)
+                self._records.killed(active.paths, progress=said)
             else:
                 why = "the runner was killed" if active.paths.state.is_dir() else f"{active.paths.state} was removed"
-                self._records.error(active.paths, wire.LOST, f"{why}; no process of the job is left")
+                self._records.error(active.paths, wire.LOST, f"{why}; no process of the job is left", progress=said)
         del self._active[active.exec_id]
 
     def _may_wait(self, active: Active) -> bool:
@@ -344,6 +350,20 @@ class Control:
                 active = adopter.adopt(row, self._paths(row))
                 if active is not None:
                     self._active[row.id] = active
+        self._await_states()
+
+    def _await_states(self) -> None:
+        """Wait until all adopted runners have sent their state. A suspended runner may send it later."""
+        until = time.monotonic() + _STATE_PATIENCE
+        while silent := [active for active in self._active.values() if active.run.connected and not active.run.held]:
+            poll = select.poll()
+            for active in silent:
+                for fd in active.run.descriptors:
+                    poll.register(fd, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
+            if not ready:
+                return
+            self.on_ready(ready)
 
     def _paths(self, row: ExecRow) -> ExecPaths:
         return self._settings.paths.job(row.id, row.creator)

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Any
 
 from dlicmd.contract import wire
-from local_backend.files import read_json
 from local_backend.runtime import needs
 from local_backend.runtime.active import Active
 from local_backend.scheduler import plans
@@ -158,10 +157,10 @@ def _pinned(job: SchedulerJob, slots: int | None) -> SchedulerJob:
 
 def _running(job: SchedulerJob, active: Active, now: float) -> SchedulerJob:
     """Return the job as it runs. A job whose slots cannot change at the moment keeps its slots."""
-    measured = _measured(active) if active.resizable else {}
-    most = job.most
-    if job.elastic and active.resizable and active.report is not None and active.report.usable is not None:
-        most = max(job.least, min(most, active.report.usable))
+    measured = _measured(active.run.progress) if active.resizable else {}
+    most, held = job.most, active.run.held
+    if job.elastic and active.resizable and held is not None and held.usable is not None:
+        most = max(job.least, min(most, held.usable))
     left = measured.get(wire.SECONDS_LEFT)
     ends = now + left if left is not None else None
     if ends is None and job.lasts is not None:
@@ -175,12 +174,7 @@ def _running(job: SchedulerJob, active: Active, now: float) -> SchedulerJob:
     )
 
 
-def _measured(active: Active) -> dict[str, float]:
-    """Return the numbers in the driver's progress report."""
-    try:
-        found: Any = read_json(active.paths.progress)
-    except OSError:
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float) and 0 <= value < 1e9}
+def _measured(progress: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers in the progress that can be used."""
+    numbers = {name: value for name, value in progress.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in numbers.items() if 0 <= value < 1e9}

@@ -7,25 +7,23 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from dlicmd.contract import wire
 from local_backend.runtime import tree
-from local_backend.runtime.allocation import Allocation, Report, nudge, read_allocation, write_report
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import Launch
-from local_backend.runtime.launcher_log import one_line
+from local_backend.runtime.messages import Held
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.tasks import Plan, Planner
 from local_backend.runtime.workers import Workers, started
+from local_backend.scheduler.model import Allocation
 
 _MOST_WORKERS = 100_000
-_RETRY_WRITING = 1.0
 
 
 class Engine:
-    """The runner's side of the runner channel, and of the files through which slots are given and taken."""
+    """The driver and the workers of an elastic job: the channel to the driver, and the slots of the workers."""
 
     def __init__(
         self, launch: Launch, planner: Planner, *, start: Callable[[Plan], int], progress: Progress,
@@ -35,14 +33,12 @@ class Engine:
         self.channel: Channel | None = None
         #: Highest step that the driver ever reported; -1 before its first report.
         self.furthest = -1.0
-        #: When to retry writing a report; None when the report is written.
-        self.due: float | None = None
         self._launch = launch
         self.planner = planner
         self._start = start
         self._progress = progress
         self._note = note
-        self._allocation = Allocation(launch.attempt, 0, launch.slots)
+        self._allocation = Allocation(launch.slots)
         self._highest = max(started(launch.paths), default=0)
         self._greeted = False
         self._counted_by_driver = False
@@ -50,7 +46,6 @@ class Engine:
         self._restarted = False
         #: The driver reports that it is recovering.
         self._recovering = False
-        self._reported: Report | None = None
         #: Number of workers that the driver can use; None before the driver reports it.
         self._usable: int | None = None
         #: Workers whose slots were taken → when they are killed if they have not ended.
@@ -112,7 +107,7 @@ class Engine:
 
     def _take_progress(self, values: dict[str, Any]) -> None:
         """Store the driver's progress values. Whether the driver is recovering is part of the exec's state, so that
-        value goes into the report."""
+        value is part of `held`."""
         self._recovering = values.pop(wire.RECOVERING, self._recovering) is True
         if self._restarted:
             self._restarted = False
@@ -120,20 +115,17 @@ class Engine:
         usable = values.pop(wire.USABLE, None)
         if isinstance(usable, int) and usable > 0:
             self._usable = usable
-        step, text = values.get(wire.STEP), values.get(wire.MESSAGE)
+        step = values.get(wire.STEP)
         if isinstance(step, int | float):
             self.furthest = max(self.furthest, step)
-        if isinstance(text, str):
-            values[wire.MESSAGE] = one_line(text)
         self._counted_by_driver |= wire.WORKERS in values
         self._progress.update(values)
 
     # --- slots
 
-    def reallocate(self) -> None:
-        """Read the allocation that the server has written, and pass it on to the driver."""
-        found = read_allocation(self._launch.paths, self._launch.attempt)
-        if found is None or found.sequence <= self._allocation.sequence:
+    def reallocate(self, found: Allocation) -> None:
+        """Act on an allocation that the server sent, and pass it on to the driver. Ignore one that is not newer."""
+        if found.sequence <= self._allocation.sequence:
             return
         self._allocation = found
         names = ", ".join(slot.id for slot in found.slots)
@@ -158,7 +150,7 @@ class Engine:
     @property
     def timers(self) -> list[float]:
         """Moments at which work is due even without an event."""
-        return [*self._leaving.values(), *([self.due] if self.due is not None else [])]
+        return list(self._leaving.values())
 
     def _tell_allocation(self) -> None:
         slots = [{"id": slot.id, "kind": slot.kind} for slot in self._allocation.slots]
@@ -168,23 +160,14 @@ class Engine:
             "attributes": spec.program.attributes, "next_worker": self._highest + 1,
         })
 
-    def report(self) -> None:
-        """Write the report if it has changed, and wake the server if the change matters to it."""
-        slots = dict.fromkeys([*(slot.id for slot in self._allocation.slots), *sorted(self.workers.held)])
-        found = Report(
-            self._launch.attempt, self._allocation.sequence, tuple(slots), self._restarted or self._recovering,
-            self.workers.slots, self._usable,
+    @property
+    def held(self) -> Held:
+        """The slots that the job holds now, and the state of its driver."""
+        slots = tuple(slot.id for slot in self._allocation.slots)
+        return Held(
+            self._allocation.sequence, slots, tuple(dict.fromkeys([*slots, *sorted(self.workers.held)])),
+            tuple(sorted(self.workers.slots)), self._restarted or self._recovering, self._usable,
         )
-        if found == self._reported:
-            return
-        try:
-            write_report(self._launch.paths, found)
-        except OSError:
-            self.due = time.monotonic() + _RETRY_WRITING  # the disk is full; until then the server uses the old report
-            return
-        before, self._reported, self.due = self._reported, found, None
-        if before is None or replace(found, workers={}) != replace(before, workers={}):
-            nudge(self._launch.home.nudges)
 
     # --- workers
 

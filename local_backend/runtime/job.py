@@ -1,4 +1,4 @@
-"""The event loop of a runner: processes, signals, memory, the runner channel, and the single verdict."""
+"""The event loop of a runner: processes, signals, memory, both channels, and the single verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from dlicmd.contract import wire
@@ -16,8 +15,10 @@ from local_backend.runtime import launcher_log, processes, tasks, tree
 from local_backend.runtime.engine import Engine
 from local_backend.runtime.launch import Launch, Outcome
 from local_backend.runtime.memory import over_limit
+from local_backend.runtime.messages import Progressed
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.restarts import Restarts
+from local_backend.runtime.server_link import ServerLink, Source
 from local_backend.runtime.tasks import Plan, Planner
 from local_backend.runtime.verdict import describe, signal_name
 
@@ -38,9 +39,10 @@ class Verdict:
 class Job:
     """One attempt of an exec; `run` runs it to its end."""
 
-    def __init__(self, launch: Launch, signals: int) -> None:
+    def __init__(self, launch: Launch, signals: int, link: ServerLink) -> None:
         self.launch = launch
         self._signals = signals
+        self._link = link
         self._running: dict[int, Plan] = {}
         self._verdict: Verdict | None = None
         self._kill_at: float | None = None
@@ -51,7 +53,7 @@ class Job:
         self._restarts = Restarts()
         #: The driver was killed and is restarted once no process of the job is left.
         self._restarting = False
-        self._progress = Progress(launch.paths.progress)
+        self._progress = Progress(lambda values: link.say(Progressed(values)))
 
     def run(self, planner: Planner) -> Outcome:
         """Start all processes, wait for the end, and kill all remaining processes. A forked child leaves by
@@ -88,6 +90,7 @@ class Job:
     def _start_all(self, planner: Planner) -> None:
         if self.launch.spec.resources.elastic:
             self._engine = Engine(self.launch, planner, start=self.start, progress=self._progress, note=self._note)
+            self._link.on_allocation = self._engine.reallocate
             self._start_driver(self._engine)
             return
         for plan in planner.workers():
@@ -140,10 +143,10 @@ class Job:
             if self._restarting:
                 self._restart(self._engine)
             self._engine.insist()
-            self._engine.report()
+            self._link.say(self._engine.held)
 
-    def _sources(self) -> list[tuple[int, Callable[[], None], int]]:
-        found: list[tuple[int, Callable[[], None], int]] = [(self._signals, self._on_signal, select.POLLIN)]
+    def _sources(self) -> list[Source]:
+        found: list[Source] = [(self._signals, self._on_signal, select.POLLIN), *self._link.sources]
         if self._server is not None:
             found.append((self._server, self._server_is_gone, select.POLLIN))
         channel = self._engine.channel if self._engine is not None else None
@@ -154,7 +157,8 @@ class Job:
 
     def _timeout(self) -> float | None:
         """Return the milliseconds until the next timer; None if no timer is set."""
-        times = [self._kill_at, self._progress.due, *(self._engine.timers if self._engine is not None else [])]
+        engine = self._engine.timers if self._engine is not None else []
+        times = [self._kill_at, self._progress.due, self._link.due, *engine]
         if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
         due = [moment for moment in times if moment is not None]
@@ -163,6 +167,7 @@ class Job:
     def _timers(self) -> None:
         now = time.monotonic()
         self._progress.flush()
+        self._link.tick()
         if self.launch.spec.resources.memory is not None and now >= self._check_memory_at:
             self._check_memory(self.launch.spec.resources.memory)
             self._check_memory_at = time.monotonic() + _MEMORY_EVERY
@@ -172,11 +177,8 @@ class Job:
             self._kill_at = now + 1
 
     def _on_signal(self) -> None:
-        found = _drain(self._signals)
-        if signal.SIGTERM in found:
+        if signal.SIGTERM in _drain(self._signals):
             self._decide(Verdict(KILLED, "stopped on request", wire.STOPPED))
-        if signal.SIGUSR1 in found and self._engine is not None:
-            self._engine.reallocate()
 
     def _server_is_gone(self) -> None:
         self._server = None
@@ -260,7 +262,7 @@ class Job:
     def _outcome(self, verdict: Verdict) -> Outcome:
         self._note(f"ended {verdict.state}" + (f": {verdict.message}" if verdict.message else ""))
         return Outcome(self.launch.attempt, verdict.state, time.time(), verdict.exit_code, verdict.signal,
-                       verdict.message, verdict.reason)
+                       verdict.message, verdict.reason, self._progress.values)
 
     def _note(self, text: str) -> None:
         launcher_log.note(self.launch.paths.launcher_log, "runner", text)

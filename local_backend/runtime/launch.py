@@ -8,12 +8,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
 from local_backend.runtime.paths import ExecPaths, HomePaths
+from local_backend.runtime.progress import valid
 from local_backend.scheduler.model import Slot
 from local_backend.vault import Vault
 from local_backend.workload import Workload
@@ -151,6 +154,8 @@ class Outcome:
     signal: str | None = None
     message: str | None = None
     reason: str | None = None
+    #: Last progress of the program, see `progress.valid`.
+    progress: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
@@ -164,14 +169,21 @@ def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
 
 def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
     """Read exit.json of this attempt. Return None when the attempt has not ended, or when the content is invalid."""
-    match _read(paths.exit):
+    return parse_outcome(_read(paths.exit), attempt)
+
+
+def parse_outcome(value: object, attempt: int) -> Outcome | None:
+    """Return the outcome of this attempt in a JSON value. Return None for a value that no runner wrote."""
+    match value:
         case {
             "attempt": int(found), "state": str(state), "end_time": int() | float() as ended,
             "exit_code": int() | None as code, "signal": str() | None as signal, "message": str() | None as message,
-            "reason": str() | None as reason,
+            "reason": str() | None as reason, "progress": said,
         } if found == attempt and state in TERMINAL:
             if 0 <= ended < _HIGHEST**2 and -_HIGHEST < (code or 0) < _HIGHEST and _numbers(found, ended, code):
-                return Outcome(found, state, ended, code, _storable(signal), _storable(message), _storable(reason))
+                return Outcome(
+                    found, state, ended, code, _storable(signal), _storable(message), _storable(reason), valid(said)
+                )
     return None
 
 

@@ -29,7 +29,7 @@ READY, FORKED = b"r", b"f"
 
 def serve() -> None:
     """Preload, send `READY`, then fork one runner per request and send `FORKED` after each. A request is a JSON line
-    with a ready pipe attached (see `run`)."""
+    with the runner's connection to the server attached (see `run`)."""
     control = int(sys.argv[1])
     close_all_but(control)
     base_path = _base_path()
@@ -48,27 +48,27 @@ def serve() -> None:
 
 def _answer(link: socket.socket, base_path: tuple[str, ...]) -> None:
     """Fork once per request until the other end closes."""
-    buffer, pipes = b"", []
+    buffer, servers = b"", []
     while True:
         data, attached, _, _ = socket.recv_fds(link, 65536, 16)
         if not data:
             return
         buffer += data
-        pipes += attached
+        servers += attached
         *lines, buffer = buffer.split(b"\n")
         for line in lines:
-            _fork(line, pipes.pop(0), base_path)
+            _fork(line, servers.pop(0), base_path)
             link.sendall(FORKED)
 
 
-def _fork(line: bytes, ready: int, base_path: tuple[str, ...]) -> None:
+def _fork(line: bytes, server: int, base_path: tuple[str, ...]) -> None:
     request = json.loads(line)
     if os.fork():
-        os.close(ready)
+        os.close(server)
         return
-    close_all_but(ready)
+    close_all_but(server)
     reset_signals()
-    raise Become(lambda: runner.run(Path(request["job"]), request["attempt"], ready, base_path, warm=True))
+    raise Become(lambda: runner.run(Path(request["job"]), request["attempt"], server, base_path, warm=True))
 
 
 def _preload() -> None:

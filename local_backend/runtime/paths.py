@@ -124,11 +124,6 @@ class HomePaths:
         return self.bundles / digest
 
     @property
-    def nudges(self) -> Path:
-        """FIFO through which runners wake the server."""
-        return self.home / "runners.fifo"
-
-    @property
     def incoming(self) -> Path:
         """Uploads in progress. All files found here at server start are leftovers."""
         return self.home / "incoming"
@@ -212,18 +207,9 @@ class ExecPaths:
         return self.state / "exit.json"
 
     @property
-    def allocation(self) -> Path:
-        """Current slots of a running elastic job; written by the server."""
-        return self.state / "allocation.json"
-
-    @property
-    def report(self) -> Path:
-        """Held slots and state of an elastic job's runner; written by the runner."""
-        return self.state / "report.json"
-
-    @property
-    def progress(self) -> Path:
-        return self.state / "progress.json"
+    def socket(self) -> Path:
+        """Socket on which the runner listens for servers that start later."""
+        return self.state / "runner.sock"
 
     @property
     def data(self) -> Path:

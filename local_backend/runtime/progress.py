@@ -1,42 +1,58 @@
-"""progress.json: the progress of the program, written at most five times a second."""
+"""The progress of a program: the values that a runner passes on."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from local_backend.files import write_json
+from dlicmd.contract import wire
+from local_backend.runtime.launcher_log import one_line
 
+#: Seconds between two deliveries.
 _EVERY = 0.2
+#: Names of the numbers. All other names are dropped, so that a program cannot make the progress large.
+_NUMBERS = frozenset({
+    wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
+    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS, wire.PAUSE, wire.STEP_SECONDS,
+})
+
+
+def valid(values: object) -> dict[str, Any]:
+    """Return the values with known names and usable content: numbers, a message of one line, or None for no value."""
+    if not isinstance(values, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == wire.MESSAGE and isinstance(value, str | None):
+            found[name] = value and one_line(value)
+        elif name in _NUMBERS and isinstance(value, int | float | None) and not isinstance(value, bool):
+            found[name] = value
+    return found
 
 
 class Progress:
-    """The latest values; `flush` writes them when they are due. Not durable: the next value replaces a lost one."""
+    """The latest values; `flush` delivers them at most five times a second. The next value replaces a lost one."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._values: dict[str, Any] = {}
-        self._written = -_EVERY
-        #: When the values are due to be written; None when all are written.
+    def __init__(self, deliver: Callable[[Mapping[str, Any]], None]) -> None:
+        #: The latest value of each name.
+        self.values: dict[str, Any] = {}
+        #: When the values are due to be delivered; None when all are delivered.
         self.due: float | None = None
+        self._deliver = deliver
+        self._delivered = -_EVERY
 
-    def update(self, values: dict[str, Any]) -> None:
-        """Take new values; values not named here stay. Only scalars are kept."""
-        self._values |= {
-            name: value for name, value in values.items() if isinstance(value, str | int | float | None)
-        }
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Take new values; values not named here stay."""
+        self.values |= valid(values)
         if self.due is None:
-            self.due = max(time.monotonic(), self._written + _EVERY)
+            self.due = max(time.monotonic(), self._delivered + _EVERY)
         self.flush()
 
     def flush(self, now: bool = False) -> None:
-        """Write the new values if they are due, or at once with `now`."""
+        """Deliver the new values if they are due, or at once with `now`."""
         moment = time.monotonic()
         if self.due is None or (moment < self.due and not now):
             return
-        self.due, self._written = None, moment
-        try:
-            write_json(self._path, self._values, durable=False)
-        except OSError:
-            return  # the disk is full; progress is no reason to fail
+        self.due, self._delivered = None, moment
+        self._deliver(dict(self.values))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,9 +34,12 @@ class Records:
         self._plans = plans
         self._share = share
 
-    def pending(self, *those: ExecPaths, message: str | None = None) -> None:
-        """Record that execs wait for slots, for the first time or again. Takes any number of execs at once."""
-        self._move(those, PENDING, message=message)
+    def pending(
+        self, *those: ExecPaths, message: str | None = None, progress: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record that execs wait for slots, for the first time or again, with the progress of their last attempt. Takes
+        any number of execs at once."""
+        self._move(those, PENDING, message=message, progress=progress)
 
     def attempt(self, paths: ExecPaths, slots: Iterable[Slot]) -> int:
         """Record a new attempt on these slots; return its number."""
@@ -93,20 +97,22 @@ class Records:
         start = row.start_time or row.create_time
         return self._database.read(lambda c: holdings.covered(c, row.id, start, time.time()))
 
-    def error(self, paths: ExecPaths, reason: str, message: str) -> None:
+    def error(
+        self, paths: ExecPaths, reason: str, message: str, progress: Mapping[str, Any] | None = None
+    ) -> None:
         """Record that an exec ended with an error that no runner wrote in an outcome."""
-        self._move([paths], ERROR, message=message, reason=reason)
+        self._move([paths], ERROR, message=message, reason=reason, progress=progress)
 
-    def killed(self, *those: ExecPaths) -> None:
+    def killed(self, *those: ExecPaths, progress: Mapping[str, Any] | None = None) -> None:
         """Record that execs were stopped before they ran, or that their runners had to be killed. Takes any number of
         execs at once."""
-        self._move(those, KILLED, message="stopped on request", reason=wire.STOPPED)
+        self._move(those, KILLED, message="stopped on request", reason=wire.STOPPED, progress=progress)
 
     def outcome(self, paths: ExecPaths, outcome: Outcome) -> None:
         """Record the outcome that the runner of an exec wrote."""
         self._move(
             [paths], outcome.state, attempt=outcome.attempt, end_time=outcome.end_time, exit_code=outcome.exit_code,
-            message=outcome.message, reason=outcome.reason,
+            message=outcome.message, reason=outcome.reason, progress=outcome.progress,
         )
 
     def _parts(self, row: ExecRow, slots: Iterable[Slot]) -> list[Part]:
@@ -114,10 +120,14 @@ class Records:
         return [Part(slot.id, slot.kind, share) for slot in slots]
 
     def _move(
-        self, those: Sequence[ExecPaths], to: str, *, attempt: int | None = None, **values: object
+        self, those: Sequence[ExecPaths], to: str, *, attempt: int | None = None,
+        progress: Mapping[str, Any] | None = None, **values: object
     ) -> None:
-        """Move execs to state `to`. For an exec that may not make this move, change and log nothing."""
+        """Move execs to state `to`. For an exec that may not make this move, change and log nothing. Without
+        `progress`, the recorded progress stays."""
         why = values.get("message")
+        if progress is not None:
+            values["progress"] = json.dumps(dict(progress))
         for at in range(0, len(those), _TOGETHER):
             for paths in self._database.write(partial(_moved, those[at : at + _TOGETHER], to, attempt, values)):
                 launcher_log.note(paths.launcher_log, "supervisor", f"{to}: {why}" if why else to,

@@ -5,16 +5,14 @@ docs/adoption.md explains why no slot is ever given to two jobs, even if a proce
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from local_backend.runtime import launcher_log, processes
+from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
-from local_backend.runtime.allocation import Allocation, read_report, write_allocation
 from local_backend.runtime.records import Records
-from local_backend.scheduler.model import Slot
+from local_backend.scheduler.model import Allocation, Slot
 from local_backend.store.execs import ExecRow
 
 
@@ -37,7 +35,7 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
     """
     if not row.elastic:
         raise ResizeError(f"Exec {row.id} is not elastic: {row.framework} holds its slots until it finishes")
-    if active is None or active.runner is None or not active.recorded or active.gone:
+    if active is None or not active.recorded or active.run.ended:
         raise ResizeError(f"Exec {row.id} is {row.state}; only a running exec can be resized")
     if active.kill_at is not None:
         raise ResizeError(f"Exec {row.id} is being stopped")
@@ -70,38 +68,35 @@ class Shares:
 
     def allot(self, active: Active, slots: tuple[Slot, ...]) -> None:
         """Set the slots of an attempt: first in the row, so that no server ever gives them to another exec, then for
-        the runner. Raises errors of database and disk."""
-        assert active.runner is not None
+        the runner. Raises database errors."""
         active.service(now := time.monotonic())
         union = tuple(dict.fromkeys([*active.slots, *slots]))
         self._records.slots(active.paths, union)
-        # If a later write fails, the next turn checks again which slots are really held.
+        # If the runner does not get the allocation, its next state says so, and `heed` puts the row right.
         if not active.allocation.slots:
             active.parked += now - active.changed
-        active.slots, active.report, active.changed = union, None, now
-        allocation = Allocation(active.attempt, active.allocation.sequence + 1, slots)
-        write_allocation(active.paths, allocation)
-        before, active.allocation = len(active.allocation.slots), allocation
+        active.slots, active.changed = union, now
+        before = len(active.allocation.slots)
+        active.allocation = Allocation(slots, active.allocation.sequence + 1)
+        active.run.allocate(active.allocation)
         launcher_log.note(active.paths.launcher_log, "supervisor", f"resized from {before} to {len(slots)} slots")
-        processes.send_signal(active.runner, signal.SIGUSR1)
 
     def heed(self, active: Active) -> None:
-        """Apply the runner's report: release slots that the runner no longer holds, and set or clear the state
-        RECOVERING. Raises database errors."""
-        report = read_report(active.paths, active.attempt)
-        if report is None or report == active.report:
+        """Act on the state that the runner has sent: release slots that the runner no longer holds, and set or clear
+        the state RECOVERING. Raises database errors."""
+        found = active.run.held
+        if found is None or not active.elastic:
             return
-        if report.sequence == active.allocation.sequence:  # an older report does not cover slots given since
-            held = {*report.held, *(slot.id for slot in active.allocation.slots)}
+        if found.sequence == active.allocation.sequence:  # an older state does not cover slots given since
+            held = {*found.held, *(slot.id for slot in active.allocation.slots)}
             kept = tuple(slot for slot in active.slots if slot.id in held)
             if kept != active.slots:
                 self._records.slots(active.paths, kept)
                 active.slots = kept
-        if report.recovering != active.recovering:
-            move = self._records.recovering if report.recovering else self._records.running
+        if found.recovering != active.recovering:
+            move = self._records.recovering if found.recovering else self._records.running
             move(active.paths, active.attempt)
-            active.recovering = report.recovering
-        active.report = report
+            active.recovering = found.recovering
 
 
 def held_by(everyone: Iterable[Active]) -> set[str]:

@@ -7,7 +7,6 @@ can be forked from it. It uses plain descriptors and poll(2): a forked child clo
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 import socket
@@ -20,7 +19,6 @@ from typing import NoReturn
 
 from local_backend.boot import boot_id
 from local_backend.runtime import launcher_log, processes
-from local_backend.runtime.allocation import first_report, write_report
 from local_backend.runtime.job import Job
 from local_backend.runtime.launch import (
     Launch,
@@ -31,7 +29,9 @@ from local_backend.runtime.launch import (
     try_lock,
     write_record,
 )
+from local_backend.runtime.messages import Begun, Exited, Held
 from local_backend.runtime.program import follow
+from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but
 from local_backend.scheduler.slots import usable_cores
 from local_backend.vault import VaultError
@@ -40,18 +40,17 @@ _LOCK_PATIENCE = 10.0
 _RETRY_WRITING = 1.0
 
 
-def run(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str], *, warm: bool) -> NoReturn:
+def run(spec_path: Path, attempt: int, server: int, base_path: Sequence[str], *, warm: bool) -> NoReturn:
     """Run one attempt to its end, then exit the process. Do nothing if the attempt may not run, or no longer may.
 
-    `ready` is a pipe to the supervisor. The runner writes one JSON line to it: `pid` and `start_time` when the
-    attempt has begun, or `error`. It writes nothing when it was fenced off. With `warm`, tasks are forked from this
-    process.
+    `server` is the connection to the server. The first message is Begun, or Refused. The runner sends nothing when it
+    was fenced off. With `warm`, tasks are forked from this process.
     """
-    _attempt(spec_path, attempt, ready, base_path, warm=warm)
+    _attempt(spec_path, attempt, server, base_path, warm=warm)
     os._exit(0)  # nothing is left to clean up, and a normal exit of an interpreter with torch takes 0.5 s
 
 
-def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str], *, warm: bool) -> None:
+def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str], *, warm: bool) -> None:
     try:
         os.setsid()
     except PermissionError:
@@ -62,24 +61,28 @@ def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str]
     try:
         launch = Launch.read(spec_path)
         lock = _enter(launch, attempt)
+        if lock is None:
+            return
+        link = ServerLink(server, launch.paths.socket)
+        me = processes.identify(os.getpid())
+        write_record(launch.paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
     except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:
-        _tell(ready, {"error": f"the runner cannot start: {problem}"})
-        return
-    if lock is None:
+        refuse(server, f"the runner cannot start: {problem}")
         return
     processes.set_name(f"dli-{launch.spec.id}")
-    me = processes.identify(os.getpid())
-    _tell(ready, {"pid": me.pid, "start_time": me.start_time})
-    os.close(ready)
-    _write_outcome(launch, _run(launch, signals, base_path, warm=warm))
+    link.say(Begun(me))
+    slots = tuple(slot.id for slot in launch.slots)
+    link.say(Held(0, slots, slots))
+    outcome = _run(launch, signals, link, base_path, warm=warm)
+    if _write_outcome(launch, outcome):
+        link.say(Exited(outcome))
+    link.close()
     os.close(lock)
 
 
 def _enter(launch: Launch, attempt: int) -> int | None:
-    """Take the lock and write runner.json. Return None when another runner or a newer attempt owns this exec.
-
-    Raises OSError when the files cannot be written.
-    """
+    """Return a descriptor that holds the lock; None when another runner or a newer attempt owns this exec. Raises
+    OSError."""
     paths = launch.paths
     deadline = time.monotonic() + _LOCK_PATIENCE
     while (lock := try_lock(paths)) is None:
@@ -93,18 +96,13 @@ def _enter(launch: Launch, attempt: int) -> int | None:
         os.close(lock)
         return None
     processes.stamp(processes.MARK, processes.mark_of(paths.state))
-    me = processes.identify(os.getpid())
-    if launch.spec.resources.elastic:
-        write_report(paths, first_report(launch))
-    write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
-    paths.progress.unlink(missing_ok=True)
     return lock
 
 
-def _run(launch: Launch, signals: int, base_path: Sequence[str], *, warm: bool) -> Outcome:
+def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str], *, warm: bool) -> Outcome:
     """Run the job from its first process until its last process is dead. An exception in here becomes an outcome,
     too."""
-    job = Job(launch, signals)
+    job = Job(launch, signals, link)
     try:
         planner = Planner(launch, warm=warm, master_port=_free_port(), cores=usable_cores(), base_path=base_path)
         return job.run(planner)
@@ -114,36 +112,32 @@ def _run(launch: Launch, signals: int, base_path: Sequence[str], *, warm: bool) 
         return job.outcome_of_fault(problem)
 
 
-def _write_outcome(launch: Launch, outcome: Outcome) -> None:
-    """Write exit.json. If the disk is full, retry until there is space: the exec is over only when its end is
-    recorded. If the folder of the exec is gone, give up: the supervisor then reports the end."""
+def _write_outcome(launch: Launch, outcome: Outcome) -> bool:
+    """Write exit.json. Return False if the folder of the exec is gone: the server then reports the end.
+
+    If the disk is full, retry until there is space: the exec is over only when its end is recorded.
+    """
     told = False
     while True:
         try:
-            return write_record(launch.paths.exit, outcome)
+            write_record(launch.paths.exit, outcome)
+            return True
         except OSError as problem:
             if not launch.paths.state.is_dir():
-                return None
+                return False
             if not told:
                 print(f"{launch.spec.id}: cannot record the outcome, trying again: {problem}", file=sys.stderr)
             told = True
             time.sleep(_RETRY_WRITING)
 
 
-def _tell(ready: int, message: dict[str, object]) -> None:
-    try:
-        os.write(ready, json.dumps(message).encode() + b"\n")
-    except OSError:
-        pass  # the server is gone; the next one finds this runner by runner.json
-
-
 def _signal_pipe() -> int:
-    """Route SIGCHLD, SIGTERM and SIGUSR1 as bytes into a pipe; return its read end."""
+    """Route SIGCHLD and SIGTERM as bytes into a pipe; return its read end."""
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
@@ -159,10 +153,10 @@ def _free_port() -> int:
 
 def main() -> None:
     """Entry point of a runner with its own interpreter: `python -m local_backend.runtime.runner JOB.JSON ATTEMPT
-    READY_FD`."""
-    spec_path, attempt, ready = sys.argv[1:4]
-    close_all_but(int(ready))
-    run(Path(spec_path), int(attempt), int(ready), (), warm=False)
+    SERVER_FD`."""
+    spec_path, attempt, server = sys.argv[1:4]
+    close_all_but(int(server))
+    run(Path(spec_path), int(attempt), int(server), (), warm=False)
 
 
 if __name__ == "__main__":

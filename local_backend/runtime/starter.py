@@ -94,20 +94,15 @@ class Starter:
         self._used = self._began = time.monotonic()
 
     def start(self, launch: Launch, warm: bool = True) -> int:
-        """Start a runner for a written launch; return the read end of its ready pipe.
+        """Start a runner for a written launch; return the server's end of the connection to it.
 
         Raises OSError when no process can be created.
         """
-        reader, writer = os.pipe()
-        try:
-            if not (warm and not environment.needs_own_interpreter(launch.spec) and self._ask(launch, writer)):
-                self._start_cold(launch, writer)
-        except BaseException:
-            os.close(reader)
-            raise
-        finally:
-            os.close(writer)
-        return reader
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            if not (warm and not environment.needs_own_interpreter(launch.spec) and self._ask(launch, theirs.fileno())):
+                self._start_cold(launch, theirs.fileno())
+            return ours.detach()
 
     def on_event(self) -> None:
         """Handle a message of the nursery (ready, forked) or its end."""
@@ -162,7 +157,7 @@ class Starter:
         self._failures += 1
         _log.warning("%s", why)
 
-    def _ask(self, launch: Launch, writer: int) -> bool:
+    def _ask(self, launch: Launch, server: int) -> bool:
         """Ask the nursery to fork. Return False if there is no nursery or its request queue is full."""
         self.warm_up()
         if self._link is None:
@@ -170,7 +165,7 @@ class Starter:
         self._used = time.monotonic()
         request = json.dumps({"job": str(launch.paths.spec), "attempt": launch.attempt}).encode() + b"\n"
         try:
-            sent = socket.send_fds(self._link, [request], [writer])
+            sent = socket.send_fds(self._link, [request], [server])
         except ConnectionError:
             self.close()
             return False
@@ -182,10 +177,10 @@ class Starter:
         self._asked.append(self._used)
         return True
 
-    def _start_cold(self, launch: Launch, writer: int) -> None:
+    def _start_cold(self, launch: Launch, server: int) -> None:
         env = environment.inherited(os.environ) | PLACEHOLDERS
-        words = (str(launch.paths.spec), str(launch.attempt), str(writer))
-        self._cold.append(self._python("local_backend.runtime.runner", writer, *words, env=env))
+        words = (str(launch.paths.spec), str(launch.attempt), str(server))
+        self._cold.append(self._python("local_backend.runtime.runner", server, *words, env=env))
 
     def _python(self, module: str, keep: int, *words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start a module of this package in its own process and session, with empty stdin and the log as output.

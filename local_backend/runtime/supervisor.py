@@ -7,8 +7,6 @@ turn begins with an event: `wake` from the API, the end of a runner, a message f
 from __future__ import annotations
 
 import importlib
-import logging
-import os
 import queue
 import time
 from collections import Counter
@@ -18,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 
 from local_backend import interpreter
-from local_backend.runtime.allocation import open_nudges
+from local_backend.runtime.active import Live
 from local_backend.runtime.control import Control
 from local_backend.runtime.health import Health
 from local_backend.runtime.loop import Backoff, Loop
@@ -30,7 +28,6 @@ from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
 from local_backend.store.database import Database
 
-_log = logging.getLogger(__name__)
 #: Longest pause in seconds after a turn that failed: all execs wait for the supervisor.
 _LONGEST_PAUSE = 10.0
 #: Seconds that `resize` waits for the thread.
@@ -50,8 +47,9 @@ class Supervisor:
         self._loop = Loop(
             "supervisor", self._turn, descriptors=self._descriptors, backoff=Backoff(longest=_LONGEST_PAUSE)
         )
-        #: FIFO through which runners wake this thread; None before the start, or if it cannot be created.
-        self._nudges: int | None = None
+        #: Whether `wake` was called since the last turn; when the next turn is due without an event.
+        self._woken = False
+        self._due: float | None = 0.0
         self._resizes: queue.SimpleQueue[tuple[str, int | None, Future[Resized]]] = queue.SimpleQueue()
 
     def start(self) -> None:
@@ -62,17 +60,13 @@ class Supervisor:
         bundle = importlib.import_module("local_backend.elastic.api.bundle")
         bundle.build(self._settings.paths.fabric_home)
         self._starter.warm_up()
-        try:
-            self._nudges = open_nudges(self._settings.paths.nudges)
-        except OSError as problem:
-            where = self._settings.paths.nudges
-            _log.warning("cannot open %s: %s; slots that a job releases become free later", where, problem)
         self._control.adopt()
         self._health.start()
         self._loop.start()
 
     def wake(self) -> None:
         """Make the thread read the database now."""
+        self._woken = True
         self._loop.wake()
 
     @property
@@ -88,8 +82,6 @@ class Supervisor:
         self._starter.close()
         while not self._resizes.empty():
             self._resizes.get()[2].cancel()
-        if self._nudges is not None:
-            os.close(self._nudges)
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
         """Fix the slots of a running elastic exec to `count`; with None, let the scheduler decide again.
@@ -109,6 +101,7 @@ class Supervisor:
 
     def completes_turn(self, seconds: float) -> bool:
         """Return whether the thread completes a turn without an error within `seconds`."""
+        self._woken = True
         return self._loop.completes_turn(seconds)
 
     def reason(self, exec_id: str) -> Reason | None:
@@ -132,28 +125,42 @@ class Supervisor:
             "nursery": self._starter.state,
         }
 
+    def live(self, exec_id: str) -> Live | None:
+        """Return the last messages of the runner of an exec; None when the exec has none."""
+        return self._control.live(exec_id)
+
     def places(self) -> list[Place]:
         """Return the current slots of the machine and their holders."""
         return places(self._control.machine, self._control.everyone)
 
     def _turn(self, ready: Set[int]) -> float | None:
         """Process the events, then everything that is due. Return when the next turn is due."""
-        if self._nudges is not None and self._nudges in ready:
-            _drain(self._nudges)
+        woken, self._woken = self._woken, False
+        runners = frozenset(self._control.runners)
         if self._starter.fd in ready:
             self._starter.on_event()
         self._starter.tick()
-        self._control.on_ready(ready)
+        news = self._control.on_ready(ready)
+        early = self._due is None or time.monotonic() < self._due
+        if ready and ready <= runners and early and not (news or woken):
+            return self._due  # progress alone needs no decision, and many jobs report it several times per second
+        self._due = 0.0  # if a step fails, the next turn does it again
         with interpreter.computing():
             self._control.turn()
         self._resize()
         nursery = [self._starter.due] if self._starter.due is not None else []
-        return min([*nursery, *self._control.timers], default=None)
+        self._due = min([*nursery, *self._control.timers], default=None)
+        return self._due
 
     def _resize(self) -> None:
-        """Execute the queued requests of `resize`."""
-        while not self._resizes.empty():
-            exec_id, count, asked = self._resizes.get()
+        """Execute the queued requests of `resize`. Requests for a runner that has not sent its state wait for it."""
+        for _ in range(self._resizes.qsize()):
+            exec_id, count, asked = request = self._resizes.get()
+            if asked.cancelled():
+                continue
+            if not self._control.is_known(exec_id):
+                self._resizes.put(request)
+                continue
             if not asked.set_running_or_notify_cancel():
                 continue
             try:
@@ -163,13 +170,5 @@ class Supervisor:
             self.wake()  # other execs may have to give up slots, or may get more
 
     def _descriptors(self) -> Iterable[int]:
-        ours = [fd for fd in (self._nudges, self._starter.fd) if fd is not None]
-        return [*ours, *self._control.descriptors]
-
-
-def _drain(fd: int) -> None:
-    try:
-        while os.read(fd, 4096):
-            pass
-    except BlockingIOError:
-        return
+        starter = [self._starter.fd] if self._starter.fd is not None else []
+        return [*starter, *self._control.runners, *self._control.fetchers]

@@ -244,6 +244,6 @@ def reset_signals() -> None:
     """Reset signal handlers and mask to what the system gives a new program; signals that Python ignores stay
     ignored."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

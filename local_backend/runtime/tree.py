@@ -23,6 +23,14 @@ def descendants(pid: int) -> list[psutil.Process]:
     return [child for child in children if start_time(child.pid) is not None]
 
 
+def is_stranger(pid: int) -> bool:
+    """Return whether a living process is neither this process nor one of its descendants."""
+    try:
+        return os.getpid() not in {pid, *(parent.pid for parent in psutil.Process(pid).parents())}
+    except psutil.Error:
+        return False
+
+
 def kill(processes: list[psutil.Process]) -> None:
     """Send SIGKILL to each process."""
     for process in processes:

@@ -29,6 +29,15 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Allocation:
+    """Slots that an attempt of an exec may use from now on."""
+
+    slots: tuple[Slot, ...]
+    #: Increases with every change; 0 is the allocation that the attempt begins with.
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
 class ResourcePlan:
     """A consumer of the resource plan tree. Slots of each kind are shared separately, by the same rules."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dlicmd.contract import states
-from local_backend.runtime.allocation import read_report
+from local_backend.runtime.active import Live
 from local_backend.runtime.paths import ExecPaths, worker_task
 from local_backend.runtime.workers import started
 from local_backend.store.execs import ExecRow
@@ -35,11 +35,10 @@ def exists(row: ExecRow, paths: ExecPaths, number: int) -> bool:
     return os.path.lexists(paths.capture(worker_task(number), "stdout", True))
 
 
-def running(row: ExecRow, paths: ExecPaths) -> list[int]:
-    """Return the numbers of the executors that are running."""
+def running(row: ExecRow, paths: ExecPaths, live: Live | None) -> list[int]:
+    """Return the numbers of the executors that are running, lowest first."""
     if row.state not in {states.RUNNING, states.RECOVERING}:
         return []
     if not row.elastic:
         return executors(row, paths)
-    report = read_report(paths, row.attempt)
-    return sorted(report.workers) if report is not None else []
+    return sorted(live.workers) if live is not None else []

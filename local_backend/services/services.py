@@ -66,8 +66,8 @@ def make_services(
 
     plans = PlanService(base, Plans(database))
     sight = Sight(
-        paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, consumer=plans.consumer,
-        kind=lambda row: needs.kind(row.workload.resources, kinds()),
+        paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, live=supervisor.live,
+        consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
     execs = ExecService(base, supervisor, sight)
     connections = Connections(settings, database)

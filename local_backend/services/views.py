@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import states
-from local_backend.files import full_disk, read_json
+from local_backend.files import full_disk
+from local_backend.runtime.active import Live
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Reason
 from local_backend.services.executors import executors, running
@@ -45,6 +46,7 @@ class Sight:
 
     paths: Callable[[ExecRow], ExecPaths]
     reason: Callable[[str], Reason | None]
+    live: Callable[[str], Live | None]
     consumer: Callable[[ExecRow], str]
     kind: Callable[[ExecRow], str]
 
@@ -62,13 +64,15 @@ class ExecView:
         return self._sight.paths(self.row)
 
     @cached_property
-    def progress(self) -> Any:
-        """The content of the driver's progress file, None if it cannot be read."""
-        try:
-            return read_json(self.paths.progress)
-        except OSError:
-            # The program may have replaced the file. One exec must not spoil the list of all execs.
-            return None
+    def _live(self) -> Live | None:
+        return None if self.row.terminal else self._sight.live(self.row.id)
+
+    @cached_property
+    def progress(self) -> Mapping[str, Any]:
+        """The progress that the program reported last."""
+        if self._live is not None:
+            return self._live.progress
+        return json.loads(self.row.progress) if self.row.progress else {}
 
     @cached_property
     def reason(self) -> Reason | None:
@@ -105,7 +109,7 @@ class ExecView:
     @cached_property
     def running_executors(self) -> list[int]:
         """Numbers of the executors that are running."""
-        return running(self.row, self.paths)
+        return running(self.row, self.paths, self._live)
 
 
 def holds_anything(folder: Path) -> bool:

@@ -52,6 +52,7 @@ class ExecRow:
     stop_requested: bool
     deleted: bool
     pinned: int | None
+    progress: str | None
 
     @property
     def workload(self) -> Workload:
@@ -279,7 +280,7 @@ def damaged(connection: Connection) -> str | None:
         row = ExecRow(*found)
         try:
             sound = row.workload.id == row.id == exec_id(row.number) and row.state in MOVES
-            json.loads(row.data_source or "[]"), json.loads(row.slots or "[]")
+            json.loads(row.data_source or "[]"), json.loads(row.slots or "[]"), json.loads(row.progress or "{}")
             sound = sound and all(0 <= (when or 0) < 2**40 for when in (row.create_time, row.start_time, row.end_time))
         except (ValueError, TypeError, KeyError, AttributeError):
             sound = False

@@ -36,6 +36,7 @@ execs = Table(
     Column("stop_requested", Boolean, nullable=False, default=False),
     Column("deleted", Boolean, nullable=False, default=False),  # hidden; removed with its files once the exec has ended
     Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
+    Column("progress", Text),  # JSON object: last progress of the last attempt that has ended
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),

@@ -16,7 +16,6 @@ from dlicmd.contract.states import FINISHED, RUNNING
 from local_backend.files import read_json
 from local_backend.runtime import launcher_log, runner
 from local_backend.runtime.launch import Launch, Outcome
-from local_backend.runtime.progress import Progress
 
 
 class Failing:
@@ -67,9 +66,6 @@ def test_the_supervisor_tries_again_when_the_database_refuses(
 def test_what_cannot_be_written_and_does_not_matter_stops_nobody(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     launcher_log.note(missing / "launcher.log", "test", "a line")
-    progress = Progress(missing / "progress.json")
-    progress.update({"epoch": 1})
-    assert progress.due is None
 
 
 def test_a_home_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,6 @@ from workloads import workload
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED
-from local_backend.files import read_json
 from local_backend.runtime.engine import Engine
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import HomePaths
@@ -41,10 +41,6 @@ def wait_for_state(one: Bench, job: str, state: str) -> None:
     eventually(lambda: one.row(job).state == state, f"{job} is {state}")
 
 
-def told(one: Bench, job: str, name: str) -> object:
-    return (read_json(one.paths(job).progress) or {}).get(name)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings, number: int) -> None:
     job = held.submit(backend)
@@ -64,15 +60,15 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     wait_for_state(backend, job, RECOVERING)
     name = signal.Signals(number).name
     how = f"the driver was killed by signal {number} ({name})"
-    eventually(lambda: told(backend, job, wire.MESSAGE) == f"{how} and is being restarted", "its message says why")
+    eventually(lambda: backend.told(job, wire.MESSAGE) == f"{how} and is being restarted", "its message says why")
     assert second.hello() == ["cpu-0", "cpu-1"]
     assert second.next_worker == 42
     second.spawn(42, "cpu-0")
     assert held.worker().number == 42
     second.say(op="progress", step=3)
     wait_for_state(backend, job, RUNNING)
-    eventually(lambda: told(backend, job, wire.STEP) == 3, "progress goes on")
-    assert told(backend, job, wire.MESSAGE) is None
+    eventually(lambda: backend.told(job, wire.STEP) == 3, "progress goes on")
+    assert backend.told(job, wire.MESSAGE) is None
     second.close()
     assert backend.wait(job).state == FINISHED
     assert backend.row(job).start_time == began
@@ -117,7 +113,7 @@ def test_progress_makes_it_worth_another_three(backend: Bench, held: Strings) ->
         driver = held.driver()
         assert driver.restarts == str(restarts)
         driver.say(op="progress", step=restarts // 2)
-        eventually(lambda n=restarts: told(backend, job, wire.STEP) == n // 2, "the runner knows the step")
+        eventually(lambda n=restarts: backend.told(job, wire.STEP) == n // 2, "the runner knows the step")
         driver.kill()
     held.driver().close()
     assert backend.wait(job).state == FINISHED
@@ -128,7 +124,8 @@ def test_what_a_dying_driver_said_last_counts(tmp_path: Path) -> None:
     home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
     launch = Launch(workload(framework="edtPyTorch", num_worker=2, elastic=True), 1, home, cpu_slots(2), 2, {}, 1.0)
     planner = Planner(launch, warm=False, master_port=1, cores=1, base_path=())
-    progress = Progress(tmp_path / "progress.json")
+    delivered: list[Mapping[str, Any]] = []
+    progress = Progress(delivered.append)
     engine = Engine(launch, planner, start=pytest.fail, progress=progress, note=notes.append)
     with socket.socket(fileno=engine.connect()) as driver:
         for message in ({"op": "history", "text": "last words"},
@@ -138,7 +135,7 @@ def test_what_a_dying_driver_said_last_counts(tmp_path: Path) -> None:
     engine.disconnect()
     progress.flush(now=True)
     assert notes == ["last words"]
-    assert read_json(tmp_path / "progress.json")[wire.STEP] == engine.furthest == 813
+    assert delivered[-1][wire.STEP] == engine.furthest == 813
 
 
 def test_a_driver_that_says_that_it_recovers_is_shown_so(backend: Bench, held: Strings) -> None:
@@ -147,13 +144,13 @@ def test_a_driver_that_says_that_it_recovers_is_shown_so(backend: Bench, held: S
     backend.wait_running(job)
     driver.say(op="progress", recovering=True, message="reads\nits snapshot")
     wait_for_state(backend, job, RECOVERING)
-    eventually(lambda: told(backend, job, wire.MESSAGE) == "reads its snapshot", "its message is one line")
+    eventually(lambda: backend.told(job, wire.MESSAGE) == "reads its snapshot", "its message is one line")
     driver.say(op="progress", step=1)
-    eventually(lambda: told(backend, job, wire.STEP) == 1, "the step arrives")
+    eventually(lambda: backend.told(job, wire.STEP) == 1, "the step arrives")
     assert backend.row(job).state == RECOVERING
     driver.say(op="progress", recovering=False, message=None)
     wait_for_state(backend, job, RUNNING)
-    eventually(lambda: told(backend, job, wire.MESSAGE) is None, "its message is gone")
+    eventually(lambda: backend.told(job, wire.MESSAGE) is None, "its message is gone")
     driver.say(op="progress", recovering=True)
     wait_for_state(backend, job, RECOVERING)
     driver.close()
@@ -198,15 +195,15 @@ def test_the_driver_says_how_many_workers_train(backend: Bench, held: Strings) -
     driver.hello()
     driver.spawn(1, "cpu-0")
     worker = held.worker()
-    eventually(lambda: told(backend, job, wire.WORKERS) == 1, "processes are counted until it does")
+    eventually(lambda: backend.told(job, wire.WORKERS) == 1, "processes are counted until it does")
     driver.say(op="progress", workers=0, generation=2, resizes=1, deaths=3)
-    eventually(lambda: told(backend, job, wire.WORKERS) == 0, "its word counts")
+    eventually(lambda: backend.told(job, wire.WORKERS) == 0, "its word counts")
     worker.close()
     driver.hear()
     driver.say(op="progress", step=1)
-    eventually(lambda: told(backend, job, wire.STEP) == 1, "the step arrives")
-    assert told(backend, job, wire.WORKERS) == 0
-    assert [told(backend, job, name) for name in (wire.GENERATION, wire.RESIZES, wire.DEATHS)] == [2, 1, 3]
+    eventually(lambda: backend.told(job, wire.STEP) == 1, "the step arrives")
+    assert backend.told(job, wire.WORKERS) == 0
+    assert [backend.told(job, name) for name in (wire.GENERATION, wire.RESIZES, wire.DEATHS)] == [2, 1, 3]
     driver.close()
     backend.wait(job)
 

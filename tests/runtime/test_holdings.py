@@ -99,7 +99,7 @@ def test_slots_that_a_job_gives_up_are_leaving_and_count_until_they_are_free(tmp
         workers = [held.worker() for _ in range(2)]
         one.wait_running(job)
         first, second = (place.slot for place in supervisor.places())
-        eventually(one.paths(job).report.exists, "it can be resized")
+        eventually(lambda: one.held(job), "it can be resized")
         eventually(lambda: _resized(supervisor, job), "it gives one up")
         assert supervisor.places() == [
             Place(first, (Holder(job),)), Place(second, (Holder(job, leaving=True),)),

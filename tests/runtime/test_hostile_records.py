@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from runtime_support import Bench, bench, host_bench
 
 from dlicmd.contract.states import ERROR, FINISHED, TERMINAL
-from local_backend.runtime.allocation import read_allocation, read_report
 from local_backend.runtime.launch import read_attempt, read_identity, read_outcome, requeues
+from local_backend.runtime.messages import Begun, from_runner, from_server, of_runner
 from local_backend.runtime.paths import HomePaths
 
 #: Does something to the files of its exec, and kills its runner.
@@ -30,7 +30,7 @@ DEEDS = {
     "a state that is none": "(state / 'exit.json').write_text(json.dumps({'attempt': 1, 'state': [], 'end_time': 0}))",
     "numbers and texts that no database takes": (
         "(state / 'exit.json').write_text(json.dumps({'attempt': 1, 'state': 'FINISHED', 'end_time': 1.0, 'exit_code': "
-        "2**80, 'signal': None, 'message': '\\ud800', 'reason': None}))"
+        "2**80, 'signal': None, 'message': '\\ud800', 'reason': None, 'progress': {}}))"
     ),
     "a pid that is none": (
         "found = json.loads((state / 'runner.json').read_text()); "
@@ -73,7 +73,8 @@ values = st.recursive(
 )
 KEYS = (
     "pid", "start_time", "boot_id", "attempt", "state", "end_time", "exit_code", "signal", "message", "reason",
-    "sequence", "slots", "held", "recovering", "workers", "usable", "requeues",
+    "sequence", "slots", "held", "recovering", "workers", "usable", "requeues", "process", "why", "values", "outcome",
+    "progress",
 )
 
 
@@ -87,16 +88,38 @@ def test_whatever_is_in_the_files_is_read_or_is_nothing(tmp_path_factory, value)
     paths.state.mkdir(parents=True, exist_ok=True)
     if isinstance(value, dict):
         value = {"attempt": 1, "pid": 1, "start_time": 1, "boot_id": "x", "state": FINISHED, "end_time": 1.0,
-                 "exit_code": 0, "signal": None, "message": None, "reason": None} | value
-    for path in (paths.runner, paths.exit, paths.allocation, paths.report, paths.attempt, paths.spec):
+                 "exit_code": 0, "signal": None, "message": None, "reason": None, "progress": {}} | value
+    for path in (paths.runner, paths.exit, paths.attempt, paths.spec):
         path.write_text(json.dumps(value))
     outcome, runner = read_outcome(paths, 1), read_identity(paths)
     assert outcome is None or (outcome.state in TERMINAL and (outcome.message or "").encode() is not None)
     numbers = [] if outcome is None else [outcome.exit_code, outcome.end_time, outcome.attempt]
     assert not any(isinstance(number, bool) for number in numbers), "a database may not take it for a number"
     assert runner is None or os.path.basename(f"/proc/{runner.pid}").isdigit()
-    allocation = read_allocation(paths, 1)
-    assert allocation is None or all(isinstance(slot.id, str) for slot in allocation.slots)
     assert isinstance(read_attempt(paths), int)
     assert isinstance(requeues(paths), int)
-    read_report(paths, 1)
+
+
+@given(
+    st.sampled_from(["begun", "refused", "held", "progress", "exit", "fly"]),
+    st.dictionaries(st.sampled_from(KEYS), values),
+)
+@example("held", {"sequence": True})
+@example("held", {"workers": ["x", -1]})
+@example("begun", {"process": {"pid": -1, "start_time": 1}})
+@example("progress", {"values": {"step": {}, "message": "a\nb", "note": 1}})
+@example("exit", {"outcome": {"attempt": 2}})
+def test_a_message_is_read_or_is_nothing(event: str, junk: dict[str, object]) -> None:
+    sound = {
+        "process": {"pid": 1, "start_time": 1.0}, "why": "", "sequence": 0, "slots": [], "held": [], "workers": [],
+        "recovering": False, "usable": None, "values": {},
+        "outcome": {"attempt": 1, "state": FINISHED, "end_time": 1.0, "exit_code": 0, "signal": None, "message": None,
+                    "reason": None, "progress": {}},
+    }
+    assert (from_runner({"event": event, **sound}, 1) is None) == (event == "fly")
+    found = from_runner({"event": event, **sound, **junk}, 1)
+    assert not isinstance(found, Begun) or found.process.pid > 0
+    if found is not None and event != "begun":
+        assert from_runner(json.loads(json.dumps(of_runner(found))), 1) == found, "what is read can be sent"
+    allocation = from_server({"op": "allocate", "sequence": 1, "slots": [], **junk})
+    assert allocation is None or all(isinstance(slot.id, str) for slot in allocation.slots)

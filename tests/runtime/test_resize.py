@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from puppets import Strings, strings
-from runtime_support import Bench, Host, bench, gone, host_bench
+from puppets import Driver, Strings, strings
+from runtime_support import Bench, Host, gone, host_bench
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
-from local_backend.runtime.allocation import Allocation, Report, read_allocation, read_report, write_allocation
+from local_backend.runtime import unix_socket
+from local_backend.runtime.messages import Held, Progressed
 from local_backend.runtime.resizing import Resized, ResizeError, choose
 from local_backend.scheduler.model import CPU, Slot
 from local_backend.scheduler.slots import cpu_slots
@@ -55,10 +56,6 @@ def refusal(one: Bench, job: str, count: int) -> str:
 def slots_of(one: Bench, job: str) -> list[str]:
     """What the row says that the job holds."""
     return json.loads(one.row(job).slots or "[]")
-
-
-def report_of(one: Bench, job: str) -> Report | None:
-    return read_report(one.paths(job), one.row(job).attempt)
 
 
 def test_a_running_job_is_told_its_new_slots(backend: Bench, held: Strings) -> None:
@@ -97,8 +94,8 @@ def test_a_slot_goes_to_another_job_when_its_worker_is_gone(backend: Bench, held
     other = backend.submit(WITNESS, arguments=(str(workers[2].pid),))
     resize(backend, job, 1)
     assert driver.allocation() == ["cpu-0"]
-    eventually(lambda: (found := report_of(backend, job)) and found.sequence == 1, "the runner says what it holds")
-    assert report_of(backend, job) == Report(1, 1, ("cpu-0", "cpu-1"), workers={1: "cpu-0", 2: "cpu-1"})
+    eventually(lambda: (found := backend.held(job)) and found.sequence == 1, "the runner says what it holds")
+    assert backend.held(job) == Held(1, ("cpu-0",), ("cpu-0", "cpu-1"), workers=(1, 2))
     assert slots_of(backend, job) == ["cpu-0", "cpu-1"]
     assert backend.row(other).state == PENDING
     workers[2].close()
@@ -183,7 +180,7 @@ def test_slots_that_are_still_held_can_be_given_back(backend: Bench, held: Strin
     assert driver.allocation() == ["cpu-0", "cpu-1"]
     worker.close()
     driver.hear()
-    eventually(lambda: (found := report_of(backend, job)) and found.workers == {}, "the worker is gone")
+    eventually(lambda: (found := backend.held(job)) and found.workers == (), "the worker is gone")
     assert slots_of(backend, job) == ["cpu-0", "cpu-1"]
     assert backend.row(waiting).state == PENDING
     backend.stop(waiting)
@@ -207,7 +204,8 @@ def test_what_cannot_be_resized(backend: Bench, held: Strings) -> None:
     driver = held.driver()
     backend.wait_running(waiting)
     assert refusal(backend, waiting, 5) == f"Exec {waiting} cannot have 5 slots: it was submitted for at most 4"
-    assert read_allocation(backend.paths(waiting), 1) == Allocation(1, 0, cpu_slots(2))
+    slots = ("cpu-0", "cpu-1")
+    eventually(lambda: backend.held(waiting) == Held(0, slots, slots), "its runner has said what it holds")
     driver.close()
     backend.wait(waiting)
     assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running exec can be resized"
@@ -272,7 +270,7 @@ def test_slots_that_came_free_while_no_server_ran_are_given_away(pair: tuple[Hos
     host.kill()
     worker.close()
     driver.hear()
-    eventually(lambda: (found := report_of(one, job)) and found.held == ("cpu-0",), "the runner gives it back")
+    eventually(lambda: Held(1, ("cpu-0",), ("cpu-0",)) in one.ask(job), "the runner gives it back")
     assert slots_of(one, job) == ["cpu-0", "cpu-1"]
     host.start()
     eventually(lambda: slots_of(one, job) == ["cpu-0"], "the new server sees it")
@@ -280,22 +278,100 @@ def test_slots_that_came_free_while_no_server_ran_are_given_away(pair: tuple[Hos
     one.wait(job)
 
 
-def test_an_allocation_that_was_written_and_not_passed_on_is_passed_on(
+def test_an_allocation_that_the_runner_did_not_get_is_decided_again(
+    pair: tuple[Host, Bench], held: Strings
+) -> None:
+    """The server dies between the row and the message: the row names more slots than the runner knows."""
+    host, one = pair
+    job = held.submit(one, num_worker=1)
+    driver = held.driver()
+    assert driver.hello() == ["cpu-0"]
+    one.wait_running(job)
+    host.kill()
+    parts = [Part(slot.id, slot.kind) for slot in cpu_slots(2)]
+    one.database.write(lambda c: (execs.note(c, job, pinned=0), execs.hold(c, job, parts, "/local/training")))
+    host.start()
+    assert driver.allocation() == []
+    eventually(lambda: slots_of(one, job) == [], "both are free")
+    driver.close()
+    assert one.wait(job).state == FINISHED
+
+
+def test_a_job_whose_server_was_killed_tells_the_next_one_everything(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
     host, one = pair
     job = held.submit(one)
     driver = held.driver()
     driver.hello()
+    driver.spawn(1, "cpu-1")
+    worker = held.worker()
     one.wait_running(job)
+    host.resize(job, 1)
+    driver.allocation()
     host.kill()
-    one.database.write(lambda c: execs.note(c, job, pinned=1))
-    write_allocation(one.paths(job), Allocation(1, 1, cpu_slots(1)))
+    driver.say(op="progress", step=7, usable=3, recovering=True)
+    state = Held(1, ("cpu-0",), ("cpu-0", "cpu-1"), (1,), recovering=True, usable=3)
+    eventually(lambda: state in (said := one.ask(job)) and Progressed({"workers": 1, "step": 7}) in said, "all is told")
+    worker.close()
+    assert driver.hear()["event"] == "exited"
+    driver.close()
+    assert not one.row(job).terminal
     host.start()
-    assert driver.allocation() == ["cpu-0"]
-    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the other is free")
+    assert json.loads(one.wait(job).progress or "") == {"workers": 0, "step": 7}, "exit.json has it"
+
+
+@pytest.mark.parametrize("deed", ["unlink", "folder", "file", "listener"])
+def test_a_program_that_takes_the_socket_away_does_not_keep_its_slots(
+    pair: tuple[Host, Bench], held: Strings, deed: str
+) -> None:
+    host, one = pair
+    job = held.submit(one)
+    driver = held.driver()
+    assert driver.hello() == ["cpu-0", "cpu-1"]
+    one.wait_running(job)
+    place = one.paths(job).socket
+    before = place.lstat().st_ctime_ns
+    place.unlink()
+    if deed == "folder":
+        place.mkdir()
+        (place / "x").touch()
+    elif deed == "file":
+        place.touch()
+    elif deed == "listener":
+        os.close(unix_socket.listen(place))
+    host.resize(job, 1)
+    assert driver.allocation() == ["cpu-0"], "the connection of the first server needs no file"
+    host.kill()
+    eventually(lambda: place.is_socket() and place.lstat().st_ctime_ns != before, "the runner makes it again")
+    host.start()
+    host.resize(job, 2)
+    assert driver.allocation() == ["cpu-0", "cpu-1"]
     driver.close()
     assert one.wait(job).state == FINISHED
+    assert not place.exists()
+
+
+def test_another_server_takes_the_place_of_the_first_which_comes_back(
+    pair: tuple[Host, Bench], held: Strings
+) -> None:
+    """Nothing that the first one has sent, and the runner has not read, counts after that."""
+    host, one = pair
+    job = held.submit(one)
+    driver = held.driver()
+    driver.hello()
+    one.wait_running(job)
+    for count in (1, 2, 1):
+        one.ask(job)
+        eventually(lambda c=count: _resized(host, driver, job, c), "the server is connected again")
+    driver.close()
+    assert one.wait(job).state == FINISHED
+
+
+def _resized(host: Host, driver: Driver, job: str, count: int) -> bool:
+    host.resize(job, count)
+    host.waits_for(job)
+    return driver.has_message() and driver.allocation() == ["cpu-0", "cpu-1"][:count]
 
 
 def test_slots_that_were_promised_and_never_given_are_free_again(pair: tuple[Host, Bench], held: Strings) -> None:
@@ -389,7 +465,7 @@ def test_whoever_is_killed_no_slot_ever_has_two_jobs(tmp_path: Path, turns: int)
         for job, brain in zip(jobs, brains, strict=True):
             eventually(lambda j=job: slots_of(one, j) == [], f"{job} gives everything back")
             assert brain.trespasses == []
-            assert brain.slots == []
+            eventually(lambda b=brain: b.slots == [], "its driver knows it")
             assert brain.started > 0
             one.stop(job)
             assert one.wait(job).state == KILLED
@@ -407,15 +483,3 @@ def test_a_job_keeps_its_first_slots_and_takes_free_ones(has: int, free: int, co
         assert chosen is None
     else:
         assert chosen == (mine + others[: max(0, count - has)])[:count]
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"attempt": 1, "sequence": 0, "held": 3}', '{"attempt": 2}',
-                                  '{"attempt": 1, "sequence": 0, "slots": [{"id": 1}]}'])
-def test_damaged_files_say_nothing(tmp_path: Path, text: str) -> None:
-    with bench(tmp_path) as one:
-        paths = one.paths("local-1")
-        paths.state.mkdir()
-        paths.report.write_text(text)
-        paths.allocation.write_text(text)
-        assert read_report(paths, 1) is None
-        assert read_allocation(paths, 1) is None

@@ -92,21 +92,22 @@ def test_what_makes_no_sense_is_answered_or_noted(cold: Bench) -> None:
     assert "runner: epoch 1 done and more\n" in log
 
 
-def test_progress_reaches_its_file(cold: Bench) -> None:
+def test_the_last_progress_reaches_the_server_and_stays(cold: Bench) -> None:
     program = """
     for step in range(200):
-        say(op="progress", epoch=1, epochs=2, step=step, loss=0.5)
-    time.sleep(600)
+        say(op="progress", epoch=1, epochs=2, step=step, loss=0.5, junk="x" * 1000)
+    while not os.path.exists("go"):
+        time.sleep(0.02)
     """
     one = elastic(cold, program)
-    path = cold.paths(one).progress
-    eventually(lambda: path.exists() and json.loads(path.read_text()).get("step") == 199, "the last value arrives")
-    assert json.loads(path.read_text()) == {
-        wire.WORKERS: 0, wire.EPOCH: 1, wire.EPOCHS: 2, wire.STEP: 199, wire.LOSS: 0.5
-    }
+    eventually(lambda: cold.told(one, wire.STEP) == 199, "the last value arrives")
+    expected = {wire.WORKERS: 0, wire.EPOCH: 1, wire.EPOCHS: 2, wire.STEP: 199, wire.LOSS: 0.5}
+    live = cold.supervisor.live(one)  # type: ignore[attr-defined]
+    assert live is not None and live.progress == expected
     assert cold.row(one).state == RUNNING
-    cold.stop(one)
-    cold.wait(one)
+    (cold.paths(one).code(cold.row(one).job) / "go").touch()
+    assert json.loads(cold.wait(one).progress or "") == expected
+    assert cold.supervisor.live(one) is None  # type: ignore[attr-defined]
 
 
 def test_a_failing_driver_ends_the_job_and_its_workers(any_bench: Bench) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import textwrap
@@ -237,8 +236,7 @@ def test_a_waiting_exec_can_be_deleted(backend: Bench) -> None:
 def test_the_number_of_workers_is_known_while_it_runs(backend: Bench) -> None:
     one = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(one)
-    progress = backend.paths(one).progress
-    eventually(lambda: progress.exists() and json.loads(progress.read_text())[wire.WORKERS] == 2, "two workers")
+    eventually(lambda: backend.told(one, wire.WORKERS) == 2, "two workers")
     status = backend.supervisor.status()  # type: ignore[attr-defined]
     assert status["slots"] == {"total": 2, "held": 2, "drained": {}, "cpu": 2}
     assert (status["running"], status["queued"], status["nursery"]) == (1, 0, {"state": "off"})

@@ -142,25 +142,6 @@ def test_slots_that_the_limits_of_the_plan_forbid_cannot_be_fixed(tmp_path: Path
         one.wait(job)
 
 
-def test_a_runner_whose_allocation_file_is_lost_is_told_of_the_next_one(tmp_path: Path) -> None:
-    with strings() as held, host_bench(tmp_path, slots=4) as (host, one):
-        job = held.submit(one)
-        driver = held.driver()
-        driver.hello()
-        one.wait_running(job)
-        for count in (3, 2, 3):
-            host.resize(job, count)
-            assert len(driver.allocation()) == count
-        host.kill()
-        one.paths(job).allocation.unlink()
-        host.start()
-        host.resize(job, 1)
-        while len(driver.allocation()) != 1:  # its row may have named a slot that it had just given up
-            pass
-        driver.close()
-        one.wait(job)
-
-
 def test_a_job_that_is_just_starting_is_not_taken_for_one_that_was_stopped(backend: Bench) -> None:
     """Its slots are lent, and their owner wants them at the same moment."""
     Plans(backend.database).change(lambda _: plans.parse({"plans": [
@@ -187,22 +168,3 @@ def test_how_long_the_last_two_took_tells_when_the_next_may_begin(tmp_path: Path
         for job in (first, second):
             go(one, job)
             one.wait(job)
-
-
-def test_a_folder_in_the_place_of_the_allocation_does_not_keep_the_slots(tmp_path: Path) -> None:
-    with strings() as held, bench(tmp_path, slots=2) as one:
-        job = held.submit(one)
-        driver = held.driver()
-        assert len(driver.hello()) == 2
-        one.wait_running(job)
-        allocation = one.paths(job).allocation
-        allocation.unlink()
-        allocation.mkdir()
-        (allocation / "x").touch()
-        other = one.submit(WAIT)
-        assert driver.allocation() == ["cpu-0"]
-        one.wait_running(other)
-        go(one, other)
-        one.wait(other)
-        driver.close()
-        one.wait(job)

@@ -23,10 +23,11 @@ from starlette.routing import Route
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import PENDING, RUNNING
+from dlicmd.contract.states import PENDING, RUNNING, TERMINAL
 from local_backend.api.app import create_app
 from local_backend.forward.service import Forwarding
-from local_backend.runtime import bundles
+from local_backend.runtime import bundles, progress
+from local_backend.runtime.active import Live as Said
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
@@ -57,6 +58,7 @@ class QuietSupervisor:
     asked: list[tuple[str, int | None]] = field(default_factory=list)
     reasons: dict[str, Reason] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
+    lives: dict[str, Said] = field(default_factory=dict)
     machine: list[Place] = field(default_factory=lambda: [Place(slot) for slot in cpu_slots(2)])
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
@@ -71,6 +73,9 @@ class QuietSupervisor:
 
     def reason(self, exec_id: str) -> Reason | None:
         return self.reasons.get(exec_id)
+
+    def live(self, exec_id: str) -> Said | None:
+        return self.lives.get(exec_id)
 
     def places(self) -> list[Place]:
         return self.machine
@@ -203,7 +208,13 @@ class Live:
         """Enter the states one after the other; `values` go with the last one."""
         for state in states:
             more = values if state == states[-1] else {}
+            if state in TERMINAL and (said := self.supervisor.lives.pop(exec_id, None)) is not None:
+                more = {"progress": json.dumps(said.progress)} | more
             assert self.database.write(lambda c, s=state, m=more: execs.transition(c, exec_id, s, **m))
+
+    def say(self, exec_id: str, values: object, workers: tuple[int, ...] = ()) -> None:
+        """Have the runner of an exec report this progress and these workers."""
+        self.supervisor.lives[exec_id] = Said(progress.valid(values), workers)
 
     def run_on(self, exec_id: str, *slots: str, consumer: str = "/local/training") -> None:
         """Have an exec RUNNING that was just submitted, on these slots."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -109,7 +108,7 @@ def test_one_that_has_ended_says_how_and_one_that_runs_nothing_unless_it_is_park
     live.run_on(runs, "cpu-0")
     live.run_on(parked)
     for name in (runs, parked):
-        live.paths(name).progress.write_text(json.dumps({"message": "parked at step 7"}))
+        live.say(name, {"message": "parked at step 7"})
     assert "message" not in application(live, runs)
     assert application(live, parked)["message"] == "parked at step 7"
     assert live.call("GET", f"/execs/{parked}/why").json()["message"] == "parked at step 7"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from live_server import Live, multipart, quoted, tar
 from support import eventually
 
 from dlicmd.contract import states, wire
-from local_backend.runtime.allocation import Report, write_report
 
 SINGLE = "--exec-start PyTorch --model-main main.py"
 
@@ -61,8 +62,7 @@ def test_point_8_kubernetes_objects(live: Live) -> None:
     assert container["name"] == "msdtask" and container["resources"]["limits"]["memory"] == "8192.000000Mi"
     assert job["spec"]["taskGroups"][1]["spec"]["replica"] == 2
     live.move(exec_id, states.PENDING, states.RUNNING)
-    report = Report(live.row(exec_id).attempt, 0, ("cpu-0", "cpu-1"), workers={7: "cpu-0", 12: "cpu-1"})
-    write_report(live.paths(exec_id), report)
+    live.say(exec_id, {}, workers=(7, 12))
     pods = live.call("GET", "/scheduler/kubernetesobjects?type=pod").json()["items"]
     assert {pod["metadata"]["labels"]["controller-uid"] for pod in pods} == {job["metadata"]["uid"]}
     assert len({pod["metadata"]["name"] for pod in pods}) == 3
@@ -75,7 +75,7 @@ def test_point_10_only_three_states_end_an_exec() -> None:
 
 def test_exec_object_shows_times_and_progress(live: Live) -> None:
     exec_id = live.submitted()
-    live.paths(exec_id).progress.write_text('{"epoch": 2, "loss": NaN, "accuracy": 0.5, "workers": 1, "note": "x"}')
+    live.say(exec_id, {"epoch": 2, "loss": math.nan, "accuracy": 0.5, "workers": 1, "note": "x"})
     live.move(exec_id, states.PENDING, states.RUNNING)
     shown = live.call("GET", f"/execs/{exec_id}").json()
     assert shown["epoch"] == 2 and shown["accuracy"] == 0.5 and shown["workers"] == 1

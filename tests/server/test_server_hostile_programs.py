@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import zipfile
@@ -89,12 +90,10 @@ def test_a_result_that_cannot_be_read_is_no_result(live: Live) -> None:
     assert answer.status == 507 and "locked" in answer.text
 
 
-def test_a_spoiled_progress_file_spoils_no_list(live: Live) -> None:
-    progress = [live.paths(live.submitted()).progress for _ in range(4)]
-    progress[0].mkdir()
-    progress[1].write_text("[" * 100_000)
-    progress[2].write_text(f'{{"{wire.LOSS}": NaN, "{wire.EPOCH}": 1{"0" * 400}, "{wire.STEP}": Infinity}}')
-    progress[3].write_text(f'{{"{wire.LOSS}": 0.5}}')
+def test_spoiled_progress_spoils_no_list(live: Live) -> None:
+    spoiled = ({wire.LOSS: [3], 7: 8}, [], {wire.LOSS: math.nan, wire.EPOCH: 10**400, wire.STEP: math.inf})
+    for values in (*spoiled, {wire.LOSS: 0.5}):
+        live.say(live.submitted(), values)
     for exec_id in live.call("GET", "/execs").json():
         live.move(exec_id[wire.ID], states.PENDING, states.RUNNING)
     listed = live.call("GET", "/execs").json()

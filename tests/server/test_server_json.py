@@ -4,6 +4,7 @@ is there all the same spoils no list."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_what_was_stored_before_spoils_no_list(live: Live, odd: Callable[[Any], 
 def test_what_a_program_says_spoils_no_list(live: Live) -> None:
     exec_id = live.submitted()
     live.run_on(exec_id, "cpu-0")
-    live.paths(exec_id).progress.write_bytes(rb'{"message": "\ud800 half", "epoch": 1e999, "loss": NaN, "\udfff": 1}')
+    live.say(exec_id, {"message": "\ud800 half", "epoch": math.inf, "loss": math.nan, "\udfff": 1})
     for answer in lists(live, exec_id):
         assert answer.status == 200 and answer.json() is not None, answer.text
     assert live.call("GET", f"/execs/{exec_id}").json()["message"] == "half"

@@ -167,7 +167,7 @@ def test_follow_waits_for_news_of_any_kind(live: Live) -> None:
     for change in (
         lambda: live.move(exec_id, states.PENDING),
         lambda: live.move(exec_id, states.RUNNING),
-        lambda: live.paths(exec_id).progress.write_text('{"step": 5}'),
+        lambda: live.say(exec_id, {"step": 5}),
         lambda: write(live.paths(exec_id).capture("task12n-1", "stdout", False), b"line\n"),
     ):
         answers: list[dict] = []

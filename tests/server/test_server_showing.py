@@ -11,7 +11,6 @@ from live_server import Live, settings_for
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.api.showing import Endings
-from local_backend.files import write_json
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 
@@ -34,7 +33,7 @@ def shown(live: Live, exec_id: str) -> dict:
 def ended(live: Live) -> str:
     exec_id = live.submitted()
     live.move(exec_id, PENDING, RUNNING)
-    write_json(live.paths(exec_id).progress, {wire.LOSS: 0.5, wire.WORKERS: 2})
+    live.say(exec_id, {wire.LOSS: 0.5, wire.WORKERS: 2})
     assert shown(live, exec_id)[wire.LOSS] == 0.5
     live.move(exec_id, FINISHED, exit_code=0)
     return exec_id
@@ -44,7 +43,7 @@ def test_what_runs_is_read_anew_every_time(server: Live) -> None:
     exec_id = server.submitted()
     server.move(exec_id, PENDING, RUNNING)
     for loss in (3.0, 2.0, 1.0):
-        write_json(server.paths(exec_id).progress, {wire.LOSS: loss})
+        server.say(exec_id, {wire.LOSS: loss})
         assert shown(server, exec_id)[wire.LOSS] == loss
     server.move(exec_id, FINISHED)
     last = shown(server, exec_id)

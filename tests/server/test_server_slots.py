@@ -80,7 +80,7 @@ def test_only_an_administrator_resizes_an_exec(start: Callable[..., Live]) -> No
 def test_an_exec_shows_its_slots_and_what_its_program_says(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     said = {"generation": 7, "resizes": 2, "deaths": 1, "workers": 0, "message": "parked\x1b[2J at\nstep 812"}
-    live.paths(exec_id).progress.write_text(json.dumps(said))
+    live.say(exec_id, said)
 
     def shown() -> dict[str, object]:
         return dict(live.call("GET", f"/execs/{exec_id}").json())
@@ -101,7 +101,7 @@ def test_an_exec_shows_its_slots_and_what_its_program_says(live: Live) -> None:
 @pytest.mark.parametrize("message", [3, None, "", "  ", ["x"], {"a": 1}])
 def test_a_message_that_says_nothing_is_not_shown(live: Live, message: object) -> None:
     exec_id = live.submitted(ELASTIC)
-    live.paths(exec_id).progress.write_text(json.dumps({"message": message}))
+    live.say(exec_id, {"message": message})
     live.move(exec_id, states.PENDING, states.RUNNING)
     assert "message" not in live.call("GET", f"/execs/{exec_id}").json()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 from types import SimpleNamespace
@@ -109,7 +110,7 @@ def test_the_queue_is_in_its_order_and_says_why(live: Live) -> None:
 
 def test_those_that_run_show_their_progress(live: Live) -> None:
     running, starting, over = (live.submitted() for _ in range(3))
-    live.paths(running).progress.write_text('{"epoch": 2, "epochs": 9, "loss": NaN, "workers": 1, "secret": "x"}')
+    live.say(running, {"epoch": 2, "epochs": 9, "loss": math.nan, "workers": 1, "secret": "x"})
     live.run_on(running, "cpu-0", "cpu-1")
     live.move(running, RECOVERING)
     live.move(starting, PENDING)

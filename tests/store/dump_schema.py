@@ -18,6 +18,9 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Boolean, Column, Connection, Float, Integer, MetaData, create_engine, insert
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from workloads import workload
 
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED

@@ -1,0 +1,121 @@
+"""Messages between the server and the runner of an exec, as types and as JSON objects (docs/adoption.md).
+
+A peer may send anything: `from_runner` and `from_server` return None for a message that is not valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from local_backend.runtime import progress
+from local_backend.runtime.launch import Outcome, ProcessId, parse_outcome
+from local_backend.scheduler.model import Allocation, Slot
+
+_HIGHEST = 2**53
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The attempt has begun in this process. Sent once, before all other messages."""
+
+    process: ProcessId
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The attempt cannot begin now. Sent once, instead of all other messages."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """The slots of a job, according to its runner."""
+
+    #: Sequence of the allocation that the runner acts on, and the ids of its slots.
+    sequence: int
+    slots: tuple[str, ...]
+    #: Ids of these slots, and of slots on which any process of a worker still lives.
+    held: tuple[str, ...]
+    #: Numbers of the running workers of an elastic job.
+    workers: tuple[int, ...] = ()
+    #: Whether the driver died and is being restarted, or reports that it is recovering.
+    recovering: bool = False
+    #: Number of workers that the driver can use; None until the driver has reported it.
+    usable: int | None = None
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """The progress of the program, see `progress.valid`."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Exited:
+    """The attempt has ended: exit.json is written, and no process of the job is left."""
+
+    outcome: Outcome
+
+
+FromRunner = Begun | Refused | Held | Progressed | Exited
+
+#: Name of the message on the wire → its type.
+_EVENTS: Mapping[str, type[FromRunner]] = {
+    "begun": Begun, "refused": Refused, "held": Held, "progress": Progressed, "exit": Exited,
+}
+_NAMES = {kind: name for name, kind in _EVENTS.items()}
+
+
+def of_runner(message: FromRunner) -> dict[str, Any]:
+    """Return the JSON object of a message from a runner."""
+    return {"event": _NAMES[type(message)], **asdict(message)}
+
+
+def from_runner(value: Mapping[str, Any], attempt: int) -> FromRunner | None:
+    """Return the message of the runner of an attempt."""
+    match value:
+        case {"event": "begun", "process": {"pid": int(pid), "start_time": int() | float() as began}} if pid > 0:
+            return Begun(ProcessId(pid, began))
+        case {"event": "refused", "why": str(why)}:
+            return Refused(why)
+        case {
+            "event": "held", "sequence": int(sequence), "slots": list(slots), "held": list(held),
+            "workers": list(workers), "recovering": bool(recovering), "usable": int() | None as usable,
+        } if _count(sequence) and all(map(_count, workers)):
+            return Held(sequence, _texts(slots), _texts(held), tuple(workers), recovering, usable)
+        case {"event": "progress", "values": dict(values)}:
+            return Progressed(progress.valid(values))
+        case {"event": "exit", "outcome": outcome} if (found := parse_outcome(outcome, attempt)) is not None:
+            return Exited(found)
+    return None
+
+
+def of_server(allocation: Allocation) -> dict[str, Any]:
+    """Return the JSON object that gives a runner its allocation."""
+    return {"op": "allocate", **asdict(allocation)}
+
+
+def from_server(value: Mapping[str, Any]) -> Allocation | None:
+    """Return the allocation that the server sent."""
+    match value:
+        case {"op": "allocate", "sequence": int(sequence), "slots": list(slots)} if _count(sequence):
+            try:
+                found = tuple(Slot(**slot) for slot in slots)
+            except TypeError:
+                return None
+            if all(isinstance(text, str) for slot in found for text in (slot.id, slot.kind, slot.device)):
+                return Allocation(found, sequence)
+    return None
+
+
+def _count(value: object) -> bool:
+    """Return whether a value is a count. Python treats `true` as 1, but a database may not."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _HIGHEST
+
+
+def _texts(values: list[object]) -> tuple[str, ...]:
+    return tuple(value for value in values if isinstance(value, str))

@@ -1,0 +1,200 @@
+"""One attempt of an exec as the server sees it: its runner on this machine, and the connection to that runner.
+
+The server connects again whenever the connection ends and the runner lives. The runner then sends its whole state.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from local_backend.runtime import leftovers, processes, unix_socket
+from local_backend.runtime.channel import Channel
+from local_backend.runtime.launch import (
+    Outcome,
+    ProcessId,
+    read_identity,
+    read_outcome,
+    try_lock,
+    write_attempt,
+)
+from local_backend.runtime.messages import Begun, Exited, Held, Progressed, Refused, from_runner, of_server
+from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler.model import Allocation
+
+#: Seconds between two attempts to connect to a runner.
+_CONNECT_EVERY = 1.0
+#: Seconds between two attempts to send to a runner that does not read.
+_SEND_EVERY = 0.5
+
+
+class Run:
+    """The runner of one attempt. Its last messages can be read from any thread."""
+
+    def __init__(self, paths: ExecPaths, attempt: int, *, server: int | None, process: ProcessId | None) -> None:
+        """`server`: the connection to a runner that was just started. `process`: a runner of an earlier server."""
+        #: Why the attempt could not begin.
+        self.refused: str | None = None
+        #: Whether the runner is gone, or never began.
+        self.ended = False
+        #: The slots of the job; None before the runner has sent them over the present connection.
+        self.held: Held | None = None
+        #: The progress of the program.
+        self.progress: Mapping[str, Any] = {}
+        self._paths = paths
+        self._attempt = attempt
+        self._channel = None if server is None else Channel(server)
+        self._process: ProcessId | None = None
+        #: Descriptor that becomes readable when the runner ends.
+        self._watch: int | None = None
+        self._exited: Outcome | None = None
+        self._connect_at = 0.0
+        if process is not None:
+            self._follow(process)
+            self.tick()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the runner has begun."""
+        return self._process is not None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the runner is connected and has not ended the job."""
+        return self._channel is not None and self._exited is None
+
+    # --- events
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Descriptors that become readable when `on_ready` has something to handle."""
+        return [fd for fd in (self._watch, self._channel and self._channel.fd) if fd is not None]
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` is due (monotonic); None if it is not."""
+        if self._channel is not None:
+            return time.monotonic() + _SEND_EVERY if self._channel.wants_to_write else None
+        lost = self.begun and not self.ended and self._exited is None
+        return self._connect_at if lost else None
+
+    def tick(self) -> None:
+        """Send what a busy runner has not read yet. Connect to the runner if there is no connection. If that fails, a
+        later call tries again."""
+        if self._channel is not None:
+            self._channel.flush()
+            self._check(self._channel)
+            return
+        if self.due is None or self._process is None or time.monotonic() < self.due:
+            return
+        self._connect_at = time.monotonic() + _CONNECT_EVERY
+        try:
+            fd, peer = unix_socket.connect(self._paths.socket)
+        except OSError:
+            return  # the runner is busy, or the program has removed the socket file: the runner creates it again
+        if peer is None or peer.pid == self._process.pid:
+            self._channel = Channel(fd)
+        else:
+            os.close(fd)  # a program listens in the runner's place
+
+    def on_ready(self, ready: Collection[int]) -> bool:
+        """Handle events of these descriptors. Return whether the supervisor has something to decide: not for progress
+        alone."""
+        before = self._facts()
+        watched = self._watch in ready
+        if self._channel is not None and (watched or self._channel.fd in ready):
+            self._receive(self._channel)
+        if watched:
+            self._end()
+        return self._facts() != before
+
+    def _facts(self) -> tuple[object, ...]:
+        return self.begun, self.refused, self.ended, self.held and replace(self.held, workers=())
+
+    def _receive(self, channel: Channel) -> None:
+        for value in channel.receive():
+            match from_runner(value, self._attempt):
+                case Begun(process) if self._process is None:
+                    self._follow(process)
+                case Refused(why):
+                    self.refused = why
+                case Held() as held:
+                    self.held = held
+                case Progressed(values):
+                    self.progress = values
+                case Exited(outcome):
+                    self._exited = outcome
+        channel.flush()
+        self._check(channel)
+
+    def _check(self, channel: Channel) -> None:
+        """Forget a connection that has ended."""
+        if not channel.open:
+            self._channel, self.held = None, None
+            self._connect_at = time.monotonic() + _CONNECT_EVERY
+            if self._process is None:
+                self._end()
+
+    def _follow(self, process: ProcessId) -> None:
+        self._process = process
+        self._watch = processes.watch(process)
+        if self._watch is None:
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self.close()
+
+    # --- requests
+
+    def allocate(self, allocation: Allocation) -> None:
+        """Give the job other slots. If the runner does not get this message, it does not report its sequence."""
+        if self._channel is not None:
+            self._channel.send(of_server(allocation))
+            self._check(self._channel)
+
+    def stop(self) -> None:
+        """Ask the runner to end the job."""
+        if self._process is not None:
+            processes.send_signal(self._process, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the runner itself. Its processes are killed by `sweep`."""
+        if self._process is not None:
+            processes.send_signal(self._process, signal.SIGKILL)
+
+    def call_off(self) -> bool:
+        """Prevent the start of an attempt that has not begun. Return False if it is too late: then an event follows.
+        Raises OSError."""
+        lock = try_lock(self._paths)
+        if lock is None:
+            return False
+        try:
+            runner = read_identity(self._paths)
+            if runner is not None and runner.attempt == self._attempt:
+                return False  # the runner has begun and ended: both events are still to be processed
+            write_attempt(self._paths, 0)
+        finally:
+            os.close(lock)
+        return True
+
+    def outcome(self) -> Outcome | None:
+        """Return how an ended attempt ended; None if its runner was killed. Raises OSError."""
+        return self._exited or read_outcome(self._paths, self._attempt)
+
+    def sweep(self) -> None:
+        """Kill all processes that an ended attempt has left."""
+        leftovers.kill(self._paths)
+
+    def close(self) -> None:
+        """Close the connection; the runner keeps running."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._watch is not None:
+            os.close(self._watch)
+        self._channel = self._watch = None
+
