@@ -1,0 +1,160 @@
+"""The runner's connection to the server: sockets at long paths, foreign peers, peers that send junk or read nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtime_support import bench
+from support import PATIENCE
+
+from dlicmd.contract.states import FINISHED
+from local_backend.runtime import tree, unix_socket
+from local_backend.runtime.channel import Channel
+from local_backend.runtime.messages import Held, Progressed, of_server
+from local_backend.runtime.server_link import ServerLink
+from local_backend.scheduler.model import Allocation
+from local_backend.scheduler.slots import cpu_slots
+
+HELD = Held(0, ("cpu-0",), ("cpu-0",))
+PEER = """
+import socket, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect(sys.argv[1])
+print(link.recv(1))
+"""
+
+
+class Ends:
+    """A link and the end of its first server."""
+
+    def __init__(self, path: Path) -> None:
+        ours, theirs = socket.socketpair()
+        self.path = path
+        self.link = ServerLink(theirs.detach(), path)
+        self.server = Channel(ours.detach())
+        self.allocations: list[Allocation] = []
+        self.link.on_allocation = self.allocations.append
+
+    def connect(self) -> Channel:
+        """Another server connects."""
+        fd, _ = unix_socket.connect(self.path)
+        return Channel(fd)
+
+    def work(self) -> None:
+        """Handle the events that there are, as the loop of a runner does."""
+        while ready := select.select([fd for fd, _, _ in self.link.sources], [], [], 0)[0]:
+            for fd, handler, _ in self.link.sources:
+                if fd in ready:
+                    handler()
+        self.link.tick()
+
+
+@pytest.fixture
+def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
+    monkeypatch.setattr(tree, "is_stranger", lambda pid: True)  # both ends are in this process
+    found = Ends(tmp_path / "runner.sock")
+    yield found
+    found.link.close()
+    found.server.close()
+
+
+def events(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["event"] for message in messages]
+
+
+def test_a_socket_at_a_path_of_any_length(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*("x" * 200 for _ in range(4)))
+    folder.mkdir(parents=True)
+    path = folder / "runner.sock"
+    listening = unix_socket.listen(path)
+    fd, peer = unix_socket.connect(path)
+    accepted, other = unix_socket.accept(listening)
+    assert path.is_socket() and path.stat().st_mode & 0o777 == 0o600
+    assert peer == other == unix_socket.Peer(os.getpid(), os.geteuid())
+    os.write(fd, b"x")
+    assert os.read(accepted, 9) == b"x"
+    for one in (listening, fd, accepted):
+        os.close(one)
+
+
+def test_a_job_runs_in_a_home_with_a_very_long_path(tmp_path: Path) -> None:
+    with bench(tmp_path / ("h" * 200)) as one:
+        job = one.submit("import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n")
+        one.wait_running(job)
+        assert HELD in one.ask(job)
+        (one.paths(job).code(one.row(job).job) / "go").touch()
+        assert one.wait(job).state == FINISHED
+
+
+def test_a_process_of_the_job_is_no_server(tmp_path: Path) -> None:
+    ends = Ends(tmp_path / "runner.sock")
+    ends.link.say(HELD)
+    with subprocess.Popen([sys.executable, "-c", PEER, str(ends.path)], stdout=subprocess.PIPE) as peer:
+        assert select.select([ends.link.sources[0][0]], [], [], PATIENCE)[0]
+        ends.work()
+        assert peer.communicate(timeout=PATIENCE)[0] == b"b''\n", "it learns nothing"
+    assert events(ends.server.receive()) == ["held"] and ends.server.open, "the server keeps its connection"
+    ends.link.close()
+    ends.server.close()
+
+
+def test_a_new_server_gets_the_newest_state_and_the_old_one_counts_no_more(ends: Ends) -> None:
+    for step in range(3):
+        ends.link.say(Progressed({"step": step}))
+    ends.link.say(HELD)
+    ends.server.send(of_server(Allocation(cpu_slots(2), 1)))
+    new = ends.connect()
+    ends.link.sources[0][1]()  # the runner sees the new server before it reads what the old one sent
+    ends.work()
+    assert ends.allocations == []
+    progress, held = new.receive()
+    assert progress["values"] == {"step": 2} and held["event"] == "held"
+    new.send(of_server(Allocation(cpu_slots(1), 1)))
+    ends.work()
+    assert ends.allocations == [Allocation(cpu_slots(1), 1)]
+    ends.server.receive()
+    assert not ends.server.open
+    new.close()
+
+
+def test_junk_ends_at_most_the_connection(ends: Ends) -> None:
+    junk = b'nonsense\n[1]\n{"op":"fly"}\n{"op":"allocate","sequence":-1,"slots":[]}\n' + b"[" * 100_000 + b"\n"
+    os.write(ends.server.fd, junk + json.dumps(of_server(Allocation((), 3))).encode() + b"\n")
+    ends.work()
+    assert ends.allocations == [Allocation((), 3)]
+    written = 0
+    while ends.server.open and written < 2**22:
+        try:
+            written += os.write(ends.server.fd, b"x" * 65536)
+        except BlockingIOError:
+            ends.work()
+        except OSError:
+            break
+    assert ends.link.due is not None, "a line without an end closes the connection"
+    again = ends.connect()
+    ends.link.say(HELD)
+    ends.work()
+    assert events(again.receive()) == ["held"]
+    again.close()
+
+
+def test_a_server_that_does_not_read_gets_the_newest_message_later(ends: Ends) -> None:
+    for step in range(20_000):
+        ends.link.say(Progressed({"step": step}))
+    found: list[dict[str, Any]] = []
+    while not found or found[-1]["values"]["step"] != 19_999:
+        assert (messages := ends.server.receive())
+        found += messages
+        for fd, handler, waiting in ends.link.sources:
+            if fd != ends.link.sources[0][0] and waiting & select.POLLOUT:
+                handler()
+    assert len(found) < 20_000, "those in between were never kept"
