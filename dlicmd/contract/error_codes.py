@@ -33,7 +33,6 @@ SERVER = {
     "exec.not_found": "the exec does not exist, or the user may not see it",
     "exec.not_resizable": "the slots of the exec cannot change now, or cannot change at all",
     "exec.of_another_user": "the exec belongs to another user",
-    "exec.resize_failed": "the server could not write the new allocation",
     "exec.resize_timeout": "the supervisor did not answer in time; the slots are unchanged",
     "exec.result_failed": "the server could not pack the result",
     "exec.result_range": "the result has no bytes in this range",

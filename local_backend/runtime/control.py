@@ -258,7 +258,7 @@ class Control:
     def resize(self, exec_id: str, count: int | None) -> Resized:
         """Fix the slots of a running elastic exec to `count`, at once; with None, let the scheduler decide again.
 
-        Raises ResizeError, and errors of database and disk.
+        Raises ResizeError, and database errors.
         """
         row = self._database.read(lambda c: execs.get(c, exec_id))
         if row is None:

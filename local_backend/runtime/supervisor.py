@@ -86,7 +86,7 @@ class Supervisor:
     def resize(self, exec_id: str, count: int | None) -> Resized:
         """Fix the slots of a running elastic exec to `count`; with None, let the scheduler decide again.
 
-        Raises ResizeError, and errors of database and disk. Raises TimeoutError or CancelledError, with nothing
+        Raises ResizeError, and database errors. Raises TimeoutError or CancelledError, with nothing
         changed, when the thread does not handle the request in time.
         """
         asked: Future[Resized] = Future()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from dlicmd.contract import states
-from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable, Unsupported
+from local_backend.errors import Conflict, Invalid, NotFound, Unavailable, Unsupported
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
@@ -136,7 +136,7 @@ class ExecService:
         """Fix the number of slots of a running elastic exec; None returns the decision to the scheduler.
 
         Raises NotFound (`exec.not_found`), Denied, Invalid (`exec.slots`), Conflict (`exec.not_resizable`),
-        Unavailable, StorageFailed.
+        Unavailable (`exec.resize_timeout`).
         """
         with self.base.recorded(caller, "exec.resize", exec_id):
             row = self.find(caller, exec_id)
@@ -154,11 +154,6 @@ class ExecService:
                     "exec.resize_timeout",
                     f"The server did not process the request in time; the slots of {row.id} are unchanged",
                 ) from None
-            except OSError as problem:
-                raise StorageFailed(
-                    "exec.resize_failed",
-                    f"The server could not send the request to the job ({problem.strerror}); try again",
-                ) from problem
 
     def deploy(self, caller: Caller, exec_id: str) -> None:
         """Raise Unsupported (`exec.deploy`): the local backend serves no models yet. Raises NotFound."""

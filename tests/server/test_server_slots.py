@@ -45,8 +45,6 @@ def test_null_leaves_the_slots_to_the_scheduler(live: Live) -> None:
         (ResizeError("Exec local-1 cannot have 9 slots"), (409, "Error 409: Exec local-1 cannot have 9 slots.\n")),
         (TimeoutError(), (503, LATE)),
         (CancelledError(), (503, LATE)),
-        (OSError(28, "No space left on device"),
-         (507, "Error 507: The server could not send the request to the job (No space left on device); try again.\n")),
     ],
 )
 def test_a_resize_that_fails_says_why(live: Live, problem: Exception, expected: tuple[int, str]) -> None:
