@@ -72,7 +72,8 @@ class Run:
     @property
     def descriptors(self) -> list[int]:
         """Descriptors that become readable when `on_ready` has something to handle."""
-        return [fd for fd in (self._watch, self._channel and self._channel.fd) if fd is not None]
+        channel = [] if self._channel is None else [self._channel.fd]
+        return channel + ([] if self._watch is None else [self._watch])
 
     @property
     def due(self) -> float | None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from support import PATIENCE
 from dlicmd.contract.states import FINISHED
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
-from local_backend.runtime.messages import Held, Progressed, of_server
+from local_backend.runtime.messages import Begun, FromRunner, Held, Progressed, of_runner, of_server
+from local_backend.runtime.paths import HomePaths
+from local_backend.runtime.processes import identify
+from local_backend.runtime.run import Run
 from local_backend.runtime.server_link import ServerLink
 from local_backend.scheduler.model import Allocation
 from local_backend.scheduler.slots import cpu_slots
@@ -147,12 +151,35 @@ def test_junk_ends_at_most_the_connection(ends: Ends) -> None:
     again.close()
 
 
+def test_the_server_decides_on_news_of_slots_and_not_on_progress(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    run = Run(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, server=ours.detach(), process=None)
+    runner = Channel(theirs.detach())
+
+    def hears(message: FromRunner) -> bool:
+        runner.send(of_runner(message))
+        return run.on_ready([fd for fd in run.descriptors if fd != run._watch])
+
+    assert hears(Begun(identify(os.getpid()))) and run.begun
+    assert hears(HELD)
+    assert not hears(HELD) and not hears(replace(HELD, workers=(3,)))
+    assert not hears(Progressed({"step": 1}))
+    assert (run.held, run.progress) == (replace(HELD, workers=(3,)), {"step": 1})
+    assert hears(replace(HELD, held=()))
+    runner.close()
+    run.allocate(Allocation((), 1))
+    assert not run.connected and run.held is None, "the connection ended while the allocation was sent"
+    assert run.descriptors == [run._watch] and run.due is not None and not run.ended
+    run.close()
+
+
 def test_a_server_that_does_not_read_gets_the_newest_message_later(ends: Ends) -> None:
     for step in range(20_000):
         ends.link.say(Progressed({"step": step}))
     found: list[dict[str, Any]] = []
     while not found or found[-1]["values"]["step"] != 19_999:
-        assert (messages := ends.server.receive())
+        messages = ends.server.receive()
+        assert messages
         found += messages
         for fd, handler, waiting in ends.link.sources:
             if fd != ends.link.sources[0][0] and waiting & select.POLLOUT:
