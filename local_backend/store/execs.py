@@ -280,7 +280,8 @@ def damaged(connection: Connection) -> str | None:
         row = ExecRow(*found)
         try:
             sound = row.workload.id == row.id == exec_id(row.number) and row.state in MOVES
-            json.loads(row.data_source or "[]"), json.loads(row.slots or "[]"), json.loads(row.progress or "{}")
+            json.loads(row.data_source or "[]"), json.loads(row.slots or "[]")
+            sound = sound and isinstance(json.loads(row.progress or "{}"), dict)
             sound = sound and all(0 <= (when or 0) < 2**40 for when in (row.create_time, row.start_time, row.end_time))
         except (ValueError, TypeError, KeyError, AttributeError):
             sound = False
