@@ -44,5 +44,6 @@ def _is_in_clear(settings: Settings, database: Database) -> bool:
     try:
         found = database.read(version)
     except (SQLAlchemyError, DatabaseError, UnicodeDecodeError):
-        return False  # opening the database reports the error
+        # Opening the database reports the error. The last class: SQLite may quote damaged bytes in its message.
+        return False
     return found is not None and found <= IN_CLEAR
