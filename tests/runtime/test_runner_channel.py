@@ -105,7 +105,7 @@ def test_the_last_progress_reaches_the_server_and_stays(cold: Bench) -> None:
     live = cold.supervisor.live(one)  # type: ignore[attr-defined]
     assert live is not None and live.progress == expected
     assert cold.row(one).state == RUNNING
-    (cold.paths(one).code(cold.row(one).job) / "go").touch()
+    (cold.paths(one).code(cold.row(one).workload) / "go").touch()
     assert json.loads(cold.wait(one).progress or "") == expected
     assert cold.supervisor.live(one) is None  # type: ignore[attr-defined]
 

@@ -95,7 +95,7 @@ def test_a_job_runs_in_a_home_with_a_very_long_path(tmp_path: Path) -> None:
         job = one.submit("import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n")
         one.wait_running(job)
         assert HELD in one.ask(job)
-        (one.paths(job).code(one.row(job).job) / "go").touch()
+        (one.paths(job).code(one.row(job).workload) / "go").touch()
         assert one.wait(job).state == FINISHED
 
 
