@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Histogram, disable_created_metrics
 
-disable_created_metrics()  # these are a second series per counter, with its start time
+# These are a second series per counter, with its start time. The library does not type this function.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: Bucket limits in seconds. Calls range from a query about one exec to an upload that is unpacked; a decision takes
 #: milliseconds.

@@ -33,7 +33,6 @@ from local_backend.api import (
     verifying,
 )
 from local_backend.api.archives import Archives
-from local_backend.api.as_json import JsonAnswer
 from local_backend.api.guard import Guard, host_name
 from local_backend.api.showing import Endings
 from local_backend.services.services import Services
@@ -47,23 +46,27 @@ ROUTERS = (
 )
 
 
-def create_app(services: Services) -> Guard:
-    """Return the ASGI application of one server, behind its guard."""
+def application() -> FastAPI:
+    """Return the application with all routes, without its services."""
     app = FastAPI(
         title="dlicmd local backend",
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
         redoc_url=None,
-        default_response_class=JsonAnswer,
-        responses=description.COMMON,
     )
-    app.state.services = services
-    app.state.archives = Archives()
-    app.state.endings = Endings()
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
-    description.install(app)
+    description.install(app, ROUTERS)
+    return app
+
+
+def create_app(services: Services) -> Guard:
+    """Return the ASGI application of one server, behind its guard."""
+    app = application()
+    app.state.services = services
+    app.state.archives = Archives()
+    app.state.endings = Endings()
     hosts, addresses = _own_names(services.base.settings)
     return Guard(app, services, hosts, addresses)
 

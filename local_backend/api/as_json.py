@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
 
 from starlette.responses import JSONResponse
+
+T = TypeVar("T")
 
 
 def encoded(value: Any) -> bytes:
@@ -19,12 +22,19 @@ def encoded(value: Any) -> bytes:
     return text.encode(errors="replace")
 
 
-class JsonAnswer(JSONResponse):
-    """An answer as JSON."""
+class JsonAnswer(JSONResponse, Generic[T]):
+    """An answer as JSON. `content` is the object, or its JSON. The type of the object in the signature of a route is
+    also the description of the answer in /openapi.json."""
+
+    def __init__(
+        self, content: T | bytes, status: int = 200, headers: Mapping[str, str] | None = None,
+        media_type: str | None = None,
+    ) -> None:
+        super().__init__(content, status, headers, media_type)
 
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        return encoded(content)
+        return content if isinstance(content, bytes) else encoded(content)
 
 
 def _text(value: Any) -> str:

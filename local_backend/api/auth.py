@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.basic import basic_credentials, is_malformed
 from local_backend.api.depends import TOKEN, TheCaller, TheServices
+from local_backend.api.description import ANYONE, EVERY_USER, about
 from local_backend.api.guard import CONDUCTOR_LOGON, SESSION, address_of, presented, session
+from local_backend.api.models.accounts import LoggedOff, LoggedOn
+from local_backend.api.route import Route
 from local_backend.errors import Invalid, Unauthorized
 from local_backend.services.services import Services
 
-router = APIRouter(tags=["auth"])
+router = APIRouter(tags=["auth"], route_class=Route)
 
-_COOKIE = {"description": f"{SESSION}=TOKEN; the session of a browser or client", "schema": {"type": "string"}}
+#: Errors of a logon.
+_REFUSED = {400: "auth.basic"}
 
 
 @router.get(wire.LOGON)
-async def logon(request: Request, services: TheServices) -> Response:
+@about(ANYONE, errors=_REFUSED)
+async def logon(request: Request, services: TheServices) -> JsonAnswer[LoggedOn]:
     """Exchange user and password (HTTP Basic) for a token. The user that the server runs as may also use the token of
     backend.json or DLI_PASSWORD as the password."""
     return _said(await _by_password(request, services))
 
 
-@router.get(CONDUCTOR_LOGON, responses={200: {"headers": {"Set-Cookie": _COOKIE}}})
-async def logon_for_a_session(request: Request, services: TheServices) -> Response:
+@router.get(CONDUCTOR_LOGON)
+@about(ANYONE, errors=_REFUSED, answer_headers={
+    "Set-Cookie": f"{SESSION}=TOKEN; the session of a browser or client",
+})
+async def logon_for_a_session(request: Request, services: TheServices) -> JsonAnswer[LoggedOn]:
     """Exchange user and password for a token, for clients of the first product generation. The answer also sets the
     token as a cookie. Later calls may send the cookie instead of the token."""
     stated = await _by_password(request, services)
@@ -39,7 +46,8 @@ async def logon_for_a_session(request: Request, services: TheServices) -> Respon
 
 
 @router.get(wire.VALIDATE)
-async def validate(request: Request, services: TheServices, caller: TheCaller) -> Response:
+@about(EVERY_USER, errors=_REFUSED)
+async def validate(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[LoggedOn]:
     """Return the user of the token and the time until which it is valid. A call with user and password gets a new
     token."""
     token = request.scope[TOKEN]
@@ -50,11 +58,13 @@ async def validate(request: Request, services: TheServices, caller: TheCaller) -
 
 
 @router.post(wire.LOGOFF)
-def logoff(request: Request, services: TheServices, caller: TheCaller) -> Response:
+@about(EVERY_USER)
+def logoff(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[LoggedOff]:
     """Revoke the tokens of this call, including the token in its cookie."""
     of_session = session(request.headers)
     services.logons.logoff(caller, [*presented(request.headers), *of_session])
-    answer = JsonAnswer({"username": caller.name, "messageCode": "success", "message": "logged off"})
+    done: LoggedOff = {"username": caller.name, "messageCode": "success", "message": "logged off"}
+    answer = JsonAnswer(done)
     if of_session:
         answer.delete_cookie(SESSION, **_kept(request))
     return answer
@@ -75,8 +85,8 @@ async def _by_password(request: Request, services: Services) -> dict[str, Any]:
     return {**made.claims, wire.ACCESS_TOKEN: made.token}
 
 
-def _said(stated: dict[str, Any]) -> JsonAnswer:
-    found = {**stated, "messageCode": "success", "message": "success"}
+def _said(stated: dict[str, Any]) -> JsonAnswer[LoggedOn]:
+    found = cast("LoggedOn", {**stated, "messageCode": "success", "message": "success"})
     return JsonAnswer(found, headers={"Cache-Control": "no-store"})
 
 

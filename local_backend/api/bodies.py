@@ -1,20 +1,14 @@
-"""Bodies of calls, with a limit of their size. The bodies of submissions have a limit of their own, and are written
+"""Limits of bodies: their size and their coding. The bodies of submissions have a limit of their own, and are written
 to disk as they arrive (submit/receive.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from fastapi import Request
-from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import Message, Receive, Scope
 
-from dlicmd.contract import strict_json, wire
+from dlicmd.contract import wire
 from local_backend.api.errors import BodyCompressed, BodyRefused
-from local_backend.errors import Invalid, TooLarge
+from local_backend.errors import TooLarge
 
 #: Maximum bytes of a body. A tree of 10,000 resource plans has about 1,000,000.
 LARGEST = 4 << 20
@@ -50,28 +44,6 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         return message
 
     return counted
-
-
-class _Strict(Request):
-    async def json(self) -> Any:
-        """Return the body as JSON. Raises BodyRefused (`body.json`)."""
-        try:
-            return strict_json.read(await self.body())
-        except ValueError as problem:
-            raise BodyRefused(Invalid("body.json", f"The body {problem}")) from None
-
-
-class JsonRoute(APIRoute):
-    """A route whose body, if it has one, must be strict JSON."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """See the base class."""
-        handle = super().get_route_handler()
-
-        async def strict(request: Request) -> Response:
-            return await handle(_Strict(request.scope, request.receive))
-
-        return strict
 
 
 def _too_large() -> TooLarge:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -10,17 +10,22 @@ from starlette.responses import Response
 from dlicmd import __version__
 from dlicmd.contract import wire
 from local_backend import handout
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.api.description import header
+from local_backend.api.description import ANYONE, EVERY_USER, about
 from local_backend.api.errors import error_response
 from local_backend.api.guard import CLIENT_FILE
+from local_backend.api.models.common import present
+from local_backend.api.models.machine import Configuration, FrameworkDetail, FrameworkObject, Status
+from local_backend.api.route import Route
 from local_backend.submit.catalogue import FRAMEWORKS, Framework
 
-router = APIRouter(tags=["conf"])
+router = APIRouter(tags=["conf"], route_class=Route)
 
 
 @router.get(wire.CONF)
-def conf(services: TheServices, _caller: TheCaller) -> dict[str, str]:
+@about(EVERY_USER)
+def conf(services: TheServices, _caller: TheCaller) -> JsonAnswer[Configuration]:
     """Return the configuration, names and texts. DLICMD_EXTENSIONS lists what this server offers beyond the recorded
     contract."""
     settings = services.base.settings
@@ -31,40 +36,39 @@ def conf(services: TheServices, _caller: TheCaller) -> dict[str, str]:
     ]
     if settings.embedded:
         extensions.append(wire.EXT_LOCAL_PATHS)
-    return {
-        wire.MSD_ENABLED: "true",
+    return JsonAnswer({
+        "MSD_ENABLED": "true",
         "DLI_DATA_FS": str(settings.data_fs),
         "DLI_RESULT_FS": str(settings.result_fs),
-        wire.EXTENSIONS: ",".join(extensions),
-    }
+        "DLICMD_EXTENSIONS": ",".join(extensions),
+    })
 
 
 @router.get(wire.STATUS)
-def status(services: TheServices, caller: TheCaller) -> dict[str, Any]:
+@about(EVERY_USER)
+def status(services: TheServices, caller: TheCaller) -> JsonAnswer[Status]:
     """Return the version, the uptime and the grace period of stopped jobs (both in seconds), the number of the
     caller's execs by state (for an administrator, of all execs), and the status of the supervisor."""
     machine, settings = services.machine, services.base.settings
-    return {
+    return JsonAnswer(cast("Status", {
         "version": __version__,
-        wire.EMBEDDED: settings.embedded,
+        "embedded": settings.embedded,
         "uptime": machine.uptime,
         "jobs": machine.counts(caller),
-        wire.STOP_GRACE: settings.stop_grace,
+        "stopGrace": settings.stop_grace,
         **machine.status(),
-    }
+    }))
 
 
 class _Program(Response):
     media_type = "application/octet-stream"
 
 
-_KNOWN = {"parameters": [
-    header("If-None-Match", "ETag of the copy that the client has; the answer is 304 if it is the same"),
-]}
-
-
-@router.get(CLIENT_FILE, response_class=_Program, responses={304: {"description": "The copy is up to date"}},
-            openapi_extra=_KNOWN)
+@router.get(CLIENT_FILE)
+@about(
+    ANYONE, errors={500: "client.unreadable"}, media=_Program.media_type, answers={304: "The copy is up to date"},
+    headers={"If-None-Match": "ETag of the copy that the client has; the answer is 304 if it is the same"},
+)
 def client_file(request: Request) -> Response:
     """Return dlicmd as one file that any Python runs: `python3 dlicmd.py --help`. Scripts download it from here."""
     try:
@@ -79,16 +83,18 @@ def client_file(request: Request) -> Response:
 
 
 @router.get(wire.FRAMEWORKS)
-def frameworks(_caller: TheCaller) -> list[dict[str, Any]]:
+@about(EVERY_USER)
+def frameworks(_caller: TheCaller) -> JsonAnswer[list[FrameworkObject]]:
     """List the frameworks that a submission may name."""
-    return [framework_object(framework) for framework in FRAMEWORKS]
+    return JsonAnswer([framework_object(framework) for framework in FRAMEWORKS])
 
 
 @router.get(wire.BASE + "/frameworks")
-def framework_details(_caller: TheCaller, backend: str | None = None) -> list[dict[str, str]]:
+@about(EVERY_USER)
+def framework_details(_caller: TheCaller, backend: str | None = None) -> JsonAnswer[list[FrameworkDetail]]:
     """List frameworks in the form of the first product generation: all, or those of one `backend` (PyTorch,
     TensorFlow)."""
-    return [
+    return JsonAnswer([
         {
             "name": framework.name,
             "home": "",
@@ -99,18 +105,19 @@ def framework_details(_caller: TheCaller, backend: str | None = None) -> list[di
         }
         for framework in FRAMEWORKS
         if backend is None or framework.backend.lower() == backend.lower()
-    ]
+    ])
 
 
 @router.get(wire.BASE + "/frameworks/all")
-def framework_names(_caller: TheCaller) -> list[str]:
+@about(EVERY_USER)
+def framework_names(_caller: TheCaller) -> JsonAnswer[list[str]]:
     """List the names of the training engines."""
-    return [framework.name for framework in FRAMEWORKS]
+    return JsonAnswer([framework.name for framework in FRAMEWORKS])
 
 
-def framework_object(framework: Framework) -> dict[str, Any]:
+def framework_object(framework: Framework) -> FrameworkObject:
     """Return a framework as the catalog shows it: the recorded keys in their order. Keys without a value are absent."""
-    shown = {
+    shown: FrameworkObject = {
         "name": framework.name,
         "description": "",
         "desc": list(framework.help),
@@ -128,4 +135,4 @@ def framework_object(framework: Framework) -> dict[str, Any]:
         "backend": framework.backend,
         "frameworkVersion": framework.version,
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)

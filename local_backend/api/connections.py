@@ -3,49 +3,49 @@ contains one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
-
-from fastapi import APIRouter, Body
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from dlicmd.contract import wire
-from local_backend.api.bodies import JsonRoute
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.description import EVERY_USER, OWNER, about
+from local_backend.api.models.accounts import ConnectionObject, NewConnection, TestResult
+from local_backend.api.models.common import present
 from local_backend.api.objects import connection_object
-from local_backend.api.queries import text_of
-from local_backend.errors import Invalid
-from local_backend.store import users
+from local_backend.api.route import Route
 
-router = APIRouter(tags=["connections"], route_class=JsonRoute)
+router = APIRouter(tags=["connections"], route_class=Route)
 
-Written = Annotated[Any, Body()]
 _ONE = wire.CONNECTIONS + "/{name}"
-_MOST_SHARED = 1000
 
 
 @router.get(wire.CONNECTIONS)
-def list_connections(services: TheServices, caller: TheCaller) -> list[dict[str, Any]]:
+@about(EVERY_USER, extension=wire.EXT_CONNECTIONS)
+def list_connections(services: TheServices, caller: TheCaller) -> JsonAnswer[list[ConnectionObject]]:
     """List the connections that the caller may use, without their secrets."""
-    return [connection_object(row, caller, services.connections) for row in services.connections.list(caller)]
+    rows = services.connections.list(caller)
+    return JsonAnswer([connection_object(row, caller, services.connections) for row in rows])
 
 
 @router.post(wire.CONNECTIONS)
-def add(services: TheServices, caller: TheCaller, body: Written = None) -> dict[str, Any]:
+@about(EVERY_USER, extension=wire.EXT_CONNECTIONS, errors={
+    400: "body.json body.value connection.invalid", 403: "auth.admin_only", 409: "connection.exists",
+})
+def add(services: TheServices, caller: TheCaller, body: NewConnection) -> JsonAnswer[ConnectionObject]:
     """Add the connection `name` of a `type`. `values` maps the fields of that type to their values. Instead of a
     secret, an administrator may give {"env": NAME} or {"keyring": "SERVICE/USER"} of the server. `sharedWith` is a
     list of other users that may use the connection, or "everybody". `replace` replaces the caller's own connection of
     that name."""
-    name, kind = (text_of(body, key) for key in (wire.NAME, wire.TYPE))
-    values = body.get(wire.VALUES, {})
-    if not isinstance(values, dict):
-        raise Invalid("body.value", f'"{wire.VALUES}" is not a JSON object')
-    shared, replace = _shared(body.get(wire.SHARED_WITH, [])), body.get(wire.REPLACE, False) is True
-    row = services.connections.add(caller, name, kind, values, shared, replace)
-    return connection_object(row, caller, services.connections)
+    shared = True if body.sharedWith == wire.EVERYBODY else body.sharedWith
+    row = services.connections.add(caller, body.name, body.type, body.values, shared, body.replace)
+    return JsonAnswer(connection_object(row, caller, services.connections))
 
 
 @router.delete(_ONE, status_code=204)
+@about(OWNER, extension=wire.EXT_CONNECTIONS, errors={
+    403: "connection.of_another_user", 404: "connection.not_found", 409: "connection.of_file",
+})
 def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
     """Remove a connection, by its name or id. Only for its owner and administrators."""
     services.connections.remove(caller, name)
@@ -53,16 +53,10 @@ def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
 
 
 @router.post(_ONE + f"/{wire.TEST}")
-def test(services: TheServices, caller: TheCaller, name: str) -> dict[str, Any]:
+@about(EVERY_USER, extension=wire.EXT_CONNECTIONS, errors={404: "connection.not_found", 429: "connection.tests"})
+def test(services: TheServices, caller: TheCaller, name: str) -> JsonAnswer[TestResult]:
     """Test whether the server behind a connection accepts it: `ok`, and `message` if not. A test takes at most 30
     seconds."""
     problem = services.connections.test(caller, name)
-    return {wire.OK: problem is None} | ({} if problem is None else {wire.MESSAGE: problem})
-
-
-def _shared(value: Any) -> Sequence[str] | bool:
-    if value == wire.EVERYBODY:
-        return True
-    if not isinstance(value, list) or len(value) > _MOST_SHARED or not all(users.is_name(one) for one in value):
-        raise Invalid("body.value", f'"{wire.SHARED_WITH}" must be "{wire.EVERYBODY}" or a list of users')
-    return value
+    found: TestResult = {"ok": problem is None, "message": problem}
+    return JsonAnswer(present(found))

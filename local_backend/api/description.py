@@ -1,53 +1,259 @@
-"""The description of the API (/openapi.json): what FastAPI derives from the routes, with additions and corrections."""
+"""The description of the API (/openapi.json): the routes as FastAPI derives them, and what `about` says of each."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import TypedDict
 
-from local_backend.api.errors import answers
+from dlicmd.contract import wire
+from local_backend.api.as_json import JsonAnswer
+from local_backend.api.errors import PROBLEM
 from local_backend.api.guard import OPEN_PATHS, SESSION
+from local_backend.api.models.common import ProblemObject
 
-#: Error responses of every path.
-COMMON = answers(400, 401, 403, 404, 405, 413, 415, 429, 500, 507)
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Which users may make a call.
+ANYONE = "anyone, without a token"
+EVERY_USER = "every user"
+OWN_EXECS = "every user, for their own execs; administrators, for all execs"
+SUBMITTER = "the submitter of the exec"
+OWNER = "the owner of the connection and administrators"
+ADMINISTRATORS = "administrators"
+#: Extension of a call beyond WMLA's contract that has no name in the configuration.
+UNNAMED = ""
+
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"},
     "basic": {"type": "http", "scheme": "basic"},
     "session": {"type": "apiKey", "in": "cookie", "name": SESSION},
 }
-#: FastAPI describes its own answer (422) to a wrong value. This server answers 400 instead.
-_NOT_OURS = "HTTPValidationError"
+#: Meaning of each error status.
+_MEANINGS = {
+    400: "Invalid value, or no exec has this id",
+    401: "No valid token, or wrong user or password",
+    403: "Not permitted for this user, or sent by a page of another origin",
+    404: "No such path, plan, user or connection",
+    405: "The path does not accept this method",
+    409: "Not possible now",
+    413: "The body is too large",
+    415: "The body is compressed",
+    416: "The requested range starts after the end",
+    422: "The Idempotency-Key was used with a different submission",
+    429: "Too many calls of this kind",
+    500: "The server failed",
+    501: "The local backend does not support this",
+    503: "Not ready",
+    507: "Quota, disk or database: nothing was stored",
+}
+#: Errors of every call: status → codes. A call that is not HTTP gets 400 without a code.
+COMMON = {
+    400: "", 401: "auth.required auth.wrong_password", 403: "http.host http.origin", 404: "http.no_such_path",
+    405: "http.method", 413: "http.too_large", 415: "http.compressed", 429: "auth.too_many_tries",
+    500: "server.failed", 503: "database.unreachable", 507: "auth.no_keys database.failed keys.failed",
+}
+_WAITS = {409, 429}
+_TEXT: dict[str, Any] = {"type": "string"}
+_FAILURES = "#/components/responses/"
+_SCHEMAS = "#/components/schemas/"
 
 
-def header(name: str, description: str) -> dict[str, Any]:
-    """Return the description of a header that a route reads itself."""
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": "string"}}
+@dataclass(frozen=True)
+class About:
+    """What the signature of a route does not say; see `about`."""
+
+    callers: str
+    errors: Mapping[int, str]
+    extension: str | None
+    body: Any
+    headers: Mapping[str, str]
+    media: str
+    answers: Mapping[int, str]
+    answer_headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def query(*names: str) -> list[dict[str, Any]]:
-    """Return the description of query parameters that a route reads itself."""
-    return [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in names]
+_ABOUT: dict[Callable[..., Any], About] = {}
 
 
-def install(app: FastAPI) -> None:
+def about(
+    callers: str,
+    *,
+    errors: Mapping[int, str] | None = None,
+    extension: str | None = None,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    media: str = "application/json",
+    answers: Mapping[int, str] | None = None,
+    answer_headers: Mapping[str, str] | None = None,
+) -> Callable[[F], F]:
+    """Describe a route.
+
+    Args:
+        callers: the users who may make the call, as a phrase.
+        errors: status → codes, separated by spaces, beside the errors of every call.
+        extension: name of the extension in the configuration, None for a call of WMLA's contract.
+        body: type of a JSON body that a service checks, or media type → type.
+        headers: header of the call → its meaning.
+        media: media types of an answer that is not JSON, separated by spaces.
+        answers: status of another answer without error → its meaning.
+        answer_headers: header of the answer → its meaning.
+    """
+
+    def note(endpoint: F) -> F:
+        _ABOUT[endpoint] = About(
+            callers, errors or {}, extension, body, headers or {}, media, answers or {}, answer_headers or {}
+        )
+        return endpoint
+
+    return note
+
+
+def install(app: FastAPI, routers: Iterable[APIRouter]) -> None:
     """Make the application complete its own description."""
     derive = app.openapi
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _complete(derive())
+            _complete(derive(), [route for route in routes if route.include_in_schema])
         assert app.openapi_schema is not None
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
 
 
-def _complete(document: dict[str, Any]) -> None:
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            operation["security"] = [] if path in OPEN_PATHS else [{name: []} for name in _SCHEMES]
-            if _NOT_OURS in str(operation["responses"].get("422")):
-                del operation["responses"]["422"]
-    document["components"] = {"securitySchemes": _SCHEMES}
+def _complete(document: dict[str, Any], routes: Iterable[APIRoute]) -> None:
+    schemas = _Schemas()
+    for route in routes:
+        for method in route.methods or ():
+            _describe(document["paths"][route.path_format][method.lower()], route, schemas)
+    found = schemas.made() | {
+        name: schema for name, schema in document["components"]["schemas"].items()
+        if not name.endswith("ValidationError")  # FastAPI's own answer to a wrong value; this server answers 400
+    }
+    document["components"] = {
+        "securitySchemes": _SCHEMES, "schemas": dict(sorted(found.items())),
+        "responses": {str(status): _failure(status, "") for status in COMMON},
+    }
+
+
+def _describe(operation: dict[str, Any], route: APIRoute, schemas: _Schemas) -> None:
+    """Complete the description of one call."""
+    more = _ABOUT[route.endpoint]
+    text = " ".join((route.endpoint.__doc__ or "").split())
+    operation["summary"] = re.split(r"(?<=[.:])\s", text, maxsplit=1)[0].rstrip(".:")
+    operation["description"] = text
+    operation["security"] = [] if route.path in OPEN_PATHS else [{name: []} for name in _SCHEMES]
+    operation["x-callers"] = more.callers
+    if more.extension is not None:
+        operation["x-extension"] = more.extension
+    parameters = operation.get("parameters", []) + [
+        {"name": name, "in": "header", "required": False, "description": meaning, "schema": _TEXT}
+        for name, meaning in more.headers.items()
+    ]
+    if parameters:
+        operation["parameters"] = parameters
+    if more.body is not None:
+        bodies = more.body if isinstance(more.body, dict) else {"application/json": more.body}
+        operation["requestBody"] = {
+            "content": {media: {"schema": schemas.of(body)} for media, body in bodies.items()},
+            "required": not isinstance(more.body, dict),
+        }
+    failures = {
+        status: _failure(status, codes) if (codes := more.errors.get(status)) else {"$ref": f"{_FAILURES}{status}"}
+        for status in sorted({*COMMON, *more.errors})
+    }
+    operation["responses"] = _successes(operation["responses"], route, more, schemas) | {
+        str(status): shown for status, shown in failures.items()
+    }
+
+
+def _successes(
+    derived: Mapping[str, dict[str, Any]], route: APIRoute, more: About, schemas: _Schemas
+) -> dict[str, dict[str, Any]]:
+    """Return the answers without error."""
+    if 501 in more.errors:  # the server refuses every such call
+        return {}
+    status = next(iter(derived))
+    shown: dict[str, Any] = {"description": "Done" if status == "204" else "The answer"}
+    told = get_type_hints(route.endpoint)["return"]
+    if getattr(told, "__origin__", None) is JsonAnswer:
+        shown["content"] = {"application/json": {"schema": schemas.of(get_args(told)[0])}}
+    elif status != "204":
+        shown["content"] = {media: {"schema": _TEXT} for media in more.media.split()}
+    if more.answer_headers:
+        shown["headers"] = {name: {"description": said, "schema": _TEXT} for name, said in more.answer_headers.items()}
+    others = {
+        str(other): {**shown, "description": said} if other != 304 else {"description": said}
+        for other, said in more.answers.items()
+    }
+    return {status: shown} | others
+
+
+def _failure(status: int, own: str) -> dict[str, Any]:
+    """Return the description of an error with the codes of every call and its `own` ones."""
+    codes = f"{COMMON.get(status, '')} {own}".split()
+    shown: dict[str, Any] = {
+        "description": f"{_MEANINGS[status]}: `Error {status}: <sentence>.`",
+        "content": {"text/plain": {"schema": _TEXT}, PROBLEM: {"schema": {"$ref": f"{_SCHEMAS}ProblemObject"}}},
+        "headers": {wire.ERROR_CODE: {
+            "description": "The stable code", "schema": {**_TEXT, **({"enum": sorted(codes)} if codes else {})},
+        }},
+    }
+    if status in _WAITS:
+        shown["headers"]["Retry-After"] = {"description": "Seconds", "schema": _TEXT}
+    return shown
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """See the base class. A title would repeat the name."""
+        return False
+
+
+class _Schemas:
+    """Collects the types of bodies and answers, and makes the schemas of all of them at once."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Any] = {}
+        self._shown: list[tuple[str, dict[str, Any]]] = []
+        self.of(ProblemObject)
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """Return the schema of a type; it is empty until `made`."""
+        shown: dict[str, Any] = {}
+        self._kinds[repr(kind)] = kind
+        self._shown.append((repr(kind), shown))
+        return shown
+
+    def made(self) -> dict[str, Any]:
+        """Fill all schemas, and return the definitions that they refer to."""
+        asked = [(name, "validation", TypeAdapter(kind)) for name, kind in self._kinds.items()]
+        found, definitions = TypeAdapter.json_schemas(
+            asked, ref_template=f"{_SCHEMAS}{{model}}", schema_generator=_Untitled  # type: ignore[arg-type]
+        )
+        for name, shown in self._shown:
+            shown.update(found[name, "validation"])
+        schemas: dict[str, Any] = definitions["$defs"]
+        for kind in self._kinds.values():
+            _inherit((get_args(kind) or (kind,))[0], schemas)
+        return schemas
+
+
+def _inherit(kind: Any, schemas: Mapping[str, Any]) -> None:
+    """Copy the descriptions of the fields that a TypedDict has from another one: pydantic does not."""
+    for base in getattr(kind, "__orig_bases__", ()):
+        if base is not TypedDict:
+            _inherit(base, schemas)
+            for name, shown in schemas[base.__name__]["properties"].items():
+                if "description" in shown:
+                    schemas[kind.__name__]["properties"][name].setdefault("description", shown["description"])

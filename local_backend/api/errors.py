@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +19,7 @@ from starlette.types import Scope
 from dlicmd.contract import wire
 from local_backend import errors
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.models.common import ProblemObject
 from local_backend.errors import BackendError, Invalid, OverQuota, StorageFailed, Unavailable
 from local_backend.runtime.launcher_log import one_line
 from local_backend.vault import VaultError
@@ -54,25 +54,6 @@ _QUIRKS = {
     "exec.not_found": 400, "exec.ended": 400, "exec.no_result": 400, "exec.no_driver": 400, "exec.no_executor": 400,
     "instance.not_found": 400, "object.not_found": 400, "submission.key_deleted": 400, "volume.unreadable": 500,
 }
-#: Meaning of each error status, for the description of the API.
-_MEANINGS = {
-    400: "Invalid value, or no exec has this id",
-    401: "No valid token, or wrong user or password",
-    403: "Not permitted for this user, or sent by a page of another origin",
-    404: "No such path, plan or user",
-    405: "The path does not accept this method",
-    409: "Not possible now",
-    413: "The body is too large",
-    415: "The body is compressed",
-    416: "The requested range starts after the end",
-    422: "The Idempotency-Key was used with a different submission",
-    429: "Too many wrong passwords",
-    500: "The server failed",
-    501: "The local backend does not support this",
-    503: "Not ready",
-    507: "Quota, disk or database: nothing was stored",
-}
-_WAITS = {409, 429}
 #: Headers of a status.
 _HEADERS = {
     401: {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}, 415: {"Accept-Encoding": "identity"},
@@ -87,23 +68,6 @@ REFUSED = "dlicmd.refused"
 _LONGEST = 4000
 _FRAMEWORK = {404: ("http.no_such_path", "No such path"),
               405: ("http.method", "This path does not accept this method")}
-
-
-def answers(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Return these statuses as the description of the API shows them."""
-    return {code: _answer(code) for code in codes}
-
-
-def _answer(code: int) -> dict[str, Any]:
-    text = {"type": "string"}
-    shown: dict[str, Any] = {
-        "description": f"{_MEANINGS[code]}: `Error {code}: <sentence>.`",
-        "content": {"text/plain": {"schema": text}, PROBLEM: {"schema": {"type": "object"}}},
-        "headers": {wire.ERROR_CODE: {"description": "The stable code, such as exec.not_found", "schema": text}},
-    }
-    if code in _WAITS:
-        shown["headers"]["Retry-After"] = {"description": "Seconds", "schema": text}
-    return shown
 
 
 def status_of(problem: BackendError) -> int:
@@ -131,7 +95,8 @@ def error_response(
     scope[CODE] = code
     line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
     if PROBLEM in Headers(scope=scope).get("accept", ""):
-        return JsonAnswer({"status": status, "code": code, "detail": line}, status, more, PROBLEM)
+        problem: ProblemObject = {"status": status, "code": code, "detail": line}
+        return JsonAnswer(problem, status, more, PROBLEM)
     return PlainTextResponse(f"Error {status}: {line}\n", status, more)
 
 

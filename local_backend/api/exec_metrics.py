@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from dlicmd.contract import wire
 from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.description import OWN_EXECS, about
+from local_backend.api.route import Route
 from local_backend.forward import source
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(tags=["logs"], route_class=Route)
 
 
-@router.get(wire.EXECS + "/{exec_id}/metrics", response_class=PlainTextResponse)
+@router.get(wire.EXECS + "/{exec_id}/metrics")
+@about(OWN_EXECS, extension=wire.EXT_METRICS, errors={400: "exec.not_found"}, media="text/plain")
 def metrics(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Return the metrics that the program recorded, as it wrote them: one JSON object per line. Other lines are left
     out. The files follow one another, with an empty line between two files."""

@@ -6,9 +6,10 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request
+from pydantic import WithJsonSchema
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -17,20 +18,21 @@ from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.api.description import header
-from local_backend.api.errors import answers
+from local_backend.api.description import EVERY_USER, OWN_EXECS, about
+from local_backend.api.models.execs import Exec, Submission, SubmissionForm, SubmissionParts, Submitted, Why
 from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
+from local_backend.api.route import Route
 from local_backend.api.showing import Endings, show, show_json
 from local_backend.api.submission_keys import key_of
 from local_backend.errors import BackendError, Invalid, StorageFailed
 from local_backend.services.access import Caller
 from local_backend.services.execs import Selection, states_named
 from local_backend.services.services import Services
-from local_backend.services.submissions import Request as Submission
+from local_backend.services.submissions import Request as Asked
 from local_backend.submit.receive import Upload, receive
 
-router = APIRouter(tags=["execs"])
+router = APIRouter(tags=["execs"], route_class=Route)
 
 #: Seconds for which the server reads the rest of a refused body, so that the client gets the answer.
 _DRAIN = 60.0
@@ -39,19 +41,22 @@ _SORTABLE = {
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
-#: The body of a submission in the description of the API. The route itself reads the body as it arrives.
-_FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
-_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
-_BODY = {"requestBody": {"content": {
-    "multipart/form-data": {"schema": {
-        "type": "object", "properties": {wire.PART_DATA: {"type": "string"}, wire.PART_FILE: _FILES},
-    }},
-    "application/x-www-form-urlencoded": {"schema": _FORM},
-    "application/json": {"schema": {"type": "object"}},
-}}}
-_KEY = {"parameters": [
-    header(wire.KEY_HEADER, "key of the submission; send the same key again when the submission is repeated"),
-]}
+#: The body of a submission. The route itself reads the body as it arrives.
+_BODY = {
+    "multipart/form-data": SubmissionParts, "application/x-www-form-urlencoded": SubmissionForm,
+    "application/json": Submission,
+}
+_REFUSED = {
+    400: "query.value submission.archive submission.body submission.command submission.data_part "
+         "submission.data_source submission.environment submission.files submission.framework submission.hardware "
+         "submission.key submission.key_deleted submission.metrics submission.no_program submission.option "
+         "submission.resources submission.too_long",
+    409: "submission.key_in_use", 413: "submission.too_large", 422: "submission.key_mismatch",
+    500: "volume.unreadable",
+    507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.keys storage.unknown",
+}
+#: A number, or nothing.
+_NUMBER = WithJsonSchema({"type": "string", "pattern": "^[0-9]{0,10}$"})
 
 
 def _endings(request: Request) -> Endings:
@@ -59,27 +64,31 @@ def _endings(request: Request) -> Endings:
     return endings
 
 
-@router.get(wire.EXECS, response_model=list[dict[str, Any]])
+@router.get(wire.EXECS)
+@about(OWN_EXECS, errors={400: "query.number query.sort query.state query.value"})
 def list_execs(
     *,
     request: Request,
     services: TheServices,
     caller: TheCaller,
-    limit: str | None = None,
+    limit: Annotated[str | None, _NUMBER] = None,
     state: str | None = None,
     sort_by: str | None = None,
     mine: bool = False,
-) -> Response:
+) -> JsonAnswer[list[Exec]]:
     """List the caller's execs, oldest first. Administrators get the execs of all users, unless `mine`. `state` is one
     state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
     rows = services.execs.list(caller, Selection(wanted, column, descending, most, own=mine))
     found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url)))
-    return Response(b"[" + found + b"]", media_type="application/json")
+    return JsonAnswer(b"[" + found + b"]")
 
 
-@router.post(wire.EXECS, responses=answers(409, 422), openapi_extra=_BODY | _KEY)
+@router.post(wire.EXECS)
+@about(EVERY_USER, errors=_REFUSED, body=_BODY, headers={
+    wire.KEY_HEADER: "key of the submission; send the same key again when the submission is repeated",
+})
 async def submit(
     *,
     request: Request,
@@ -89,28 +98,31 @@ async def submit(
     sig_name: str | None = Query(
         None, alias="sigName", max_length=200, description="returned in the answer, otherwise ignored"
     ),
-) -> Response:
+) -> JsonAnswer[Submitted]:
     """Submit an exec. `args` is the command line; without it, the `args` of the `data` part count. The body contains
     the files and `data`."""
     folder = services.submissions.folder()
     try:
         key = _key(request, services, caller)
         upload = await _received(request, services, caller, folder, keyed=key is not None)
-        submission = Submission(args, upload, sig_name, key)
-        made = await run_in_threadpool(services.submissions.submit, caller, submission)
+        asked = Asked(args, upload, sig_name, key)
+        made = await run_in_threadpool(services.submissions.submit, caller, asked)
     except BackendError:
         await _drain(request.stream())
         raise
     except ClientDisconnect:
-        return Response(status_code=400)
+        return JsonAnswer(b"", 400)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     logs.about(exec=made.row.id)
-    shown = show(services.execs.view(made.row), str(request.base_url))
-    return JsonAnswer(shown | ({wire.WARNING: "; ".join(made.warnings)} if made.warnings else {}))
+    shown = cast("Submitted", show(services.execs.view(made.row), str(request.base_url)))
+    if made.warnings:
+        shown["warning"] = "; ".join(made.warnings)
+    return JsonAnswer(shown)
 
 
 @router.delete(wire.EXECS, status_code=204)
+@about(f"{EVERY_USER}, for their own execs")
 def delete_all(services: TheServices, caller: TheCaller) -> Response:
     """Delete all execs of the caller, not those of other users that an administrator sees. Running execs are stopped
     first."""
@@ -119,23 +131,28 @@ def delete_all(services: TheServices, caller: TheCaller) -> Response:
 
 
 @router.get(wire.EXECS + "/{exec_id}/why")
-def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, Any]:
+@about(OWN_EXECS, extension=wire.EXT_WHY, errors={400: "exec.not_found"})
+def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Why]:
     """Return what a pending exec needs, which execs hold slots, and what the user can do."""
     pending = services.execs.pending(caller, exec_id)
     shown = why(pending.view, pending.rivals)
     said = saying(pending.view.row, pending.view.progress)
-    return shown | ({wire.MESSAGE: said} if said and wire.MESSAGE not in shown else {})
+    if said and "message" not in shown:
+        shown["message"] = said
+    return JsonAnswer(shown)
 
 
-@router.get(wire.EXECS + "/{exec_id}", response_model=dict[str, Any])
-def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
+@router.get(wire.EXECS + "/{exec_id}")
+@about(OWN_EXECS, errors={400: "exec.not_found"})
+def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Exec]:
     """Return one exec."""
     views = services.execs.views([services.execs.find(caller, exec_id)])
     (found,) = show_json(_endings(request), views, str(request.base_url))
-    return Response(found, media_type="application/json")
+    return JsonAnswer(found)
 
 
 @router.delete(wire.EXECS + "/{exec_id}", status_code=204)
+@about(OWN_EXECS, errors={400: "exec.not_found"})
 def delete(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Delete an exec and its files. A running exec is stopped first. The exec disappears from every list at once."""
     services.execs.delete(caller, exec_id)
@@ -143,13 +160,15 @@ def delete(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
 
 
 @router.post(wire.EXECS + "/{exec_id}/stop", status_code=204)
+@about(OWN_EXECS, errors={400: "exec.not_found exec.ended"})
 def stop(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Stop an exec."""
     services.execs.stop(caller, exec_id)
     return Response(status_code=204)
 
 
-@router.post(wire.EXECS + "/{exec_id}/deploy", responses=answers(501))
+@router.post(wire.EXECS + "/{exec_id}/deploy")
+@about(OWN_EXECS, errors={400: "exec.not_found", 501: "exec.deploy"})
 def deploy(services: TheServices, caller: TheCaller, exec_id: str) -> None:
     """Refuse to deploy a trained model: the local backend serves no models."""
     services.execs.deploy(caller, exec_id)

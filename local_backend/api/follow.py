@@ -10,7 +10,6 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -18,7 +17,10 @@ from starlette.concurrency import run_in_threadpool
 from dlicmd.contract import states, wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.description import OWN_EXECS, about
+from local_backend.api.models.execs import Line, News
 from local_backend.api.queries import whole
+from local_backend.api.route import Route
 from local_backend.api.showing import show
 from local_backend.api.textlog import size
 from local_backend.errors import Invalid
@@ -29,7 +31,7 @@ from local_backend.services.views import is_parked
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
 
-router = APIRouter(tags=["execs"])
+router = APIRouter(tags=["execs"], route_class=Route)
 
 MOST_WAIT = 30
 #: Maximum bytes of output per answer. A longer line is cut there.
@@ -69,10 +71,11 @@ class Cursor:
         return cls(offsets, mark, event)
 
 
-@router.get(wire.EXECS + "/{exec_id}/follow", response_model=dict[str, Any])
+@router.get(wire.EXECS + "/{exec_id}/follow")
+@about(OWN_EXECS, extension=wire.EXT_FOLLOW, errors={400: "exec.not_found query.cursor query.number"})
 async def follow(
     *, request: Request, services: TheServices, caller: TheCaller, exec_id: str, cursor: str = "", wait: str = "0"
-) -> JsonAnswer:
+) -> JsonAnswer[News]:
     """Return the exec, its events and its output after `cursor`, and the next cursor. Waits up to `wait` seconds (at
     most 30) for news. The client has all output when the exec is terminal and `lines` is empty."""
     seen = Cursor.decode(cursor)
@@ -114,14 +117,12 @@ async def _within(news: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _answer(services: Services, row: ExecRow, base_url: str, cursor: Cursor) -> dict[str, Any]:
+def _answer(services: Services, row: ExecRow, base_url: str, cursor: Cursor) -> News:
     shown = show(services.execs.view(row), base_url)
-    return {wire.EXEC: shown, wire.EVENTS: [], wire.LINES: [], wire.CURSOR: cursor.encode()}
+    return {"exec": shown, "events": [], "lines": [], "cursor": cursor.encode()}
 
 
-def _news(
-    services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor
-) -> dict[str, Any] | None:
+def _news(services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor) -> News | None:
     """Return the answer when there is news since `seen`, else None. The row was read before the files: if the row is
     terminal, the files contain all output."""
     shown = show(services.execs.view(row), base_url)
@@ -132,7 +133,7 @@ def _news(
         return None
     cursor = Cursor(offsets, mark, found[-1].id if found else seen.event)
     told = [{wire.ID: one.id, wire.TIME: one.time, wire.KIND: one.kind, **one.data} for one in found]
-    return {wire.EXEC: shown, wire.EVENTS: told, wire.LINES: lines, wire.CURSOR: cursor.encode()}
+    return {"exec": shown, "events": told, "lines": lines, "cursor": cursor.encode()}
 
 
 def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
@@ -166,10 +167,10 @@ def _changed(path: Path) -> int:
 
 def new_lines(
     paths: ExecPaths, sources: list[tuple[str, str, Path]], offsets: dict[str, int], over: bool
-) -> tuple[list[dict[str, str]], dict[str, int]]:
+) -> tuple[list[Line], dict[str, int]]:
     """Return whole lines after the offsets, at most MOST_BYTES, and the new offsets. A last line without a newline is
     included only when the exec is `over`."""
-    lines: list[dict[str, str]] = []
+    lines: list[Line] = []
     following = dict(offsets)
     left = MOST_BYTES
     for task, stream, path in sources:
@@ -183,7 +184,7 @@ def new_lines(
             following[key] = start + len(chunk)
             left -= len(chunk)
             texts = chunk.removesuffix(b"\n").split(b"\n")
-            lines += [{wire.TASK: task, wire.STREAM: stream, wire.TEXT: _text(text)} for text in texts]
+            lines += [{"task": task, "stream": stream, "text": _text(text)} for text in texts]
     return lines, following
 
 

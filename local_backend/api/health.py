@@ -13,12 +13,14 @@ from starlette.responses import PlainTextResponse, Response
 from dlicmd import __version__
 from dlicmd.contract import states, wire
 from local_backend.api.depends import TheServices
-from local_backend.api.errors import answers, error_response
+from local_backend.api.description import ANYONE, EVERY_USER, UNNAMED, about
+from local_backend.api.errors import error_response
+from local_backend.api.route import Route
 from local_backend.api.slots_view import SLOT_STATES, slot_state
 from local_backend.services.machine import MachineService
 from local_backend.store.states import MOVES
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Route)
 
 
 class _Text(PlainTextResponse):
@@ -27,13 +29,15 @@ class _Text(PlainTextResponse):
     media_type = CONTENT_TYPE_LATEST
 
 
-@router.get(wire.HEALTH, response_class=PlainTextResponse)
+@router.get(wire.HEALTH)
+@about(ANYONE, extension=UNNAMED, media="text/plain")
 async def alive() -> Response:
     """Answer that the process is alive. Nothing else is checked."""
     return PlainTextResponse("ok\n")
 
 
-@router.get(wire.READY, response_class=PlainTextResponse, responses=answers(503))
+@router.get(wire.READY)
+@about(ANYONE, extension=UNNAMED, errors={503: "server.not_ready"}, media="text/plain")
 def ready(request: Request, services: TheServices) -> Response:
     """Answer 200 if the server can accept and run jobs, else 503 with the reasons."""
     troubles = services.machine.troubles()
@@ -42,7 +46,8 @@ def ready(request: Request, services: TheServices) -> Response:
     return error_response(request.scope, 503, "server.not_ready", "; ".join(troubles))
 
 
-@router.get(wire.METRICS, response_class=_Text)
+@router.get(wire.METRICS)
+@about(f"{EVERY_USER}; {ANYONE}, if a setting says so", extension=UNNAMED, media="text/plain")
 def metrics(services: TheServices) -> Response:
     """Return counts and times in Prometheus' text format."""
     now = CollectorRegistry(auto_describe=False)

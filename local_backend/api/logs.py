@@ -4,35 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from fastapi import APIRouter, Query, Request
+from pydantic import WithJsonSchema
+from starlette.responses import Response, StreamingResponse
 
 from dlicmd.contract import wire
 from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.description import OWN_EXECS, about
+from local_backend.api.models.common import one_of
 from local_backend.api.queries import whole
+from local_backend.api.route import Route
 from local_backend.api.textlog import content, json_string, prefixed, size
 from local_backend.errors import Invalid, NotFound
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.services.executors import executors, exists
 from local_backend.store.execs import ExecRow
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(tags=["logs"], route_class=Route)
 
 _STREAMS = {"outlog": ("stdout",), "errlog": ("stderr",), "outerrlog": ("stdout", "stderr")}
 _LOGS = ("stdout", "stderr", "launcherlog")
-_TEXT = {"schema": {"type": "string"}}
-#: The answers of these calls in the description of the API.
-_SHOWN: Any = {
-    "response_class": PlainTextResponse,
-    "responses": {200: {"description": "The log", "content": {"application/json": _TEXT}}},
-}
+#: The name of a log.
+Log = Annotated[str, one_of(*_LOGS)]
+#: Media types of a log.
+_MEDIA = "text/plain application/json"
+#: A number of lines. The server refuses other texts after it has found the exec.
+LastLines = Annotated[
+    str | None, WithJsonSchema({"type": "string", "pattern": "^[0-9]{0,10}$"}),
+    Query(description="the number of last lines to return; all by default"),
+]
 
 
-@router.get(wire.EXECS + "/{exec_id}/log", **_SHOWN)
+@router.get(wire.EXECS + "/{exec_id}/log")
+@about(OWN_EXECS, errors={400: "exec.not_found query.log"}, media=_MEDIA)
 def train_log(
-    request: Request, services: TheServices, caller: TheCaller, exec_id: str, logType: str = "outlog"
+    *,
+    request: Request,
+    services: TheServices,
+    caller: TheCaller,
+    exec_id: str,
+    logType: Annotated[str, one_of("", *_STREAMS)] = "outlog",
 ) -> Response:
     """Return the output of the program: `outlog`, `errlog`, or `outerrlog` (first `outlog`, then `errlog`). The
     answer is text, or one JSON string."""
@@ -45,9 +58,10 @@ def train_log(
     return _answer(request, content(paths, files))
 
 
-@router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}", **_SHOWN)
+@router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}")
+@about(OWN_EXECS, errors={400: "exec.not_found exec.no_driver query.log query.number"}, media=_MEDIA)
 def driver_log(
-    *, request: Request, services: TheServices, caller: TheCaller, app_id: str, log: str, lastlines: str | None = None
+    *, request: Request, services: TheServices, caller: TheCaller, app_id: str, log: Log, lastlines: LastLines = None
 ) -> Response:
     """Return a log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have output of a driver."""
     row = services.execs.find(caller, app_id)
@@ -57,7 +71,8 @@ def driver_log(
     return _answer(request, content(paths, [_task_file(paths, row, DRIVER, log)], _lines(lastlines)))
 
 
-@router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}", **_SHOWN)
+@router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}")
+@about(OWN_EXECS, errors={400: "exec.not_found exec.no_executor query.log query.number"}, media=_MEDIA)
 def executor_log(
     *,
     request: Request,
@@ -65,8 +80,8 @@ def executor_log(
     caller: TheCaller,
     app_id: str,
     number: str,
-    log: str,
-    lastlines: str | None = None,
+    log: Log,
+    lastlines: LastLines = None,
 ) -> Response:
     """Return a log of executor `number` (from 1), even if no list shows it. Lines of programs that are not elastic
     start with the number of their task."""

@@ -6,9 +6,14 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from dlicmd.contract import states, wire
+from local_backend.api.models.accounts import ConnectionObject, UserObject
+from local_backend.api.models.applications import Application, ApplicationDetails
+from local_backend.api.models.common import present
+from local_backend.api.models.execs import Exec, Pending, Rival, Told, Why
+from local_backend.api.models.kubernetes import JobStatus, Limits, ParallelJob, Pod, Requests, TaskGroup
 from local_backend.runtime import needs
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
@@ -44,99 +49,107 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def exec_object(view: ExecView, scheduler_url: str) -> dict[str, Any]:
+def exec_object(view: ExecView, scheduler_url: str) -> Exec:
     """Return an exec: the recorded fields in their order, then the fields of this server. Unknown values are absent,
     never null."""
     row, progress = view.row, view.progress
-    shown: dict[str, Any] = {
-        wire.ID: row.id,
-        wire.ARGS: row.args,
-        wire.SUBMISSION_ID: row.id,
-        wire.CREATOR: row.creator,
-        wire.STATE: row.state,
-        wire.APP_ID: row.id,
+
+    def first(value: str) -> str | None:
+        """Return a value for clients of the first product generation. Only execs submitted with their `sigName` have
+        it."""
+        return None if row.workload.sig_name is None else value
+
+    shown: Exec = {
+        "id": row.id,
+        "args": row.args,
+        "submissionId": row.id,
+        "creator": row.creator,
+        "state": row.state,
+        "appId": row.id,
         "schedulerUrl": scheduler_url,
         "modelFileOwnerName": row.creator,
         "workDir": row.work_dir,
-        wire.APP_NAME: row.app_name,
-        wire.CREATE_TIME: iso(row.create_time),
-        wire.ELASTIC: row.elastic,
+        "appName": row.app_name,
+        "createTime": iso(row.create_time),
+        "elastic": row.elastic,
         "nameSpace": NAMESPACE,
-        wire.NUM_WORKER: row.num_worker,
-        wire.FRAMEWORK: row.framework,
-        wire.DATA_SOURCE: json.loads(row.data_source) if row.data_source else None,
-        wire.START_TIME: iso(row.start_time) if row.start_time else None,
-        wire.END_TIME: iso(row.end_time) if row.end_time else None,
-        wire.MESSAGE: row.message or saying(row, progress),
-        wire.REASON: row.reason,
-        wire.EXIT_CODE: row.exit_code,
-        wire.HAS_RESULT: view.has_result if row.terminal else None,
-        **_first_generation(row, scheduler_url),
-        wire.SLOTS: len(slots_of(row)) if row.state in HAS_SLOTS else None,
-        wire.FIXED_SLOTS: row.pinned,
-        **_progress(progress, row.state in HAS_SLOTS, is_parked(row)),
+        "numWorker": row.num_worker,
+        "framework": row.framework,
+        "dataSource": json.loads(row.data_source) if row.data_source else None,
+        "startTime": iso(row.start_time) if row.start_time else None,
+        "endTime": iso(row.end_time) if row.end_time else None,
+        "message": row.message or saying(row, progress),
+        "reason": row.reason,
+        "exitCode": row.exit_code,
+        "hasResult": view.has_result if row.terminal else None,
+        "userName": first(row.creator),
+        "sigName": row.workload.sig_name,
+        "sigId": first(INSTANCE_ID),
+        "masterURL": first(scheduler_url),
+        "executionUserName": first(row.creator),
+        "slots": len(slots_of(row)) if row.state in HAS_SLOTS else None,
+        "fixedSlots": row.pinned,
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return cast("Exec", {**present(shown), **_progress(progress, row.state in HAS_SLOTS, is_parked(row))})
 
 
-def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
+def pending(reason: Reason, parked: bool = False) -> Pending:
     """Return why an exec is pending or parked: one sentence with all facts, and the single facts."""
     text = f"{'parked, ' * parked}{reason.sentence}"
-    shown: dict[str, Any] = {wire.REASON: reason.code}
-    if reason.position:
-        shown[wire.QUEUE_POSITION] = reason.position
-        text += f"; position {reason.position} in the queue"
-    if reason.estimate is not None:
-        shown[wire.EXPECTED_START] = iso(reason.estimate)
-        text += f", not before {shown[wire.EXPECTED_START]}"
-    return shown | {wire.MESSAGE: text}
+    position = reason.position or None
+    start = None if reason.estimate is None else iso(reason.estimate)
+    if position is not None:
+        text += f"; position {position} in the queue"
+    if start is not None:
+        text += f", not before {start}"
+    shown: Pending = {"reason": reason.code, "queuePosition": position, "expectedStart": start, "message": text}
+    return present(shown)
 
 
-def why(view: ExecView, others: Sequence[ExecRow]) -> dict[str, Any]:
+def why(view: ExecView, others: Sequence[ExecRow]) -> Why:
     """Return what a pending exec needs, which of the `others` hold slots, when it starts, and what the user can do."""
     row, reason = view.row, view.reason
-    shown: dict[str, Any] = {wire.ID: row.id, wire.STATE: row.state}
     if reason is None:
-        return shown | ({wire.MESSAGE: row.message} if row.message else {})
-    holders = [_holder(other) for other in others if slots_of(other)]
-    more = {wire.ADVICE: reason.advice, wire.STARTS: reason.starts, wire.HOLDERS: holders}
-    return shown | pending(reason, is_parked(row)) | more
+        shown: Why = {"id": row.id, "state": row.state, "message": row.message or None}
+        return present(shown)
+    return {
+        "id": row.id,
+        "state": row.state,
+        **pending(reason, is_parked(row)),
+        "advice": reason.advice,
+        "starts": reason.starts,
+        "holders": [_holder(other) for other in others if slots_of(other)],
+    }
 
 
-def _holder(row: ExecRow) -> dict[str, Any]:
+def _holder(row: ExecRow) -> Rival:
     """Return how many slots an exec holds, and how many of them it can release while it runs."""
     spec = row.workload
     has, (each, least, _) = len(slots_of(row)), needs.slots(spec.resources)
     gives = max(0, has - each * least) if row.elastic and not spec.resources.shares and row.pinned is None else 0
-    return {wire.ID: row.id, wire.SLOTS: has, wire.ELASTIC: row.elastic, wire.GIVES: gives,
-            wire.SHARES: spec.resources.shares, wire.PRIORITY: spec.scheduling.priority}
-
-
-def user_object(row: UserRow) -> dict[str, str]:
-    """Return a user without the password."""
-    return {wire.NAME: row.name, wire.ROLE: row.role, wire.CREATED: iso(row.created)}
-
-
-def connection_object(row: ConnectionRow, caller: Caller, connections: ConnectionService) -> dict[str, Any]:
-    """Return a connection without its secrets. Only administrators and the owner see where the secrets are kept."""
     return {
-        wire.ID: row.id, wire.NAME: row.name, wire.TYPE: row.kind, wire.OWNER: row.owner,
-        wire.SHARED_WITH: wire.EVERYBODY if row.shared_with is True else row.shared_with,
-        wire.VALUES: {name: value for name, value in row.values.items() if not isinstance(value, Mapping)},
-        wire.SECRETS: connections.secrets(caller, row),
-        wire.FROM_FILE: connections.known.is_of_file(row), wire.CREATED: iso(row.created) if row.created else "",
+        "id": row.id, "slots": has, "elastic": row.elastic, "gives": gives, "shares": spec.resources.shares,
+        "priority": spec.scheduling.priority,
     }
 
 
-def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
-    """Return the fields that clients of the first product generation read. Only execs submitted with their `sigName`
-    have them."""
-    name = row.workload.sig_name
-    if name is None:
-        return {}
+def user_object(row: UserRow) -> UserObject:
+    """Return a user without the password."""
+    return {"name": row.name, "role": row.role, "created": iso(row.created)}
+
+
+def connection_object(row: ConnectionRow, caller: Caller, connections: ConnectionService) -> ConnectionObject:
+    """Return a connection without its secrets. Only administrators and the owner see where the secrets are kept."""
     return {
-        "userName": row.creator, "sigName": name, "sigId": INSTANCE_ID, "masterURL": url,
-        "executionUserName": row.creator,
+        "id": row.id,
+        "name": row.name,
+        "type": row.kind,
+        "owner": row.owner,
+        "sharedWith": "everybody" if row.shared_with is True else list(row.shared_with or ()),
+        "values": {name: value for name, value in row.values.items() if not isinstance(value, Mapping)},
+        "secrets": connections.secrets(caller, row),
+        "fromFile": connections.known.is_of_file(row),
+        "created": iso(row.created) if row.created else "",
     }
 
 
@@ -146,7 +159,7 @@ def saying(row: ExecRow, progress: Mapping[str, Any]) -> str | None:
     return one_line(text) or None if isinstance(text, str) else None
 
 
-def _progress(progress: Mapping[str, Any], running: bool, parked: bool) -> dict[str, int | float]:
+def _progress(progress: Mapping[str, Any], running: bool, parked: bool) -> dict[str, float]:
     """Return the numbers of a progress. The number of workers is included only while the exec runs, the speed
     and the remaining time only while it trains."""
     return {
@@ -175,21 +188,23 @@ SPARK_FIELDS = frozenset({
 })
 
 
-def told(view: ExecView) -> dict[str, Any]:
+def told(view: ExecView) -> Told:
     """Return the fields of an unfinished exec that the server knows better than its row: why it is pending, that its
     disk is full."""
-    shown = {} if view.reason is None else pending(view.reason, is_parked(view.row))
-    return shown | {wire.MESSAGE: view.disk_trouble} if view.disk_trouble else shown
+    shown: Told = {} if view.reason is None else {**pending(view.reason, is_parked(view.row))}
+    if view.disk_trouble:
+        shown["message"] = view.disk_trouble
+    return shown
 
 
-def application_object(view: ExecView) -> dict[str, Any]:
+def application_object(view: ExecView) -> Application:
     """Return the scheduler's view of an exec. Times are whole epoch seconds, memory is in MiB."""
     row, consumer, kind = view.row, view.consumer, view.kind
     spec = row.workload
     running = row.state in HAS_SLOTS
     slots = len(slots_of(row))
     part = needs.share(spec.resources, kind) / WHOLE if spec.resources.shares else 1
-    application: dict[str, Any] = {
+    application: Application = {
         "id": row.id,
         "name": row.app_name,
         "state": row.state,
@@ -216,12 +231,13 @@ def application_object(view: ExecView) -> dict[str, Any]:
     if spec.resources.pack:
         application["pack_id"] = pack_id(row)
     if row.elastic:
-        application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
-    text = saying(row, view.progress)
-    said = {wire.MESSAGE: row.message, wire.REASON: row.reason, **({wire.MESSAGE: text} if text else {}), **told(view)}
+        application["task0_resreq"] = "ncpus=1,ngpus=0,mem=0"
+        application["task0"] = {"name": DRIVER, "state": row.state}
     if row.state not in HAS_SLOTS or not slots:
-        application |= {key: said[key] for key in (wire.MESSAGE, wire.REASON) if said.get(key)}
-    return application
+        now = told(view)
+        application["message"] = now.get("message") or saying(row, view.progress) or row.message or None
+        application["reason"] = now.get("reason") or row.reason or None
+    return present(application)
 
 
 def _request(row: ExecRow, kind: str) -> str:
@@ -241,12 +257,12 @@ def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
     return (1, count) if kind != CPU else (count, 0)
 
 
-def spark_application(application: Mapping[str, Any], row: ExecRow, now: float) -> dict[str, Any]:
+def spark_application(application: Application, row: ExecRow, now: float) -> ApplicationDetails:
     """Return an application as /scheduler/applications shows it, with the names of the first product generation.
     `now` is in epoch seconds."""
     began = row.start_time or 0
     until = row.end_time or (now if row.state in HAS_SLOTS else began)
-    shown = {
+    shown: dict[str, Any] = {
         "sparkinstancegroupid": INSTANCE_ID,
         "applicationid": row.id,
         "applicationname": row.app_name,
@@ -263,7 +279,7 @@ def spark_application(application: Mapping[str, Any], row: ExecRow, now: float) 
         "endtime": iso(row.end_time) if row.end_time else "",
         "apprunduration": round((until - began) / 60, 2) if began else 0.0,
     }
-    return shown | {key: value for key, value in application.items() if key not in shown}
+    return cast("ApplicationDetails", shown | {key: value for key, value in application.items() if key not in shown})
 
 
 def job_uid(row: ExecRow) -> str:
@@ -271,14 +287,14 @@ def job_uid(row: ExecRow) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
 
 
-def parallel_job(view: ExecView) -> dict[str, Any]:
+def parallel_job(view: ExecView) -> ParallelJob:
     """Return an exec as a ParallelJob."""
     row, reason = view.row, view.reason
-    status: dict[str, Any] = {
+    status: JobStatus = {
         "jobStatus": _JOB_STATUS[row.state],
         "creationTimestamp": iso(row.create_time),
     }
-    if row.state in _WAITING and (text := pending(reason)[wire.MESSAGE] if reason else row.message):
+    if row.state in _WAITING and (text := pending(reason)["message"] if reason else row.message):
         status["jobPendingReason"] = text
     if row.start_time and row.state not in _WAITING:
         status["jobStartTime"] = iso(row.start_time)
@@ -306,10 +322,10 @@ def parallel_job(view: ExecView) -> dict[str, Any]:
     }
 
 
-def _task_group(name: str, replica: int, memory: int | None, cpus: float, gpus: float) -> dict[str, Any]:
+def _task_group(name: str, replica: int, memory: int | None, cpus: float, gpus: float) -> TaskGroup:
     # Clients read both keys without checking that they exist. 0 means none requested, and no limit.
-    limits = {"memory": f"{(memory or 0) / 2**20:.6f}Mi"}
-    requests = {**limits, "cpu": plain(cpus), "nvidia.com/gpu": plain(gpus)}
+    limits: Limits = {"memory": f"{(memory or 0) / 2**20:.6f}Mi"}
+    requests: Requests = {**limits, "cpu": plain(cpus), "nvidia.com/gpu": plain(gpus)}
     return {
         "metadata": {"name": name, "annotations": {"lsf.ibm.com/gpu": _gpu(gpus)}},
         "spec": {
@@ -325,7 +341,7 @@ def _gpu(count: float) -> str:
     return f"num={plain(count)}" if count else ""
 
 
-def pods(view: ExecView, node: str) -> list[dict[str, Any]]:
+def pods(view: ExecView, node: str) -> list[Pod]:
     """Return the processes of a running exec as pods on `node`. An exec that is not running has none."""
     row = view.row
     if row.state not in HAS_SLOTS:

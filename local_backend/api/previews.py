@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import cast
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.bodies import JsonRoute
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.errors import Invalid
+from local_backend.api.description import EVERY_USER, about
+from local_backend.api.models.data import PreviewObject, PreviewRequest
+from local_backend.api.route import Route
 
-router = APIRouter(tags=["data"], route_class=JsonRoute)
-
-Written = Annotated[Any, Body()]
+router = APIRouter(tags=["data"], route_class=Route)
 
 
-@router.post(wire.DATA_PREVIEW, response_model=list[dict[str, Any]])
-def preview(services: TheServices, caller: TheCaller, body: Written = None) -> JsonAnswer:
-    """Preview the data sources of `{"dataSource": [...]}`. The answer has one object for each source: `ok`, or the
-    reason in `message`; `files` and `bytes`; `schema`, `rowCount` and the first `rows` of a table or file. The server
-    keeps none of the data."""
-    sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
-    if not isinstance(sources, list):
-        raise Invalid("body.value", f'The body must be a JSON object with a list "{wire.DATA_SOURCE}" of data sources')
-    return JsonAnswer(services.data.preview(caller, sources))
+@router.post(wire.DATA_PREVIEW)
+@about(EVERY_USER, extension=wire.EXT_DATA_PREVIEW, errors={
+    400: "body.json body.value data.preview data.invalid", 429: "data.previews", 500: "volume.unreadable",
+})
+def preview(services: TheServices, caller: TheCaller, body: PreviewRequest) -> JsonAnswer[list[PreviewObject]]:
+    """Preview data sources. The answer has one object for each source: `ok`, or the reason in `message`; `files` and
+    `bytes`; `schema`, `rowCount` and the first `rows` of a table or file. The server keeps none of the data."""
+    return JsonAnswer(cast("list[PreviewObject]", services.data.preview(caller, body.dataSource)))

@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Body, Response
 
 from dlicmd.contract import wire
-from local_backend.api.bodies import JsonRoute
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.description import ADMINISTRATORS, EVERY_USER, UNNAMED, about
+from local_backend.api.models.plans import PlanChange, PlanNode, PlanObject, PlanTree
+from local_backend.api.route import Route
 from local_backend.scheduler import plans
 from local_backend.scheduler.model import ResourcePlan
 
-router = APIRouter(tags=["resource plans"], route_class=JsonRoute)
+router = APIRouter(tags=["resource plans"], route_class=Route)
 
+#: A document that the service checks.
 Written = Annotated[Any, Body()]
+#: Errors of a change.
+_REFUSED = {400: "body.json plan.invalid", 403: "auth.admin_only"}
 
 
 @router.get(wire.PLAN_TREE)
-def tree(services: TheServices, _: TheCaller) -> dict[str, Any]:
+@about(EVERY_USER)
+def tree(services: TheServices, _: TheCaller) -> JsonAnswer[PlanNode]:
     """Return all plans, as one node with the others below it."""
-    return plans.tree_object(services.plans.tree)
+    return _tree(services.plans.tree)
 
 
 @router.put(wire.PLAN_TREE)
-def replace_tree(services: TheServices, caller: TheCaller, body: Written = None) -> dict[str, Any]:
+@about(ADMINISTRATORS, extension=UNNAMED, errors=_REFUSED, body=PlanTree)
+def replace_tree(services: TheServices, caller: TheCaller, body: Written = None) -> JsonAnswer[PlanNode]:
     """Replace all plans by those of a document `{"plans": [...]}`. Jobs of a removed plan count for the nearest plan
     above it."""
-    return plans.tree_object(services.plans.replace(caller, body))
+    return _tree(services.plans.replace(caller, body))
 
 
 @router.get(wire.PLAN + "/{name:path}")
-def plan(services: TheServices, _: TheCaller, name: str) -> dict[str, Any]:
+@about(EVERY_USER, errors={404: "plan.not_found"})
+def plan(services: TheServices, _: TheCaller, name: str) -> JsonAnswer[PlanObject]:
     """Return one plan with the plans below it. `name` is its path, or its name if only one plan has that name."""
     return _shown(*services.plans.find(name))
 
 
 @router.put(wire.PLAN + "/{name:path}")
-def put_plan(services: TheServices, caller: TheCaller, name: str, body: Written = None) -> dict[str, Any]:
+@about(ADMINISTRATORS, extension=UNNAMED, errors=_REFUSED, body=PlanChange)
+def put_plan(
+    services: TheServices, caller: TheCaller, name: str, body: Written = None
+) -> JsonAnswer[PlanObject]:
     """Create or change one plan. `name` is its path, without the outermost plan."""
     return _shown(*services.plans.put(caller, name, body))
 
 
 @router.delete(wire.PLAN + "/{name:path}", status_code=204)
+@about(ADMINISTRATORS, errors={400: "plan.invalid", 403: "auth.admin_only", 404: "plan.not_found"})
 def delete_plan(services: TheServices, caller: TheCaller, name: str) -> Response:
     """Remove one plan and the plans below it."""
     services.plans.remove(caller, name)
     return Response(status_code=204)
 
 
-def _shown(path: plans.Path, found: ResourcePlan) -> dict[str, Any]:
-    return {"path": "/" + "/".join(path), **plans.describe(found)}
+def _tree(found: ResourcePlan) -> JsonAnswer[PlanNode]:
+    return JsonAnswer(cast("PlanNode", plans.tree_object(found)))
+
+
+def _shown(path: plans.Path, found: ResourcePlan) -> JsonAnswer[PlanObject]:
+    return JsonAnswer(cast("PlanObject", {"path": "/" + "/".join(path), **plans.describe(found)}))

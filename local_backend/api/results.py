@@ -10,7 +10,6 @@ import asyncio
 import base64
 import re
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import Headers
@@ -20,31 +19,25 @@ from starlette.types import Message, Receive, Scope, Send
 from dlicmd.contract import wire
 from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.api.description import header
-from local_backend.api.errors import RangeUnsatisfied, answers, refusal
+from local_backend.api.description import OWN_EXECS, about
+from local_backend.api.errors import RangeUnsatisfied, refusal
+from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
-router = APIRouter(tags=["execs"])
+router = APIRouter(tags=["execs"], route_class=Route)
 
-_REST: dict[int | str, dict[str, Any]] = {
-    206: {"description": "The remaining part", "content": {"application/zip": {"schema": {"type": "string"}}}},
-}
-_RANGE = {"parameters": [
-    header("Range", "`bytes=N-`: the part from byte N to the end"),
-    header("If-Range", "ETag of the copy that the client has"),
-]}
+_TYPE = "application/zip"
 
 
-class _Zip(Response):
-    """The type of a result in the description of the API."""
-
-    media_type = "application/zip"
-
-
-@router.get(
-    wire.EXECS + "/{exec_id}/result", response_class=_Zip, responses=answers(416) | _REST, openapi_extra=_RANGE
+@router.get(wire.EXECS + "/{exec_id}/result")
+@about(
+    OWN_EXECS, errors={400: "exec.not_found exec.no_result", 416: "exec.result_range", 507: "exec.result_failed"},
+    media=_TYPE, answers={206: "The remaining part"},
+    headers={
+        "Range": "`bytes=N-`: the part from byte N to the end", "If-Range": "ETag of the copy that the client has",
+    },
 )
 def result(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Return the trained model, whole or from a byte on. For a running exec, return what it has stored so far."""
@@ -107,7 +100,7 @@ class ArchiveResponse(StreamingResponse):
         sized = headers | {"Content-Length": str(self._length)}
         if start is not None:
             sized["Content-Range"] = f"bytes {first}-{length - 1}/{length}"
-        super().__init__(archive.stream(first), 200 if start is None else 206, sized, "application/zip")
+        super().__init__(archive.stream(first), 200 if start is None else 206, sized, _TYPE)
         self._archive, self._folder, self._keeper = archive, folder, keeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,9 +6,10 @@ from fastapi import APIRouter
 
 from dlicmd.contract import wire
 from local_backend.api.depends import TheCaller
+from local_backend.api.route import Route
 from local_backend.errors import Unsupported
 
-router = APIRouter(tags=["searches"])
+router = APIRouter(tags=["searches"], route_class=Route)
 _METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 

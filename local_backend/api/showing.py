@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from local_backend.api.as_json import encoded
+from local_backend.api.models.execs import Exec
 from local_backend.api.objects import exec_object, told
 from local_backend.services.views import ExecView
 from local_backend.store.execs import ExecRow
@@ -44,9 +44,9 @@ class Endings:
         return found
 
 
-def show(view: ExecView, base_url: str) -> dict[str, Any]:
+def show(view: ExecView, base_url: str) -> Exec:
     """Return the exec object, with the progress that the program reported last."""
-    return exec_object(view, base_url.rstrip("/")) | told(view)
+    return {**exec_object(view, base_url.rstrip("/")), **told(view)}
 
 
 def show_json(endings: Endings, views: Iterable[ExecView], base_url: str) -> list[bytes]:

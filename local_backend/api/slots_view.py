@@ -4,13 +4,18 @@ busy it is. Only the holder's user and administrators see which exec holds it.""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 from fastapi import APIRouter, Request
 
 from dlicmd.contract import states, wire
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.description import EVERY_USER, about
+from local_backend.api.models.common import present
+from local_backend.api.models.machine import RunningExec, SlotHolder, SlotObject, SlotsView, WaitingExec
 from local_backend.api.objects import PROGRESS, told
+from local_backend.api.route import Route
 from local_backend.api.showing import show
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, Place
@@ -21,7 +26,7 @@ from local_backend.services.services import Services
 from local_backend.services.views import ExecView, is_parked
 from local_backend.store.execs import ExecRow
 
-router = APIRouter(tags=["scheduler"])
+router = APIRouter(tags=["scheduler"], route_class=Route)
 
 _SHOWN = (wire.ID, wire.APP_NAME, wire.STATE, wire.SLOTS, *PROGRESS)
 _LAST = 1 << 31
@@ -29,7 +34,8 @@ SLOT_STATES = ("drained", "free", "leaving", "used")
 
 
 @router.get(wire.SLOTS_VIEW)
-def slots(request: Request, services: TheServices, caller: TheCaller) -> dict[str, list[dict[str, Any]]]:
+@about(f"{EVERY_USER}; only administrators see the execs of others", extension=wire.EXT_SLOT_VIEW)
+def slots(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[SlotsView]:
     """Return the slots with their holders and utilization, the pending execs in the order of the queue, and the
     running execs."""
     places = services.machine.places()
@@ -37,11 +43,11 @@ def slots(request: Request, services: TheServices, caller: TheCaller) -> dict[st
     rows = {row.id: row for row in services.machine.unfinished(caller)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
     queue = [_waiting(services.execs.view(row)) for row in active if _waits(row)]
-    return {
-        wire.SLOTS: [_slot(services, place, used, rows, caller) for place in places],
-        wire.QUEUE: sorted(queue, key=lambda shown: shown.get(wire.QUEUE_POSITION, _LAST)),
-        wire.RUNNING: [_running(services.execs.view(row), str(request.base_url)) for row in active if not _waits(row)],
-    }
+    return JsonAnswer({
+        "slots": [_slot(services, place, used, rows, caller) for place in places],
+        "queue": sorted(queue, key=lambda shown: shown.get("queuePosition") or _LAST),
+        "running": [_running(services.execs.view(row), str(request.base_url)) for row in active if not _waits(row)],
+    })
 
 
 def _waits(row: ExecRow) -> bool:
@@ -51,17 +57,17 @@ def _waits(row: ExecRow) -> bool:
 
 def _slot(
     services: Services, place: Place, used: Mapping[str, Use], rows: Mapping[str, ExecRow], caller: Caller
-) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        wire.ID: place.slot.id,
-        wire.KIND: place.slot.kind,
-        wire.PROFILE: "" if place.slot.kind in (CPU, GPU) else place.slot.kind,
-        wire.STATE: slot_state(place),
-        wire.REASON: place.drained,
-        wire.UTILISATION: used[place.slot.device].busy if place.slot.device in used else None,
-        wire.HOLDERS: [_holder(services, holder, rows.get(holder.exec_id), caller) for holder in place.holders],
+) -> SlotObject:
+    shown: SlotObject = {
+        "id": place.slot.id,
+        "kind": place.slot.kind,
+        "profile": "" if place.slot.kind in (CPU, GPU) else place.slot.kind,
+        "state": slot_state(place),
+        "reason": place.drained,
+        "utilisation": used[place.slot.device].busy if place.slot.device in used else None,
+        "holders": [_holder(services, holder, rows.get(holder.exec_id), caller) for holder in place.holders],
     }
-    return {key: value for key, value in shown.items() if value is not None}
+    return present(shown)
 
 
 def slot_state(place: Place) -> str:
@@ -73,32 +79,35 @@ def slot_state(place: Place) -> str:
     return "leaving" if all(holder.leaving for holder in place.holders) else "used"
 
 
-def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Caller) -> dict[str, Any]:
+def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Caller) -> SlotHolder:
     """Return a holder of a slot. `row` was read a moment after the slots. It is None if the exec has just ended, or
     belongs to another user."""
     if row is not None:
         consumer = services.plans.consumer(row)
-        return {wire.ID: row.id, wire.USER: row.user, wire.CONSUMER: consumer, wire.SHARE: holder.share}
-    return ({wire.ID: holder.exec_id} if caller.admin else {}) | {wire.SHARE: holder.share}
+        return {"id": row.id, "user": row.user, "consumer": consumer, "share": holder.share}
+    return {"id": holder.exec_id, "share": holder.share} if caller.admin else {"share": holder.share}
 
 
-def _waiting(view: ExecView) -> dict[str, Any]:
+def _waiting(view: ExecView) -> WaitingExec:
     row = view.row
     spec = row.workload
     each, least, _ = needs.slots(spec.resources)
     part = needs.share(spec.resources, view.kind) / WHOLE if spec.resources.shares else 1
-    shown = {
-        wire.ID: row.id,
-        wire.USER: row.user,
-        wire.APP_NAME: row.app_name,
-        wire.CONSUMER: view.consumer,
-        wire.PRIORITY: spec.scheduling.priority,
-        wire.SLOTS: each * least * part,
+    shown: WaitingExec = {
+        "id": row.id,
+        "user": row.user,
+        "appName": row.app_name,
+        "consumer": view.consumer,
+        "priority": spec.scheduling.priority,
+        "slots": each * least * part,
     }
-    return shown | ({wire.MESSAGE: row.message} if row.message else {}) | told(view)
+    if row.message:
+        shown["message"] = row.message
+    return {**shown, **told(view)}
 
 
-def _running(view: ExecView, base_url: str) -> dict[str, Any]:
-    shown = show(view, base_url)
+def _running(view: ExecView, base_url: str) -> RunningExec:
+    shown: Mapping[str, object] = show(view, base_url)
     keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) else _SHOWN
-    return {wire.USER: view.row.user} | {key: shown[key] for key in keys if key in shown}
+    found = {"user": view.row.user, **{key: shown[key] for key in keys if key in shown}}
+    return cast("RunningExec", found)

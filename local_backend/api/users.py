@@ -9,27 +9,33 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from dlicmd.contract import wire
-from local_backend.api.bodies import JsonRoute
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.api.errors import answers
+from local_backend.api.description import ADMINISTRATORS, EVERY_USER, UNNAMED, about
 from local_backend.api.guard import address_of
+from local_backend.api.models.accounts import NewPassword, NewUser, UserObject
 from local_backend.api.objects import user_object
-from local_backend.api.queries import text_of
-from local_backend.errors import Denied, Unauthorized
+from local_backend.api.route import Route
+from local_backend.errors import Denied, Invalid, Unauthorized
 
-router = APIRouter(tags=["users"], route_class=JsonRoute)
+router = APIRouter(tags=["users"], route_class=Route)
 
+#: A body that the service checks, after the permission of the caller.
 Written = Annotated[Any, Body()]
 _ONE = wire.USERS + "/{name}"
 
 
 @router.get(wire.USERS)
-def list_users(services: TheServices, caller: TheCaller) -> list[dict[str, str]]:
+@about(ADMINISTRATORS, extension=UNNAMED, errors={403: "auth.admin_only"})
+def list_users(services: TheServices, caller: TheCaller) -> JsonAnswer[list[UserObject]]:
     """List the users, sorted by name. Only for administrators."""
-    return [user_object(row) for row in services.users.list(caller)]
+    return JsonAnswer([user_object(row) for row in services.users.list(caller)])
 
 
-@router.post(wire.USERS, status_code=204, responses=answers(409))
+@router.post(wire.USERS, status_code=204)
+@about(ADMINISTRATORS, extension=UNNAMED, body=NewUser, errors={
+    400: "body.json user.invalid user.role", 403: "auth.admin_only", 409: "user.exists",
+})
 def add(services: TheServices, caller: TheCaller, body: Written = None) -> Response:
     """Add the user `name` with `password` and `role` (user or admin). Only for administrators."""
     given = body if isinstance(body, dict) else {}
@@ -38,22 +44,32 @@ def add(services: TheServices, caller: TheCaller, body: Written = None) -> Respo
 
 
 @router.put(_ONE + f"/{wire.PASSWORD}", status_code=204)
+@about(f"{EVERY_USER}, for their own password; administrators, for all", extension=UNNAMED, body=NewPassword, errors={
+    400: "body.json body.value user.invalid", 403: "auth.admin_only auth.wrong_password", 404: "user.not_found",
+})
 async def set_password(
     *, request: Request, services: TheServices, caller: TheCaller, name: str, body: Written = None
 ) -> Response:
     """Change the password of a user to `password`, and revoke all tokens of this user. Users who are not
     administrators may change only their own password, and must send the present one as `oldPassword`."""
+    given = body if isinstance(body, dict) else {}
     if not caller.admin and name == caller.name:
+        old = given.get(wire.OLD_PASSWORD)
+        if not isinstance(old, str):
+            sentence = f'The body must be a JSON object with a string "{wire.OLD_PASSWORD}"'
+            raise Invalid("body.value", sentence)
         try:
-            await services.logons.by_password(name, text_of(body, wire.OLD_PASSWORD), address_of(request.scope))
+            await services.logons.by_password(name, old, address_of(request.scope))
         except Unauthorized:
             raise Denied("auth.wrong_password", f"{wire.OLD_PASSWORD} is wrong") from None
-    password = body.get(wire.PASSWORD) if isinstance(body, dict) else None
-    await run_in_threadpool(services.users.set_password, caller, name, password)
+    await run_in_threadpool(services.users.set_password, caller, name, given.get(wire.PASSWORD))
     return Response(status_code=204)
 
 
 @router.delete(_ONE, status_code=204)
+@about(ADMINISTRATORS, extension=UNNAMED, errors={
+    403: "auth.admin_only", 404: "user.not_found", 409: "user.last_admin",
+})
 def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
     """Remove a user and revoke all tokens of this user. The user's execs and results stay. The last administrator
     cannot be removed. Only for administrators."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Query, Request
 
 from dlicmd.contract import wire
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.api.errors import answers
+from local_backend.api.description import SUBMITTER, about
+from local_backend.api.models.execs import Exec
+from local_backend.api.route import Route
 from local_backend.api.showing import show
 
-router = APIRouter(tags=["execs"])
+router = APIRouter(tags=["execs"], route_class=Route)
 
 
-@router.post(wire.EXECS + "/{exec_id}/verify", responses=answers(403))
+@router.post(wire.EXECS + "/{exec_id}/verify")
+@about(SUBMITTER, extension=wire.EXT_VERIFY, errors={
+    400: "exec.not_found query.value verify.credentials verify.files_gone verify.not_elastic verify.too_many_files "
+         "submission.environment submission.resources",
+    403: "exec.of_another_user",
+    507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.unknown",
+})
 def verify(
     request: Request, services: TheServices, caller: TheCaller, exec_id: str, steps: int = Query(20, ge=1, le=10**6),
-) -> dict[str, Any]:
+) -> JsonAnswer[Exec]:
     """Submit an elastic exec again as a new exec, to verify the first `steps` steps. The new exec computes these steps
     with two numbers of workers and compares them. It ends FINISHED when the results are equal, else ERROR."""
     made = services.submissions.verify(caller, exec_id, steps)
-    return show(services.execs.view(made), str(request.base_url))
+    return JsonAnswer(show(services.execs.view(made), str(request.base_url)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,7 +99,7 @@ def passwd(name: str, password_stdin: bool) -> None:
     click.echo(f"changed the password of {name}")
 
 
-def _listed() -> list[dict[str, str]]:
+def _listed() -> Sequence[Mapping[str, Any]]:
     """Return all users, without their passwords."""
     found = running()
     if found is None:

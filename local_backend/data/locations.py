@@ -156,18 +156,18 @@ def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset
                         "document databases")
     if len(query) > wire.LONGEST:
         raise DataError(f"'query' has {len(query):,} characters; the limit is {wire.LONGEST:,}")
-    query = query.strip().removesuffix(";").rstrip()
-    if not query:
+    text = query.strip().removesuffix(";").rstrip()
+    if not text:
         raise DataError("'query' is empty; write SELECT …")
     for way in _WAYS:
-        words = _words(way, query, signs)
+        words = _words(way, text, signs)
         first = next(words, "")
         if first not in _READING:
             raise DataError(f"the query must only read, but it begins with '{first[:40]}'; write SELECT …")
         for word in words:
             if word in _CHANGING or word in more:
                 raise DataError(f"the query has the word '{word}', which can change data; quote it if it is a name")
-    return query
+    return text
 
 
 def _words(way: re.Pattern[str], query: str, signs: frozenset[str]) -> Iterator[str]:

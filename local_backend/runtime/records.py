@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
 from local_backend.runtime import launcher_log
@@ -44,7 +46,7 @@ class Records:
     def attempt(self, paths: ExecPaths, slots: Iterable[Slot]) -> int:
         """Record a new attempt on these slots; return its number."""
 
-        def write(connection: execs.Connection) -> int:
+        def write(connection: Connection) -> int:
             row = _row(connection, paths)
             consumer = self._plans.consumer(connection, row)
             return execs.begin_attempt(connection, row.id, self._parts(row, slots), consumer)
@@ -55,7 +57,7 @@ class Records:
         """Record that the attempt of an exec did not begin, or that it had none. The exec holds no slots and stays
         pending."""
 
-        def write(connection: execs.Connection) -> None:
+        def write(connection: Connection) -> None:
             execs.release(connection, paths.exec_id)
             if message is not None:
                 execs.note(connection, paths.exec_id, message=launcher_log.one_line(message))
@@ -73,7 +75,7 @@ class Records:
     def slots(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
         """Record that an exec holds exactly these slots."""
 
-        def write(connection: execs.Connection) -> None:
+        def write(connection: Connection) -> None:
             row = _row(connection, paths)
             execs.hold(connection, row.id, self._parts(row, slots), self._plans.consumer(connection, row))
 
@@ -83,7 +85,7 @@ class Records:
         """Record the slots of an exec that was already running before this server started. An earlier version may
         have kept no history of them."""
 
-        def write(connection: execs.Connection) -> None:
+        def write(connection: Connection) -> None:
             row = execs.get(connection, paths.exec_id, deleted=True)
             if row is not None:
                 consumer = self._plans.consumer(connection, row)
@@ -135,13 +137,13 @@ class Records:
 
 
 def _moved(
-    those: Sequence[ExecPaths], to: str, attempt: int | None, values: dict[str, Any], connection: execs.Connection
+    those: Sequence[ExecPaths], to: str, attempt: int | None, values: dict[str, Any], connection: Connection
 ) -> list[ExecPaths]:
     """Return the execs that have moved."""
     return [one for one in those if execs.transition(connection, one.exec_id, to, attempt=attempt, **values)]
 
 
-def _row(connection: execs.Connection, paths: ExecPaths) -> ExecRow:
+def _row(connection: Connection, paths: ExecPaths) -> ExecRow:
     row = execs.get(connection, paths.exec_id, deleted=True)
     assert row is not None
     return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from described import Described
 from live_server import PASSWORD, TOKEN, Live, settings_for
 from raw_http import Wire
 
@@ -44,6 +45,7 @@ def make_world(home: Path) -> World:
     """Start the server; `close` of its `live` ends it."""
     live = Live(settings_for(home))
     wire = Wire(live.port, TOKEN)
+    wire.described = Described(wire.ask("GET", "/openapi.json").json())
     kinds = [SINGLE, DISTRIBUTED, ELASTIC, SINGLE, SINGLE, SINGLE]
     ids = [wire.upload(f"{args}%20--epochs%201").json()["id"] for args in kinds]
     _waiting, running, elastic, finished, killed, failed = ids

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
+from described import Described
+
 PATIENCE = 90.0
 BASE = "/platform/rest/deeplearning/v1"
 
@@ -39,10 +41,11 @@ class Answer:
 
 @dataclass
 class Wire:
-    """A server, by its port and a token for it."""
+    """A server, by its port and a token for it. Every answer must be as `described`, once that is known."""
 
     port: int
     token: str
+    described: Described | None = None
 
     def ask(
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None,
@@ -55,9 +58,15 @@ class Wire:
         try:
             connection.request(method, whole, body, sent)
             found = connection.getresponse()
-            return Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, found.read())
+            answer = Answer(found.status, {name.lower(): value for name, value in found.getheaders()}, found.read())
         finally:
             connection.close()
+        self._check(method, whole, answer)
+        return answer
+
+    def _check(self, method: str, target: str, answer: Answer) -> None:
+        if self.described is not None:
+            self.described.check(method, target, answer.status, answer.headers, answer.body)
 
     def upload(self, args: str, name: str = "main.py", content: bytes = b"print(1)\n") -> Answer:
         """POST /execs with one file; `args` as it stands in the query, escaped by the caller."""
@@ -74,7 +83,11 @@ class Wire:
             received = b""
             while chunk := sock.recv(1 << 16):
                 received += chunk
-        return answers(received)
+        found = answers(received)
+        if len(found) == 1:
+            method, target, _ = raw.decode("latin-1").split(" ", 2)
+            self._check(method, target, found[0])
+        return found
 
 
 def answers(received: bytes) -> list[Answer]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 from contract_world import World
+from described import Described
+
+from dlicmd.contract import error_codes
 
 EXECS = "/platform/rest/deeplearning/v1/execs"
 BOTH = "--exec-start%20PyTorch%20--user-cmd%20--%20"
@@ -25,12 +28,48 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
 
 def test_every_failure_is_text_with_a_number_of_its_own(document: dict[str, Any]) -> None:
     assert len(operations(document)) > 40
+    known = Described(document)
     for path, method, operation in operations(document):
-        failures = {code: answer for code, answer in operation["responses"].items() if code >= "400"}
+        answers = operation["responses"]
+        failures = {code: known.resolved(answer) for code, answer in answers.items() if code >= "400"}
         assert {"400", "401", "413", "429", "507"} <= set(failures), (path, method)
-        assert all(code.isdecimal() for code in operation["responses"]), "no ranges: they would cover anything"
+        assert all(code.isdecimal() for code in answers), "no ranges: they would cover anything"
         kinds = {tuple(answer["content"]) for answer in failures.values()}
         assert kinds == {("text/plain", "application/problem+json")}, (path, method)
+
+
+def test_every_call_is_described_completely(document: dict[str, Any]) -> None:
+    kinds = document["components"]["schemas"]
+    for path, method, operation in operations(document):
+        about = (path, method)
+        assert operation["summary"] and operation["x-callers"], about
+        for code, answer in operation["responses"].items():
+            for kind, content in answer.get("content", {}).items():
+                assert content["schema"], (*about, code, kind)
+        for kind, content in operation.get("requestBody", {"content": {}})["content"].items():
+            assert content["schema"], (*about, kind)
+    for name, schema in kinds.items():
+        assert schema.get("properties"), f"{name} has no fields"
+
+
+def test_every_code_of_an_error_is_described_somewhere(document: dict[str, Any]) -> None:
+    known = Described(document)
+    described = {
+        code for _, _, operation in operations(document)
+        for answer in operation["responses"].values()
+        for header in [known.resolved(answer).get("headers", {}).get("X-DLI-Error-Code")] if header
+        for code in header["schema"].get("enum", [])
+    }
+    # Volumes have commands and no calls. The calls about searches are not described.
+    elsewhere = {code for code in error_codes.SERVER if code.startswith(("volume.", "search."))}
+    assert described - elsewhere == set(error_codes.SERVER) - elsewhere
+
+
+def test_extensions_that_a_call_names_are_those_of_the_server(document: dict[str, Any], world: World) -> None:
+    named = {operation["x-extension"] for _, _, operation in operations(document) if "x-extension" in operation} - {""}
+    told = set(world.wire.ask("GET", "/conf").json()["DLICMD_EXTENSIONS"].split(","))
+    # These three extend the submission, which is a call of the contract.
+    assert named == told - {"argv", "idempotency-key", "local-paths"}
 
 
 def test_only_what_is_open_needs_no_token(document: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import described
 from fastapi.routing import APIRoute
 from sqlalchemy import Connection
 from starlette.routing import Route
@@ -151,7 +152,7 @@ class Live:
         token: str | None = TOKEN,
         base: str = wire.BASE,
     ) -> Answer:
-        """One call; `path` is below the base path of the contract."""
+        """One call; `path` is below the base path of the contract. The answer must be as described."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         sent |= headers or {}
@@ -162,10 +163,12 @@ class Live:
             if body or method in {"POST", "PUT"}:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body or None)
-            answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            found = connection.getresponse()
+            answer = Answer(found.status, {k.lower(): v for k, v in found.getheaders()}, found.read())
         finally:
             connection.close()
+        described.of_this_version().check(method, base + path, answer.status, answer.headers, answer.body)
+        return answer
 
     def add_user(self, name: str, role: str = "user") -> str:
         """A token of a new user, who has no password."""

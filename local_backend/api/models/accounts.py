@@ -1,0 +1,157 @@
+"""Logons, users and connections."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from typing_extensions import NotRequired, TypedDict
+
+from dlicmd.contract import wire
+from local_backend.api.models.common import Body, Known, Refusal, Time, described, one_of
+from local_backend.store import users
+
+
+@described
+class LoggedOn(TypedDict):
+    """A token and the claims about its user."""
+
+    username: str
+    """Name of the user"""
+    role: Annotated[str, one_of("Admin", "User")]
+    """Role of the user"""
+    permissions: list[str]
+    """Permissions of the user"""
+    groups: list[str]
+    """Always empty"""
+    sub: str
+    """Name of the user"""
+    iss: str
+    """Always `KNOXSSO`"""
+    aud: str
+    """Always `DSX`"""
+    uid: str
+    """Name of the user"""
+    authenticator: str
+    """Always `default`"""
+    iat: NotRequired[int]
+    """Time of the logon in epoch seconds; absent for the token of the server"""
+    exp: NotRequired[int]
+    """Time until which the token is valid in epoch seconds; absent for the token of the server"""
+    accessToken: str
+    """The token"""
+    messageCode: str
+    """Always `success`"""
+    message: str
+    """Always `success`"""
+
+
+@described
+class LoggedOff(TypedDict):
+    """The answer to a logoff."""
+
+    username: str
+    """Name of the user"""
+    messageCode: str
+    """Always `success`"""
+    message: str
+    """A sentence"""
+
+
+_ROLE = one_of(*users.ROLES)
+
+
+@described
+class UserObject(TypedDict):
+    """A user."""
+
+    name: str
+    """Name of the user"""
+    role: Annotated[str, _ROLE]
+    """Role of the user"""
+    created: Time
+    """Time at which the user was added"""
+
+
+@described
+class NewUser(TypedDict):
+    """A user to add."""
+
+    name: str
+    """Name of the user"""
+    password: str
+    """Password"""
+    role: Annotated[str, _ROLE]
+    """Role of the user"""
+
+
+@described
+class NewPassword(TypedDict):
+    """A new password."""
+
+    password: str
+    """The new password"""
+    oldPassword: NotRequired[str]
+    """The present password; required for users who are not administrators"""
+
+
+@described
+class ConnectionObject(TypedDict):
+    """A connection without its secrets."""
+
+    id: str
+    """ID of the connection"""
+    name: str
+    """Name of the connection"""
+    type: str
+    """Kind of the connection"""
+    owner: str
+    """User who owns the connection"""
+    sharedWith: Literal["everybody"] | list[str]
+    """Other users who may use the connection"""
+    values: dict[str, Any]
+    """Values that are not secret"""
+    secrets: dict[str, str]
+    """Secret → `sealed`, `env:NAME` or `keyring:SERVICE/USER`; empty for other users than the owner"""
+    fromFile: bool
+    """Whether the connection is in the file of `--connections`"""
+    created: str
+    """Time at which the connection was added, empty if unknown"""
+
+
+@described
+class TestResult(TypedDict):
+    """The result of a test."""
+
+    ok: bool
+    """Whether the server behind the connection accepts it"""
+    message: NotRequired[Known[str]]
+    """Why not"""
+
+
+def _named(name: str) -> str:
+    if not users.is_name(name):
+        raise ValueError(name)
+    return name
+
+
+def _text_at(key: str) -> Refusal:
+    return Refusal(f'The body must be a JSON object with a string "{key}"')
+
+
+class NewConnection(Body):
+    """A connection to add."""
+
+    name: Annotated[str, _text_at(wire.NAME)]
+    """Name of the connection"""
+    type: Annotated[str, _text_at(wire.TYPE)]
+    """Kind of the connection"""
+    values: Annotated[dict[str, Any], Refusal(f'"{wire.VALUES}" is not a JSON object')] = Field(default_factory=dict)
+    """Values of the kind. A secret may be {"env": NAME} or {"keyring": "SERVICE/USER"} of the server"""
+    sharedWith: Annotated[
+        Literal["everybody"] | Annotated[list[Annotated[str, AfterValidator(_named)]], Field(max_length=1000)],
+        Refusal(f'"{wire.SHARED_WITH}" must be "{wire.EVERYBODY}" or a list of users'),
+    ] = Field(default_factory=list)
+    """Other users who may use the connection, or `everybody`"""
+    replace: Annotated[bool, BeforeValidator(lambda value: value is True)] = False
+    """Whether to replace the caller's own connection of this name"""

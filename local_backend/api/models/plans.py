@@ -1,0 +1,88 @@
+"""Resource plans. The scheduler checks the documents of plans; see scheduler/plans.py."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typing_extensions import NotRequired, TypedDict
+
+from local_backend.api.models.common import described, one_of
+from local_backend.scheduler.plans import POLICIES
+
+
+@described
+class PlanNode(TypedDict):
+    """A plan as a node of the contract's tree. Values that are not set are absent."""
+
+    id: str
+    """Name of the plan"""
+    pid: str
+    """Name of the plan above it, empty for the outermost plan"""
+    weight: NotRequired[float]
+    """Weight among its neighbors; 1 by default"""
+    reserved: NotRequired[int]
+    """Number of slots that other plans give back on request"""
+    max: NotRequired[int]
+    """Maximum number of slots"""
+    user_max: NotRequired[int]
+    """Maximum number of slots of a user"""
+    policy: NotRequired[Annotated[str, one_of(*POLICIES)]]
+    """How users share the slots of the plan"""
+    reclaim_grace: NotRequired[float]
+    """Seconds that an exec gets to release slots"""
+    childTreeDto: NotRequired[list[PlanNode]]
+    """The plans below it"""
+
+
+@described
+class PlanChange(TypedDict):
+    """A plan with the plans below it. Values that are absent get their default."""
+
+    name: NotRequired[str]
+    """Name of the plan"""
+    weight: NotRequired[float | None]
+    """Weight among its neighbors, 0.001 to 1000"""
+    reserved: NotRequired[int | None]
+    """Number of slots that other plans give back on request"""
+    max: NotRequired[int | None]
+    """Maximum number of slots"""
+    user_max: NotRequired[int | None]
+    """Maximum number of slots of a user"""
+    policy: NotRequired[Annotated[str, one_of(*POLICIES)]]
+    """How users share the slots of the plan"""
+    reclaim_grace: NotRequired[float | None]
+    """Seconds that an exec gets to release slots"""
+    plans: NotRequired[list[PlanChange]]
+    """The plans below it"""
+
+
+@described
+class PlanTree(TypedDict):
+    """All plans below the outermost plan."""
+
+    plans: list[PlanChange]
+    """The plans"""
+
+
+@described
+class PlanObject(TypedDict):
+    """A plan with its path."""
+
+    path: str
+    """Path of the plan"""
+    name: str
+    """Name of the plan"""
+    weight: NotRequired[float]
+    """Weight among its neighbors; 1 by default"""
+    reserved: NotRequired[int]
+    """Number of slots that other plans give back on request"""
+    max: NotRequired[int]
+    """Maximum number of slots"""
+    user_max: NotRequired[int]
+    """Maximum number of slots of a user"""
+    policy: NotRequired[Annotated[str, one_of(*POLICIES)]]
+    """How users share the slots of the plan"""
+    reclaim_grace: NotRequired[float]
+    """Seconds that an exec gets to release slots"""
+    plans: NotRequired[list[PlanChange]]
+    """The plans below it"""

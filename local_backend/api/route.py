@@ -1,0 +1,55 @@
+"""The route of every call: strict JSON bodies, and errors of bodies with their codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from dlicmd.contract import strict_json
+from local_backend.api.errors import BodyRefused
+from local_backend.api.models.common import Body
+from local_backend.errors import Invalid
+
+
+class _Strict(Request):
+    async def json(self) -> Any:
+        """Return the body as JSON. Raises BodyRefused (`body.json`)."""
+        try:
+            return strict_json.read(await self.body())
+        except ValueError as problem:
+            raise BodyRefused(Invalid("body.json", f"The body {problem}")) from None
+
+
+class Route(APIRoute):
+    """A route whose body, if it has one, must be strict JSON. The endpoint returns the whole answer. Its type is only
+    described (description.py): to validate each answer would take longer than to make it."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **{**more, "response_model": None})
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See the base class."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            try:
+                return await handle(_Strict(request.scope, request.receive))
+            except RequestValidationError as problem:
+                where = problem.errors()[0]["loc"]
+                if where[0] == "body" and self.body_field is not None:
+                    raise _refused(self.body_field.field_info.annotation, where[1:]) from None
+                raise
+
+        return strict
+
+
+def _refused(model: Any, where: tuple[str, ...]) -> Invalid:
+    """Return the error (`body.value`) for the field of a body at this place; for the first field if the body is no
+    object."""
+    assert issubclass(model, Body)
+    return Invalid("body.value", model.refusal(where[0] if where else None))
