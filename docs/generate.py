@@ -8,17 +8,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
+from dlicmd.contract import wire  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 from dlicmd.sdk import errors  # noqa: E402
 from dlicmd.sdk.objects import RECORDS, Key  # noqa: E402
+from local_backend.api.app import application  # noqa: E402
 from local_backend.data import registry  # noqa: E402
 from local_backend.data.kind import FileFamily, Mounted  # noqa: E402
 from local_backend.settings import TABLE  # noqa: E402
@@ -140,6 +144,110 @@ def data_kinds() -> str:
     return "\n".join(lines) + "\n"
 
 
+def rest_reference() -> str:
+    """Return docs/rest-reference.md, with every call and every object of the REST API."""
+    document = application().openapi()
+    common = document["components"]["responses"]
+    lines = [
+        "# REST reference",
+        "",
+        "After this page you know every call of the server: its parameters, its body, its answers and its errors. A",
+        "server returns the same description as OpenAPI:",
+        "",
+        "```sh",
+        "curl -sS --fail --cacert ca.pem -u USER:PASSWORD https://HOST:PORT/openapi.json",
+        "```",
+        "",
+        f"- `…` stands for `{wire.BASE}`.",
+        "- A call needs a token, as `Authorization: Bearer TOKEN` or `X-Auth-Token: TOKEN`. HTTP Basic and the cookie",
+        "  of a logon are also possible.",
+        "- *contract* marks a call of WMLA's REST contract. The other calls are",
+        "  [extensions of the local backend](rest-extensions.md).",
+        f"- An error is text, `Error 400: <sentence>.`, with its code in the header `{wire.ERROR_CODE}`. With",
+        "  `Accept: application/problem+json` it is a [ProblemObject](#problemobject).",
+        "- The server answers 501 with `search.unsupported` to every call below `…/hypersearch`.",
+        "- The page comes from the routes in `local_backend/api/`. To change it, run `python docs/generate.py`.",
+        "",
+        "Every call may have these errors. [Error codes](client.md#error-codes) has the meaning of each code.",
+        "",
+        "| status | codes | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {status} | {_codes(answer)} | {_meaning(answer)} |" for status, answer in common.items()]
+    tags: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            tags.setdefault(operation["tags"][0], []).extend(_call(method, path, operation, common))
+    for tag, calls in tags.items():
+        lines += ["", f"## Calls: {tag}", *calls]
+    lines += ["", "## Objects", "", "Keys that are not marked *always* are absent if they have no value."]
+    for name, schema in document["components"]["schemas"].items():
+        lines += _object(name, schema)
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def _call(method: str, path: str, operation: dict[str, Any], common: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines about one call."""
+    extension = operation.get("x-extension")
+    part = {None: "*contract*", "": "extension"}.get(extension, f"extension `{extension}`")
+    yield from ["", f"### {method.upper()} {path.replace(wire.BASE, '…')}", "", operation["description"], "",
+                f"{part}; callers: {operation['x-callers']}", ""]
+    if "parameters" in operation:
+        yield from ["| parameter | in | type | meaning |", "|---|---|---|---|"]
+        for one in operation["parameters"]:
+            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {one.get('description', '')} |"
+        yield ""
+    yield from ["| body or status | content or codes |", "|---|---|"]
+    for media, content in operation.get("requestBody", {"content": {}})["content"].items():
+        yield f"| body | {_type(content['schema'])} (`{media}`) |"
+    for status, answer in operation["responses"].items():
+        if "$ref" in answer:
+            continue
+        if status < "400":
+            shown = ", ".join(f"{_type(content['schema'])} (`{media}`)" for media, content in
+                              answer.get("content", {}).items())
+            yield f"| {status} | {shown or answer['description']} |"
+        else:
+            own = set(_enum(answer)) - set(_enum(common.get(status, {})))
+            yield f"| {status} | {', '.join(f'`{code}`' for code in sorted(own))} |"
+
+
+def _object(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines about one object."""
+    yield from ["", f"### {name}", "", " ".join(schema.get("description", "").split()), ""]
+    yield from ["| key | type | meaning |", "|---|---|---|"]
+    for key, value in schema["properties"].items():
+        always = " *always*" if key in schema.get("required", ()) else ""
+        yield f"| `{key}`{always} | {_type(value)} | {value.get('description', '')} |"
+
+
+def _enum(answer: dict[str, Any]) -> list[str]:
+    found: list[str] = answer.get("headers", {}).get(wire.ERROR_CODE, {}).get("schema", {}).get("enum", [])
+    return found
+
+
+def _codes(answer: dict[str, Any]) -> str:
+    return ", ".join(f"`{code}`" for code in _enum(answer))
+
+
+def _meaning(answer: dict[str, Any]) -> str:
+    return str(answer["description"]).partition(": `")[0]
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """Return the type of a value in words, with a link to its object."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(map(_type, schema["anyOf"])))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]) if value)
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"
+    return {"date-time": "time", "binary": "file"}.get(schema.get("format", ""), str(schema.get("type", "any")))
+
+
 def fill(text: str, name: str, content: str) -> str:
     """Return `text` with the part between the two markers of `name` replaced by `content`."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
@@ -163,6 +271,7 @@ def documents() -> dict[Path, str]:
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
         ROOT / "docs" / "data-kinds.md": data_kinds(),
+        ROOT / "docs" / "rest-reference.md": rest_reference(),
         ROOT / "docs" / "data-source.schema.json": json.dumps(SCHEMA, indent=2) + "\n",
     }
 

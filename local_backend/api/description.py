@@ -61,6 +61,18 @@ COMMON = {
     405: "http.method", 413: "http.too_large", 415: "http.compressed", 429: "auth.too_many_tries",
     500: "server.failed", 503: "database.unreachable", 507: "auth.no_keys database.failed keys.failed",
 }
+#: Meaning of each parameter whose route does not say it.
+_PARAMETERS = {
+    "exec_id": "ID of the exec", "app_id": "ID of the application or pack", "number": "number of the executor, from 1",
+    "log": "name of the log", "instance": "`sigId` of an exec", "name": "name of the object; its path or ID, too",
+    "args": "the command line", "backend": "library of the frameworks: PyTorch or TensorFlow",
+    "by": "how to group the rows", "kind": "kind of the slots", "cursor": "`cursor` of the answer before",
+    "wait": "seconds to wait for news, at most 30", "length": "maximum number of objects; 10,000 by default",
+    "start": "number of objects to skip", "limit": "maximum number of execs", "logType": "streams of the output",
+    "mine": "whether an administrator gets only their own execs", "sort_by": "`FIELD`, `FIELD:asc` or `FIELD:desc`",
+    "sort": "field to sort by; a leading `-` means descending order", "steps": "number of steps to verify",
+    "state": "one state, or several separated by commas", "type": "`paralleljob` or `pod`",
+}
 _WAITS = {409, 429}
 _TEXT: dict[str, Any] = {"type": "string"}
 _FAILURES = "#/components/responses/"
@@ -156,7 +168,7 @@ def _describe(operation: dict[str, Any], route: APIRoute, schemas: _Schemas) -> 
     operation["x-callers"] = more.callers
     if more.extension is not None:
         operation["x-extension"] = more.extension
-    parameters = operation.get("parameters", []) + [
+    parameters = [_parameter(one) for one in operation.get("parameters", [])] + [
         {"name": name, "in": "header", "required": False, "description": meaning, "schema": _TEXT}
         for name, meaning in more.headers.items()
     ]
@@ -175,6 +187,15 @@ def _describe(operation: dict[str, Any], route: APIRoute, schemas: _Schemas) -> 
     operation["responses"] = _successes(operation["responses"], route, more, schemas) | {
         str(status): shown for status, shown in failures.items()
     }
+
+
+def _parameter(one: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a parameter, without null: an address cannot express it."""
+    schema = {key: value for key, value in one["schema"].items() if key != "anyOf"}
+    for kind in one["schema"].get("anyOf", ()):
+        if kind != {"type": "null"}:
+            schema |= kind
+    return {**one, "description": one.get("description", _PARAMETERS.get(one["name"], "")), "schema": schema}
 
 
 def _successes(

@@ -43,6 +43,7 @@ def test_every_call_is_described_completely(document: dict[str, Any]) -> None:
     for path, method, operation in operations(document):
         about = (path, method)
         assert operation["summary"] and operation["x-callers"], about
+        assert all(one["description"] for one in operation.get("parameters", [])), about
         for code, answer in operation["responses"].items():
             for kind, content in answer.get("content", {}).items():
                 assert content["schema"], (*about, code, kind)
