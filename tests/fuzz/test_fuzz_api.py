@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from live_server import TOKEN, Live, settings_for
 from support import examples
 
+from local_backend.runtime.resizing import Resized
+
 schemathesis = pytest.importorskip("schemathesis", reason="it needs Python 3.11")
 checks = pytest.importorskip("schemathesis.checks")
 checks.load_all_checks()
@@ -45,6 +47,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         (running.paths(exec_id).model / "weights").write_bytes(b"w" * 100)
     running.run_on("local-2", "cpu-0", "cpu-1")
     running.run_on("local-3", "cpu-0")
+    running.supervisor.resized = Resized(1, 2)
     yield running
     running.close()
 
