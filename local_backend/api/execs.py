@@ -51,7 +51,7 @@ _REFUSED = {
          "submission.data_source submission.environment submission.files submission.framework submission.hardware "
          "submission.key submission.key_deleted submission.metrics submission.no_program submission.option "
          "submission.resources submission.too_long",
-    409: "submission.key_in_use", 413: "submission.too_large", 422: "submission.key_mismatch",
+    403: "auth.admin_only", 409: "submission.key_in_use", 413: "submission.too_large", 422: "submission.key_mismatch",
     500: "volume.unreadable",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.keys storage.unknown",
 }
