@@ -30,7 +30,7 @@ def list_connections(services: TheServices, caller: TheCaller) -> JsonAnswer[lis
 
 @router.post(wire.CONNECTIONS)
 @about(EVERY_USER, extension=wire.EXT_CONNECTIONS, errors={
-    400: "body.json body.value connection.invalid", 403: "auth.admin_only", 409: "connection.exists",
+    400: "body.json body.value connection.invalid data.kind_unusable", 403: "auth.admin_only", 409: "connection.exists",
 })
 def add(services: TheServices, caller: TheCaller, body: NewConnection) -> JsonAnswer[ConnectionObject]:
     """Add the connection `name` of a `type`. `values` maps the fields of that type to their values. Instead of a

@@ -47,7 +47,7 @@ _BODY = {
     "application/json": Submission,
 }
 _REFUSED = {
-    400: "query.value submission.archive submission.body submission.command submission.data_part "
+    400: "data.kind_unusable query.value submission.archive submission.body submission.command submission.data_part "
          "submission.data_source submission.environment submission.files submission.framework submission.hardware "
          "submission.key submission.key_deleted submission.metrics submission.no_program submission.option "
          "submission.resources submission.too_long",
