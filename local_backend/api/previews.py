@@ -18,7 +18,8 @@ router = APIRouter(tags=["data"], route_class=Route)
 
 @router.post(wire.DATA_PREVIEW)
 @about(EVERY_USER, extension=wire.EXT_DATA_PREVIEW, errors={
-    400: "body.json body.value data.preview data.invalid data.kind_unusable", 429: "data.previews", 500: "volume.unreadable",
+    400: "body.json body.value data.preview data.invalid data.kind_unusable", 429: "data.previews",
+    500: "volume.unreadable",
 })
 def preview(services: TheServices, caller: TheCaller, body: PreviewRequest) -> JsonAnswer[list[PreviewObject]]:
     """Preview data sources. The answer has one object for each source: `ok`, or the reason in `message`; `files` and
