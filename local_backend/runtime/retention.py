@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sqlalchemy import Connection
+
 from dlicmd.contract.sizes import show_size
 from local_backend.settings import Quotas
 from local_backend.store import execs
@@ -53,7 +55,7 @@ def discard(database: Database, found: Iterable[Expired]) -> list[Expired]:
     """Mark execs that still exist for removal, as a manual deletion does. Return the marked ones."""
     wanted = list(found)
 
-    def work(connection: execs.Connection) -> list[Expired]:
+    def work(connection: Connection) -> list[Expired]:
         marked = []
         for item in wanted:
             row = execs.get(connection, item.row.id)
