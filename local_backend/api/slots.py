@@ -19,7 +19,7 @@ router = APIRouter(tags=["execs"], route_class=Route)
 @router.put(wire.EXECS + "/{exec_id}/slots")
 @about(ADMINISTRATORS, extension=wire.EXT_SLOTS, body=SlotsChange, errors={
     400: "exec.not_found body.json exec.slots", 403: "auth.admin_only", 409: "exec.not_resizable",
-    503: "exec.resize_timeout", 507: "exec.resize_failed",
+    503: "exec.resize_timeout",
 })
 def resize(
     services: TheServices, caller: TheCaller, exec_id: str, body: Annotated[Any, Body()] = None
