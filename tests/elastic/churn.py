@@ -1,7 +1,6 @@
-"""A training whose workers come, go and die at the test's will, and the script that it trains.
+"""A training whose workers join, leave and die at the test's command, and the script that it trains.
 
-The script trains slowly until the test has done to it what it wants (`finish`), so that what happens never depends on
-who is faster.
+The script trains slowly until the test calls `finish`, so no result depends on a race between test and training.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from fake_runner import POLLING, FakeRunner, Outcome
 from support import PATIENCE
 
-#: Dropout, BatchNorm, augmentation, momentum, a schedule, clipping; a last step that is not full.
+#: Dropout, BatchNorm, augmentation, momentum, a schedule, clipping; the last step is partial.
 SCRIPT = """
 import hashlib, json, os, random, sys, time
 import numpy as np, torch
@@ -93,7 +92,7 @@ with open(os.path.join(result, "outcome.json"), "w") as file:
 
 
 class Training(FakeRunner):
-    """Runs the script in a thread; the test acts in its own and waits for what it wants to see."""
+    """Runs the script in a thread, while the test acts in its own thread and waits for conditions."""
 
     def __init__(self, tmp: Path, slots: int, max_workers: int = 4, **options: object) -> None:
         super().__init__(tmp, slots, max_workers)
@@ -139,66 +138,69 @@ class Training(FakeRunner):
         self._thread.start()
 
     def wait(self, condition: Callable[[], object], what: str = "") -> None:
-        """Until the condition holds; it is looked at whenever the driver has said something or a worker has ended."""
+        """Wait until the condition holds.
+
+        Check it after every message of the driver and after every end of a worker.
+        """
         with self._news:
             good = self._news.wait_for(lambda: condition() or self._outcome, PATIENCE)
         assert good and condition(), f"did not happen: {what}; {self._outcome}; {self.history()[-20:]}"
 
     def wait_for_step(self, step: int) -> None:
-        """Until that many steps are committed."""
+        """Wait until `step` steps are committed."""
         self.wait(lambda: self.status.get("step", 0) >= step, f"step {step}")
 
     def wait_for_workers(self, count: int) -> None:
-        """Until that many are members."""
+        """Wait until the training has `count` members."""
         self.wait(lambda: self.status.get("workers") == count, f"{count} workers")
 
     def resize(self, slots: int) -> None:
-        """Change the allocation, and wait until training runs on it."""
+        """Change the allocation and wait until training runs on it."""
         self.allocate(slots)
         self.wait_for_workers(slots)
 
     def kill(self, worker: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a worker a signal."""
+        """Send a signal to a worker."""
         os.kill(self.workers[worker].pid, number)
 
     def alive(self) -> list[int]:
-        """Workers whose processes live."""
+        """Return the workers whose processes live."""
         with POLLING:
             return [number for number, worker in list(self.workers.items()) if worker.is_alive()]
 
     def history(self) -> list[str]:
-        """Lines that the driver wrote into the job's history."""
+        """Return the lines that the driver wrote into the job's history."""
         return [message["text"] for message in self.messages if message["op"] == "history"]
 
     def kill_driver(self) -> Outcome:
-        """Kill the driver and see it, and with it the workers, end."""
+        """Kill the driver and wait until the driver and its workers have ended."""
         self.driver.kill()
         return self._join()
 
     def finish(self) -> Outcome:
-        """Let it train to the end at full speed."""
+        """Let the training run to its end at full speed."""
         (self.tmp / "result" / "hurry").touch()
         return self._join()
 
     def _join(self) -> Outcome:
         self._thread.join(self.patience)
-        assert self._outcome, f"does not end: {self.history()[-20:]}"
+        assert self._outcome, f"the training did not end: {self.history()[-20:]}"
         (outcome,) = self._outcome
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
     def abort(self) -> None:
-        """For a test that has failed: leave nothing running."""
+        """Kill all workers after a failed test."""
         for worker in list(self.workers.values()):
             worker.kill()
 
     @property
     def digest(self) -> str:
-        """Hash over parameters, buffers and optimizer state at the end."""
+        """The hash over parameters, buffers and optimizer state at the end."""
         return json.loads((self.tmp / "result" / "outcome.json").read_text())
 
     @property
     def rows(self) -> list:
-        """What the driver's logger was told."""
+        """The values that the driver passed to its logger."""
         return [json.loads(line) for line in (self.tmp / "result" / "rows.jsonl").read_text().splitlines()]

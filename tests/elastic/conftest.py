@@ -12,7 +12,7 @@ from trouble import Recipe, Result, Trouble
 
 @pytest.fixture(scope="package", autouse=True)
 def elsewhere(tmp_path_factory):
-    """An empty working directory: where the main program has no file, modules below it count as the user's."""
+    """An empty working directory: the main program has no file, so modules below the directory count as the user's."""
     before = Path.cwd()
     os.chdir(tmp_path_factory.mktemp("elsewhere"))
     yield
@@ -21,7 +21,7 @@ def elsewhere(tmp_path_factory):
 
 @pytest.fixture
 def result_dir(tmp_path, monkeypatch):
-    """RESULT_DIR of a script that runs without a backend; the folder is not there yet."""
+    """RESULT_DIR of a script that runs without a backend. The folder does not exist yet."""
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "result"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
@@ -30,7 +30,7 @@ def result_dir(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def unharmed(tmp_path_factory):
-    """What a recipe leaves when nothing happens."""
+    """The result of a recipe without disturbances."""
     known: dict[Recipe, Result] = {}
 
     def result(recipe: Recipe) -> Result:
@@ -47,7 +47,7 @@ def unharmed(tmp_path_factory):
 
 @pytest.fixture
 def trouble(tmp_path):
-    """Makes a training for `slots` slots; leaves nothing running."""
+    """A factory of trainings for `slots` slots. The fixture stops them after the test."""
     made: list[Trouble] = []
 
     def make(slots: int, recipe: Recipe | None = None, kind: type[Trouble] = Trouble, **attributes: str) -> Trouble:
@@ -62,7 +62,7 @@ def trouble(tmp_path):
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """torch computes in one thread."""
+    """PyTorch computes in one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Stands in for the backend's runner: runs a script as the driver and starts real worker processes at its request."""
+"""A substitute for the backend's runner: it runs a script as the driver and starts real workers on request."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from warm_script import WarmScript
 
 from local_backend.elastic import PRELOAD
 
-#: Forks workers with torch imported, as the backend's nursery does.
+#: Forks workers with PyTorch imported, as the backend's nursery does.
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload([*PRELOAD])
-# As the nursery has it. The fork server begins with the first worker and takes this process' environment.
+# As the nursery sets it. The fork server starts with the first worker and takes this process' environment.
 os.environ["PYTHONHASHSEED"] = "0"
-#: Whoever asks how a process has ended, or starts one, which asks all: two at a time would both read the exit code,
-#: which is there once, and one would get 255.
+#: Held while a thread polls the exit code of a process, or starts one, which polls all. An exit code can be read only
+#: once: of two threads that poll at the same time, one would get 255.
 POLLING = threading.Lock()
 
 
 def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: Path) -> None:
-    """A forked worker: its own environment, directory and output files."""
+    """Run a forked worker with its own environment, directory and output files."""
     for path, descriptor in ((stdout, 1), (stderr, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     os.environ.clear()
@@ -45,30 +45,31 @@ def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: P
 
 @dataclass
 class Outcome:
-    """How a driver ended."""
+    """The exit code, the output and the messages of a driver."""
 
     returncode: int
     stdout: str
     stderr: str
-    #: Messages of the driver, by op.
+    #: Messages of the driver, in order.
     messages: list[dict] = field(default_factory=list)
-    #: Worker → what it wrote.
+    #: Worker → its output.
     worker_stdout: dict[int, str] = field(default_factory=dict)
     worker_stderr: dict[int, str] = field(default_factory=dict)
 
     def of(self, op: str) -> list[dict]:
-        """Messages of one kind."""
+        """Return the messages with this op."""
         return [message for message in self.messages if message["op"] == op]
 
 
 class FakeRunner:
-    """Serves one driver. `slots` slots are allocated; `on_message` sees each message after it was carried out."""
+    """Serves one driver with `slots` slots. Calls `on_message` after it has carried out a message."""
 
     #: Start driver and workers as fresh interpreters: `python train.py`, and `python -m` of the worker module.
     cold = False
-    #: Seconds that the whole training may take.
+    #: Maximum seconds of the whole training.
     patience = PATIENCE
-    #: What the job was submitted with (--msd-attr). A loaded machine is no reason to suspect a worker.
+    #: The attributes of the submission (--msd-attr). The long hang time keeps slow workers of a busy machine
+    #: unsuspected.
     attributes: ClassVar[dict[str, str]] = {"hang_seconds": "120"}
 
     def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
@@ -79,7 +80,7 @@ class FakeRunner:
         self.messages: list[dict] = []
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """What driver and workers share."""
+        """Return the environment that driver and workers share."""
         return {
             **{key: value for key, value in os.environ.items() if not key.startswith(("DLI_", "FABRIC_"))},
             "RESULT_DIR": str(self.tmp / "result"),
@@ -92,7 +93,7 @@ class FakeRunner:
         }
 
     def run(self, script: Path, *arguments: str, **extra: str) -> Outcome:
-        """Run the script to its end, and see that its workers end too."""
+        """Run the script to its end and check that its workers end too."""
         ours, theirs = socket.socketpair()
         with theirs:
             driver = self.driver = self._drive(script, arguments, theirs.fileno(), extra)
@@ -134,10 +135,10 @@ class FakeRunner:
         )
 
     def on_message(self, message: dict) -> None:
-        """For tests to overwrite."""
+        """Do nothing; tests override this method."""
 
     def allocate(self, slots: int) -> None:
-        """Tell the driver that the job has this many slots now."""
+        """Tell the driver that the job has `slots` slots now."""
         self.slots = slots
         self._tell({
             "event": "allocation",
@@ -150,7 +151,7 @@ class FakeRunner:
         return (self.tmp / f"worker-{worker}.{stream}").read_text()
 
     def _serve(self) -> None:
-        # A driver that is killed may not have read all that we said.
+        # A killed driver may leave messages of the runner unread.
         with suppress(ConnectionResetError), self._channel.makefile("r") as lines:
             for line in lines:
                 message = json.loads(line)
@@ -186,7 +187,7 @@ class FakeRunner:
                 )
         else:
             for path in (stdout, stderr):
-                path.touch()  # a worker may be ended before it has opened them
+                path.touch()  # a worker may die before it opens them
             worker = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
             with POLLING:
                 worker.start()
@@ -214,11 +215,11 @@ class FakeRunner:
 
 
 def wait_for(worker: subprocess.Popen | multiprocessing.process.BaseProcess, patience: float = PATIENCE) -> int:
-    """Exit code of a worker, negative for a signal; fails when it does not end."""
+    """Return the exit code of a worker, negative for a signal. Fail if the worker does not end."""
     if isinstance(worker, subprocess.Popen):
         return worker.wait(patience)
     multiprocessing.connection.wait([worker.sentinel], patience)
     with POLLING:
         code = worker.exitcode
-    assert code is not None, "the worker does not end"
+    assert code is not None, "the worker did not end"
     return code

@@ -1,6 +1,6 @@
-"""A member process for test_group.py: does what it reads on stdin, one JSON object per line, and answers on stdout.
+"""A member process for test_group.py: it reads orders on stdin, one JSON object per line, and answers on stdout.
 
-The test is the hub: it passes on what members publish.
+The test is the hub: it passes on the values that members publish.
 """
 
 import json
@@ -27,7 +27,7 @@ def say(**message):
 
 
 def listen():
-    """The control thread: values and revocations at once, everything else in its turn."""
+    """Run the control thread: handle values and revocations at once, and queue all other orders."""
     for line in sys.stdin:
         order = json.loads(line)
         generation = order.get("generation")
@@ -62,7 +62,7 @@ def next_order():
 
 
 def collectives(group, elements):
-    """Checked sums until the group breaks or this member is called away."""
+    """Run checked collectives until the group breaks or this member is revoked."""
     chunk = torch.full((elements,), float(group.rank))
     gathered = torch.empty(group.size * elements)
     total = torch.empty(elements)
@@ -70,7 +70,7 @@ def collectives(group, elements):
     rounds = 0
     while True:
         if ended.is_set() or group.generation in revoked:
-            # Waiting alone may not show it: between members that keep up with each other it never takes long.
+            # A wait alone may not raise: between members that keep up with each other it is always short.
             raise Interrupted("this member is called away")
         group.all_to_all(gathered, chunk.repeat(group.size), [elements] * group.size, [elements] * group.size)
         assert torch.equal(gathered, everyone)

@@ -1,4 +1,4 @@
-"""Hashes of what trainings leave: equal for equal tensors and plain values, to the last bit."""
+"""Hashes of training results: equal for tensors and plain values that are equal to the last bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def hash_of(value: Any) -> str:
 
 
 def feed(digest: Any, value: Any) -> None:
-    """Add a value to a hash; of other objects only the type counts."""
+    """Add a value to a hash. Of an object of another kind, only the type counts."""
     if isinstance(value, torch.Tensor):
         whole = value.detach().contiguous().reshape(-1)
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())

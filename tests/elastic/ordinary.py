@@ -1,4 +1,4 @@
-"""Trainings as people write them, small: what each builds is all that `train` and the comparison need."""
+"""Small versions of common trainings. Each function builds all that `train` and the comparison need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 SAMPLES, FEATURES, CLASSES = 22, 6, 3
 EPOCHS = 40
-#: Seconds per batch of four samples, and batches until a training waits for the test.
+#: Seconds per batch of 4 samples, and the number of batches before a training slows down for the test.
 PACE, BATCHES = 0.05, 120
 
 
@@ -36,7 +36,7 @@ class Case:
 
 
 class Rows:
-    """A driver's logger that keeps what it is told, but for the number of workers."""
+    """A driver's logger that keeps all values except the number of workers."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -49,7 +49,7 @@ class Rows:
 
 
 def train(build: Callable[[], Case], hurry: str) -> tuple[str, list[Any]]:
-    """(hash over all that training leaves, rows of the driver's logger)."""
+    """Return a hash over all results of a training, and the rows of the driver's logger."""
     torch.manual_seed(7)
     case = build()
     rows = Rows()
@@ -62,7 +62,7 @@ def train(build: Callable[[], Case], hurry: str) -> tuple[str, list[Any]]:
 
 
 def fingerprint(case: Case) -> str:
-    """A hash over parameters, buffers, what is frozen, the optimizer, and the attributes of callbacks."""
+    """Return a hash over parameters, frozen flags, buffers, the optimizer, and the attributes of callbacks."""
     digest = hashlib.sha256()
     modules = [case.model, *([case.loss] if isinstance(case.loss, nn.Module) else [])]
     for module in modules:
@@ -350,7 +350,7 @@ def loss_with_parameters_and_buffers() -> Case:
 
 
 class FineTuned(nn.Module):
-    """BatchNorm stays in evaluation mode."""
+    """A model whose BatchNorm stays in evaluation mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -444,7 +444,7 @@ def activation_checkpoints() -> Case:
 
 
 class Reentrant(nn.Module):
-    """One layer in several segments: its gradient is added to more than once in a backward pass."""
+    """A model that uses one layer in several segments, so a backward pass adds to its gradient more than once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -472,7 +472,7 @@ def forward_hooks() -> Case:
 
 
 class Signs(torch.optim.Optimizer):
-    """Steps by the sign of the gradient, smaller and smaller."""
+    """Steps by the sign of the gradient, with decreasing size."""
 
     def __init__(self, parameters: Any, lr: float, decay: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -522,7 +522,7 @@ def own_optimizer() -> Case:
 
 
 class Warmup(Callback):
-    """Makes its scheduler when training begins."""
+    """Creates its scheduler when training begins."""
 
     def on_train_begin(self) -> None:
         optimizer = self.params["optimizer"]
@@ -539,7 +539,7 @@ def schedule_of_a_callback() -> Case:
 
 
 class Stepping(Callback):
-    """Gets a scheduler of the script."""
+    """Steps a scheduler that the script has created."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler

@@ -1,4 +1,4 @@
-"""How fast a training of the tests goes: slowly until the test has done to it what it wants."""
+"""The speed of a test's training: slow until the test lets it run at full speed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
-#: Seconds by which each batch takes longer than the one before, once the training has had those meant for the test.
+#: Seconds by which each batch takes longer than the previous one, after the first `batches` batches.
 SLOWER = 0.02
 
 
 class Paced:
-    """A collate function that takes `pace` seconds until the file `hurry` is there.
+    """A collate function that takes `pace` seconds until the file `hurry` exists.
 
-    After `batches` batches of all workers together it takes longer and longer, so that a training with a fixed number
-    of steps does not end on a busy machine before a newcomer has come.
+    After `batches` batches of all workers together, each batch takes longer than the one before. So a training with a
+    fixed number of steps does not end on a busy machine before a new worker has joined.
     """
 
     def __init__(self, hurry: str, pace: float, batches: int) -> None:
@@ -30,7 +30,7 @@ class Paced:
         return default_collate(samples)
 
     def _count(self) -> int:
-        """Add one to the number of batches so far, which is the size of a file, and return it."""
+        """Add 1 to the number of batches so far, which is the size of a file, and return it."""
         with open(f"{self._hurry}.batches", "ab") as file:
             file.write(b".")
             file.flush()

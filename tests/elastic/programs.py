@@ -1,8 +1,8 @@
-"""The programs of tests/programs, and how each is run: alone, on workers, with a resize, with a killed worker.
+"""The programs of tests/programs, and the ways to run each: alone, on workers, with a resize, with a killed worker.
 
-A program is one file as a user writes it, or `train.py` in a folder with its modules. Its first lines say what is
-expected: `# family:`, `# about:`, `# expect: same` or `# expect: refused ErrorType "part of the sentence"`, and
-`# alone: works` where only a training on several workers is refused.
+A program is one file as a user writes it, or `train.py` in a folder with its modules. Its first lines declare the
+expected result: `# family:`, `# about:`, `# expect: same` or `# expect: refused ErrorType "part of the message"`, and
+`# alone: works` if the engine refuses only a training on several workers.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ FOLDER = Path(__file__).parent.parent / "programs"
 _ENGINE = re.compile(
     r"<> |Using |Timestamp|batches :|Iteration |-{5,}|start message server|resume from |validation_|test_|WARNING"
 )
-#: What the engine keeps beside the weights: not the same for other numbers of workers, or compared by what it leads to.
+#: Files that the engine keeps beside the weights. They depend on the number of workers, or other results show them.
 _NOT_COMPARED = "_training_state.pth"
 
 
 @dataclass(frozen=True)
 class Program:
-    """One file of the corpus, and what its first lines say."""
+    """One program of the corpus and the declarations in its first lines."""
 
     path: Path
     family: str
     about: str
-    #: Type of the error, and a part of its sentence, that ends the program; empty where it trains.
+    #: The type of the expected error and a part of its message; empty if the program trains.
     error: str
     sentence: str
-    #: The program trains alone although it is refused on workers.
+    #: The program trains alone, although the engine refuses it on workers.
     works_alone: bool
 
     @property
@@ -56,12 +56,12 @@ class Program:
 
     @property
     def refused(self) -> bool:
-        """Whether the engine is expected to refuse it."""
+        """Whether the engine is expected to refuse the program."""
         return bool(self.error)
 
 
 def read(path: Path) -> Program:
-    """Read what the first lines of a program declare. Raises ValueError when they are not complete."""
+    """Read the declarations in the first lines of a program. Raises ValueError if they are incomplete."""
     head: dict[str, str] = {}
     for line in path.read_text().splitlines():
         found = re.fullmatch(r"# (\w+): (.+)", line)
@@ -76,24 +76,24 @@ def read(path: Path) -> Program:
 
 
 def corpus() -> list[Program]:
-    """All programs, by family and name."""
+    """Return all programs, by family and name."""
     files = [*FOLDER.glob("*.py"), *FOLDER.glob("*/train.py")]
     return sorted(map(read, files), key=lambda program: (program.family, program.name))
 
 
-# --- what a program leaves
+# --- results of a program
 
 
 @dataclass(frozen=True)
 class Left:
-    """What a program leaves: hashes of the tensors in its checkpoints, by file, and the lines that it printed."""
+    """The results of a program: hashes of the tensors in its checkpoints, by file, and its printed lines."""
 
     checkpoints: dict[str, str]
     printed: tuple[str, ...]
 
 
 def left(folder: Path, stdout: str) -> Left:
-    """What a program left below `folder`/result."""
+    """Return the results of a program below `folder`/result."""
     train = folder / "result" / "model" / "train"
     files = [path for path in sorted(train.glob("*.pth")) if not path.name.endswith(_NOT_COMPARED)]
     hashes = {path.name: hash_of(torch.load(path, weights_only=False)) for path in files}
@@ -105,7 +105,7 @@ def left(folder: Path, stdout: str) -> Left:
 
 
 def lay_out(folder: Path, program: Program) -> Path:
-    """Copy a program, as a submission does, and make its folders; the path of its main file."""
+    """Copy a program, as a submission does, make its folders, and return the path of its main file."""
     code = folder / "code"
     if program.path.name == "train.py":
         shutil.copytree(program.path.parent, code, ignore=shutil.ignore_patterns("__pycache__"))
@@ -118,27 +118,27 @@ def lay_out(folder: Path, program: Program) -> Path:
 
 
 def run_alone(folder: Path, program: Program) -> Outcome:
-    """Run it in one process without a backend."""
+    """Run a program in one process without a backend."""
     return alone(folder, lay_out(folder, program))
 
 
 def run_plain(folder: Path, program: Program) -> Outcome:
-    """Run it as `python train.py` in a fresh interpreter."""
+    """Run a program as `python train.py` in a fresh interpreter."""
     ended = plain(folder, lay_out(folder, program))
     return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
 
 def run_on(workers: int) -> Callable[[Path, Program], Outcome]:
-    """Run it on so many workers, undisturbed."""
+    """Return a function that runs a program on `workers` workers without disturbances."""
     return lambda folder, program: FakeRunner(folder, workers).run(lay_out(folder, program))
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A worker waits at a fault point; then the job gets `slots`, and goes on when as many newcomers have entered as
-    the events until then name.
+    """A worker waits at a fault point while the job gets `slots` slots.
 
-    After a death, hold a survivor two steps later: at the next step the survivors have to enter a new generation.
+    The worker continues after as many new workers have entered as this event and the earlier events name. After a
+    death, hold a survivor two steps later: at the next step the survivors must enter a new generation.
     """
 
     point: str
@@ -150,14 +150,14 @@ class Hold:
 
 @dataclass(frozen=True)
 class Kill:
-    """A worker is killed by SIGKILL at a fault point."""
+    """SIGKILL kills a worker at a fault point."""
 
     point: str
     worker: int
     step: int
 
 
-#: 1 worker, then 3, later 2. The two newcomers may become ready together or one after the other.
+#: 1 worker, then 3, then 2. The two new workers may become ready together or one after the other.
 RESIZE = (
     1,
     (
@@ -166,9 +166,9 @@ RESIZE = (
         Hold("before-reduce", 2, 7, slots=2),
     ),
 )
-#: One of 3 workers dies after its gradients are with the others, and another one takes its place.
+#: One of 3 workers dies after it has sent its gradients, and a new worker replaces it.
 KILL = (3, (Kill("mid-apply", 2, 2), Hold("before-reduce", 1, 4, newcomer=4)))
-#: All of it in one run: 2 workers, 3, the first dies, a newcomer copies from a newcomer, 1 worker.
+#: All disturbances in one run: 2 workers, 3 workers, the first dies, a new worker copies from a new worker, 1 worker.
 DISTURBED = (
     2,
     (
@@ -182,7 +182,7 @@ Scenario = tuple[int, Sequence[Hold | Kill]]
 
 
 class Disturbed(FakeRunner):
-    """Runs a program while workers come, go and die at defined steps; the program is as it is."""
+    """Runs an unchanged program while workers join, leave and die at defined steps."""
 
     def __init__(self, folder: Path, scenario: Scenario) -> None:
         slots, self.events = scenario
@@ -190,7 +190,7 @@ class Disturbed(FakeRunner):
         self.holds = folder / "holds"
         self.holds.mkdir()
         self.ended = threading.Event()
-        #: Newcomers that have entered, and how many must have.
+        #: New workers that have entered, and the number that must have entered.
         self.entered: set[str] = set()
         self.expected = 0
         #: Events that took place.
@@ -210,7 +210,7 @@ class Disturbed(FakeRunner):
             acting.join()
 
     def _act(self) -> None:
-        """Go through the events in their order; afterwards nothing is held any more."""
+        """Carry out the events in order, then release all holds."""
         for event in self.events:
             if isinstance(event, Hold) and not self._act_on(event):
                 break
@@ -218,10 +218,10 @@ class Disturbed(FakeRunner):
         (self.holds / "over").touch()
 
     def _act_on(self, event: Hold) -> bool:
-        """Resize while a worker waits; False when the program ended before.
+        """Resize while a worker waits. Return False if the program ended before.
 
-        A newcomer may come to a boundary before the other worker comes to where it waits. Which of two newcomers comes
-        first is open, and one enters once more when the other becomes ready meanwhile.
+        A new worker may reach a boundary before the held worker reaches its fault point. The order of two new workers
+        is open, and one enters a second time if the other becomes ready meanwhile.
         """
         held, asked = self.holds / f"{event.point}-{event.worker}", False
         self.expected += bool(event.newcomer)
@@ -240,7 +240,10 @@ class Disturbed(FakeRunner):
 
 
 def run_disturbed(scenario: Scenario) -> Callable[[Path, Program], Outcome]:
-    """Run it through a scenario. Fails when the scenario has not come to its first events."""
+    """Return a function that runs a program through a scenario.
+
+    It fails if the program ends before the first events.
+    """
 
     def run(folder: Path, program: Program) -> Outcome:
         script = lay_out(folder, program)
@@ -255,7 +258,7 @@ def run_disturbed(scenario: Scenario) -> Callable[[Path, Program], Outcome]:
     return run
 
 
-#: All ways that a program is run, by the title of the column.
+#: All ways to run a program, by the title of the column.
 WAYS: dict[str, Callable[[Path, Program], Outcome]] = {
     "alone": run_plain,
     "1 worker": run_on(1),
@@ -270,7 +273,11 @@ WAYS: dict[str, Callable[[Path, Program], Outcome]] = {
 
 
 def verdict(program: Program, way: str, folder: Path, outcome: Outcome, reference: Left | None) -> str:
-    """Say what is not as expected of one run, nothing when all is. `reference`: what it left alone, if it is known."""
+    """Describe the first unexpected fact of one run; return an empty text if there is none.
+
+    Args:
+        reference: the results of the program alone, or None if they are unknown.
+    """
     log = outcome.stderr
     if program.refused and not (program.works_alone and way == "alone"):
         if outcome.returncode == 0:
@@ -292,7 +299,7 @@ def verdict(program: Program, way: str, folder: Path, outcome: Outcome, referenc
 
 
 def matrix(program: Program, folder: Path) -> list[str]:
-    """Run a program in all ways; what was not as expected."""
+    """Run a program in all ways and return the unexpected facts."""
     problems, reference = [], None
     for way, run in WAYS.items():
         if program.refused and way not in ("alone", "1 worker", "2 workers"):
@@ -329,7 +336,7 @@ in all ways; `pytest -m slow tests/elastic/test_programs.py` does the same.
 
 
 def page(programs: Sequence[Program], problems: dict[str, list[str]]) -> str:
-    """docs/compatibility.md, with the problems of programs that are not as expected."""
+    """Return the text of docs/compatibility.md, with the problems of programs that have unexpected results."""
     refused = sum(program.refused for program in programs)
     lines = [_INTRODUCTION.format(same=len(programs) - refused, refused=refused)]
     lines += ["| family | program | shows | result |", "|---|---|---|---|"]
@@ -349,7 +356,7 @@ def _result(program: Program) -> str:
 
 
 def main() -> int:
-    """Run all programs in all ways and write the page; 1 when one is not as expected."""
+    """Run all programs in all ways and write the page. Return 1 if a result is unexpected."""
     problems: dict[str, list[str]] = {}
     programs = corpus()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:

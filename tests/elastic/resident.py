@@ -1,4 +1,4 @@
-"""A backend's runner for trainings of the testing process itself: it is the driver, workers are real processes."""
+"""A runner whose driver is the testing process itself. Its workers are real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Resident(Training):
         self._train = train
 
     def run(self, script: Path, *arguments: str, **extra: str) -> Outcome:
-        """Train to the end, and see that all workers end too. Raises what `train` raises."""
+        """Train to the end and check that all workers end too. Raises the error of `train`."""
         ours, theirs = socket.socketpair()
         self._channel, self._extra = ours, extra
         os.environ[RUNNER_FD] = str(theirs.detach())

@@ -1,4 +1,4 @@
-"""Scripts on disk, and how they run without a backend."""
+"""Scripts on disk, and runs of them without a backend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loss(outputs, labels):
 
 
 def lay_out(tmp: Path, script: str) -> Path:
-    """A code directory with the script and a module beside it, and a result directory."""
+    """Make a code directory with the script and a module beside it, and a result directory."""
     code = tmp / "code"
     code.mkdir(parents=True)
     (tmp / "result").mkdir()
@@ -32,7 +32,7 @@ def lay_out(tmp: Path, script: str) -> Path:
 
 
 def plain(tmp: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """`python train.py`, without any backend."""
+    """Run `python train.py` without a backend."""
     return subprocess.run(
         [sys.executable, str(script), *arguments],
         env=FakeRunner(tmp, 1).environment(PLAIN="1"),
@@ -45,7 +45,7 @@ def plain(tmp: Path, script: Path, *arguments: str) -> subprocess.CompletedProce
 
 
 def alone(tmp: Path, script: Path, *arguments: str, **extra: str) -> Outcome:
-    """The same in a process that has torch imported."""
+    """Run a script without a backend in a process that has PyTorch imported."""
     process = WarmScript(script, arguments, FakeRunner(tmp, 1).environment(PLAIN="1", **extra), tmp)
     out, err = process.communicate(PATIENCE)
     assert process.returncode is not None

@@ -1,4 +1,4 @@
-"""What simulated workers compute, and what a training gives that nothing happens to. States are checksums."""
+"""The computations of simulated workers, and the results of a training without disturbances. States are checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mix(*values: object) -> int:
 
 
 def computed(plan: StepPlan, state: int, step: int, shard: int) -> BatchResult:
-    """What computing a shard from a state gives."""
+    """Return the result of computing a shard from a state."""
     size = plan.size_of_shard(step % plan.steps_per_epoch, shard)
     return BatchResult(shard, size, float(mix(state, step, shard)), mix(state, shard) % (size + 1))
 
@@ -26,18 +26,18 @@ def validated(state: int, batch: int) -> BatchResult:
 
 
 def told(epoch: int, values: Values, state: int) -> int:
-    """The state after a member was told the values of an epoch."""
+    """Return the state after a member received the values of an epoch."""
     return mix("told", epoch, sorted(values.items()), state)
 
 
 @dataclass
 class Undisturbed:
-    """What a training gives that nothing happens to."""
+    """The results of a training without disturbances."""
 
     plan: StepPlan
     course: hub.Course
     test_batches: int
-    #: The epoch after which a callback wants training to end.
+    #: The epoch after which a callback stops training.
     stop_after: int | None = None
     commits: list[tuple[int, int, tuple[BatchResult, ...]]] = field(default_factory=list)
     validations: list[tuple[int, tuple[BatchResult, ...]]] = field(default_factory=list)
@@ -82,5 +82,5 @@ class Undisturbed:
 
     @property
     def validates(self) -> bool:
-        """Whether some epoch is validated."""
+        """Whether at least one epoch is validated."""
         return self.test_batches > 0 and 0 < self.course.validation_freq <= self.plan.epochs

@@ -1,9 +1,8 @@
-"""A worker without a process: says what a real one says, moves when it is told to. `simulation` is its world.
+"""A worker without a process: it sends the messages of a real worker and acts on orders. `simulation` is its world.
 
-Collectives are places where all members of a generation meet: all have to come, then each comes out on its own; when a
-member has died or gone elsewhere, the others come out or see a break, as it happens. The state of a worker is a
-checksum of all that was ever done to it, so that a step applied twice, left out or computed from another state shows in
-every result from there on.
+All members of a generation must reach a collective; then each leaves it on its own. If a member has died or dropped its
+connections, the others leave the collective or see a break, in random order. The state of a worker is a checksum of all
+changes to it. So a step that is applied twice, left out or computed from another state shows in every later result.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
     from simulation import World
 
 class Group:
-    """The members of a generation as far as they are connected."""
+    """The connected members of a generation."""
 
     def __init__(self, members: tuple[int, ...], counts: tuple[int, ...], away: set[int]) -> None:
         self.members, self.counts = members, counts
         self.positions: dict[int, tuple[int, int]] = {}
-        #: The state that holders send, once one of them has begun to.
+        #: The state that holders send, after one of them has begun to send.
         self.sent: tuple[int, int] | None = None
         self.sums: dict[int, dict[int, tuple[int, tuple[int, ...], int]]] = {}
         #: Members that have died or dropped their connections.
@@ -55,7 +54,7 @@ class Group:
 
 
 class Worker:
-    """A process. `moves` are what its main thread could do next; `hear` is its control thread."""
+    """A simulated process. `moves` yields the possible next moves of its main thread; `hear` is its control thread."""
 
     def __init__(self, world: World, number: int, slot: str) -> None:
         self.world, self.number, self.slot = world, number, slot
@@ -64,7 +63,7 @@ class Worker:
         self.mail: deque[tuple[dict[str, Any], bytes]] = deque()
         self.orders: deque[tuple[dict[str, Any], bytes]] = deque()
         self.proposals: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        #: Generation → members whose addresses are known, of groups that are not in use yet; and those dropped since.
+        #: Generation → members with a known address, for groups that are not in use yet; and the dropped generations.
         self.found: dict[int, set[str]] = {}
         self.shut: set[int] = set()
         self.called, self.word, self.generation = 0, 0, 0
@@ -73,7 +72,7 @@ class Worker:
         self.mode: Callable[[], Iterator[Callable[[], None]]] = self.arriving
         self.position, self.content = BEGINNING, 0
         self.fresh = False
-        #: No step was applied in the generation yet.
+        #: The worker has entered the generation and has not applied a step in it yet.
         self.entered = False
         self.task: dict[str, Any] = {}
 
@@ -112,7 +111,7 @@ class Worker:
                 self.orders.append((message, blob))
 
     def abandon(self, number: int) -> None:
-        """Drop connections that are not in use yet; the others notice."""
+        """Drop connections that are not in use yet. The other members notice."""
         if self.found.pop(number, None) is not None:
             self.shut.add(number)
             if number in self.world.groups:
@@ -128,7 +127,7 @@ class Worker:
     def phase(self) -> str:
         return "computing" if self.mode == self.going else "waiting"
 
-    # --- the main thread: in each mode, what may happen next
+    # --- the main thread: in each mode, the possible next moves
 
     def moves(self) -> Iterator[Callable[[], None]]:
         return self.mode()
@@ -178,7 +177,7 @@ class Worker:
         self.mode = self.entering
 
     def could_step(self) -> bool:
-        """Whether it might take part in a sum that not all members have come to yet."""
+        """Whether the worker might take part in a sum that some members have not reached yet."""
         if not self.alive or self.group is None or self.number in self.group.away or self.mode == self.waiting:
             return False
         if self.called > self.generation or self.mode not in (self.going, self.reducing):
@@ -187,14 +186,14 @@ class Worker:
         return len(brought) < len(self.group.members) and not self.group.away - set(brought)
 
     def interrupted(self) -> Iterator[Callable[[], None]]:
-        """Called elsewhere, or a member is away."""
+        """Yield the reaction to a newer generation, or to a member that is away."""
         if self.called > self.generation or (self.mode == self.entering and self.generation in self.shut):
             yield self.drop
         elif self.mode != self.entering and self.group is not None and self.group.away:
             yield self.lose_peers
 
     def met(self) -> bool:
-        """Whether it waits for its peers."""
+        """Whether the worker waits for its peers."""
         return self.mode in (self.meeting, self.copying, self.reducing)
 
     def drop(self) -> None:
@@ -254,7 +253,7 @@ class Worker:
         self.fresh, self.entered, self.mode = True, True, self.going
 
     def going(self) -> Iterator[Callable[[], None]]:
-        """What the position says is next: callbacks, a step, the boundary."""
+        """Yield the next move that the position requires: callbacks, a step, or the boundary."""
         plan = self.world.plan
         applied, stage = self.position
         epoch, within = divmod(applied, plan.steps_per_epoch)
@@ -284,7 +283,10 @@ class Worker:
         self.mode = self.reducing
 
     def shards(self, plan: StepPlan, step: int) -> tuple[int, ...]:
-        """In the first step after a switch only those compute that had the state before."""
+        """Return the shards of this worker.
+
+        Only members that had the state before compute in the first step after a switch.
+        """
         group = self.group
         assert group is not None
         counts = dict(zip(group.members, group.counts, strict=True))
@@ -353,11 +355,11 @@ class Worker:
                 case "enter" if message["generation"] > self.generation:
                     self.obey(message, blob)
                 case op:
-                    assert op in ("bye", "keep", "enter"), op
+                    assert op in ("bye", "keep", "enter"), f"unexpected order at a boundary: {op}"
                     self.obey(message, blob)
 
         def forget() -> None:
-            """What was not begun when the call came is not done."""
+            """Drop tasks that the worker had not begun when a newer generation began."""
             self.orders = deque(order for order in self.orders if order[0]["op"] in ("enter", "bye", "keep"))
 
         if self.orders:

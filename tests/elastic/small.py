@@ -1,4 +1,4 @@
-"""A small training in the testing process itself, and loggers of every generation."""
+"""A small training in the testing process itself, and loggers of every generation of the API."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OldLogger(LoggerCallback):
 
 
 class NewLogger:
-    """The newest generation: no base class."""
+    """A logger of the newest generation of the API: no base class."""
 
     def __init__(self):
         self.train, self.test = [], []

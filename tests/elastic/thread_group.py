@@ -1,4 +1,4 @@
-"""Members of a generation as threads of this process, with the interface of elastic.group.Group; a model with traps."""
+"""Members of a generation as threads of this process, with the interface of elastic.group.Group; a difficult model."""
 
 import threading
 
@@ -11,7 +11,7 @@ from local_backend.elastic.errors import GroupBroken
 
 
 class Board:
-    """What the members of one group share."""
+    """The state that the members of one group share."""
 
     def __init__(self, size):
         self.size = size
@@ -26,11 +26,11 @@ class ThreadGroup:
         self.rank, self.size = rank, board.size
         self._board = board
         self._left = None
-        #: Sizes of the tensors that were all-reduced, in order of their start.
+        #: Sizes of the all-reduced tensors, in order of their start.
         self.reduced = []
 
     def breaks_after(self, collectives):
-        """All further ones raise GroupBroken."""
+        """Make all collectives after the next `collectives` ones raise GroupBroken."""
         self._left = collectives
 
     def _exchange(self, post, read):
@@ -54,13 +54,13 @@ class ThreadGroup:
 
     def all_reduce_start(self, tensor):
         self.reduced.append(len(tensor))
-        # Taken now, as if it was on its way: what is written into it later comes too late.
+        # Clone now, as a real collective may already be sending: later writes into the tensor must not count.
         now = tensor.clone()
         return Later(lambda: tensor.copy_(self._exchange(now, lambda posts: torch.stack(posts).sum(0))))
 
 
 class Later:
-    """A collective that happens when it is waited for."""
+    """A collective that runs when a caller waits for it."""
 
     def __init__(self, work):
         self._work = work
@@ -70,7 +70,10 @@ class Later:
 
 
 def members(size, work):
-    """What `work(group)` returns in each of `size` members, in order of rank; raises what it raises."""
+    """Run `work(group)` in each of `size` members and return the results by rank.
+
+    Raises the first error of a member.
+    """
     board = Board(size)
     results, failures = [None] * size, []
 
@@ -92,7 +95,7 @@ def members(size, work):
 
 
 def the_same(make):
-    """A model whose weights are the same in every thread, which share one random number generator."""
+    """Make a model with the same weights in every thread; the threads share one random number generator."""
     with _alone:
         torch.manual_seed(0)
         return make()
@@ -102,8 +105,11 @@ _alone = threading.Lock()
 
 
 class Branches(nn.Module):
-    """A parameter that some shards use, one that none uses, a frozen one, one whose elements lie in another order;
-    statistics, counters, constants."""
+    """A model with one parameter of each difficult kind.
+
+    Some shards use the first parameter, no shard uses the second, one is frozen, and one has another memory format. The
+    model also has statistics, counters and constants.
+    """
 
     def __init__(self):
         super().__init__()
@@ -126,7 +132,7 @@ class Branches(nn.Module):
 
 
 def train(mode, ranges, steps=3, active=None, own=True):
-    """Every replica after some steps, one member per range of shards. `own`: the engine runs backward."""
+    """Return every replica after some steps, with one member per range of shards. `own`: the engine runs backward."""
     torch.set_num_threads(1)
     active = active or ranges[-1][1]
 

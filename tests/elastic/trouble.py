@@ -1,6 +1,6 @@
-"""A small training that things are done to, and what has to be true of it afterwards.
+"""A small training with faults, and the checks of its results.
 
-The testing process itself is the driver, so that a training costs little more than its workers.
+The testing process itself is the driver, so a training costs little more than its workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-#: Of 38 samples in shards of 4, 4 shards a step: the last step of an epoch has two, and the last of them is not full.
+#: 38 samples in shards of 4, 4 shards per step: the last step of an epoch has 2 shards, and its last shard is partial.
 SAMPLES, BATCH, SHARDS = 38, 4, 4
 #: Exit codes of workers.
 KILLED, CRASHED = -signal.SIGKILL, -signal.SIGSEGV
@@ -35,14 +35,14 @@ KILLED, CRASHED = -signal.SIGKILL, -signal.SIGSEGV
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained."""
+    """The settings of a training."""
 
     epochs: int = 12
     #: Loader processes of each worker.
     threads: int = 0
     #: Width of the hidden layer.
     width: int = 16
-    #: Seconds per batch, as long as nobody is in a hurry.
+    #: Seconds per batch until the test calls `hurry`.
     pace: float = 0.03
     validation_freq: int = 2
     checkpoint_freq: int = 2
@@ -50,12 +50,12 @@ class Recipe:
 
     @property
     def batches(self) -> int:
-        """Batches of the whole training."""
+        """The number of batches of the whole training."""
         return self.epochs * -(-SAMPLES // BATCH)
 
 
 class Noisy(Dataset):
-    """Augmented at random, by all three generators."""
+    """Samples with random augmentation from all three generators."""
 
     def __init__(self, size: int) -> None:
         g = torch.Generator().manual_seed(size)
@@ -69,7 +69,7 @@ class Noisy(Dataset):
 
 
 class Schedule(Callback):
-    """Has a state of its own."""
+    """A callback with its own state."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -81,7 +81,7 @@ class Schedule(Callback):
 
 
 class Rows:
-    """A driver's logger that keeps what it is told, but for the number of workers."""
+    """A driver's logger that keeps all values except the number of workers."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -95,11 +95,11 @@ class Rows:
 
 @dataclass
 class Result:
-    """What a training leaves, to be compared with what another one left."""
+    """The results of a training, for comparison with another training."""
 
     #: Hash over parameters, buffers and optimizer.
     digest: str
-    #: What the driver's logger was told.
+    #: The values that the driver passed to its logger.
     rows: list[Any]
     #: File → hash of the tensors in it.
     checkpoints: dict[str, str] = field(default_factory=dict)
@@ -146,15 +146,15 @@ class Trouble(Resident):
             self.left = processes_in(self.tmp)
 
     def suffer(self, *faults: str) -> None:
-        """Begin, with these faults in the workers (see faults.py)."""
+        """Begin with these faults in the workers (see faults.py)."""
         self.begin(ELASTIC_FAULT=",".join(faults))
 
     def hurry(self) -> None:
-        """At full speed from now on."""
+        """Let the training run at full speed from now on."""
         (self.tmp / "result" / "hurry").touch()
 
     def abort(self) -> None:
-        """For a test that has failed: no more workers, which ends the training."""
+        """Start no more workers after a failed test, which ends the training."""
         self._over = True
         super().abort()
         if self._thread.is_alive():
@@ -168,20 +168,20 @@ class Trouble(Resident):
             super()._spawn(message)
 
     def wait_or_end(self, condition: Callable[[], object]) -> None:
-        """Until the condition holds, or the training has ended."""
+        """Wait until the condition holds or the training has ended."""
         self.wait(lambda: condition() or self._outcome)
 
     def spawned(self) -> int:
-        """Workers that were started so far."""
+        """Return the number of workers that were started so far."""
         return sum(message["op"] == "spawn" for message in self.messages)
 
     def exits(self) -> dict[int, int | None]:
-        """Worker → exit code, negative for a signal, of all that have ended."""
+        """Return worker → exit code of all ended workers, negative for a signal."""
         with POLLING:
             return {n: worker.exitcode for n, worker in self.workers.items()}
 
     def result(self) -> Result:
-        """What it left."""
+        """Return the results of the training."""
         (result,) = self._results
         result.checkpoints = {
             path.name: hash_of(torch.load(path, weights_only=True))
@@ -191,16 +191,20 @@ class Trouble(Resident):
         return result
 
     def half_written(self) -> list[str]:
-        """Files that were left unfinished."""
+        """Return the files that were left unfinished."""
         return [str(path) for path in (self.tmp / "result" / "model").rglob(".*.tmp")]
 
     def steps(self) -> list[int]:
-        """Committed steps, as the driver said them."""
+        """Return the committed steps, as the driver reported them."""
         return [m["step"] for m in self.messages if m["op"] == "progress" and m.get("step") is not None]
 
     def check(self, undisturbed: Result, casualties: dict[int, int] | None = None, begun: int = 0) -> None:
-        """What has to be true afterwards. `casualties`: exit codes of workers that were lost; `begun`: workers in the
-        beginning, of whom all others live until the end."""
+        """Check the results of the training.
+
+        Args:
+            casualties: exit codes of the workers that died.
+            begun: number of workers at the beginning; all of them except the casualties must live until the end.
+        """
         assert self.result() == undisturbed
         exits = self.exits()
         assert {worker: exits[worker] for worker in casualties or {}} == (casualties or {}), self._told(exits)
@@ -211,12 +215,12 @@ class Trouble(Resident):
         assert all(earlier <= later for earlier, later in itertools.pairwise(self.steps()))
 
     def _told(self, exits: dict[int, int | None]) -> str:
-        """What somebody needs to know who was not there."""
+        """Return the facts that explain a failure."""
         return "\n".join([f"exit codes {exits}", *self.history()])
 
 
 def processes_in(folder: Path) -> list[str]:
-    """Command lines of processes that have their working directory there."""
+    """Return the command lines of processes with this working directory."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

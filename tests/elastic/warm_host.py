@@ -1,4 +1,4 @@
-"""Forks scripts with torch imported, as the backend's nursery does; `warm_script` starts it."""
+"""Forks scripts with PyTorch imported, as the backend's nursery does; `warm_script` starts it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from local_backend.runtime.tasks import close_all_but, reset_signals  # noqa: E4
 
 
 def serve() -> None:
-    """Import torch, then fork for every request."""
+    """Import PyTorch, then fork for every request."""
     gc.disable()
     for module in PRELOAD:
         importlib.import_module(module)
@@ -30,7 +30,7 @@ def serve() -> None:
 
 
 def become(request: dict[str, Any], channel: list[int]) -> None:
-    """In a forked child: leave for the script."""
+    """Set up a forked child, then replace its program by the script."""
     environment = dict(request["environment"])
     close_all_but(channel[0] if channel else None)
     reset_signals()

@@ -1,4 +1,4 @@
-"""Scripts that run as drivers do under the backend: in a process that is forked with torch imported."""
+"""Scripts that run as drivers do under the backend: in a forked process with PyTorch imported."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from forking import Host
 
 
 class WarmScript:
-    """One process, as `subprocess.Popen` shows them; its output goes to files."""
+    """One process with the interface of `subprocess.Popen`; its output goes to files."""
 
     def __init__(
         self, main: Path, arguments: tuple[str, ...], environment: dict[str, str], folder: Path,
         channel: int | None = None,
     ) -> None:
-        """Start it in its own folder; it writes below `folder`, and has the descriptor `channel` as DLI_RUNNER_FD."""
+        """Start the script in its own folder.
+
+        Its output goes below `folder`, and the descriptor `channel` is its DLI_RUNNER_FD.
+        """
         self._files = tuple(folder / f"driver.{stream}" for stream in ("stdout", "stderr"))
         for file in self._files:
             file.write_bytes(b"")
@@ -29,26 +32,26 @@ class WarmScript:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code that `communicate` has seen."""
+        """The exit code that `communicate` has read."""
         return self._process.returncode
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Standard output and standard error when it has ended. Raises TimeoutExpired."""
+        """Wait for the end and return standard output and standard error. Raises TimeoutExpired."""
         self._process.wait(timeout)
         out, err = (file.read_text() for file in self._files)
         return out, err
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it, unless it has ended."""
+        """Kill the process, unless it has ended."""
         self._process.kill()
 
 
 @cache
 def _host() -> Host:
-    """Started with the first script; it ends with this process."""
+    """Start the host with the first script. It ends with this process."""
     script = Path(__file__).parent / "warm_host.py"
     return Host(script, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0")
