@@ -1,4 +1,4 @@
-"""Workers whose states differ end the job with the name of what differs; harmless differences do not."""
+"""Workers with different states end the job, and the error names the difference. Harmless differences are ignored."""
 
 import pytest
 from fake_runner import FakeRunner
@@ -8,7 +8,7 @@ from scripts import lay_out
 
 from local_backend.elastic.worker.agreement import CAUSES, Row, StateTable, first_difference
 
-#: One training with several things that a script may do wrong, and some that only look so.
+#: One training with several errors that a script may make, and some harmless differences.
 SCRIPT = '''
 import os, sys, threading, time, uuid
 import numpy as np, torch
@@ -79,7 +79,7 @@ def train(tmp_path, wrong):
 
 
 @pytest.mark.integration
-def test_clocks_process_ids_and_locks_of_callbacks_are_no_difference(tmp_path):
+def test_clocks_process_ids_and_locks_of_callbacks_are_ignored(tmp_path):
     ended = train(tmp_path, "nothing")
     assert ended.returncode == 0, ended.stderr
     assert "count 2" in ended.stdout
@@ -94,13 +94,13 @@ def test_clocks_process_ids_and_locks_of_callbacks_are_no_difference(tmp_path):
     ("tensor", ("after step 3", "callback Watch.tensor differs", "last equal when training began")),
     ("frozen", ("after step 3", "the set of frozen parameters differs (none and 0.bias)", CAUSES["frozen"])),
 ])
-def test_what_differs_between_workers_ends_the_job_with_its_name(tmp_path, wrong, words):
+def test_a_difference_between_workers_ends_the_job_and_is_named(tmp_path, wrong, words):
     ended = train(tmp_path, wrong)
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]
     for word in words:
         assert word in last
-    assert not list((tmp_path / "result").rglob("model_epoch_final.pth")), "a state that differs is not saved"
+    assert not list((tmp_path / "result").rglob("model_epoch_final.pth")), "a state that differs was saved"
 
 
 @pytest.mark.integration
@@ -121,7 +121,7 @@ def table(values):
 
 
 @given(st.lists(ROWS, min_size=2, max_size=4))
-def test_the_first_difference_is_that_of_the_first_table_that_differs(all_values):
+def test_the_first_difference_is_in_the_first_table_that_differs(all_values):
     tables = [StateTable.from_bytes(table(values).to_bytes()) for values in all_values]
     found = first_difference(tables)
     different = [place for place, values in enumerate(all_values) if values != all_values[0]]
@@ -136,6 +136,6 @@ def test_the_first_difference_is_that_of_the_first_table_that_differs(all_values
 
 
 @given(ROWS, ROWS)
-def test_digests_of_tables_are_equal_where_the_tables_are(a, b):
+def test_digests_are_equal_exactly_if_tables_are_equal(a, b):
     assert (table(a).digest == table(b).digest) == (list(a.items()) == list(b.items()))
     assert -(1 << 63) <= table(a).digest < 1 << 63

@@ -1,4 +1,4 @@
-"""What a job is submitted with for the engine, `--msd-attr name=value`."""
+"""Attributes of a submission for the engine, `--msd-attr name=value`."""
 
 import pytest
 from fake_runner import FakeRunner
@@ -9,19 +9,19 @@ from local_backend.elastic.driver.options import Options, TrainingRequest
 REQUEST = TrainingRequest(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=0)
 
 
-def test_without_any():
+def test_options_have_defaults_without_attributes():
     options = Options.of({}, REQUEST)
     assert (options.hang_seconds, options.snapshot_seconds) == (5.0, 10.0)
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast", "async"])
-def test_a_mode_is_the_scripts_else_the_attributes(mode):
+def test_the_mode_of_the_script_precedes_the_mode_attribute(mode):
     asked = TrainingRequest(None, None, 1, 1, 0, mode=mode)
     assert Options.of({"mode": mode}, REQUEST).mode == mode
     assert Options.of({"mode": "fast"}, asked).mode == mode
 
 
-def test_attributes_of_others_are_left_alone():
+def test_unknown_attributes_are_ignored():
     assert Options.of({"owner": "me", "snapshot_seconds": "0.5"}, REQUEST).snapshot_seconds == 0.5
 
 
@@ -35,7 +35,7 @@ def test_attributes_of_others_are_left_alone():
         ("window", "1.5", "the attribute window must be a number of steps, whole and above 0, not '1.5'"),
     ],
 )
-def test_errors_are_sentences(name, value, words):
+def test_a_wrong_attribute_is_named_in_the_error(name, value, words):
     with pytest.raises(ValueError, match=words):
         Options.of({name: value}, REQUEST)
 
@@ -49,7 +49,7 @@ FabricModel(model, lambda: None, torch.nn.functional.cross_entropy, optimizer).t
 """
 
 
-def test_a_wrong_attribute_ends_the_script_before_any_worker_begins(tmp_path):
+def test_a_wrong_attribute_ends_the_script_before_any_worker_starts(tmp_path):
     runner = FakeRunner(tmp_path, 2)
     runner.attributes = {"mode": "swift"}
     ended = runner.run(lay_out(tmp_path, TRAIN))

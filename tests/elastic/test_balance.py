@@ -1,4 +1,4 @@
-"""Shards by speed: the best assignment, proposed only when it is worth it."""
+"""Shards by speed: the best assignment, proposed only if the gain is worth the pause."""
 
 import itertools
 from dataclasses import replace
@@ -18,7 +18,7 @@ from local_backend.elastic.plan import StepPlan
 
 @given(speeds=st.lists(st.floats(0.1, 10), min_size=1, max_size=4), more=st.integers(0, 8))
 @settings(max_examples=examples(300), deadline=None)
-def test_no_other_assignment_is_done_earlier(speeds, more):
+def test_no_other_assignment_is_faster(speeds, more):
     shards = len(speeds) + more
     given_ = counts(speeds, shards)
     assert sum(given_) == shards and min(given_) >= 1
@@ -33,7 +33,7 @@ def slowest(shares, speeds):
     return max(n / speed for n, speed in zip(shares, speeds, strict=True))
 
 
-def test_of_too_few_shards_the_fastest_have_one():
+def test_the_fastest_workers_get_a_shard_if_shards_are_too_few():
     assert counts([1.0, 3.0, 2.0], 2) == (0, 1, 1)
 
 
@@ -42,7 +42,7 @@ def test_equal_speeds_give_the_usual_assignment():
 
 
 def state(shares, generation=1, samples=10_000):
-    """Two workers in the middle of a training."""
+    """Return the state of two workers in the middle of a training."""
     shards = sum(shares)
     begun = hub.begin(hub.Course(2, 1, 1, shards, 0, 0, 0))
     peers = {1: Peer("a", Stage.MEMBER), 2: Peer("b", Stage.MEMBER)}
@@ -61,10 +61,13 @@ class Job:
 
     def __init__(self, shares):
         self.balance, self.state, self.now, self.step = Balance(sum(shares)), state(shares), 0.0, 0
-        self.run((0.0, 0.0), 1)  # the time of a step comes with the next one
+        self.run((0.0, 0.0), 1)  # the time of a step arrives with the next one
 
     def run(self, seconds, count, pace=SECONDS):
-        """Proposals during `count` steps, one every `pace` seconds, of workers that need that long for a shard."""
+        """Return the proposals during `count` steps, one step every `pace` seconds.
+
+        `seconds`: each worker's time per shard.
+        """
         proposals = []
         shares = self.state.crew.active.counts
         for _ in range(count):
@@ -76,7 +79,7 @@ class Job:
         return proposals
 
 
-def test_a_slow_worker_gets_fewer_once_it_was_measured():
+def test_a_slow_worker_gets_fewer_shards_once_it_is_measured():
     job = Job((4, 4))
     assert job.run((1.0, 3.0), MEASURED - 1) == []
     assert job.run((1.0, 3.0), 1) == [Unbalanced((6, 2))]
@@ -87,7 +90,7 @@ def test_a_small_gain_is_not_worth_a_pause(seconds, proposals):
     assert Job((4, 4)).run(seconds, MEASURED) == proposals
 
 
-def test_a_hiccup_does_not_count():
+def test_a_short_delay_does_not_count():
     job = Job((4, 4))
     job.run((1.0, 1.0), MEASURED - 3)
     assert job.run((1.0, 60.0), 3) == []
@@ -114,14 +117,14 @@ def test_a_new_generation_is_measured_anew():
     assert job.run((1.0, 3.0), MEASURED - 1) == []
 
 
-def test_steps_in_which_a_worker_computed_something_else_say_nothing():
+def test_steps_with_other_shards_than_assigned_are_ignored():
     balance, now = Balance(8), state((4, 4))
     for worker in (1, 2):
         for event in steps(worker, 8, float(worker), 0, 3 * MEASURED):
             assert balance.heard(event, now, 0.0) == []
 
 
-def test_partial_steps_say_nothing():
+def test_partial_steps_are_ignored():
     short = state((4, 4), samples=7)
     balance = Balance(8)
     for worker in (1, 2):
@@ -129,7 +132,7 @@ def test_partial_steps_say_nothing():
             assert balance.heard(event, short, 0.0) == []
 
 
-def test_while_workers_change_nothing_is_proposed():
+def test_no_assignment_is_proposed_while_workers_change():
     job = Job((4, 4))
     job.state = replace(job.state, crew=replace(job.state.crew, entering=frozenset({1})))
     assert job.run((1.0, 3.0), 2 * MEASURED) == []

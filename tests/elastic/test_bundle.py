@@ -1,4 +1,4 @@
-"""FABRIC_HOME: the zip that scripts put on sys.path holds a whole engine."""
+"""FABRIC_HOME: the zip that scripts put on sys.path contains a whole engine."""
 
 import os
 import subprocess
@@ -47,8 +47,8 @@ assert callbacks.LoggerCallback and callbacks.Callback
     assert done.returncode == 0, done.stderr
 
 
-def test_the_whole_of_fabric_data_comes_from_the_zip(fabric_home):
-    """Also where nothing else has it: an installation for developers finds modules that a package lacks."""
+def test_all_of_fabric_data_comes_from_the_zip(fabric_home):
+    """Editable installations are removed from sys.meta_path, because they find modules that a package lacks."""
     path = str(fabric_home / "libs" / "fabric.zip")
     code = f"""
 import sys
@@ -67,7 +67,7 @@ print(*names)
     assert done.stdout.split() == sorted(path.stem for path in sources.glob("*.py") if path.stem != "__init__")
 
 
-def test_a_copy_of_emetrics_beside_the_script_wins_over_ours(fabric_home, tmp_path):
+def test_a_copy_of_emetrics_beside_the_script_precedes_the_bundled_one(fabric_home, tmp_path):
     (tmp_path / "emetrics.py").write_text("class EMetrics:\n    OWN = True\n")
     code = """
 import os, sys
@@ -87,7 +87,7 @@ def test_emetrics_is_beside_the_tools(fabric_home):
     assert done.stdout.strip() == str(tools / "emetrics.py")
 
 
-def test_building_again_changes_nothing_and_repairs_what_is_broken(fabric_home):
+def test_a_second_build_changes_nothing_and_repairs_a_broken_zip(fabric_home):
     archive = fabric_home / "libs" / "fabric.zip"
     before = archive.stat()
     bundle.build(fabric_home)
@@ -99,13 +99,13 @@ def test_building_again_changes_nothing_and_repairs_what_is_broken(fabric_home):
     assert sorted(path.name for path in archive.parent.iterdir()) == ["fabric.zip"]
 
 
-def test_building_needs_no_torch():
+def test_a_build_does_not_import_torch():
     code = "import sys; import local_backend.elastic.api.bundle; assert 'torch' not in sys.modules"
     assert run(code).returncode == 0
 
 
 @pytest.mark.integration
-def test_the_announcement_warns_about_a_guess_and_refuses_nonsense():
+def test_the_announcement_warns_about_a_guess_and_refuses_unknown_backends():
     code = "import torch, fabric_model"
     guessed = run(code, FABRIC_BACKEND="")
     assert "Using pytorch backend." in guessed.stdout
@@ -118,7 +118,7 @@ def test_the_announcement_warns_about_a_guess_and_refuses_nonsense():
 
 
 @pytest.mark.integration
-def test_the_digits_sample_with_the_zip_on_two_workers(fabric_home, tmp_path):
+def test_the_digits_sample_trains_with_the_zip_on_two_workers(fabric_home, tmp_path):
     for folder in ("result", "log"):
         (tmp_path / folder).mkdir()
     environment = {"FABRIC_HOME": str(fabric_home), "DATA_DIR": str(DIGITS / "data")}
@@ -140,7 +140,7 @@ def test_the_digits_sample_with_the_zip_on_two_workers(fabric_home, tmp_path):
     log = (tmp_path / "log" / "stdout").read_text().splitlines()
     train = [entry for entry in log if "] Train,\t" in entry]
     assert len(train) == 450
-    # What notebooks do with these lines: turn ':' into ',' and take columns.
+    # Notebooks parse these lines so: they turn ':' into ',' and take columns.
     columns = train[0].replace(":", ",").split(",")
     values = [float(columns[i]) for i in (4, 6, 8, 10, 12)]
     assert values[1:3] == [1, 2]

@@ -1,4 +1,4 @@
-"""What the script has done in its process before train() is the same in all workers, and alone."""
+"""The state of the script's process before train() is the same in all workers, and alone."""
 
 import json
 import os
@@ -89,7 +89,7 @@ print(json.dumps([digests, [random.random(), np.random.rand()] if "seed-all" in 
 
 
 def results(tmp, ended):
-    """(what the script printed, what each worker saw in datasets_function)."""
+    """Return the output of the script and the set of the workers' records in datasets_function."""
     assert ended.returncode == 0, ended.stderr
     seen = {path.read_text() for path in (tmp / "result").glob("seen-*.json")}
     return json.loads(ended.stdout.splitlines()[-1]), seen
@@ -97,7 +97,7 @@ def results(tmp, ended):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("arguments", [(), ("seed-all",)], ids=["torch seeded", "all seeded"])
-def test_what_the_script_has_set_up_is_the_same_alone_and_on_three_workers(tmp_path, arguments):
+def test_the_scripts_setup_is_the_same_alone_and_on_three_workers(tmp_path, arguments):
     script = lay_out(tmp_path / "alone", SCRIPT)
     expected, seen = results(tmp_path / "alone", alone(tmp_path / "alone", script, *arguments, UNWANTED="x"))
     assert len(seen) == 1
@@ -107,7 +107,7 @@ def test_what_the_script_has_set_up_is_the_same_alone_and_on_three_workers(tmp_p
     assert results(tmp_path / "three", ended) == (expected, seen)
 
 
-def test_variables_of_the_process_itself_are_not_for_workers(monkeypatch):
+def test_variables_of_the_process_itself_are_not_sent_to_workers(monkeypatch):
     monkeypatch.setattr(initial_environment, "_given", {"KEPT": "1", "GONE": "2", "CHANGED": "3", "LOG_DIR": "/log/0"})
     for name in list(os.environ):
         monkeypatch.delenv(name)
@@ -121,7 +121,7 @@ def test_variables_of_the_process_itself_are_not_for_workers(monkeypatch):
     assert os.environ["NEW"] == "ü\udcff" and "GONE" not in os.environ
 
 
-def test_what_a_command_line_sets_counts_as_set_by_the_script(monkeypatch):
+def test_variables_set_on_a_command_line_count_as_set_by_the_script(monkeypatch):
     told = initial_environment.told({"KEPT": "1", "CHANGED": "2", "GONE": "3"})
     for name in list(os.environ):
         monkeypatch.delenv(name)
@@ -130,7 +130,7 @@ def test_what_a_command_line_sets_counts_as_set_by_the_script(monkeypatch):
     assert captured.environment() == {"CHANGED": "5", "GONE": None, "RATE": "0.1"}
 
 
-def test_the_initial_environment_is_the_one_before_the_program_changed_it(tmp_path):
+def test_the_initial_environment_precedes_changes_by_the_program(tmp_path):
     script = tmp_path / "main.py"
     script.write_text(
         "import os\nos.environ['ADDED'] = '1'\ndel os.environ['BEFORE']\n"
@@ -144,7 +144,7 @@ def test_the_initial_environment_is_the_one_before_the_program_changed_it(tmp_pa
     assert ended.stdout == "False a=b\n"
 
 
-def test_settings_are_values_for_json_and_applying_them_changes_nothing_that_is_equal():
+def test_settings_survive_json_and_are_applied_and_restored():
     before = captured.settings()
     assert json.loads(json.dumps(before)) == before
     changed = {**before, "cudnn.deterministic": not before["cudnn.deterministic"], "recursion_limit": 4321}
@@ -156,7 +156,7 @@ def test_settings_are_values_for_json_and_applying_them_changes_nothing_that_is_
     assert captured.settings() == before
 
 
-def test_autocast_for_a_gpu_counts_in_a_driver_without_one(monkeypatch):
+def test_autocast_for_a_gpu_counts_in_a_driver_without_a_gpu(monkeypatch):
     for name in ("__init__", "__enter__", "__exit__"):
         monkeypatch.setattr(torch.autocast, name, getattr(torch.autocast, name))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -168,7 +168,7 @@ def test_autocast_for_a_gpu_counts_in_a_driver_without_one(monkeypatch):
     assert captured.autocast() == {}
 
 
-def test_gradients_are_computed_within_no_grad_and_casts_of_weights_are_not_kept():
+def test_gradients_are_computed_in_no_grad_and_weight_casts_are_not_cached():
     layer = torch.nn.Linear(2, 2)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), captured.around_training(captured.autocast()):
         for _ in range(2):
@@ -181,7 +181,7 @@ def test_gradients_are_computed_within_no_grad_and_casts_of_weights_are_not_kept
     assert captured.autocast() == {}
 
 
-def test_generators_go_on_where_the_script_left_them():
+def test_generators_continue_from_the_state_of_the_script():
     with reproducible(1):
         torch.manual_seed(1)
         np.random.seed(2)
@@ -192,7 +192,7 @@ def test_generators_go_on_where_the_script_left_them():
         assert (torch.rand(1).item(), np.random.randn(), np.random.randn()) == expected
 
 
-def test_a_generator_that_the_script_has_not_seeded_follows_from_the_seed_of_torch():
+def test_an_unseeded_generator_is_seeded_from_the_seed_of_torch():
     def drawn(seed):
         captured.set_generators(captured.generators(seed))
         return np.random.rand(), random.random()
@@ -225,7 +225,7 @@ print(early_seeding.seeded(), thread_count() == torch.get_num_threads())
     ("random.seed(1)", "", "True True True"), ("", "random.seed(1)", "False True True"),
     ("random.random()", "", "False False True"),
 ])
-def test_seeding_and_threads_are_noticed_when_the_script_sets_them(tmp_path, early, late, expected):
+def test_seeding_and_thread_counts_of_the_script_are_detected(tmp_path, early, late, expected):
     (tmp_path / "main.py").write_text(SEEDING.format(early=early, late=late))
     ended = subprocess.run(
         [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=PATIENCE, check=True,
@@ -234,7 +234,7 @@ def test_seeding_and_threads_are_noticed_when_the_script_sets_them(tmp_path, ear
     assert " ".join(ended.stdout.splitlines()[-2:]) == expected
 
 
-def test_the_next_driver_of_a_job_goes_on_with_the_generators_of_the_first(tmp_path, monkeypatch):
+def test_the_next_driver_of_a_job_uses_the_generators_of_the_first(tmp_path, monkeypatch):
     monkeypatch.setenv("CHECKPOINT_DIR", str(tmp_path))
     model = torch.nn.Linear(2, 2)
     job = TrainingJob(model, list, None, torch.optim.SGD(model.parameters(), 0.1), 1, 4)

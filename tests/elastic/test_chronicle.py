@@ -1,4 +1,4 @@
-"""The history in words."""
+"""The lines of a job's history."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from local_backend.elastic.hub.events import Commit, End, Note, Switched
 
 
 def told(*steps):
-    """Lines for (seconds since the one before, action)."""
+    """Return the lines for (seconds since the action before, action)."""
     chronicle, now, lines = Chronicle(), 0.0, []
     for seconds, action in steps:
         now += seconds
@@ -36,7 +36,7 @@ def switch(before, members, planned=True, counts=None):
         (switch((1, 2, 3), (2, 3), planned=False), "step 12: 2 workers continue in generation 3, paused 31 ms"),
     ],
 )
-def test_a_change_is_told_with_the_pause_that_it_cost(change, text):
+def test_a_change_is_reported_with_its_pause(change, text):
     assert told(*commits(10), (0.0, change), (0.131, Commit(0, 11, ())), (0.1, Commit(0, 12, ()))) == [text]
 
 
@@ -45,47 +45,47 @@ def test_a_pause_in_the_second_step_counts_too():
     assert line.endswith("paused 100 ms")
 
 
-def test_training_that_is_faster_afterwards_was_not_paused():
+def test_a_faster_training_after_a_change_has_no_pause():
     (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), *commits(2, 0.05))
     assert line.endswith("paused 0 ms")
 
 
-def test_long_pauses_are_told_in_seconds():
+def test_long_pauses_are_reported_in_seconds():
     (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), *commits(2, 1.35))
     assert line.endswith("paused 2.5 s")
 
 
-def test_what_lies_between_two_epochs_is_no_pause():
+def test_the_time_between_two_epochs_is_no_pause():
     (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), (9.0, Commit(1, 0, ())), (0.1, Commit(1, 1, ())))
     assert line.endswith("paused 0 ms")
 
 
-def test_what_lies_between_two_epochs_is_not_usual_either():
+def test_the_time_between_two_epochs_is_not_part_of_the_usual_step_time():
     epochs = [step for epoch in range(3) for step in [(9.0, Commit(epoch, 0, ())), *commits(1, 0.1, epoch)]]
     (line,) = told(*epochs, (0.0, switch((1,), (1, 2))), *commits(2, 0.2, 2))
     assert line.endswith("paused 200 ms")
 
 
-def test_without_any_step_before_there_is_no_pause_to_tell():
+def test_no_pause_is_reported_without_an_earlier_step():
     assert told((0.0, switch((1,), (1, 2))), *commits(2)) == ["step 12: grew 1 → 2 (worker-2)"]
 
 
-def test_the_first_generation_is_told_at_once():
+def test_the_first_generation_is_reported_at_once():
     assert told((0.0, switch((), (1, 2)))) == ["step 12: 2 workers (worker-1, worker-2) in generation 3"]
 
 
-def test_a_note_is_passed_on_after_the_change_before_it():
+def test_a_note_is_reported_after_the_change_before_it():
     lines = told(*commits(3), (0.0, switch((1,), (1, 2))), (0.0, Note("step 13: worker-1 was killed by signal 9")))
     assert lines == ["step 12: grew 1 → 2 (worker-2)", "step 13: worker-1 was killed by signal 9"]
 
 
-def test_how_a_worker_died_is_told_before_that_the_others_go_on():
+def test_a_death_is_reported_before_the_continuation_of_the_others():
     death = Note("step 12: worker-1 was killed by signal 9")
     lines = told(*commits(3), (0.0, switch((1, 2), (2,), planned=False)), (0.0, death), *commits(2, 0.15))
     assert lines == [death.text, "step 12: 1 worker continues in generation 3, paused 100 ms"]
 
 
-def test_a_change_is_told_even_if_nothing_follows_it():
+def test_a_change_is_reported_even_if_no_step_follows():
     change = switch((1, 2), (2,), planned=False)
     parked = Note("step 12: parked; the state is kept until a slot is free")
     lines = told(*commits(3), (0.0, change), (0.0, parked))

@@ -1,4 +1,4 @@
-"""Random trouble, a few dozen times: kills and resizes at any instant. `tests/faults/soak.py` does it for hours."""
+"""Random kills and resizes at any time, a few dozen of them. `tests/faults/soak.py` does it for hours."""
 
 import random
 
@@ -9,13 +9,13 @@ from local_backend.elastic.driver import reporting
 
 pytestmark = pytest.mark.integration
 
-#: Far longer than the trouble takes.
+#: Far longer than all disturbances take.
 LONG = Recipe(epochs=80, pace=0.02)
 MISFORTUNES = 15
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_workers_come_and_go_and_die_at_random(trouble, unharmed, monkeypatch, seed):
+def test_random_joins_leaves_and_deaths_do_not_change_the_result(trouble, unharmed, monkeypatch, seed):
     monkeypatch.setattr(reporting, "PROGRESS_INTERVAL", 0.0)
     dice = random.Random(seed)
     training = trouble(dice.randint(1, 4), LONG, snapshot_seconds="0.2")
@@ -30,7 +30,7 @@ def test_workers_come_and_go_and_die_at_random(trouble, unharmed, monkeypatch, s
 
 
 def misfortune(training: Trouble, dice: random.Random) -> None:
-    """Kill one, kill two, ask for another number of workers, or do both without waiting."""
+    """Kill one worker, kill two, request another number of workers, or kill and request without waiting."""
     kinds = dice.choice(["kill", "kill", "kills", "resize", "resize", "both"])
     if kinds != "resize":
         alive = training.alive()

@@ -1,4 +1,4 @@
-"""Rules for buffers: what several shards leave becomes one value, the same as if they had run one after the other."""
+"""Rules for buffers: the values after several shards become one value, as if the shards had run in sequence."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ ROWS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
 def numbered(counts):
-    """New rows of each shard, all different."""
+    """Return the new rows of each shard, all different."""
     start, made = 100.0, []
     for count in counts:
         made.append(torch.arange(start, start + count))
@@ -23,7 +23,7 @@ def numbered(counts):
 
 
 @given(counts=ROWS, size=st.integers(13, 20), pointer=st.integers(0, 12))
-def test_a_queue_with_a_pointer_gets_the_rows_one_after_the_other(counts, size, pointer):
+def test_a_queue_with_a_pointer_gets_the_rows_of_the_shards_in_order(counts, size, pointer):
     def write(queue, at, rows):
         queue = queue.clone()
         for i, row in enumerate(rows):
@@ -41,7 +41,7 @@ def test_a_queue_with_a_pointer_gets_the_rows_one_after_the_other(counts, size, 
 
 
 @given(counts=ROWS, size=st.integers(13, 20), front=st.booleans())
-def test_a_queue_of_concatenated_rows_gets_them_one_after_the_other(counts, size, front):
+def test_a_queue_of_concatenated_rows_gets_them_in_order(counts, size, front):
     def push(queue, rows):
         return torch.cat([rows, queue])[:size] if front else torch.cat([queue, rows])[-size:]
 
@@ -59,7 +59,7 @@ def test_rows_with_gaps_are_refused():
 
 
 class Memory(nn.Module):
-    """A buffer of each kind."""
+    """A module with a buffer of each kind."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ def combined(shards, steps):
     return model
 
 
-def test_each_rule_does_what_it_says():
+def test_each_rule_combines_its_buffer():
     model = combined(3, 2)
     assert model.queue[:, 0].tolist() == [2, 2, 3, 3, 3, 3, 1, 1]
     assert int(model.pointer) == 12 % 8
@@ -101,7 +101,7 @@ def test_each_rule_does_what_it_says():
     assert model.norm.tolist() == [5.0]
 
 
-def test_a_buffer_without_a_rule_that_changes_is_refused_by_name_even_through_data():
+def test_a_change_of_a_buffer_without_a_rule_is_refused_by_name():
     model = Memory()
     buffers = Buffers([model], {}, 2, torch.float64)
     assert buffers.take(0) is None
@@ -113,6 +113,6 @@ def test_a_buffer_without_a_rule_that_changes_is_refused_by_name_even_through_da
     assert free.take(0) is None
 
 
-def test_a_rule_for_no_buffer_is_refused():
+def test_a_rule_without_a_buffer_is_refused():
     with pytest.raises(EngineError, match=r"'quue'.* matches no buffer"):
         find([Memory()], {"quue": "mean"})

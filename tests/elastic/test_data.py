@@ -1,4 +1,4 @@
-"""Streams: every batch as if it were loaded alone, whatever was planned before, in however many processes."""
+"""Streams: every batch is the same as if it were loaded alone, after any plan and with any number of processes."""
 
 import itertools
 import multiprocessing
@@ -19,7 +19,7 @@ from local_backend.elastic.data.loading import Loader, LoaderLost, Stream, keys_
 
 
 class Noisy(Dataset):
-    """Random from all three generators."""
+    """Samples with random numbers of all three generators."""
 
     def __len__(self):
         return 1000
@@ -38,7 +38,7 @@ class Breaks(Noisy):
 
 
 class Counts(Noisy):
-    """Notes what was loaded, in a file."""
+    """Samples that record their loading in a file."""
 
     def __init__(self, path):
         self.path = path
@@ -61,7 +61,7 @@ def plan(labels):
 
 
 def endless(epoch, step):
-    """Labels of all steps from here, ten to an epoch."""
+    """Yield the labels of all steps from here, ten per epoch."""
     return ((n // 10, n % 10) for n in itertools.count(epoch * 10 + step))
 
 
@@ -91,7 +91,7 @@ def expected():
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_batches_are_the_same_in_any_number_of_processes_and_across_epochs(stream_of, expected, threads):
+def test_batches_are_the_same_with_any_number_of_processes_and_across_epochs(stream_of, expected, threads):
     stream = stream_of(Noisy(), threads)
     stream.plan(plan(endless(0, 0)))
     for label in itertools.islice(endless(0, 0), 25):
@@ -108,7 +108,7 @@ def test_batches_are_the_same_in_any_number_of_processes_and_across_epochs(strea
         max_size=8,
     )
 )
-def test_whatever_was_planned_before_each_take_is_the_batch_of_its_label(expected, threads, data):
+def test_each_batch_has_the_content_of_its_label_after_any_plan(expected, threads, data):
     stream = _shared(threads)
     for labels, taken in data:
         stream.plan(plan(labels))
@@ -120,7 +120,7 @@ _streams = {}
 
 
 def _shared(threads):
-    """One stream for all examples: they are then also one long history."""
+    """Return one stream for all examples, so that they also form one long history."""
     if threads not in _streams:
         _streams[threads] = Stream(Noisy(), 7, threads=threads)
     return _streams[threads]
@@ -134,7 +134,7 @@ def _close_shared():
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_loads_ahead_across_epochs_but_no_further(stream_of, tmp_path, threads):
+def test_a_stream_loads_ahead_across_epochs_up_to_its_limit(stream_of, tmp_path, threads):
     data = Counts(tmp_path / "seen")
     stream = stream_of(data, threads)
     stream.plan(plan(endless(0, 9)))
@@ -144,7 +144,7 @@ def test_loads_ahead_across_epochs_but_no_further(stream_of, tmp_path, threads):
     eventually(lambda: len(data.seen()) == samples + 3, "one more batch is loaded for each that is taken")
 
 
-def test_what_was_loaded_is_used_when_it_comes_up_again_and_the_rest_thrown_away(stream_of, tmp_path):
+def test_loaded_batches_are_used_if_planned_again_and_discarded_otherwise(stream_of, tmp_path):
     data = Counts(tmp_path / "seen")
     stream = stream_of(data, 2)
     stream.plan(plan([(0, n) for n in (1, 2, 3, 4)]))
@@ -156,7 +156,7 @@ def test_what_was_loaded_is_used_when_it_comes_up_again_and_the_rest_thrown_away
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_only_the_next_of_the_plan_can_be_taken(stream_of, threads):
+def test_only_the_next_batch_of_the_plan_can_be_taken(stream_of, threads):
     stream = stream_of(Noisy(), threads)
     with pytest.raises(LookupError, match="is not"):
         stream.take((0, 0))
@@ -170,7 +170,7 @@ def test_only_the_next_of_the_plan_can_be_taken(stream_of, threads):
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_an_exception_of_the_data_set_is_raised_where_its_batch_is_wanted_and_only_there(stream_of, threads):
+def test_an_exception_of_the_data_set_is_raised_only_for_its_batch(stream_of, threads):
     stream = stream_of(Breaks(), threads)
     stream.plan(iter([("a", [(0, 1)]), ("b", [(0, 5)]), ("c", [(0, 2)])]))
     assert stream.take("a")[0].tolist() == [1]
@@ -182,7 +182,7 @@ def test_an_exception_of_the_data_set_is_raised_where_its_batch_is_wanted_and_on
     assert stream.take("e")[0].tolist() == [3]
 
 
-def test_a_loader_process_that_is_killed_is_noticed_when_a_batch_is_wanted_and_not_before(stream_of):
+def test_a_killed_loader_process_is_reported_at_the_next_take_and_not_before(stream_of):
     others = multiprocessing.active_children()
     stream = stream_of(Noisy(), 2)
     stream.plan(plan(endless(0, 0)))
@@ -191,7 +191,7 @@ def test_a_loader_process_that_is_killed_is_noticed_when_a_batch_is_wanted_and_n
     os.kill(victim.pid, signal.SIGKILL)
     victim.join(PATIENCE)
     assert not victim.is_alive()
-    assert sum(range(100_000)), "nothing is raised here, where an optimizer might be at work"
+    assert sum(range(100_000)), "unreachable: a signal handler must not raise here, where an optimizer step may run"
     with pytest.raises(LoaderLost, match=rf"pid {victim.pid}\) was killed by signal 9: SIGKILL"):
         stream.take((0, 1))
     with pytest.raises(LoaderLost):
@@ -201,7 +201,7 @@ def test_a_loader_process_that_is_killed_is_noticed_when_a_batch_is_wanted_and_n
         stream.take((1, 0))
 
 
-def test_a_loader_process_that_ends_while_its_batch_is_waited_for(stream_of):
+def test_a_loader_process_that_exits_during_a_take_is_reported(stream_of):
     stream = stream_of(Breaks(), 1)
     stream.plan(iter([("a", [(0, 6)])]))
     with pytest.raises(LoaderLost, match="ended with exit code 3"):
@@ -209,7 +209,7 @@ def test_a_loader_process_that_ends_while_its_batch_is_waited_for(stream_of):
 
 
 class Kills(Noisy):
-    """Kills a process while a batch is waited for that never comes."""
+    """Samples that kill a process while a take waits for a batch that never arrives."""
 
     def __init__(self, victim):
         self.victim = victim
@@ -219,7 +219,7 @@ class Kills(Noisy):
         signal.pause()
 
 
-def test_a_loader_process_of_another_stream_that_is_killed_while_a_batch_is_waited_for(stream_of):
+def test_a_killed_loader_process_of_another_stream_is_reported_during_a_take(stream_of):
     others = multiprocessing.active_children()
     stream_of(Noisy(), 1)
     (victim,) = [child for child in multiprocessing.active_children() if child not in others]
@@ -230,7 +230,7 @@ def test_a_loader_process_of_another_stream_that_is_killed_while_a_batch_is_wait
 
 
 class Waits(Noisy):
-    """Tells its process, then loads for ever."""
+    """Samples that signal their process and then load forever."""
 
     def __init__(self, path):
         self.path = path
@@ -241,7 +241,7 @@ class Waits(Noisy):
             return file.read()
 
 
-def test_closing_ends_all_loader_processes_also_in_the_midst_of_a_batch(tmp_path):
+def test_close_ends_all_loader_processes_even_during_a_batch(tmp_path):
     others = multiprocessing.active_children()
     stream = Stream(Waits(tmp_path / "pipe"), 7, threads=1)
     (child,) = (child for child in multiprocessing.active_children() if child not in others)
@@ -258,11 +258,11 @@ def test_loader_processes_do_not_keep_private_descriptors(stream_of):
     stream.plan(iter([("a", [(0, 0)])]))
     stream.take("a")
     os.close(writer)
-    assert os.read(reader, 1) == b"", "nobody else holds the other end"
+    assert os.read(reader, 1) == b"", "another process still holds the write end"
     os.close(reader)
 
 
-def test_the_random_numbers_of_this_process_are_left_alone_by_loader_processes(stream_of):
+def test_loader_processes_do_not_change_the_random_state_of_this_process(stream_of):
     stream = stream_of(Noisy(), 1)
     before = torch.get_rng_state()
     stream.plan(plan(endless(0, 0)))
@@ -279,7 +279,7 @@ def test_passes_of_a_users_loader_do_not_disturb_each_other(expected):
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(0, 8)), max_size=20))
-def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_asked(history):
+def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_requested(history):
     feed, loaded = Feed(), set()
     for first, asked, back in history:
         feed.replace(((n, [(0, n)]) for n in itertools.count(first)), loaded, 8)
@@ -291,7 +291,7 @@ def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_asked(history):
         wanted = [request.label for request in feed.given if request.wanted]
         assert len(wanted) == len(set(wanted))
         assert not loaded & set(wanted)
-        # No hole: up to the last one given, everything is loaded or on its way.
+        # No gap: up to the last batch given, every batch is loaded or requested.
         given_now = [request.label for request in list(feed.given)[before:]]
         assert set(range(first, max(given_now, default=first - 1) + 1)) <= loaded | set(wanted)
         for _ in range(min(back, len(feed.given))):
@@ -299,7 +299,7 @@ def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_asked(history):
             loaded |= {request.label} if request.wanted else set()
 
 
-def test_a_feed_gives_again_what_was_given_before_a_change_and_keeps_nothing_of_it():
+def test_a_feed_gives_batches_again_after_a_change():
     feed = Feed()
     feed.replace(((n, [(0, n)]) for n in itertools.count()), (), 4)
     assert [next(feed) for _ in range(3)] == [(n, [(0, n)], b"") for n in range(3)]
@@ -307,6 +307,6 @@ def test_a_feed_gives_again_what_was_given_before_a_change_and_keeps_nothing_of_
     feed.again()
     assert [request.wanted for request in feed.given] == [False] * 3
     feed.replace(((n, [(0, n)]) for n in itertools.count(1)), (), 4)
-    assert not any(request.wanted for request in feed.given), "a batch of before the change counts for nothing"
+    assert not any(request.wanted for request in feed.given), "a batch from before the change is still wanted"
     assert [next(feed) for _ in range(5)] == [(number + 3, [(0, number + 1)], b"rate") for number in range(5)]
     assert [request.label for request in feed.given if request.wanted] == [1, 2, 3, 4, 5]

@@ -20,7 +20,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_one_object_per_record(folders):
+def test_each_record_is_written_as_one_object(folders):
     with EMetrics.open() as metrics:
         metrics.record(EMetrics.TRAIN_GROUP, 7, {"loss": 0.25, "count": 3, "name": "x"})
         metrics.record(EMetrics.TEST_GROUP, 8, {"accuracy": np.float32(0.5), "loss": torch.tensor(2.0)})
@@ -43,7 +43,7 @@ def test_one_object_per_record(folders):
     assert not (folders / "val_dict_list.json").exists()
 
 
-def test_appends_and_counts_from_one_per_open(folders, monkeypatch):
+def test_a_second_open_appends_and_counts_from_one(folders, monkeypatch):
     monkeypatch.setenv("TRAINING_ID", "training-1")
     for _ in range(2):
         metrics = EMetrics.open()
@@ -55,7 +55,7 @@ def test_appends_and_counts_from_one_per_open(folders, monkeypatch):
     assert found[0]["meta"]["training_id"] == "training-1"
 
 
-def test_with_a_sub_id_test_values_reach_the_list(folders):
+def test_values_with_a_sub_id_are_added_to_the_list(folders):
     with EMetrics.open("3") as metrics:
         metrics.record(EMetrics.TRAIN_GROUP, 1, {"loss": 9.0})
         metrics.record(EMetrics.TEST_GROUP, 1, {"loss": 0.5, "accuracy": 0.25})
@@ -67,7 +67,7 @@ def test_with_a_sub_id_test_values_reach_the_list(folders):
     ]
 
 
-def test_the_log_directory_falls_back(folders, monkeypatch):
+def test_the_log_directory_falls_back_to_the_job_state_directory(folders, monkeypatch):
     monkeypatch.delenv("LOG_DIR")
     monkeypatch.setenv("JOB_STATE_DIR", str(folders / "state"))
     EMetrics.open().close()
@@ -84,7 +84,7 @@ def test_a_step_may_be_a_number_of_another_library(folders, step):
 
 
 @pytest.mark.parametrize("value", [np.array([1, 2]), torch.tensor([1, 2]), [1, 2], None])
-def test_what_is_no_single_number_is_recorded_as_text(folders, value):
+def test_a_value_that_is_not_a_single_number_is_recorded_as_text(folders, value):
     with EMetrics.open("s") as metrics:
         metrics.record(EMetrics.TEST_GROUP, 1, {"confusion": value})
     (line,) = lines(folders / "log" / "s" / "evaluation-metrics.txt")

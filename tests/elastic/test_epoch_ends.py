@@ -1,4 +1,4 @@
-"""What happens between epochs in a training with real workers: history, schedulers, early stopping, files, hooks."""
+"""The end of an epoch in a training with real workers: history, schedulers, early stopping, files, hooks."""
 
 import json
 import math
@@ -124,20 +124,20 @@ def run(tmp, workers, options):
 
 
 class Changing(Training):
-    """Trains the script of this module."""
+    """A training of the script of this module."""
 
     def __init__(self, tmp, slots, **options):
         super().__init__(tmp, slots, **options)
         (self.code / "train.py").write_text(SCRIPT)
 
 
-def test_the_same_history_for_every_number_of_workers(tmp_path):
+def test_the_history_is_the_same_for_every_number_of_workers(tmp_path):
     expected = run(tmp_path / "1", 1, {})[1]
     history = expected["history"]
     assert set(history) == {"loss", "accuracy", "spread", "val_loss", "val_accuracy", "val_spread", "lr"}
     assert {len(series) for series in history.values()} == {6}
     assert history["lr"][0] == 0.5
-    assert history["lr"][-1] < 0.5, "the plateau was seen"
+    assert history["lr"][-1] < 0.5, "the scheduler did not detect the plateau"
     assert expected["rows"][0] == ["end", 0, {name: series[0] for name, series in history.items()}]
     assert [row[1] for row in expected["rows"]] == [epoch for epoch in range(6) for _ in range(2)]
     assert (tmp_path / "1" / "result" / "artifacts").read_text() == "5\n"
@@ -151,7 +151,7 @@ def test_the_same_history_for_every_number_of_workers(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"scheduler": "cosine", "epochs": 12}, {"scheduler": "cycle", "epochs": 12, "train": {"ema": None}}]
 )
-def test_the_same_with_resizes_deaths_and_a_driver_that_is_started_again(tmp_path, options):
+def test_resizes_deaths_and_a_restarted_driver_do_not_change_the_result(tmp_path, options):
     expected = run(tmp_path / "undisturbed", 1, options)[1]
     training = Changing(tmp_path / "disturbed", 2, pace=0.02, **options)
     training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
@@ -174,13 +174,13 @@ def test_the_same_with_resizes_deaths_and_a_driver_that_is_started_again(tmp_pat
     assert outcome(tmp_path / "disturbed") == expected
 
 
-def test_early_stopping_and_the_best_checkpoint(tmp_path):
+def test_early_stopping_ends_training_and_keeps_the_best_checkpoint(tmp_path):
     options = {"epochs": 20, "train": {"early_stopping": 2, "save_best": "val_accuracy"}}
     ended, found = run(tmp_path / "2", 2, options)
     losses = found["history"]["val_loss"]
     epochs = len(losses)
     assert epochs < 20
-    assert min(losses[-2:]) >= min(losses[:-2]), "no improvement in the last two"
+    assert min(losses[-2:]) >= min(losses[:-2]), "the last 2 epochs improved the loss"
     best = max(range(epochs), key=found["history"]["val_accuracy"].__getitem__)
     kept = [*range(2, epochs + 1, 2), "best", "final"]
     assert set(found["files"]) == {f"model_epoch_{name}.pth" for name in kept}
@@ -190,7 +190,7 @@ def test_early_stopping_and_the_best_checkpoint(tmp_path):
     assert f"STOP TRAINING: after epoch {epochs} of 20: {why}" in ended.stdout
     assert any(f"ends early, after epoch {epochs}: {why}" in message["text"] for message in ended.of("history"))
     assert f"completed epoch {epochs} in time" in ended.stdout
-    assert (tmp_path / "2" / "result" / "artifacts").read_text() == f"{epochs - 1}\n", "once, though it ended early"
+    assert (tmp_path / "2" / "result" / "artifacts").read_text() == f"{epochs - 1}\n", "artifacts were not written once"
     plain = lay_out(tmp_path / "plain", SCRIPT)
     assert alone(tmp_path / "plain", plain, json.dumps(options)).returncode == 0
     assert outcome(tmp_path / "plain") == found
@@ -203,7 +203,7 @@ def test_a_callback_ends_training_after_the_epoch(tmp_path):
     assert "model_epoch_final.pth" in found["files"]
 
 
-def test_a_resumed_training_has_the_bits_of_one_that_was_not_interrupted(tmp_path):
+def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(tmp_path):
     options = {"epochs": 5, "metrics": 3, "train": {"ema": 0.9, "save_best": True}}
     expected = run(tmp_path / "whole", 2, options)[1]
     assert {"val_recall", "val_ranked"} <= set(expected["history"])
@@ -230,7 +230,7 @@ def test_a_death_between_two_epochs_changes_nothing(tmp_path, point):
         lay_out(tmp_path / "2", SCRIPT), json.dumps(options), ELASTIC_FAULT=f"{point}:*:kill"
     )
     assert ended.returncode == 0, ended.stderr
-    assert len(ended.of("spawn")) == 3, "the fault has happened"
+    assert len(ended.of("spawn")) == 3, "the fault did not happen"
     assert outcome(tmp_path / "2") == expected
 
 
@@ -250,7 +250,7 @@ def test_training_may_begin_again_after_a_callback_has_ended_it():
 
 
 @pytest.mark.usefixtures("result_dir")
-def test_history_says_what_loggers_are_told():
+def test_the_history_has_the_values_of_the_loggers():
     logger = NewLogger()
     trained, _ = fabric(driver_logger=logger)
     history = trained.train(3, 4, 2, validation_freq=2)
@@ -264,7 +264,7 @@ def test_history_says_what_loggers_are_told():
 @pytest.mark.parametrize(
     "options", [{"early_stopping": {"patience": 1, "monitor": "f1"}}, {"save_best": "val_f1"}, {"monitor": "f1"}]
 )
-def test_a_value_that_no_epoch_has_ends_the_job_at_once(options):
+def test_an_unknown_value_ends_the_job_at_once(options):
     trained, _ = fabric()
     if "monitor" in options:
         options = {**options, "lr_scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(trained._job.optimizer)}
@@ -274,10 +274,10 @@ def test_a_value_that_no_epoch_has_ends_the_job_at_once(options):
 
 
 
-# --- going on from a checkpoint
+# --- resume from a checkpoint
 
 
-def test_a_training_that_a_callback_has_ended_may_be_gone_on_with(result_dir):
+def test_a_training_that_a_callback_has_ended_can_be_resumed(result_dir):
     class Stop(Callback):
         def on_validation_end(self, epoch, logs):
             self.model.stop_training = epoch == 0
@@ -291,7 +291,7 @@ def train_dir(result_dir):
     return result_dir / "model" / "train"
 
 
-def test_an_earlier_epoch_may_be_gone_on_from(result_dir):
+def test_a_training_can_be_resumed_from_an_earlier_epoch(result_dir):
     whole, expected = fabric()
     history = whole.train(4, 4, 2)
     again, model = fabric()
@@ -300,7 +300,7 @@ def test_an_earlier_epoch_may_be_gone_on_from(result_dir):
         assert torch.equal(a, b)
 
 
-def test_a_checkpoint_without_a_training_state(result_dir, capsys):
+def test_a_checkpoint_without_a_training_state_is_resumed(result_dir, capsys):
     first, _ = fabric()
     first.train(3, 4, 2)
     for path in train_dir(result_dir).glob("*.snapshot"):
@@ -326,7 +326,7 @@ def refused(result_dir, match, name="model_epoch_1.pth", epochs=3, batch=4, **ch
         again.train(epochs, batch, 2, resume_from=train_dir(result_dir) / name)
 
 
-def test_checkpoints_that_cannot_be_gone_on_from(result_dir):
+def test_unusable_checkpoints_are_refused(result_dir):
     fabric()[0].train(2, 4, 2)
     refused(result_dir, "has 1 epochs, and epoch_number=1 includes them: use an epoch_number above 1", epochs=1)
     refused(result_dir, "does not exist", "model_epoch_7.pth")
@@ -343,7 +343,7 @@ def test_checkpoints_that_cannot_be_gone_on_from(result_dir):
     refused(result_dir, "so the number of epochs of model_epoch_final.pth is unknown", "model_epoch_final.pth")
 
 
-def test_a_checkpoint_of_another_model(result_dir):
+def test_a_checkpoint_of_another_model_is_refused(result_dir):
     other = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.ReLU(), torch.nn.Linear(9, 3))
     fabric()[0].train(1, 4, 2)
     again = FabricModel(other, datasets, torch.nn.functional.cross_entropy, torch.optim.SGD(other.parameters(), lr=0.1))
@@ -351,7 +351,7 @@ def test_a_checkpoint_of_another_model(result_dir):
         again.train(2, 4, 2, resume_from=train_dir(result_dir))
 
 
-def test_a_checkpoint_of_other_data(result_dir):
+def test_a_checkpoint_of_other_data_is_refused(result_dir):
     fabric()[0].train(1, 4, 2)
     model, optimizer = parts()
     again = FabricModel(model, lambda: datasets()[1], torch.nn.functional.cross_entropy, optimizer)

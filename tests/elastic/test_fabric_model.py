@@ -1,4 +1,4 @@
-"""Arguments of FabricModel and train(), of every generation."""
+"""Arguments of FabricModel and train(), of every generation of the API."""
 
 import pytest
 import torch
@@ -12,11 +12,11 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.usefixtures("result_dir")
 
 
-def test_one_class_under_both_names():
+def test_both_names_refer_to_one_class():
     assert FabricModel is PyedtFabricModel
 
 
-def test_every_spelling_of_the_constructor():
+def test_the_constructor_accepts_every_spelling():
     model, optimizer = parts()
     FabricModel(model, datasets, F.cross_entropy, optimizer, [], None, None, False, None, None)
     FabricModel(model, datasets, loss_function=F.cross_entropy, optimizer=optimizer)
@@ -40,7 +40,7 @@ def test_every_spelling_of_the_constructor():
     )
 
 
-def test_unknown_arguments_are_refused_and_the_right_name_is_told():
+def test_unknown_arguments_are_refused_with_the_right_name():
     with pytest.raises(TypeError, match="'frobnicate'"):
         fabric(frobnicate=1)
     model, _ = fabric(driver_logger=object())
@@ -69,8 +69,11 @@ SPECIFIED = {"nodes": {"num_nodes": 1, "num_drivers": 1, "mem": {"size": "16g"},
         ({"hardware_spec": SPECIFIED, "effective_batch_size": 24}, 1),
     ],
 )
-def test_what_notebooks_say_about_workers_goes_before_and_after_engines_number(arguments, steps, recwarn):
-    """Six batches of 4: how many optimizer steps these make says how many a step covers."""
+def test_hardware_arguments_of_notebooks_set_the_shards_of_a_step(arguments, steps, recwarn):
+    """The number of optimizer steps for the 6 batches of 4 shows how many batches a step covers.
+
+    With `engines_number` or `effective_batch_size`, the hardware arguments have no effect.
+    """
     steps_made = []
 
     class Counting(torch.optim.SGD):
@@ -85,7 +88,7 @@ def test_what_notebooks_say_about_workers_goes_before_and_after_engines_number(a
     assert not [warning for warning in recwarn if issubclass(warning.category, UserWarning)]
 
 
-def test_a_hardware_specification_by_name_is_said_to_be_ignored():
+def test_a_hardware_specification_by_name_is_ignored_with_a_warning():
     with pytest.warns(UserWarning, match="ignores hardware_spec: .* by name or id"):
         fabric(driver_logger=object())[0].train(1, 8, 2, hardware_spec={"name": "V100x2"})
 
@@ -113,7 +116,7 @@ def test_a_hardware_specification_by_name_is_said_to_be_ignored():
         ({"model": nn.LazyLinear(3)}, ValueError, "call it once with an example batch"),
     ],
 )
-def test_wrong_arguments_of_the_constructor(changes, error, words):
+def test_wrong_arguments_of_the_constructor_are_refused(changes, error, words):
     model, optimizer = parts()
     values = {"model": model, "datasets_function": datasets, "loss_function": F.cross_entropy, "optimizer": optimizer}
     with pytest.raises(error, match=words):
@@ -147,8 +150,8 @@ def test_an_optimizer_of_another_model_is_refused():
         ({"worker_num": 0}, ValueError, "worker_num must be at least 1"),
     ],
 )
-def test_wrong_arguments_of_train(arguments, error, words, result_dir):
+def test_wrong_arguments_of_train_are_refused(arguments, error, words, result_dir):
     model, _ = fabric()
     with pytest.raises(error, match=words):
         model.train(**{"epoch_number": 1, "batch_size": 4, **arguments})
-    assert not result_dir.exists(), "nothing may have started"
+    assert not result_dir.exists(), "a training was started"

@@ -1,4 +1,4 @@
-"""What users see when something goes wrong: exceptions, deaths, Ctrl-C, what cannot be sent to workers."""
+"""The output for users after failures: exceptions, deaths, Ctrl-C, objects that cannot be sent to workers."""
 
 import os
 import re
@@ -57,7 +57,7 @@ IN_WORKER_2 = "if os.environ['DLI_WORKER_NUMBER'] == '2': "
 
 
 def script(tmp, threads="0", **statements):
-    """The script with a statement in some places, named as above but in small letters."""
+    """Write the script with statements at the given places. Each place has the lowercase name of its mark in SCRIPT."""
     text = SCRIPT.replace("THREADS", threads)
     for place in ("datasets", "loss", "collate", "callback", "logger", "before"):
         text = text.replace(place.upper(), statements.get(place, "pass"))
@@ -84,16 +84,16 @@ def test_an_exception_in_a_worker_is_the_scripts_exception(tmp_path, where, stat
     assert ended.returncode == 1
     assert ended.stderr.rstrip().splitlines()[-1] == last_line
     function = {"callback": "on_epoch_end", "logger": "log_train_metrics"}.get(where, where)
-    assert f"in {function}" in ended.stderr, "the worker's own traceback is shown"
-    assert any(f"in {function}" in text for text in ended.worker_stderr.values()), "and in the worker's own log"
+    assert f"in {function}" in ended.stderr, "the worker's traceback is missing"
+    assert any(f"in {function}" in text for text in ended.worker_stderr.values()), "not in a worker's log"
     assert "reached the end" not in ended.stdout
-    assert not ended.of("spawn")[2:], "nobody tries again"
-    assert "ends: " not in "".join(ended.worker_stderr.values()), "that would stand behind the exception"
+    assert not ended.of("spawn")[2:], "a further worker was started"
+    assert "ends: " not in "".join(ended.worker_stderr.values()), "a line follows the exception"
 
 
-def test_a_worker_that_comes_when_the_job_has_failed_says_nothing(tmp_path):
+def test_a_worker_that_joins_after_the_failure_prints_nothing(tmp_path):
     class Late(FakeRunner):
-        """Starts the second worker when the training has failed."""
+        """Starts the second worker after the training has failed."""
 
         def _spawn(self, message):
             if message["worker"] == 2:
@@ -118,14 +118,14 @@ def test_an_exception_in_a_loader_process_is_the_scripts_exception(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["datasets", "loss", "collate", "callback", "logger"])
-def test_the_same_without_a_backend(tmp_path, where):
+def test_an_exception_without_a_backend_is_the_scripts_exception(tmp_path, where):
     ended = alone(tmp_path, script(tmp_path, **{where: "raise OwnError(3, 'odd')"}))
     assert ended.returncode == 1
     assert ended.stderr.rstrip().splitlines()[-1] == "OwnError: odd (3)"
-    assert ended.stderr.count("OwnError: odd (3)") == 1, "said once"
+    assert ended.stderr.count("OwnError: odd (3)") == 1, "the exception was not printed exactly once"
 
 
-def test_what_cannot_be_pickled_is_named(tmp_path):
+def test_an_object_that_cannot_be_pickled_is_named(tmp_path):
     ended = FakeRunner(tmp_path, 1).run(script(tmp_path, before="model.lock = threading.Lock()"))
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
@@ -147,8 +147,8 @@ def test_a_worker_that_dies_without_an_exception_is_replaced(tmp_path, death):
     assert max(message.get("deaths", 0) for message in ended.of("progress")) == 1
 
 
-def test_workers_that_die_again_and_again_at_the_same_step_end_the_job_with_one_clear_line(tmp_path):
-    # Newcomers train two steps for themselves before they take part.
+def test_repeated_deaths_at_the_same_step_end_the_job_with_one_clear_line(tmp_path):
+    # New workers train two steps for themselves before they become members.
     third = "calls.append(1); len(calls) > 2 and os.kill(os.getpid(), signal.SIGKILL)"
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, before="calls = []", loss=third))
     assert ended.returncode == 1
@@ -161,14 +161,14 @@ def test_workers_that_die_again_and_again_at_the_same_step_end_the_job_with_one_
 
 
 @pytest.mark.integration
-def test_a_loader_process_that_is_killed_costs_no_more_than_its_worker(tmp_path):
+def test_a_killed_loader_process_costs_only_its_worker(tmp_path):
     kill = IN_WORKER_2 + "torch.utils.data.get_worker_info() and os.kill(os.getpid(), signal.SIGKILL)"
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, threads="1", collate=kill))
     assert ended.returncode == 0, ended.stderr
     assert "a data loader process" in ended.worker_stderr[2]
 
 
-def test_workers_end_when_the_driver_is_killed(tmp_path):
+def test_workers_end_after_the_driver_is_killed(tmp_path):
     class Murderer(FakeRunner):
         def on_message(self, message):
             if message["op"] == "progress" and "step" in message:
@@ -183,7 +183,7 @@ def test_workers_end_when_the_driver_is_killed(tmp_path):
 
 # --- Ctrl-C
 
-#: Nobody may be waited for in vain.
+#: The driver's grace time is longer than the test's timeout, so a wait for a dead process fails the test.
 PATIENT = f"driver.GRACE = {10 * PATIENCE}"
 
 
@@ -191,7 +191,7 @@ PATIENT = f"driver.GRACE = {10 * PATIENCE}"
 @pytest.mark.parametrize("threads", ["0", "2"])
 def test_ctrl_c_ends_a_plain_script(tmp_path, threads):
     path = script(tmp_path, threads, before=PATIENT, logger="print('trained', flush=True)")
-    # A session of its own, so that loader processes get the signal, too, as in a terminal.
+    # A new session: loader processes get the signal too, as in a terminal.
     process = subprocess.Popen(
         [sys.executable, str(path)], env=FakeRunner(tmp_path, 1).environment(), cwd=path.parent,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

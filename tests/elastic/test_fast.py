@@ -1,4 +1,4 @@
-"""The fast sum: equals the exact one but for rounding, and communicates while backward runs."""
+"""The fast sum: it equals the exact sum within rounding, and communicates during the backward pass."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from local_backend.elastic.plan import split
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch):
-    """One gradient or two in a bucket, so that there are several."""
+    """One or two gradients per bucket, so that a step has several buckets."""
     monkeypatch.setattr(fast, "FIRST_BUCKET", 64)
     monkeypatch.setattr(fast, "BUCKET", 128)
 
@@ -24,7 +24,7 @@ def tensors(model):
 
 @pytest.mark.parametrize("own", [True, False], ids=["the engine runs backward", "the user does"])
 @pytest.mark.parametrize(("shards", "active"), [(1, 1), (2, 2), (3, 3), (5, 5), (7, 3), (6, 1)])
-def test_equals_the_exact_sum(shards, active, own):
+def test_the_fast_sum_equals_the_exact_sum_within_rounding(shards, active, own):
     expected = tensors(train("exact", split(shards, 1), active=active, own=own)[0])
     for workers in range(1, shards + 1):
         replicas = train("fast", split(shards, workers), active=active, own=own)
@@ -43,7 +43,7 @@ def test_members_without_shards_take_part():
 
 
 def compute(group, model, shards, backward):
-    """One step of shards 0 to 3, of which this member has `shards`."""
+    """Compute one step of shards 0 to 3, of which this member has `shards`."""
     layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
     step = make_reducer("fast", layout, group).begin_step(((0, 2), (2, 4)), 4, shards)
     for shard in shards:
@@ -57,7 +57,7 @@ def chain():
     return nn.Sequential(*(nn.Linear(8, 8) for _ in range(6)))
 
 
-def test_buckets_leave_during_the_last_backward_and_not_before():
+def test_buckets_are_sent_during_the_last_backward_pass_and_not_before():
     def work(group):
         model = the_same(chain)
         seen = []
@@ -102,7 +102,7 @@ class Twice(nn.Module):
         return x.sum()
 
 
-def test_a_gradient_that_comes_in_two_parts_is_whole():
+def test_a_gradient_that_is_added_in_two_parts_is_complete():
     reference = the_same(Twice)
     for shard in range(4):
         (reference(torch.full((1, 8), float(shard))) / 4).backward()
@@ -113,7 +113,7 @@ def test_a_gradient_that_comes_in_two_parts_is_whole():
         def backward(step, shard):
             step.backward(shard, model(torch.full((1, 8), float(shard))), 0.25)
 
-        # Only one member has found out by itself that a bucket left too early.
+        # Only one member has detected by itself that a bucket was sent too early.
         shards = range(4) if group.rank else ()
         compute(group, model, shards, backward).finish(0)
         for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
@@ -124,7 +124,7 @@ def test_a_gradient_that_comes_in_two_parts_is_whole():
     assert buckets[0] == buckets[1]
 
 
-def test_half_precision_is_summed_in_single():
+def test_half_precision_gradients_are_summed_in_single_precision():
     def work(group):
         model = nn.Linear(2, 1, bias=False).to(torch.bfloat16)
         nn.init.ones_(model.weight)

@@ -1,5 +1,7 @@
-"""Real workers are killed, stopped and broken off at chosen instants; what comes out is what one undisturbed worker
-makes, to the last bit. The points are those of `faults.POINTS`."""
+"""Faults at chosen points: real workers are killed, stopped or disconnected.
+
+The result must equal the result of one undisturbed worker, to the last bit. `faults.POINTS` lists the points.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from trouble import CRASHED, KILLED, Recipe
 
 pytestmark = pytest.mark.integration
 
-#: A training that ends soon, and its last step.
+#: A short training, and its last step.
 SHORT, LAST = Recipe(epochs=2, pace=0.0), 5
 
-#: point:step at which a member is lost in the middle of the training. The first worker writes files, and may come too
-#: late to validate.
+#: point:step at which a member is lost during the training. The first worker writes files, and may come too late to
+#: validate.
 INSTANTS = (
     "before-reduce:0", "before-reduce:4", "mid-reduce:4", "after-reduce:4", "mid-apply:4", "callbacks:0", "callbacks:2",
     "boundary:5", "validating:5",
 )
-#: What happens in every run of the tests; the rest has to be asked for.
+#: The cases of every test run; all others are marked slow.
 CHOSEN = {
     ("before-reduce:0", 1), ("mid-reduce:4", 2), ("after-reduce:4", 1), ("mid-apply:4", 2), ("callbacks:2", 1),
     ("boundary:5", 2), ("validating:5", 2),
@@ -28,14 +30,14 @@ CHOSEN = {
 
 
 def cells(rows: Iterable[tuple], chosen: set) -> list:
-    """Those that are not chosen are slow."""
+    """Return the rows as parameters, with all rows except the chosen ones marked slow."""
     return [pytest.param(*row, marks=[] if row in chosen else pytest.mark.slow) for row in sorted(rows)]
 
 
 @pytest.mark.parametrize(
     ("instant", "worker"), cells(set(itertools.product(INSTANTS, (1, 2))) - {("validating:5", 1)}, CHOSEN)
 )
-def test_a_member_is_killed_and_replaced(trouble, unharmed, instant, worker):
+def test_a_killed_member_is_replaced(trouble, unharmed, instant, worker):
     training = trouble(2)
     point, step = instant.split(":")
     training.suffer(f"{point}:{worker}:{step}:kill")
@@ -48,7 +50,7 @@ def test_a_member_is_killed_and_replaced(trouble, unharmed, instant, worker):
 
 
 @pytest.mark.parametrize(("action", "code"), [("exit", 0), ("segfault", CRASHED)])
-def test_however_a_member_ends_it_is_replaced(trouble, unharmed, action, code):
+def test_a_member_that_exits_or_crashes_is_replaced(trouble, unharmed, action, code):
     training = trouble(2)
     training.suffer(f"mid-reduce:2:4:{action}")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
@@ -69,7 +71,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("slots", "dead", "point"), cells(TOGETHER, {TOGETHER[0], TOGETHER[1], TOGETHER[5]}))
-def test_several_die_together_and_whoever_is_left_goes_on(trouble, unharmed, slots, dead, point):
+def test_training_continues_after_several_members_die_together(trouble, unharmed, slots, dead, point):
     training = trouble(slots)
     training.suffer(*(f"{point}:{worker}:5:kill" for worker in dead))
     training.wait(lambda: training.spawned() == slots + len(dead), "workers instead of the dead")
@@ -80,7 +82,7 @@ def test_several_die_together_and_whoever_is_left_goes_on(trouble, unharmed, slo
 
 
 @pytest.mark.parametrize("snapshots", ["3600", "0.01"])
-def test_all_die_together_and_new_ones_go_on_from_what_there_is(trouble, unharmed, snapshots):
+def test_new_workers_continue_after_all_members_die_together(trouble, unharmed, snapshots):
     training = trouble(2, snapshot_seconds=snapshots)
     training.suffer("mid-reduce:1:7:kill", "mid-reduce:2:7:kill")
     training.wait(lambda: training.spawned() == 4, "workers instead of the dead")
@@ -90,7 +92,7 @@ def test_all_die_together_and_new_ones_go_on_from_what_there_is(trouble, unharme
 
 
 @pytest.mark.parametrize("worker", [1, 2])
-def test_the_only_holder_of_the_newest_step_dies_while_it_hands_it_on(trouble, unharmed, worker):
+def test_the_only_holder_of_the_newest_step_dies_while_it_sends_the_state(trouble, unharmed, worker):
     training = trouble(2)
     training.suffer(f"after-reduce:{3 - worker}:4:break", f"state-copy:{worker}:*:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
@@ -99,7 +101,7 @@ def test_the_only_holder_of_the_newest_step_dies_while_it_hands_it_on(trouble, u
 
 
 @pytest.mark.parametrize("worker", [1, 2])
-def test_a_connection_breaks_and_nobody_is_lost(trouble, unharmed, worker):
+def test_a_broken_connection_costs_no_worker(trouble, unharmed, worker):
     training = trouble(2)
     training.suffer(f"after-reduce:{worker}:4:break")
     training.finish()
@@ -108,7 +110,7 @@ def test_a_connection_breaks_and_nobody_is_lost(trouble, unharmed, worker):
     assert training.spawned() == 2
 
 
-#: What a newcomer does when it is lost.
+#: Points at which a new worker is lost.
 COMING = (
     "starting", "loading", "warming", "ready", "forming", "entering", "receiving", "mid-reduce", "mid-apply",
 )
@@ -118,7 +120,7 @@ COMING = (
     itertools.product(COMING, ("kill", "exit")),
     {(point, "kill") for point in ("starting", "warming", "ready", "forming", "entering", "receiving", "mid-apply")},
 ))
-def test_a_newcomer_is_lost_and_another_one_comes(trouble, unharmed, point, action):
+def test_a_new_worker_that_is_lost_is_replaced(trouble, unharmed, point, action):
     training = trouble(2)
     training.suffer(f"{point}:3:*:{action}")
     training.wait_for_step(2)
@@ -129,7 +131,7 @@ def test_a_newcomer_is_lost_and_another_one_comes(trouble, unharmed, point, acti
     training.check(unharmed(training.recipe), {3: KILLED if action == "kill" else 0}, 2)
 
 
-def test_the_worker_that_sends_the_state_to_a_newcomer_dies(trouble, unharmed):
+def test_the_sender_of_the_state_dies_during_the_transfer(trouble, unharmed):
     training = trouble(2)
     training.suffer("state-copy:1:*:kill")
     training.wait_for_step(2)
@@ -141,7 +143,7 @@ def test_the_worker_that_sends_the_state_to_a_newcomer_dies(trouble, unharmed):
 
 
 @pytest.mark.parametrize("fault", [f"leaving:3:*:{action}" for action in ("kill", "exit")])
-def test_a_leaver_is_lost_on_its_way_out(trouble, unharmed, fault):
+def test_a_leaving_worker_may_die(trouble, unharmed, fault):
     training = trouble(3)
     training.suffer(fault)
     training.wait_for_step(2)
@@ -152,7 +154,7 @@ def test_a_leaver_is_lost_on_its_way_out(trouble, unharmed, fault):
 
 
 @pytest.mark.parametrize("point", ["leaving", "keeping"])
-def test_one_of_those_that_are_parked_dies_and_the_other_keeps_the_state(trouble, unharmed, point):
+def test_deaths_while_a_job_is_parked_do_not_change_the_result(trouble, unharmed, point):
     training = trouble(2)
     training.suffer(*(f"keeping:{worker}:*:kill" for worker in (1, 2)) if point == "keeping" else ["leaving:1:*:kill"])
     training.wait_for_step(2)
@@ -164,7 +166,7 @@ def test_one_of_those_that_are_parked_dies_and_the_other_keeps_the_state(trouble
     assert training.result() == unharmed(training.recipe)
 
 
-#: Where the work of the end is lost.
+#: Points at which the work of the last step is lost.
 ENDING = {
     ("callbacks", 1), ("callbacks", 2), ("boundary", 1), ("boundary", 2), ("checkpoint-rename", 1), ("validating", 2),
     ("finishing", 1), ("finishing", 2),
@@ -174,14 +176,14 @@ ENDING = {
 @pytest.mark.parametrize(
     ("point", "worker"), cells(ENDING, ENDING - {("callbacks", 2), ("boundary", 2), ("validating", 2)})
 )
-def test_a_worker_dies_at_the_end(trouble, unharmed, point, worker):
+def test_a_worker_that_dies_at_the_end_does_not_change_the_result(trouble, unharmed, point, worker):
     training = trouble(2, SHORT)
     training.suffer(f"{point}:{worker}:{LAST}:kill")
     training.finish()
     training.check(unharmed(training.recipe), {worker: KILLED}, 2)
 
 
-def test_all_but_one_die_with_the_final_state_in_their_hands(trouble, unharmed):
+def test_the_last_of_four_workers_delivers_the_final_state(trouble, unharmed):
     training = trouble(4, SHORT)
     training.suffer(*(f"finishing:{worker}:*:kill" for worker in (1, 2, 3)))
     training.finish()
@@ -189,7 +191,7 @@ def test_all_but_one_die_with_the_final_state_in_their_hands(trouble, unharmed):
 
 
 @pytest.mark.parametrize("point", ["snapshot-rename", "checkpoint-rename"])
-def test_the_writer_of_files_dies_before_they_are_whole(trouble, unharmed, point):
+def test_the_writer_of_a_file_dies_before_the_file_is_complete(trouble, unharmed, point):
     training = trouble(2, snapshot_seconds="0.01")
     training.suffer(f"{point}:1:{'*' if point.startswith('snap') else 5}:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")

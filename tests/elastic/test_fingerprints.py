@@ -1,4 +1,4 @@
-"""Fingerprints: equal for equal bits, in every process; different for different ones."""
+"""Fingerprints: equal for equal bits, in every process; different for different bits."""
 
 import random
 from collections import OrderedDict, deque
@@ -20,7 +20,7 @@ def of(tensor):
 
 
 def random_tensor(dtype, size, seed):
-    """Any bits."""
+    """Return a tensor with random bits."""
     bits = torch.randint(0, 256, (size * torch.empty(0, dtype=dtype).element_size(),), dtype=torch.uint8,
                          generator=torch.Generator().manual_seed(seed))
     return bits.view(dtype)
@@ -28,7 +28,7 @@ def random_tensor(dtype, size, seed):
 
 @given(dtype=st.sampled_from(DTYPES), size=st.integers(1, 5000), seed=st.integers(0, 99), data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_one_bit_that_changes_shows(dtype, size, seed, data):
+def test_one_changed_bit_changes_the_fingerprint(dtype, size, seed, data):
     tensor = random_tensor(dtype, size, seed)
     other = tensor.clone()
     assert of(other) == of(tensor)
@@ -40,7 +40,7 @@ def test_one_bit_that_changes_shows(dtype, size, seed, data):
 
 @given(size=st.integers(2, 5000), seed=st.integers(0, 99), data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_places_count(size, seed, data):
+def test_the_order_of_elements_changes_the_fingerprint(size, seed, data):
     tensor = random_tensor(torch.int64, size, seed)
     places = st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True)
     a, b = data.draw(places)
@@ -50,7 +50,7 @@ def test_places_count(size, seed, data):
     assert of(swapped) != of(tensor)
 
 
-def test_layout_in_memory_does_not_count_but_type_and_shape_do():
+def test_the_memory_layout_does_not_count_but_type_and_shape_do():
     tensor = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
     assert of(tensor) == of(tensor.t().contiguous().t()) == of(torch.cat([torch.zeros(1, 5), tensor])[1:])
     assert len({of(tensor), of(tensor.view(5, 7)), of(tensor.view(torch.int32)), of(torch.empty(0))}) == 4
@@ -67,7 +67,7 @@ def table(value, name_of=lambda item: None):
     return {path: of(leaf) if isinstance(leaf, torch.Tensor) else leaf for path, leaf in leaves(value, "x", name_of)}
 
 
-def test_values_are_the_same_whatever_the_order_of_keys_and_sets():
+def test_the_order_of_keys_and_sets_does_not_count():
     assert table({"a": 1, "b": {2, 10, 33}}) == table(OrderedDict(b={33, 2, 10}, a=1))
     assert table({"a": 1}) != table({"a": 2})
     assert table({"a": 1}) != table({"b": 1})
@@ -84,7 +84,7 @@ def test_values_are_the_same_whatever_the_order_of_keys_and_sets():
     lambda value: nn.Sequential(nn.BatchNorm1d(value)),
     lambda value: nn.Sequential(nn.BatchNorm1d(2)).requires_grad_(False).eval() if value == 1 else nn.Identity(),
 ])
-def test_values_that_differ_show(make):
+def test_different_values_have_different_fingerprints(make):
     assert table(make(1)) == table(make(1))
     assert table(make(1)) != table(make(2))
 
@@ -104,14 +104,14 @@ def test_the_same_numbers_in_any_layout_have_one_fingerprint(name):
     assert table(array[0, 1]) == table(array[0, 1].copy()) and table(np.array(array[0, 1])) != table(array[0, 1:2])
 
 
-def test_objects_with_a_name_are_not_looked_into():
+def test_named_objects_inside_a_value_are_not_traversed():
     model = nn.Linear(2, 2)
     seen = table({"model": model, "other": 1}, lambda item: "the model" if item is model else None)
     assert seen == {"x": "2", "x['model']": "'the model'", "x['other']": "1"}
-    assert len(table(model, lambda item: "the model" if item is model else None)) == 2, "but the value itself is"
+    assert len(table(model, lambda item: "the model" if item is model else None)) == 2, "the value was not traversed"
 
 
-def test_tensors_in_containers_and_modules_are_found_and_nothing_else():
+def test_only_tensors_in_containers_and_modules_are_found():
     found = dict(tensors_in(
         {"a": [torch.ones(1), np.zeros(2)], "b": nn.Linear(1, 1), "c": Thing(torch.ones(1)), "d": 1.5}, "x",
         lambda item: None,

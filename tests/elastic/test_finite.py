@@ -1,4 +1,4 @@
-"""Which tensors count as finite."""
+"""The check for finite tensors."""
 
 import math
 

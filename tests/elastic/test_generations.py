@@ -1,4 +1,4 @@
-"""Scripts of all four generations of the API, as they were written: imports, arguments, loggers, callbacks, lines."""
+"""Scripts of all four generations of the API, unchanged: imports, arguments, loggers, callbacks, printed lines."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from local_backend.elastic.api import bundle
 
 pytestmark = pytest.mark.integration
 
-#: What all generations have in common.
+#: The part that all generations share.
 NETWORK = """
 import torch
 from torch import nn
@@ -194,7 +194,7 @@ OLD_ITERATIONS, NEW_ITERATIONS = [2, 3, 4, 5, 6, 0] * 2, list(range(1, 13))
     [(FIRST, OLD_ITERATIONS), (SECOND, OLD_ITERATIONS), (THIRD, NEW_ITERATIONS), (FOURTH, NEW_ITERATIONS)],
     ids=["first", "second", "third", "fourth"],
 )
-def test_a_script_of_that_generation(tmp_path, script, iterations):
+def test_a_script_of_each_generation_trains_and_logs(tmp_path, script, iterations):
     path = lay_out(tmp_path, script.replace("NETWORK", NETWORK))
     (path.parent / "elog.py").write_text(ELOG)
     (path.parent / "edtcallback.py").write_text(EDTCALLBACK)
@@ -210,7 +210,7 @@ def test_a_script_of_that_generation(tmp_path, script, iterations):
         "Using dlicmd scheduler[.]", r"start message server 127[.]0[.]0[.]1:\d+", "--------START TRAINING--------",
         r"--------END TRAINING: completed epoch 2 in time \d+[.]\d+ --------",
     ]
-    assert len(shown) == len(patterns), "with a logger of one's own, there are no other lines"
+    assert len(shown) == len(patterns), "a job with its own logger printed other lines"
     assert all(re.fullmatch(pattern, line) for pattern, line in zip(patterns, shown, strict=True)), shown
 
     lines = (tmp_path / "log" / "stdout").read_text().splitlines()

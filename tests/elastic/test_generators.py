@@ -1,4 +1,4 @@
-"""Generators of the user's own: found wherever they are, and seeded for each sample and each batch."""
+"""Random generators of user code: the engine finds them in all places and seeds them for each sample and each batch."""
 
 import functools
 import json
@@ -68,7 +68,7 @@ class Module(nn.Module):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_seeded_alike_and_tells_that_it_was_drawn_from(kind):
+def test_each_kind_of_generator_can_be_seeded_and_restored(kind):
     one, other = KINDS[kind](), KINDS[kind]()
     first, second = find({"one": [one]}), find({"other": Holder(other)})
     first.draw()
@@ -97,7 +97,7 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("where", WRAPPED)
-def test_it_is_found_in(where):
+def test_a_generator_is_found_in(where):
     rng = np.random.default_rng(2)
     found = find({"root": WRAPPED[where](rng)})
     expected = rng.bit_generator.state
@@ -105,18 +105,18 @@ def test_it_is_found_in(where):
     assert rng.bit_generator.state != expected
 
 
-def test_those_of_classes_globals_and_defaults_of_the_user_are_found_once():
+def test_generators_of_classes_globals_and_defaults_are_found_once():
     assert len(find({"first": [OfClass(), OfClass().draw, default], "again": default})) == 3
 
 
-def test_global_generators_and_those_of_libraries_are_not_meant():
+def test_global_generators_and_generators_of_libraries_are_ignored():
     import torch.utils.data as library
 
     roots = [random.random, np.random.rand, torch.default_generator, np.random.mtrand._rand, library, random]
     assert len(find({"roots": roots})) == 0
 
 
-def test_one_that_refers_to_itself_is_looked_at_once():
+def test_an_object_that_refers_to_itself_is_visited_once():
     ring = Holder(None)
     ring.item = [ring, np.random.RandomState(0)]
     assert len(find({"ring": ring})) == 1
@@ -129,7 +129,7 @@ def test_a_system_random_is_refused():
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["made before", "made with the first sample"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_samples_that_draw_from_an_own_generator_do_not_depend_on_their_batch(kind, lazy):
+def test_samples_from_an_own_generator_do_not_depend_on_their_batch(kind, lazy):
     class Data:
         rng = None if lazy else KINDS[kind]()
 
@@ -147,7 +147,7 @@ def test_samples_that_draw_from_an_own_generator_do_not_depend_on_their_batch(ki
     assert load([[0, 1], [2, 3], [4, 5]]) == load([[0], [1, 2, 3], [4, 5]]) == load([[0, 1, 2, 3, 4, 5]])
 
 
-def test_a_generator_without_a_seed_gets_one_that_follows_from_the_global_one():
+def test_a_generator_without_a_seed_is_seeded_from_the_global_generator():
     drawn = []
     with own_generators({}):
         for _ in range(2):
@@ -249,7 +249,7 @@ def noise():
 
 
 @pytest.mark.integration
-def test_own_generators_give_the_same_alone_and_on_two_workers_of_which_one_is_killed(tmp_path):
+def test_own_generators_give_the_same_alone_and_with_a_killed_worker(tmp_path):
     printed = []
     for name, slots in (("alone", 0), ("two", 2)):
         folder = tmp_path / name
@@ -259,7 +259,7 @@ def test_own_generators_give_the_same_alone_and_on_two_workers_of_which_one_is_k
         ended = FakeRunner(folder, slots).run(script, "1", **fault) if slots else alone(folder, script, "0")
         assert ended.returncode == 0, ended.stderr
         if slots:
-            assert len(ended.of("spawn")) == 5, "one is killed and another comes, then two in the second training"
+            assert len(ended.of("spawn")) == 5, "expected 3 workers, then 2 in the second training"
         printed.append(json.loads(ended.stdout.splitlines()[-1]))
     assert printed[0] == printed[1]
     assert len(printed[0][1]) == 4

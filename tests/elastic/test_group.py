@@ -1,4 +1,4 @@
-"""Groups form by messages, can be left at any instant, and neither hang nor end their process."""
+"""Groups form by messages, can be left at any time, and never hang or end their process."""
 
 import json
 import random
@@ -20,7 +20,7 @@ never = bool
 
 
 def formations(size, generation=1, before=lambda rank, key, value: True):
-    """`size` formations in this process; `before` says whether a value is passed on."""
+    """Return `size` formations in this process. `before` decides whether a value is passed on."""
     made, complete = [], threading.Event()
 
     def publish(rank, key, value):
@@ -39,7 +39,7 @@ def formations(size, generation=1, before=lambda rank, key, value: True):
 
 @pytest.fixture
 def groups():
-    """Makes groups, in this process, and drops them afterwards."""
+    """A factory of groups in this process. The fixture drops them after the test."""
     made = []
 
     def make(size):
@@ -53,7 +53,7 @@ def groups():
 
 
 def together(*works):
-    """What each of `works` returns or raises, run at the same time."""
+    """Run `works` at the same time and return each result or exception."""
     results = [None] * len(works)
 
     def run(i):
@@ -72,7 +72,7 @@ def together(*works):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_collectives(groups, size):
+def test_collectives_return_the_values_of_all_members(groups, size):
     def work(group):
         ranks = torch.arange(float(size))
         gathered = torch.empty(2 * size)
@@ -82,7 +82,7 @@ def test_collectives(groups, size):
         place += 1
         group.all_gather(gathered, place)
         assert torch.equal(gathered, ranks.repeat_interleave(2) + 1)
-        # Member m gets m + 1 numbers from each.
+        # Member m gets m + 1 numbers from each member.
         sizes = [m + 1 for m in range(size)]
         received = torch.empty(size * (group.rank + 1))
         sent = ranks.repeat_interleave(torch.tensor(sizes)) * 10 + group.rank
@@ -98,7 +98,7 @@ def test_collectives(groups, size):
     assert together(*(lambda g=group: work(g) for group in groups(size))) == ["fine"] * size
 
 
-def test_transfers_and_collectives_at_the_same_time(groups):
+def test_transfers_and_collectives_run_at_the_same_time(groups):
     pair = groups(2)
     big, arrived = torch.arange(1_000_000.0), torch.empty(1_000_000)
 
@@ -115,7 +115,7 @@ def test_transfers_and_collectives_at_the_same_time(groups):
 
 
 @pytest.mark.parametrize("operation", ["all_gather", "all_reduce", "receive"])
-def test_a_wait_ends_when_the_hub_calls_or_a_peer_drops(groups, operation):
+def test_a_wait_ends_when_the_hub_interrupts_or_a_peer_drops_the_group(groups, operation):
     waits = {
         "all_gather": lambda g: g.all_gather(torch.empty(2), torch.ones(1)),
         "all_reduce": lambda g: g.all_reduce_start(torch.ones(1)).wait(),
@@ -131,13 +131,13 @@ def test_a_wait_ends_when_the_hub_calls_or_a_peer_drops(groups, operation):
     assert isinstance(together(lambda: waits[operation](called))[0], Interrupted)
 
     left, waiting = groups(2)
-    waiting.interrupted = asked.set  # when it waits; None is no yes
+    waiting.interrupted = asked.set  # signals that it waits; None means no interruption
     asked.clear()
     outcome = together(lambda: waits[operation](waiting), lambda: asked.wait(PATIENCE) and left.drop())[0]
     assert isinstance(outcome, GroupBroken)
 
 
-def test_a_dropped_group_says_so_and_its_own_waits_end(groups):
+def test_a_dropped_group_ends_its_own_waits(groups):
     group, _ = groups(2)
     asked = threading.Event()
     group.interrupted = asked.set
@@ -150,7 +150,7 @@ def test_a_dropped_group_says_so_and_its_own_waits_end(groups):
     group.drop()
 
 
-def test_forming_can_be_called_off():
+def test_a_formation_can_be_abandoned():
     ours, theirs = formations(2, before=lambda *_: False)
     with pytest.raises(Interrupted):
         ours.result(lambda: True)
@@ -161,7 +161,7 @@ def test_forming_can_be_called_off():
             formation.result(never)
 
 
-def test_an_abandoned_group_is_dropped_when_it_stands_and_a_taken_one_is_not():
+def test_an_abandoned_group_is_dropped_unless_it_was_taken():
     ours, theirs = formations(2)
     group = theirs.result(never)
     eventually(lambda: ours._group is not None, "the group stands")
@@ -174,7 +174,7 @@ def test_an_abandoned_group_is_dropped_when_it_stands_and_a_taken_one_is_not():
     group.drop()
 
 
-def test_values_may_come_before_they_are_wanted():
+def test_values_may_arrive_before_they_are_needed():
     late, made = [], []
     first = Formation(1, 0, 2, CPU, lambda key, value: late.append((key, value)), lambda: None)
     eventually(lambda: late, "the first member has published")
@@ -187,14 +187,14 @@ def test_values_may_come_before_they_are_wanted():
         group.drop()
 
 
-def test_a_group_of_one_stands_at_once():
+def test_a_group_of_one_forms_at_once():
     formed = []
     group = Formation(3, 0, 1, CPU, lambda *_: None, lambda: formed.append(1)).result(never)
     assert (group.rank, group.size, group.generation, formed) == (0, 1, 3, [1])
     group.drop()
 
 
-def test_what_fails_in_publishing_breaks_the_formation():
+def test_an_error_while_publishing_breaks_the_formation():
     def fail(key, value):
         raise OSError("the hub is gone")
 
@@ -202,7 +202,7 @@ def test_what_fails_in_publishing_breaks_the_formation():
         Formation(1, 0, 2, CPU, fail, lambda: None).result(never)
 
 
-def test_groups_leave_nothing_behind():
+def test_groups_leave_no_descriptors_and_threads():
     def count():
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
@@ -214,7 +214,7 @@ def test_groups_leave_nothing_behind():
 
 
 class Member:
-    """A process that is a member; `Hub` reads what it says."""
+    """A process that is a member; `Hub` reads its messages."""
 
     def __init__(self, hub):
         self.process = subprocess.Popen(
@@ -244,7 +244,7 @@ class Member:
         assert self.process.poll() is None
 
     def end(self):
-        """Ends as any process whose main thread is through; returns the exit code."""
+        """End the process by the return of its main thread, and return the exit code."""
         self.process.stdin.close()
         try:
             return self.process.wait(PATIENCE)
@@ -268,7 +268,7 @@ class Hub:
 
     def form(self):
         self.generation += 1
-        # Before anybody publishes: a value for an unknown generation would have no place.
+        # Form all members before one of them publishes: a member drops a value of an unknown generation.
         with self.lock:
             for rank, member in enumerate(self.members):
                 member.order("form", generation=self.generation, rank=rank, size=len(self.members))
@@ -318,7 +318,10 @@ def hub():
 
 
 def churn(hub, rounds, seed, replace):
-    """A member dies in every round, mid-collective or while the group forms; the survivors always form the next one."""
+    """Let a member die in every round, during a collective or while the group forms.
+
+    The survivors always form the next group.
+    """
     chance = random.Random(seed)
     for _ in range(rounds):
         hub.form()
@@ -337,24 +340,24 @@ def churn(hub, rounds, seed, replace):
 
 
 @pytest.mark.integration
-def test_survivors_of_any_death_form_the_next_group_and_exit_normally(hub):
+def test_survivors_of_a_death_form_the_next_group_and_exit_normally(hub):
     four = hub(4)
     churn(four, 2, seed=1, replace=False)
-    # Mid-collective, with a group that nobody has dropped.
+    # The members exit during a collective, with a group that they have not dropped.
     assert four.end() == [0, 0]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(5))
-def test_survivors_of_many_deaths(hub, seed):
+def test_survivors_of_many_deaths_exit_normally(hub, seed):
     four = hub(4)
     churn(four, 100, seed, replace=True)
     assert four.end() == [0] * 4
 
 
 @pytest.mark.integration
-def test_a_stopped_member_holds_nobody_up(hub):
+def test_a_stopped_member_does_not_block_the_others(hub):
     three = hub(3)
     three.form()
     three.enter(elements=300_000)
@@ -396,7 +399,7 @@ connecting.deliver(*values[0])
 
 @pytest.mark.integration
 @pytest.mark.parametrize("how", EXITS)
-def test_a_process_ends_normally(how):
+def test_a_process_exits_normally(how):
     program = f"""
 import sys, threading
 sys.path[:0] = {[str(Path(__file__).parent.parent), str(Path(__file__).parent)]!r}
