@@ -1,4 +1,4 @@
-"""What loggers and callbacks of every generation of the API are told."""
+"""The calls of loggers and callbacks of every generation of the API."""
 
 import pytest
 import torch
@@ -12,11 +12,11 @@ from local_backend.elastic.script.hooks import LoggerHooks, Values, call_step_ho
 pytestmark = pytest.mark.usefixtures("result_dir")
 
 
-def test_older_hooks_get_what_was_recorded():
+def test_older_hooks_get_the_recorded_values():
     logger = OldLogger()
     model, _ = fabric(driver_logger=logger)
     model.train(2, 4, 2)
-    # 22 samples in batches of 4: six batches an epoch, the last one of two samples
+    # 22 samples in batches of 4: six batches per epoch, the last one with two samples
     assert [entry[2] for entry in logger.train] == [2, 3, 4, 5, 6, 0] * 2
     assert all(isinstance(value, float) for entry in logger.train for value in entry[:2])
     assert all(0 <= entry[1] <= 1 for entry in logger.train)
@@ -36,7 +36,7 @@ def test_newer_hooks_get_metrics_and_totals(kind):
     assert [(entry[1], entry[2]) for entry in logger.test] == [(0, 0), (0, 1)]
 
 
-def test_old_and_new_values_tell_the_same_story():
+def test_older_and_newer_hooks_get_consistent_values():
     old, new = OldLogger(), NewLogger()
     fabric(driver_logger=old)[0].train(1, 4, 2)
     fabric(driver_logger=new)[0].train(1, 4, 2)
@@ -47,7 +47,7 @@ def test_old_and_new_values_tell_the_same_story():
     assert old.test[0][0] == new.test[0][0]["loss"]
 
 
-def test_hooks_may_take_the_rest_as_it_comes():
+def test_hooks_may_take_further_arguments_as_rest():
     class Older:
         def log_train_metrics(self, loss, acc, *rest):
             self.train = (loss, acc, *rest)
@@ -65,7 +65,7 @@ def test_hooks_may_take_the_rest_as_it_comes():
 
 
 def logger_of(train, test):
-    """A logger whose hooks have these parameters, and record what they get."""
+    """Return a logger whose hooks have these parameters and record their arguments."""
     body = f"""
 class Logger(LoggerCallback):
     def log_train_metrics(self, {train}): self.train = tuple(value for key, value in locals().items() if key != "self")
@@ -76,7 +76,7 @@ class Logger(LoggerCallback):
     return names["Logger"]()
 
 
-#: What each generation's hooks are told of one report, by hook.
+#: The arguments of one report for each generation, by hook.
 OLDER, NEWER = {"train": (0.5, 0.25, 7, 2), "test": (0.5, 0.25, 7, 2)}, {"train": ({}, 9, 1, 2), "test": ({}, 9, 1)}
 
 
@@ -87,26 +87,26 @@ OLDER, NEWER = {"train": (0.5, 0.25, 7, 2), "test": (0.5, 0.25, 7, 2)}, {"train"
         ("loss, acc, completed_batch, worker=0", "loss, acc, completed_batch, worker=0", "train test"),
         ("metrics, completed_batch, epoch, worker=0", "metrics, completed_batch, epoch", ""),
         ("metrics, iteration, epoch, workers", "metrics, iteration, epoch", ""),
-        # one hook says what the other is
+        # one hook determines the style of the other
         ("loss, acc, completed_batch, worker=0", "*args", "train test"),
         ("*args", "cur_loss, cur_acc, batch, worker=0", "train test"),
         ("metrics, iteration, epoch, workers", "*args", ""),
         ("a, b, c, d=0", "metrics, iteration, epoch", ""),
         ("loss, acc, completed_batch", "x, y, z", "train test"),
-        # each says what it is
+        # each hook determines its own style
         ("loss, acc, completed_batch, worker=0", "metrics, iteration, epoch", "train"),
         ("metrics, iteration, epoch, workers", "loss, acc, batch, worker=0", "test"),
-        # neither says, and the number of workers may be left out or comes where newer ones have none
+        # no name determines the style, and the number of workers is optional or stands where newer hooks have none
         ("l, a, n, w=0", "*args", "train test"),
         ("*args", "l, a, n, w", "train test"),
         ("logs, iteration, epoch, workers=1", "logs, iteration, epoch", ""),
         ("m, i, e, w=0", "m, i, e", ""),
-        # nothing says
+        # nothing determines the style
         ("*args", "*args", ""),
         ("a, b, c, d", "a, b, c", ""),
     ],
 )
-def test_a_hook_of_unclear_style_is_of_that_of_the_other_one(train, test, older):
+def test_a_hook_of_unclear_style_has_the_style_of_the_other_hook(train, test, older):
     logger = logger_of(train, test)
     hooks, values = LoggerHooks(logger), Values(0.5, 0.25, 7, {}, 9, 1, 2)
     hooks.train_metrics(values)
@@ -117,7 +117,7 @@ def test_a_hook_of_unclear_style_is_of_that_of_the_other_one(train, test, older)
         assert got == ((expected,) if parameters == "*args" else expected[:taken]), name
 
 
-def test_a_class_may_be_a_logger_when_its_hooks_need_no_object():
+def test_a_class_may_be_a_logger_if_its_hooks_are_static():
     seen = []
 
     class Static:
@@ -165,7 +165,7 @@ def test_worker_loggers_get_validation_batch_by_batch():
     assert [entry[0] for entry in old.test] == [entry[0]["loss"] for entry in new.test]
 
 
-def test_the_default_logger_and_the_lines_around_it(capsys):
+def test_the_default_logger_prints_its_lines(capsys):
     fabric()[0].train(2, 8, 1)
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("start message server 127.0.0.1:")
@@ -218,11 +218,11 @@ def test_callbacks_see_the_live_optimizer_and_model():
         ("end", 1, True, "Sequential"),
     ]
     assert short.seen == 1
-    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)), "rate 0 must not move"
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)), "rate 0 moved"
 
 
-def test_when_an_epoch_is_over_the_model_infers():
-    """A script of its time exports `self.model` as it is; the exporter of torch put it into evaluation mode then."""
+def test_the_model_is_in_evaluation_mode_at_the_end_of_an_epoch():
+    """Old scripts export `self.model` as it is, because the exporter of PyTorch then set evaluation mode itself."""
 
     class Export(Callback):
         def __init__(self):
@@ -237,7 +237,7 @@ def test_when_an_epoch_is_over_the_model_infers():
             self.exported.append(torch.equal(self.model(one), self.model(one)))
 
     callback = Export()
-    # One sample is too few for BatchNorm in training mode, and dropout would show.
+    # In training mode, BatchNorm refuses one sample, and dropout changes the output.
     network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 3))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     FabricModel(
@@ -263,7 +263,7 @@ class Steps(Callback):
 
 
 class Other:
-    """Names of another library, and no base class."""
+    """A callback without a base class, with the hook names of another library."""
 
     def __init__(self):
         self.seen = []
@@ -275,7 +275,7 @@ class Other:
         self.seen.append(("end", batch))
 
 
-def test_step_hooks_by_all_their_names():
+def test_step_hooks_are_called_by_all_their_names():
     steps, other = Steps(), Other()
     logs = {"loss": 0.5}
     call_step_hooks([steps, other, Callback()], "begin", 7)
@@ -283,20 +283,20 @@ def test_step_hooks_by_all_their_names():
     assert steps.seen == [("begin", 7), ("end", 7, {"loss": 0.5})]
     assert other.seen == [("begin", 7, {}), ("end", 7)]
     steps.seen[1][2]["loss"] = 0.0
-    assert logs == {"loss": 0.5}, "each hook has a dict of its own"
+    assert logs == {"loss": 0.5}, "a hook changed the dict of the other hooks"
     assert has_step_hooks([Other()])
     assert not has_step_hooks([Callback(), object()])
 
 
-def test_a_hook_that_does_not_exist_is_refused():
+def test_an_unknown_hook_is_refused():
     class Typo(Callback):
         def on_epoch_ends(self, epoch):
-            """Never called."""
+            """Do nothing; the engine never calls it."""
 
     class Static:
         @staticmethod
         def on_exception(error):
-            """Never called."""
+            """Do nothing; the engine never calls it."""
 
     with pytest.raises(TypeError, match=r"Typo\.on_epoch_ends is not a hook: .*on_epoch_end, .*on_train_batch_end"):
         fabric(user_callback=[Typo()])
@@ -304,11 +304,11 @@ def test_a_hook_that_does_not_exist_is_refused():
         fabric(user_callback=[Static()])
 
 
-def test_other_attributes_of_callbacks_are_their_own_affair():
+def test_other_attributes_of_callbacks_are_accepted():
     class Fine(Callback):
         on_time = True
 
         def log(self):
-            """No hook."""
+            """Do nothing; this is not a hook."""
 
     fabric(user_callback=[Fine()])

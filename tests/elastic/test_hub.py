@@ -1,4 +1,4 @@
-"""The hub's decisions, driven by simulated workers in random order; no process, no socket."""
+"""The hub's decisions, with simulated workers in random order; no process, no socket."""
 
 import random
 import re
@@ -61,7 +61,7 @@ def sent(world, op):
 
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_happens_the_result_is_that_of_an_undisturbed_training(weather, seed):
+def test_every_kind_of_faults_leaves_the_undisturbed_result(weather, seed):
     World(course(), seed, WEATHERS[weather]).run()
 
 
@@ -84,7 +84,7 @@ def test_whatever_happens_the_result_is_that_of_an_undisturbed_training(weather,
     seed=st.integers(0, 10**6),
 )
 @settings(max_examples=examples(250), deadline=None)
-def test_so_it_is_for_every_course(  # noqa: PLR0917
+def test_every_course_leaves_the_undisturbed_result(  # noqa: PLR0917
     workers, slots, shards, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, watch,
     stop_after, weather, seed,
 ):
@@ -98,7 +98,7 @@ def test_so_it_is_for_every_course(  # noqa: PLR0917
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_driver_that_is_started_again_goes_on_where_the_first_one_got(seed):
+def test_a_restarted_driver_continues_from_the_first_drivers_progress(seed):
     what = course(validation_freq=0)
     first = World(what, seed, WEATHERS["deaths"])
     limit = random.Random(seed).randrange(1, first.plan.steps)
@@ -108,7 +108,7 @@ def test_a_driver_that_is_started_again_goes_on_where_the_first_one_got(seed):
     assert len(second.of(Commit)) == second.plan.steps - first.committed
 
 
-def test_a_snapshot_that_is_ahead_of_what_was_logged_is_not_used():
+def test_a_snapshot_newer_than_the_logged_steps_is_not_used():
     assert hub.begin(course(), Kept(0, Position(5), "file"), committed=4).kept is None
     kept = Kept(0, Position(4, EpochStage.ENDED), "file")
     assert hub.begin(course(), kept, committed=4).kept == kept
@@ -123,7 +123,7 @@ def test_a_state_is_never_changed_in_place():
 
 
 def nonsense(worker, generation):
-    """Events that fit nothing, of a worker that exists."""
+    """Return events that fit no phase, of an existing worker."""
     results = (BatchResult(0, 1, 0.0, None),)
     return [
         Arrived(worker), Ready(worker, 37, 5), Published(worker, generation, "key", b""), Formed(worker, generation),
@@ -137,7 +137,7 @@ def nonsense(worker, generation):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_message_in_any_phase_upsets_the_hub(seed):
+def test_no_message_in_any_phase_raises_an_error_in_the_hub(seed):
     world = World(course(), seed, WEATHERS["everything"])
     seen = set()
     while world.state.phase is not Phase.ENDED:
@@ -165,7 +165,7 @@ def test_one_worker_loads_its_data_alone_before_the_others(seed):
     assert sorted(action.worker for action in sent(world, "load")) == [1, 2, 3]
 
 
-def test_the_next_one_loads_when_the_first_dies_of_it():
+def test_the_next_worker_loads_after_the_first_dies_while_loading():
     world = World(course(), 0)
     world.until(lambda: sent(world, "load"))
     (first,) = sent(world, "load")
@@ -175,7 +175,7 @@ def test_the_next_one_loads_when_the_first_dies_of_it():
     world.run()
 
 
-def test_who_is_not_ready_joins_later():
+def test_a_worker_that_is_not_ready_joins_later():
     world = World(course(), 1)
     world.until(lambda: world.state.crew.at(Stage.READY))
     world.feed(Impatient())
@@ -184,7 +184,7 @@ def test_who_is_not_ready_joins_later():
     world.run()
 
 
-def test_a_newcomer_is_told_which_epoch_is_trained():
+def test_a_new_worker_learns_the_present_epoch():
     world = World(course(3, epochs=3), 0, slots=2, samples=300)
     world.until(lambda: world.state.epoch == 1 and world.state.phase is Phase.TRAINING)
     world.allocate(("a", "b", "c"))
@@ -193,7 +193,7 @@ def test_a_newcomer_is_told_which_epoch_is_trained():
     world.run()
 
 
-def test_data_sets_that_differ_are_refused():
+def test_data_sets_of_different_lengths_are_refused():
     world = World(course(), 0)
     for worker in (1, 2):
         world.feed(Arrived(worker))
@@ -204,7 +204,7 @@ def test_data_sets_that_differ_are_refused():
     assert "worker 2 has 90" in fail.reason
 
 
-def test_samples_that_differ_are_refused_before_training_and_after_an_epoch():
+def test_different_samples_are_refused_before_training_and_after_an_epoch():
     world = World(course(), 0)
     for worker in (1, 2):
         world.feed(Arrived(worker))
@@ -221,7 +221,7 @@ def test_samples_that_differ_are_refused_before_training_and_after_an_epoch():
     assert "; a sample must depend only on its index" in fail.reason
 
 
-def test_a_slot_where_nothing_can_be_started_is_given_up():
+def test_a_slot_on_which_no_worker_starts_is_given_up():
     world = World(course(), 0, Weather(bad=("b",)))
     world.run()
     assert world.of(End)
@@ -229,7 +229,7 @@ def test_a_slot_where_nothing_can_be_started_is_given_up():
     assert any("b is no longer used" in note.text for note in world.of(Note))
 
 
-def test_a_job_fails_when_nothing_can_be_started_anywhere():
+def test_a_job_fails_if_no_worker_starts_on_any_slot():
     world = World(course(), 0, Weather(bad=("a", "b", "c")))
     world.run()
     (fail,) = world.of(Fail)
@@ -249,7 +249,7 @@ def test_an_exception_ends_the_job_with_its_cause():
     assert world.of(Fail) == [Fail("worker 2: ValueError: boom", failed)]
 
 
-def test_an_exception_of_a_worker_that_takes_part_no_more_is_a_note():
+def test_an_exception_of_a_removed_worker_is_only_a_note():
     world = World(course(), 0)
     world.until(lambda: world.committed == 2)
     world.feed(Lost(2))
@@ -261,7 +261,7 @@ def test_an_exception_of_a_worker_that_takes_part_no_more_is_a_note():
 
 
 def settle_and_kill(world):
-    """A member dies as soon as all have met."""
+    """Kill a member as soon as all members have entered, and wait for the next generation."""
     world.until(lambda: world.state.members and not world.state.crew.entering)
     world.die(world.workers[world.state.members[-1]], "was killed by signal 9")
     generation = world.state.crew.active.number
@@ -269,7 +269,7 @@ def settle_and_kill(world):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_first_step_after_a_death_is_committed_before_the_next_is_computed(seed):
+def test_the_first_step_after_a_death_is_committed_before_the_next_one(seed):
     world = World(course(), seed, samples=300)
     world.until(lambda: world.committed == 3)
     settle_and_kill(world)
@@ -284,7 +284,7 @@ def test_the_first_step_after_a_death_is_committed_before_the_next_is_computed(s
     assert state.committed == step + 1
 
 
-def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
+def test_repeated_interruptions_at_the_same_step_fail_the_job():
     world = World(course(6, step_samples=32), 0, slots=6)
     for _ in range(deaths.BREAKS - 1):
         settle_and_kill(world)
@@ -292,10 +292,10 @@ def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
     settle_and_kill(world)
     (fail,) = world.of(Fail)
     assert "interrupted 3 times at step 0" in fail.reason
-    assert re.search(r"\(before that, worker-\d+ was killed by signal 9\)", fail.reason), "how they end is said"
+    assert re.search(r"\(before that, worker-\d+ was killed by signal 9\)", fail.reason), "the cause is missing"
 
 
-def test_training_that_loses_all_its_workers_at_the_same_step_again_and_again_fails():
+def test_repeated_losses_of_all_workers_at_the_same_step_fail_the_job():
     world = World(course(), 0, slots=1)
     for _ in range(deaths.BREAKS):
         assert world.of(Fail) == []
@@ -304,7 +304,7 @@ def test_training_that_loses_all_its_workers_at_the_same_step_again_and_again_fa
     assert "interrupted 3 times at step 0" in fail.reason
 
 
-def test_deaths_between_which_training_got_on_do_not_add_up():
+def test_deaths_with_progress_in_between_do_not_add_up():
     world = World(course(epochs=5), 0)
     for step in range(1, 8):
         settle_and_kill(world)
@@ -313,7 +313,7 @@ def test_deaths_between_which_training_got_on_do_not_add_up():
     assert world.of(End)
 
 
-def test_several_that_die_at_once_break_training_off_once():
+def test_several_deaths_at_once_interrupt_training_once():
     world = World(course(), 0, slots=4)
     world.until(lambda: world.committed == 1 and not world.state.crew.entering)
     victims = world.state.members[:3]
@@ -325,7 +325,7 @@ def test_several_that_die_at_once_break_training_off_once():
     assert world.of(End)
 
 
-def test_a_death_is_in_the_history_once_with_how_it_was():
+def test_a_death_is_in_the_history_once_with_its_cause():
     world = World(course(), 0)
     world.until(lambda: world.committed == 2)
     world.die(world.workers[2], "was killed by signal 9")
@@ -335,14 +335,14 @@ def test_a_death_is_in_the_history_once_with_how_it_was():
 
 
 def world_step(world):
-    """The step in the only note."""
+    """Return the step in the only note."""
     return int(world.of(Note)[0].text.split(":")[0].removeprefix("step "))
 
 
-# --- slots that come and go
+# --- changes of the slots
 
 
-def test_newcomers_do_not_wait_for_the_end_of_a_long_validation():
+def test_new_workers_do_not_wait_for_the_end_of_a_long_validation():
     world = World(course(), 0, slots=1, test_batches=300)
     world.until(lambda: world.state.phase is Phase.BOUNDARY)
     world.allocate(("a", "b"))
@@ -352,7 +352,7 @@ def test_newcomers_do_not_wait_for_the_end_of_a_long_validation():
     world.run()
 
 
-def test_newcomers_do_not_wait_for_a_boundary_that_has_to_be_come_to_again():
+def test_new_workers_do_not_wait_for_a_boundary_that_is_repeated():
     world = World(course(epochs=2), 0, Weather(snapshot=0.0), slots=2, samples=2000)
     world.until(lambda: world.state.phase is Phase.BOUNDARY)
     for worker in list(world.workers.values()):
@@ -365,7 +365,7 @@ def test_newcomers_do_not_wait_for_a_boundary_that_has_to_be_come_to_again():
     world.run()
 
 
-def test_when_all_slots_are_others_the_newcomers_take_the_training_over():
+def test_new_workers_take_over_when_all_slots_are_replaced():
     world = World(course(), 0, Weather(snapshot=0.0), slots=2, samples=300)
     world.until(lambda: world.committed == 3)
     world.allocate(("a", "b", "c", "d"))
@@ -375,7 +375,7 @@ def test_when_all_slots_are_others_the_newcomers_take_the_training_over():
     assert not any("parked" in note.text or "again" in note.text for note in world.of(Note))
 
 
-def test_without_slots_the_state_is_kept_and_training_goes_on_from_it():
+def test_a_job_without_slots_keeps_its_state_and_continues_from_it():
     world = World(course(), 0, Weather(snapshot=0.0), samples=300)
     world.until(lambda: world.committed == 5)
     world.allocate(())
@@ -387,7 +387,7 @@ def test_without_slots_the_state_is_kept_and_training_goes_on_from_it():
     assert recovered.endswith(f"from the snapshot of step {kept.position.steps}")
 
 
-def test_a_newcomer_that_was_called_and_loses_its_slot_comes_and_goes_again_in_peace():
+def test_a_called_new_worker_that_loses_its_slot_leaves_without_a_break():
     world = World(course(), 0, slots=2, samples=300)
     world.until(lambda: world.committed == 3)
     world.allocate(("a", "b", "c"))
@@ -398,7 +398,7 @@ def test_a_newcomer_that_was_called_and_loses_its_slot_comes_and_goes_again_in_p
     assert world.state.crew.deaths == world.state.breaks == 0
 
 
-def test_that_a_worker_has_left_counts_only_when_it_was_to_leave():
+def test_a_left_message_counts_only_for_a_worker_that_must_leave():
     world = World(course(), 0, slots=3, samples=300)
     world.until(lambda: world.committed == 3)
     assert hub.step(world.state, Left(1)) == (world.state, ())
@@ -411,7 +411,10 @@ def test_that_a_worker_has_left_counts_only_when_it_was_to_leave():
 
 
 def parking(seed=0):
-    """Workers 1 to 3 are to be parked; one of them has left its generation already and keeps the state."""
+    """Return a world that parks workers 1 to 3.
+
+    One of them has left its generation already and keeps the state. Also return this worker and one that has not left.
+    """
     world = World(course(), seed, Weather(snapshot=0.0), samples=300)
     world.until(lambda: world.committed == 5)
     world.allocate(())
@@ -420,7 +423,7 @@ def parking(seed=0):
     return world, world.state.out[0], next(w for w in (1, 2, 3) if w not in world.state.out)
 
 
-def test_when_the_keeper_dies_whoever_is_out_next_keeps_the_state():
+def test_the_next_worker_that_left_keeps_the_state_if_the_keeper_dies():
     world, keeper, other = parking()
     state, _ = hub.step(world.state, Left(other))
     state, actions = hub.step(state, Lost(keeper))
@@ -429,7 +432,7 @@ def test_when_the_keeper_dies_whoever_is_out_next_keeps_the_state():
     assert [action.worker for action in actions if isinstance(action, Send)] == sorted({1, 2, 3} - {keeper})
 
 
-def test_when_the_keeper_dies_others_that_may_wait_for_it_are_called_out():
+def test_workers_that_may_wait_for_a_dead_keeper_are_called_out():
     world, keeper, other = parking()
     state, actions = hub.step(world.state, Lost(keeper))
     called = [action for action in actions if isinstance(action, Send) and action.message["op"] == "enter"]
@@ -439,7 +442,7 @@ def test_when_the_keeper_dies_others_that_may_wait_for_it_are_called_out():
     assert hub.step(state, Left(other)) == (state, ())
 
 
-def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
+def test_an_older_snapshot_that_arrives_late_does_not_end_parking():
     world, keeper, _ = parking()
     state, actions = hub.step(world.state, Kept(keeper, Position(2), "old"))
     assert actions == () and state.parking == world.state.parking
@@ -451,7 +454,7 @@ def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_undisturbed_everything_is_saved_and_validated_once(seed):
+def test_an_undisturbed_job_saves_and_validates_everything_once(seed):
     world = World(course(epochs=4), seed)
     world.run()
     states = {("state", 2, "['2']"): 1, ("state", 4, "['final']"): 1}

@@ -1,4 +1,4 @@
-"""The hub's sockets: workers that are gone before they are welcome, and those that the hub has no more use for."""
+"""The hub's sockets: workers that die during their welcome, and workers that the hub dismisses."""
 
 import socket
 import struct
@@ -21,8 +21,8 @@ def connect(server, worker):
     return connection
 
 
-def test_a_worker_that_dies_while_it_is_welcomed_is_lost_and_no_more():
-    # More than any socket holds: the welcome is on its way when the connection is reset.
+def test_a_worker_that_dies_during_its_welcome_is_reported_as_lost():
+    # More bytes than any socket buffers: the hub is still sending the welcome when the connection is reset.
     server = HubServer({"op": "welcome"}, bytes(64 << 20))
     try:
         doomed = connect(server, 1)
@@ -37,7 +37,7 @@ def test_a_worker_that_dies_while_it_is_welcomed_is_lost_and_no_more():
         server.close()
 
 
-def test_nonsense_is_an_error_that_names_the_worker():
+def test_an_invalid_message_is_an_error_that_names_the_worker():
     server = HubServer({"op": "welcome"}, b"")
     try:
         with connect(server, 3) as worker:
@@ -51,7 +51,7 @@ def test_nonsense_is_an_error_that_names_the_worker():
         server.close()
 
 
-def test_workers_are_told_that_the_job_is_over_and_so_are_those_who_come_later():
+def test_present_and_late_workers_learn_that_the_job_is_over():
     server = HubServer({"op": "welcome"}, b"")
     try:
         here = Link(1, server.address, server.expect(1))
@@ -69,7 +69,7 @@ def test_workers_are_told_that_the_job_is_over_and_so_are_those_who_come_later()
         server.close()
 
 
-def test_a_worker_in_the_middle_of_its_welcome_is_told_after_it():
+def test_a_dismissed_worker_gets_the_end_of_its_welcome_first():
     server = HubServer({"op": "welcome"}, bytes(64 << 20))
     try:
         with connect(server, 1) as worker:
@@ -82,8 +82,8 @@ def test_a_worker_in_the_middle_of_its_welcome_is_told_after_it():
 
 
 @pytest.mark.parametrize(("last_word", "kind"), [("dismiss", Dismissed), ("close", HubGone)])
-def test_what_is_sent_in_vain_fails_for_the_reason_that_the_hub_gives(last_word, kind):
-    """The worker that sends may be faster than its thread that listens."""
+def test_a_failed_send_raises_the_hubs_last_reason(last_word, kind):
+    """The sending thread of a worker may be faster than its listening thread."""
     server = HubServer({"op": "welcome"}, b"")
     try:
         link = Link(1, server.address, server.expect(1))

@@ -1,4 +1,4 @@
-"""Workers whose data differ end the job, and the message names the difference."""
+"""Workers with different data end the job, and the message names the difference."""
 
 import random
 
@@ -112,7 +112,7 @@ class Endless(IterableDataset):
 
 
 def probe_of(*sets, **options):
-    """A probe, and the training set as the engine has it."""
+    """Return a probe and the engine's training set."""
     model, _ = fabric(**options)
     model._job.datasets_function = lambda: sets
     model._job.recipe = model._recipe
@@ -120,7 +120,7 @@ def probe_of(*sets, **options):
     return Probe(data, 5), data.train
 
 
-def test_workers_that_have_the_same_data_describe_it_alike():
+def test_workers_with_the_same_data_describe_it_alike():
     torch.manual_seed(1)
     one, _ = probe_of(Noisy(), Noisy())
     random.seed(3)
@@ -141,7 +141,7 @@ def test_samples_that_raise_are_left_to_training():
     assert probe.of_epoch(0) == {}
 
 
-def test_samples_that_take_long_are_loaded_before_training_alone(monkeypatch):
+def test_slow_samples_are_loaded_only_before_training(monkeypatch):
     monkeypatch.setattr(probes, "SLOW", -1.0)
     data = Noisy()
     probe, _ = probe_of(data, None, sampler=[3, 4])
@@ -150,7 +150,7 @@ def test_samples_that_take_long_are_loaded_before_training_alone(monkeypatch):
     assert len(data.loaded) == loaded
 
 
-def test_a_stream_is_described_by_samples_that_training_has_taken():
+def test_a_stream_is_described_by_the_samples_of_training():
     probe, stream = probe_of(Endless(), None, samples_per_epoch=40)
     assert {name for name in probe.first if "sample " in name} == {f"training sample {i}" for i in range(4)}
     other, shifted = probe_of(Endless(), None, samples_per_epoch=40)

@@ -1,4 +1,4 @@
-"""Who is accused of hanging, and who is not. The time is made up; that jobs with hangs end is tested with the hub."""
+"""The detection of hung workers, with a simulated clock. test_hub.py tests that jobs with hangs end."""
 
 from dataclasses import replace
 
@@ -24,10 +24,10 @@ MINIMUM = 5.0
 
 
 class Watch:
-    """A hub's state, a Liveness that watches it, and a clock that stops whenever there is something to look at."""
+    """A hub's state, a Liveness that watches it, and a clock that stops at every time of a check."""
 
     def __init__(self, *stages, phase=Phase.TRAINING, shards=8, minimum=MINIMUM):
-        """Workers 1, 2, ... are in these stages; members are the members of generation 1."""
+        """Put workers 1, 2, ... into these stages; workers in stage MEMBER form generation 1."""
         begun = hub.begin(hub.Course(8, 2, 1, shards, 0, 0, 0))
         peers = {i + 1: Peer(f"slot-{i}", stage) for i, stage in enumerate(stages)}
         members = tuple(worker for worker, peer in peers.items() if peer.stage is Stage.MEMBER)
@@ -36,7 +36,7 @@ class Watch:
         self.state = replace(begun, crew=crew, phase=phase, plan=StepPlan(1000, 1, shards, 2, 0))
         self.now = 1000.0
         self.liveness = Liveness(minimum)
-        #: Worker → what it says that it does when it is asked; others do not answer.
+        #: Worker → the phase that it reports in reply to a ping; other workers do not reply.
         self.phases = {}
         self.pinged = []
         self.liveness.check(self.state, self.now)
@@ -48,7 +48,7 @@ class Watch:
         self.state = replace(self.state, crew=self.state.crew.put(workers, stage=stage))
 
     def step(self, seconds=1.0, workers=None):
-        """Members compute a step, and the one before is committed."""
+        """Let members compute a step, and commit the step before."""
         self.now += seconds
         for worker in workers or self.state.members:
             self.liveness.heard(Stepped(worker, self.state.committed + 1, ()), self.now)
@@ -67,7 +67,7 @@ class Watch:
         return found
 
     def wait(self, seconds):
-        """What is done while nothing is heard for so long: (seconds from now, worker or event)."""
+        """Let time pass without messages; return (seconds from now, worker or event) of all consequences."""
         start, found = self.now, []
         while (due := self.liveness.due(self.now)) is not None and due <= start + seconds:
             self.now = due
@@ -84,7 +84,7 @@ class Watch:
 
 
 def trained(members=3, steps=10, seconds=1.0):
-    """A watch over members that have trained for some steps."""
+    """Return a watch over members that have trained for some steps."""
     watch = Watch(*[Stage.MEMBER] * members, shards=6)
     for _ in range(steps):
         assert watch.step(seconds) == []
@@ -94,35 +94,35 @@ def trained(members=3, steps=10, seconds=1.0):
 # --- training
 
 
-def test_who_does_not_compute_the_step_that_others_have_computed_hangs():
+def test_a_member_that_misses_a_step_of_the_others_hangs():
     watch = trained()
     watch.step(workers=(1, 3))
     assert watch.wait(PATIENCE - 0.1) == []
     assert watch.wait(0.2) == [(0.1, 2)]
 
 
-def test_the_others_are_not_even_asked():
+def test_members_that_are_not_behind_are_not_pinged():
     watch = trained()
     watch.step(workers=(1, 3))
     watch.wait(PATIENCE)
     assert set(watch.pinged) == {2}
 
 
-def test_of_several_that_are_behind_those_that_do_not_answer_hang():
+def test_of_several_members_behind_the_silent_one_hangs():
     watch = trained(4)
     watch.step(workers=(1,))
     watch.phases = {2: "computing", 4: "computing"}
     assert [worker for _, worker in watch.wait(PATIENCE)] == [3]
 
 
-def test_of_several_that_are_behind_and_answer_one_hangs():
+def test_of_several_members_behind_that_reply_one_hangs():
     watch = trained(4)
     watch.step(workers=(1,))
     watch.phases = {2: "computing", 3: "computing", 4: "computing"}
     assert len(watch.wait(PATIENCE)) == 1
 
 
-def test_short_steps_do_not_make_impatient():
+def test_short_steps_do_not_shorten_the_patience_below_the_minimum():
     watch = trained(seconds=0.01)
     watch.step(0.01, workers=(1, 3))
     assert watch.wait(MINIMUM - 0.1) == []
@@ -136,14 +136,14 @@ def test_the_first_steps_may_take_long():
     assert watch.wait(0.2) == [(0.1, 2)]
 
 
-def test_progress_is_patience():
+def test_progress_resets_the_patience():
     watch = trained()
     for _ in range(10):
         watch.phases = dict.fromkeys((1, 2, 3), "computing")
         assert watch.step(PATIENCE * 0.9) == []
 
 
-def test_inside_a_sum_those_hang_that_do_not_answer():
+def test_a_member_that_does_not_reply_inside_a_sum_hangs():
     watch = trained(4)
     watch.phases = {1: "waiting", 3: "waiting", 4: "computing"}
     assert watch.wait(PATIENCE / 2 - 0.1) == []
@@ -153,13 +153,13 @@ def test_inside_a_sum_those_hang_that_do_not_answer():
 
 
 @pytest.mark.parametrize("phase", ["computing", "applying", "loading"])
-def test_if_all_answer_it_is_who_does_not_wait(phase):
+def test_if_all_members_reply_the_one_that_does_not_wait_hangs(phase):
     watch = trained()
     watch.phases = {1: "waiting", 2: phase, 3: "waiting"}
     assert [worker for _, worker in watch.wait(PATIENCE)] == [2]
 
 
-def test_if_all_wait_it_is_who_was_silent_longest():
+def test_if_all_members_wait_the_one_silent_longest_hangs():
     watch = trained()
     watch.phases = dict.fromkeys((1, 2, 3), "waiting")
     watch.liveness.heard(Stepped(2, watch.state.committed, ()), watch.now - 0.5)
@@ -173,7 +173,7 @@ def test_members_that_are_all_slow_do_not_hang():
     assert watch.wait(100 * PATIENCE) == []
 
 
-def test_a_worker_alone_is_never_too_slow_but_has_to_answer():
+def test_a_single_worker_is_never_too_slow_but_must_reply():
     watch = trained(1)
     watch.phases = {1: "computing"}
     assert watch.wait(100 * PATIENCE) == []
@@ -182,7 +182,7 @@ def test_a_worker_alone_is_never_too_slow_but_has_to_answer():
     assert [worker for _, worker in watch.wait(3 * ANSWER)] == [1]
 
 
-def test_callbacks_may_take_for_ever():
+def test_callbacks_may_take_forever():
     watch = trained()
     watch.phases = {1: "waiting", 2: "callbacks", 3: "waiting"}
     assert watch.wait(100 * PATIENCE) == []
@@ -195,7 +195,7 @@ def test_members_that_wait_at_the_boundary_do_not_hang():
     assert watch.pinged == [2]
 
 
-def test_with_more_shards_for_each_a_step_may_take_longer():
+def test_a_step_with_more_shards_per_member_may_take_longer():
     watch = trained(6)
     watch.crew(active=Generation(2, (1, 2), (3, 3)), shards=3)
     watch.phases = {2: "waiting"}
@@ -204,7 +204,7 @@ def test_with_more_shards_for_each_a_step_may_take_longer():
     assert [worker for _, worker in watch.wait(0.2)] == [1]
 
 
-def test_newcomers_that_were_called_and_do_not_come_hang():
+def test_a_called_new_worker_that_does_not_enter_hangs():
     watch = Watch(Stage.MEMBER, Stage.MEMBER, Stage.READY, shards=6)
     for _ in range(10):
         watch.step()
@@ -226,7 +226,7 @@ def entering():
     return watch
 
 
-def test_who_does_not_enter_and_does_not_answer_hangs():
+def test_a_member_that_neither_enters_nor_replies_hangs():
     watch = entering()
     watch.phases = {2: "entering"}
     assert watch.wait(ANSWER - 0.1) == []
@@ -234,13 +234,13 @@ def test_who_does_not_enter_and_does_not_answer_hangs():
 
 
 @pytest.mark.parametrize("phase", ["computing", "callbacks"])
-def test_who_has_to_finish_something_before_it_enters_does_not_hang(phase):
+def test_a_member_that_finishes_work_before_it_enters_does_not_hang(phase):
     watch = entering()
     watch.phases = {2: "entering", 3: phase}
     assert watch.wait(100 * ANSWER) == []
 
 
-def test_much_state_may_take_a_while_but_not_for_ever():
+def test_a_large_state_may_take_a_while_but_not_forever():
     watch = entering()
     watch.phases = {2: "entering", 3: "entering"}
     assert watch.wait(UNKNOWN - 1) == []
@@ -251,7 +251,7 @@ def test_much_state_may_take_a_while_but_not_for_ever():
 
 
 @pytest.mark.parametrize("phase", [Phase.BOUNDARY, Phase.FINISHING])
-def test_between_epochs_only_who_does_not_answer_hangs(phase):
+def test_between_epochs_only_a_silent_member_hangs(phase):
     watch = trained()
     watch.state = replace(watch.state, phase=phase)
     watch.phases = {1: "callbacks", 3: "computing"}
@@ -261,14 +261,14 @@ def test_between_epochs_only_who_does_not_answer_hangs(phase):
     assert ANSWER <= found[0][0] <= 2 * ANSWER
 
 
-def test_a_newcomer_that_does_not_answer_does_not_keep_a_generation_from_being():
+def test_a_silent_new_worker_does_not_block_the_next_generation():
     watch = Watch(Stage.MEMBER, Stage.READY, shards=6)
     watch.crew(pending=Generation(2, (1, 2), (3, 3)), formed=frozenset({1}))
     watch.phases = {1: "computing"}
     assert [worker for _, worker in watch.wait(3 * ANSWER)] == [2]
 
 
-def test_loading_may_take_long_but_not_without_an_answer():
+def test_loading_may_take_long_but_not_without_a_reply():
     watch = Watch(Stage.LOADING, phase=Phase.GATHERING)
     watch.phases = {1: "loading"}
     assert watch.wait(10 * UNKNOWN) == []
@@ -276,7 +276,7 @@ def test_loading_may_take_long_but_not_without_an_answer():
     assert [worker for _, worker in watch.wait(2 * UNKNOWN)] == [1]
 
 
-def test_who_keeps_the_state_has_to_answer():
+def test_the_keeper_of_the_state_must_reply():
     watch = Watch(Stage.LEAVING)
     watch.state = replace(watch.state, parking=(1,))
     watch.phases = {1: "waiting"}
@@ -285,7 +285,7 @@ def test_who_keeps_the_state_has_to_answer():
     assert [worker for _, worker in watch.wait(3 * ANSWER)] == [1]
 
 
-# --- coming and going
+# --- start and end of workers
 
 
 def test_a_process_that_does_not_connect_hangs():
@@ -293,7 +293,7 @@ def test_a_process_that_does_not_connect_hangs():
     assert watch.wait(CONNECTING) == [(CONNECTING, 1)]
 
 
-def test_a_process_that_does_not_end_is_killed_again_and_again():
+def test_a_process_that_does_not_end_is_killed_repeatedly():
     watch = Watch(Stage.LEAVING)
     found = []
     while len(found) < 3:
@@ -303,7 +303,7 @@ def test_a_process_that_does_not_end_is_killed_again_and_again():
     assert watch.now == 1000.0 + 3 * LEAVING
 
 
-def test_parked_workers_are_not_killed_before_they_are_let_go():
+def test_parked_workers_are_not_killed_before_they_are_released():
     watch = Watch(Stage.LEAVING)
     watch.phases = {1: "waiting"}
     watch.state = replace(watch.state, parking=(1,))
@@ -316,7 +316,7 @@ def test_parked_workers_are_not_killed_before_they_are_let_go():
 
 
 @pytest.mark.parametrize(("took", "patience"), [(1.0, GATHERING), (10.0, LOADS * 10.0)])
-def test_the_first_generation_does_not_wait_long_for_the_last(took, patience):
+def test_the_first_generation_does_not_wait_long_for_the_last_worker(took, patience):
     watch = Watch(Stage.LOADING, Stage.WAITING, phase=Phase.GATHERING)
     watch.now += took
     watch.put(1, stage=Stage.READY)
@@ -327,7 +327,7 @@ def test_the_first_generation_does_not_wait_long_for_the_last(took, patience):
     assert watch.wait(0.2)[0] == (0.1, Impatient())
 
 
-def test_it_waits_when_nobody_is_ready():
+def test_the_first_generation_waits_if_no_worker_is_ready():
     watch = Watch(Stage.LOADING, phase=Phase.GATHERING)
     watch.phases = {1: "loading"}
     assert watch.wait(20 * GATHERING) == []
@@ -336,7 +336,7 @@ def test_it_waits_when_nobody_is_ready():
 # --- the hub itself
 
 
-def test_nobody_is_accused_because_the_hub_was_held_up():
+def test_a_delay_of_the_hub_does_not_accuse_a_worker():
     watch = trained()
     watch.step(workers=(1, 3))
     watch.now += 2 * PATIENCE
@@ -345,7 +345,7 @@ def test_nobody_is_accused_because_the_hub_was_held_up():
     assert watch.wait(0.2) == [(0.1, 2)]
 
 
-def test_the_hub_can_say_that_it_was_held_up():
+def test_a_reported_delay_of_the_hub_resets_the_patience():
     watch = trained()
     watch.step(workers=(1, 3))
     watch.wait(PATIENCE - 0.1)
@@ -354,7 +354,7 @@ def test_the_hub_can_say_that_it_was_held_up():
     assert watch.wait(0.2) == [(0.1, 2)]
 
 
-def test_who_was_asked_late_has_time_to_answer():
+def test_a_worker_that_was_pinged_late_has_time_to_reply():
     watch = trained(seconds=0.01)
     watch.step(0.01, workers=(1, 3))
     watch.now += MINIMUM - 0.1
@@ -364,7 +364,7 @@ def test_who_was_asked_late_has_time_to_answer():
     assert watch.wait(0.2) == [(0.1, 2)]
 
 
-def test_nobody_is_watched_when_the_job_has_ended():
+def test_no_worker_is_watched_after_the_job_has_ended():
     watch = trained()
     watch.state = replace(watch.state, phase=Phase.ENDED)
     assert watch.look() == []

@@ -1,4 +1,4 @@
-"""Where samples come from makes no difference: a table in place of tensors, loader processes in place of none."""
+"""The source of samples does not change the result: a table instead of tensors, or loader processes instead of none."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from scripts import alone, lay_out
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    """The usual samples as Parquet, in two files for training."""
+    """The usual samples as Parquet, with two files for training."""
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))
     monkeypatch.setenv("FABRIC_DATA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -30,7 +30,7 @@ def tables(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_same_bits_from_a_table_on_one_then_three_workers(tables):
+def test_a_table_gives_the_same_bits_on_one_then_three_workers(tables):
     def build(datasets=None):
         model = network()
         return Case(model, torch.optim.SGD(model.parameters(), lr=0.1), datasets=datasets)
@@ -54,7 +54,7 @@ def test_the_same_bits_from_a_table_on_one_then_three_workers(tables):
     assert results == [expected]
 
 
-def test_loader_processes_see_what_callbacks_change(tmp_path):
+def test_loader_processes_see_changes_by_callbacks(tmp_path):
     text = (Path(__file__).parent.parent / "programs" / "curriculum_in_loaders.py").read_text()
     found = []
     for processes in ("0", "1", "3"):

@@ -1,4 +1,4 @@
-"""Asynchronous mode: members take steps of their own and meet in the mean; workers change in between."""
+"""The asynchronous mode: members take local steps and exchange their mean, while workers join, leave and die."""
 
 import copy
 import math
@@ -25,7 +25,7 @@ from local_backend.elastic.worker.trainer import shares
 
 
 class Mixed(nn.Module):
-    """Statistics, counters, a constant that is not finite, a parameter that is never used and one that is frozen."""
+    """A model with statistics, counters, a constant that is not finite, an unused parameter and a frozen one."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ class Mixed(nn.Module):
 
 
 def fresh():
-    """A model, always the same; members in threads make theirs at the same time."""
+    """Return a new model, always the same. Members in threads call this at the same time."""
     return copy.deepcopy(ORIGINAL)
 
 
@@ -55,7 +55,7 @@ OPTIMIZERS = {
 
 
 class Member:
-    """One member with a training of its own."""
+    """One member with its own training."""
 
     def __init__(self, window: Window, shards: int, optimizer: str = "sgd", group: ThreadGroup | None = None) -> None:
         model = fresh()
@@ -75,7 +75,7 @@ class Member:
         self.reducer = make_reducer("async", self.layout, self.group, self.local)
 
     def compute(self, number: int, active: int | None = None) -> None:
-        """This member's shards of a window."""
+        """Compute this member's shards of a window."""
         active = self.shards if active is None else active
         size = 1 if self.group is None else self.group.size
         ranges = shares(split(self.shards, size), self.shards, active)
@@ -90,7 +90,7 @@ class Member:
         return batch_loss(self.model, number, shard)
 
     def window(self, number: int, active: int | None = None, word: int = 0) -> list[int]:
-        """A whole window; the words of all."""
+        """Train a whole window and return the words of all members."""
         self.compute(number, active)
         words = self.step.finish(word)
         self.job.outer.step()
@@ -106,7 +106,7 @@ def batch_loss(model, number, shard):
 
 
 def together(size, work):
-    """`work(group)` on each of `size` members, in threads; what they return."""
+    """Run `work(group)` on each of `size` members in threads and return the results."""
     board, results, failures = Board(size), [None] * size, []
 
     def run(rank):
@@ -140,7 +140,7 @@ def test_one_member_alone_trains_like_ordinary_pytorch(optimizer):
     torch.testing.assert_close(member.values(), [*model.parameters(), *model.buffers()])
 
 
-def test_members_meet_in_the_mean_by_samples_of_how_far_they_came():
+def test_members_exchange_the_mean_of_their_progress_by_samples():
     def work(group):
         member = Member(Window(2), 5, group=group)
         words = member.window(0, word=70000 + group.rank)
@@ -174,7 +174,7 @@ def test_members_meet_in_the_mean_by_samples_of_how_far_they_came():
 
 
 @pytest.mark.parametrize(("workers", "active"), [(1, 12), (2, 12), (3, 12), (4, 12), (3, 7), (3, 1)])
-def test_the_number_of_local_steps_does_not_depend_on_the_number_of_members(workers, active):
+def test_the_number_of_local_steps_does_not_depend_on_the_members(workers, active):
     def work(group):
         member = Member(Window(3), 12, group=group)
         member.window(0, active)
@@ -190,7 +190,7 @@ def test_the_number_of_local_steps_does_not_depend_on_the_number_of_members(work
 
 
 @given(st.data())
-def test_shares_of_a_step_that_is_not_full_keep_their_proportions(data):
+def test_shares_of_a_partial_step_keep_their_proportions(data):
     shards = data.draw(st.integers(1, 60))
     active = data.draw(st.integers(1, shards))
     cuts = sorted(data.draw(st.lists(st.integers(0, shards), max_size=5)))
@@ -202,7 +202,7 @@ def test_shares_of_a_step_that_is_not_full_keep_their_proportions(data):
     assert shares(ranges, shards, shards) == tuple(ranges)
 
 
-def test_outer_momentum_is_that_of_sgd_and_goes_along_with_the_state():
+def test_outer_momentum_equals_sgd_and_is_part_of_the_state():
     window = Window(2, learning_rate=0.7, momentum=0.9)
     member, twin, ordinary = Member(window, 4), Member(window, 4), Member(Window(2), 4)
     anchor = fresh()
@@ -230,14 +230,14 @@ def test_outer_momentum_is_that_of_sgd_and_goes_along_with_the_state():
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("before", [0, 2])
-def test_a_window_that_is_broken_off_leaves_no_trace(optimizer, before):
+def test_an_interrupted_window_leaves_no_trace(optimizer, before):
     member, twin = Member(Window(2), 4, optimizer), Member(Window(2), 4, optimizer)
     for number in range(before):
         member.window(number)
         twin.window(number)
     digest = Replica(member.job).digest(member.layout.committed)
     member.compute(before)
-    assert Replica(member.job).digest() != digest, "something has changed, which is to be undone"
+    assert Replica(member.job).digest() != digest, "the window changed nothing that undo could restore"
     member.job.optimizer.param_groups[0]["lr"] = 7.0
     member.step.undo()
     assert Replica(member.job).digest() == digest
@@ -247,7 +247,7 @@ def test_a_window_that_is_broken_off_leaves_no_trace(optimizer, before):
     assert Replica(member.job).digest() == Replica(twin.job).digest()
 
 
-def test_a_parameter_that_comes_later_has_an_outer_step_too():
+def test_a_parameter_that_is_added_later_has_an_outer_step_too():
     member = Member(Window(1), 2)
     extra = nn.Parameter(torch.ones(3))
     member.job.optimizer.add_param_group({"params": [extra]})
@@ -261,7 +261,7 @@ def test_a_parameter_that_comes_later_has_an_outer_step_too():
 REQUEST = TrainingRequest(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=1)
 
 
-def test_attributes_of_windows():
+def test_attributes_of_windows_are_checked():
     assert Options.of({"mode": "async"}, REQUEST).window == 8
     chosen = Options.of({"mode": "async", "window": "3", "outer_lr": "0.7", "outer_momentum": "0.9"}, REQUEST)
     assert (chosen.window, chosen.outer_lr, chosen.outer_momentum) == (3, 0.7, 0.9)
@@ -274,7 +274,7 @@ def test_attributes_of_windows():
                 Options.of({"mode": "async", name: value}, REQUEST)
 
 
-def test_without_a_backend_epochs_may_be_shorter_than_a_window_and_another_mode_may_follow(tmp_path, monkeypatch):
+def test_async_mode_runs_short_epochs_without_a_backend_and_then_exact_mode(tmp_path, monkeypatch):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
@@ -295,7 +295,7 @@ def test_without_a_backend_epochs_may_be_shorter_than_a_window_and_another_mode_
     optimizer.param_groups[0]["lr"] = 0.0
     fabric.train(1, 4, 2, mode="exact")
     for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, trained[name]), "the outer optimizer is of no concern to other modes"
+        assert torch.equal(tensor, trained[name]), "the outer optimizer changed a parameter in exact mode"
 
 
 class Freeze(Callback):
@@ -306,7 +306,7 @@ class Freeze(Callback):
 
 
 @pytest.mark.parametrize("mode", ["exact", "async"])
-def test_what_a_callback_freezes_stays_as_it_is(tmp_path, monkeypatch, mode):
+def test_a_layer_that_a_callback_freezes_stays_unchanged(tmp_path, monkeypatch, mode):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
@@ -321,7 +321,7 @@ def test_what_a_callback_freezes_stays_as_it_is(tmp_path, monkeypatch, mode):
         assert torch.equal(tensor, callback.then[name])
 
 
-#: Something that can be learned. Labels are the numbers of samples; a metric tells which ones were trained.
+#: A learnable task. Labels are the numbers of samples, and a metric shows which samples were trained.
 SCRIPT = """
 import json, os, sys, time
 import torch
@@ -405,7 +405,7 @@ def assert_every_sample_once_per_epoch(training):
     marks = torch.randint(2**20, (100,), generator=generator)
     for epoch in range(EPOCHS):
         rows = [metrics for kind, metrics, _, of in training.rows if kind == "train" and of == epoch]
-        assert len(rows) == BATCHES, "a line per batch, as in the other modes"
+        assert len(rows) == BATCHES, "the number of lines is not the number of batches, as in the other modes"
         assert round(rows[-1]["mark"] * SAMPLES) == marks[:SAMPLES].sum().item()
 
 
@@ -419,7 +419,7 @@ def exact_losses(tmp_path_factory):
 
 def assert_learned_as_well(found, exact):
     assert len(found) == len(exact) == EPOCHS
-    assert exact[-1] < exact[0] / 3, "there is something to learn"
+    assert exact[-1] < exact[0] / 3, "the reference training did not learn"
     assert found[-1] < exact[0] / 3
     assert found[-1] < 2 * exact[-1]
 
@@ -437,11 +437,11 @@ def test_one_worker_learns_as_in_exact_mode(alone, exact_losses):
     assert_every_sample_once_per_epoch(alone)
     assert_learned_as_well(losses(alone), exact_losses)
     last = [message for message in alone.messages if message["op"] == "progress" and "steps" in message][-1]
-    assert last["step"] == last["steps"] == EPOCHS * 3, "windows are counted"
+    assert last["step"] == last["steps"] == EPOCHS * 3, "the steps are not the windows"
 
 
 class Shrinking(Training):
-    """Takes all slots but one away as soon as a third worker is wanted."""
+    """Reduces the allocation to one slot as soon as a third worker is requested."""
 
     def _spawn(self, message):
         if message["worker"] > 2:
@@ -449,10 +449,10 @@ class Shrinking(Training):
         super()._spawn(message)
 
 
-def test_a_window_that_a_death_breaks_off_is_trained_again_as_if_it_had_not_been(tmp_path, alone):
+def test_a_window_interrupted_by_a_death_is_trained_again_without_a_trace(tmp_path, alone):
     training = new_training(tmp_path, 1, kind=Shrinking, slow=2)
     try:
-        # While the slower one makes its first local step, the other one has made all of its own.
+        # While the slow worker makes its first local step, the other worker makes all of its local steps.
         training.begin(ELASTIC_FAULT="local-step:2:*:kill")
         training.wait_for_step(1)
         training.allocate(2)
@@ -467,10 +467,10 @@ def test_a_window_that_a_death_breaks_off_is_trained_again_as_if_it_had_not_been
 
 @pytest.mark.integration
 @pytest.mark.parametrize("attributes", [{}, {"outer_lr": "0.5", "outer_momentum": "0.5", "snapshot_seconds": "0.05"}])
-def test_workers_come_go_and_die_in_the_middle_of_windows(tmp_path, exact_losses, attributes):
+def test_workers_join_leave_and_die_during_windows(tmp_path, exact_losses, attributes):
     training = new_training(tmp_path, 1, **attributes)
     try:
-        # The first newcomer is killed after its first local step, which nobody else has made.
+        # The first new worker is killed after its first local step, which no other worker has made.
         training.begin(ELASTIC_FAULT="local-step:2:*:kill")
         training.wait_for_step(1)
         training.allocate(3)

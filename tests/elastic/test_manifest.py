@@ -1,4 +1,4 @@
-"""The manifest beside the weights: equal for equal trainings, no secrets, and what two of them promise."""
+"""The manifest beside the weights: equal for equal trainings, without secrets; and the comparison of two manifests."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ def read(result: Path) -> dict:
     return json.loads((result / "model" / "train" / "manifest.json").read_text())
 
 
-def test_one_and_two_workers_and_a_plain_script_have_the_same_manifest(tmp_path):
+def test_one_worker_two_workers_and_a_plain_script_have_the_same_manifest(tmp_path):
     found = []
     for workers in (0, 1, 2):
         folder = tmp_path / str(workers)
@@ -58,13 +58,13 @@ def test_one_and_two_workers_and_a_plain_script_have_the_same_manifest(tmp_path)
 
 @pytest.fixture
 def made(result_dir, monkeypatch):
-    """A manifest of a training in this process."""
+    """The manifest of a training in this process."""
     monkeypatch.setenv("TORCH_HUB_TOKEN", "a-secret-value")
     fabric()[0].train(1, 4, 2)
     return read(Path(artifacts.result_dir()))
 
 
-def test_names_of_variables_are_in_it_but_no_values(made):
+def test_the_manifest_has_names_of_variables_but_no_values(made):
     assert "TORCH_HUB_TOKEN" in made["environment"]["names"]
     assert "a-secret-value" not in json.dumps(made)
 
@@ -77,7 +77,7 @@ def test_names_of_variables_are_in_it_but_no_values(made):
     ("training", "mode", "fast", "the same bits are not promised: mode exact and fast"),
     ("data", "digest", "0", "the same bits are not promised: digest"),
 ])
-def test_what_differs_is_named_and_ends_the_promise(made, section, name, value, words):
+def test_a_difference_is_named_and_ends_the_promise(made, section, name, value, words):
     other = copy.deepcopy(made)
     other[section][name] = value
     comparison = compare(made, other)
@@ -86,7 +86,7 @@ def test_what_differs_is_named_and_ends_the_promise(made, section, name, value, 
     assert [text.partition(":")[0] for text in comparison.differences] == [f"{section}.{name}"]
 
 
-def test_weights_that_differ_against_the_promise_are_told(made):
+def test_different_weights_against_the_promise_are_reported(made):
     comparison = compare(made, {**made, "weights": "sha256:0"})
     assert "the same bits are promised, but the weights differ" in comparison.promise
     assert compare(made, made).promise == "the same bits are promised"
@@ -116,7 +116,7 @@ def code_now(main, rate):
     return code_of((str(main), "--rate", rate))
 
 
-def test_code_counts_and_results_do_not(tmp_path, monkeypatch):
+def test_code_and_arguments_count_and_results_do_not(tmp_path, monkeypatch):
     main = tmp_path / "train.py"
     main.write_text("print()")
     (tmp_path / "config.yaml").write_text("rate: 1")

@@ -1,4 +1,4 @@
-"""What may befall a training besides deaths at an instant: hangs, zombies, full disks, exceptions, a killed driver."""
+"""Faults of a training other than deaths at one point: hangs, full disks, exceptions, lost loader processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 
 class Confined(Callback):
-    """Files of the worker cannot grow beyond 100 kB: the same errors as with a full disk."""
+    """Limits files of the worker to 100 kB, which gives the same errors as a full disk."""
 
     def __init__(self, hook: str, epoch: int = 0) -> None:
         self._when = hook, epoch
@@ -35,7 +35,7 @@ class Confined(Callback):
 
 
 class Exhausted(Callback):
-    """Runs out of memory."""
+    """Raises MemoryError."""
 
     def on_epoch_end(self, epoch: int) -> None:
         if epoch == 2:
@@ -43,8 +43,8 @@ class Exhausted(Callback):
 
 
 @pytest.mark.parametrize(("point", "worker"), [("before-reduce", 1), ("mid-apply", 2)])
-def test_a_worker_that_stops_is_found_and_replaced(trouble, unharmed, point, worker):
-    """On a loaded machine others may look stopped too, but not three times at one step."""
+def test_a_stopped_worker_is_detected_and_replaced(trouble, unharmed, point, worker):
+    """On a busy machine, other workers may also look stopped, but not three times at one step."""
     training = trouble(2, hang_seconds="3")
     training.suffer(f"{point}:{worker}:22:stop")
     training.wait(lambda: training.exits().get(worker) == KILLED, "the stopped one is killed")
@@ -58,8 +58,8 @@ def test_a_worker_that_stops_is_found_and_replaced(trouble, unharmed, point, wor
     "fault", ["forming:3:*", "entering:3:*", "receiving:3:*", "mid-apply:3:*", "state-copy:1:*", "boundary:2:23",
               "validating:2:23", "checkpoint-rename:1:23", "callbacks:2:23", "leaving:2:*", "keeping:*:*"],
 )
-def test_wherever_a_worker_stops_it_is_found(trouble, unharmed, fault):
-    """Where user code may take for ever, or nobody waits, it takes some 40 s until a stopped process is suspected."""
+def test_a_stopped_worker_is_detected_at_every_point(trouble, unharmed, fault):
+    """Where user code may take forever, or no worker waits, suspicion of a stopped process takes about 40 s."""
     training = trouble(2, hang_seconds="1")
     training.suffer(f"{fault}:stop")
     training.wait_for_step(20)
@@ -77,7 +77,7 @@ def test_wherever_a_worker_stops_it_is_found(trouble, unharmed, fault):
 
 
 class Merciful(Trouble):
-    """Does not kill when told to; the test does later."""
+    """Ignores orders to kill a worker; the test kills it later."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
@@ -90,7 +90,7 @@ class Merciful(Trouble):
             super()._obey(message)
 
 
-def test_a_worker_that_wakes_up_when_it_was_given_up_does_no_harm(trouble, unharmed):
+def test_a_stopped_worker_that_resumes_after_its_removal_does_no_harm(trouble, unharmed):
     training = trouble(2, kind=Merciful, hang_seconds="3")
     training.suffer("after-reduce:1:22:stop")
     training.wait(lambda: 1 in training.condemned, "the stopped one is given up")
@@ -111,7 +111,7 @@ def test_an_exception_ends_the_job_at_once_with_its_traceback(trouble):
     assert training.left == []
 
 
-def test_a_lack_of_memory_is_an_exception_like_others(trouble):
+def test_a_memory_error_is_reported_like_other_exceptions(trouble):
     training = trouble(2, Recipe(callbacks=(Exhausted(),)))
     training.suffer()
     with pytest.raises(MemoryError, match="no room"):
@@ -119,19 +119,19 @@ def test_a_lack_of_memory_is_an_exception_like_others(trouble):
     assert training.left == []
 
 
-def test_training_goes_on_without_snapshots_when_there_is_no_room_for_them(trouble, unharmed):
+def test_training_continues_without_snapshots_on_a_full_disk(trouble, unharmed):
     recipe = Recipe(width=300, callbacks=(Confined("on_train_begin"),), checkpoint_freq=0, epochs=3)
     training = trouble(2, recipe, snapshot_seconds="0.01")
     training.suffer()
     with pytest.raises(OSError, match=r"the checkpoint .*could not be written: File too large"):
         training.finish()
     assert "cannot write a snapshot" in training._written(1, "stderr")
-    assert any("failed at step 9" in line for line in training.history()), "it came to the end, where it is saved"
+    assert any("failed at step 9" in line for line in training.history()), "training did not reach the final checkpoint"
     assert list((training.tmp / "result" / "checkpoint").rglob("*.tmp")) == []
     assert training.half_written() == []
 
 
-def test_a_loader_process_is_killed_and_its_worker_with_it(trouble, unharmed):
+def test_a_killed_loader_process_ends_only_its_worker(trouble, unharmed):
     training = trouble(2, Recipe(threads=1))
     training.suffer()
     training.wait_for_step(3)
@@ -144,6 +144,6 @@ def test_a_loader_process_is_killed_and_its_worker_with_it(trouble, unharmed):
 
 
 def loaders_of(training: Trouble, worker: int) -> list[int]:
-    """Process numbers of a worker's loaders."""
+    """Return the process ids of a worker's loaders."""
     pid = training.workers[worker].pid
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -13,7 +13,7 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.script import module_values
 from local_backend.elastic.script.module_values import ModuleValues
 
-#: Draws at import, changes constants, dicts, class attributes and a model of modules beside it.
+#: Draws at import; changes constants, dicts, class attributes and a model of modules beside the script.
 SCRIPT = '''
 import hashlib, json, os, sys
 import numpy as np, torch
@@ -70,7 +70,7 @@ def transform(x):
 def sample(x, options=OPTIONS):
     return transform((x + SHIFT) * options["scale"] + torch.as_tensor(settings.offset)) ** Settings.power
 '''
-#: What is drawn here follows from the script's process; a plain run must begin with the same numbers.
+#: The random numbers depend on the process of the script; a plain run must begin with the same numbers.
 SPLITS = '''
 import os
 import numpy as np
@@ -90,7 +90,7 @@ def regularized(outputs, labels):
 '''
 
 
-def test_workers_see_what_the_script_sees_in_modules_beside_it(tmp_path):
+def test_workers_see_the_scripts_values_of_modules_beside_it(tmp_path):
     printed = []
     for name, slots in (("alone", 0), ("two", 2)):
         script = lay_out(tmp_path / name, SCRIPT)
@@ -107,7 +107,7 @@ def test_workers_see_what_the_script_sees_in_modules_beside_it(tmp_path):
 
 @pytest.fixture
 def imported(tmp_path, monkeypatch):
-    """Import a module of the user with this text; anew, as a worker does, when called again."""
+    """A function that imports a user module with the given text. A further call imports it anew, as a worker does."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -122,11 +122,11 @@ def imported(tmp_path, monkeypatch):
 
 
 def sent(shared=()):
-    """The values of the modules as a worker gets them."""
+    """Return the values of the modules as a worker gets them."""
     return cloudpickle.loads(cloudpickle.dumps(ModuleValues.gather(shared)))
 
 
-def test_values_are_set_in_place_and_equal_ones_stay(imported):
+def test_values_are_set_in_place_and_equal_values_stay(imported):
     text = "import threading\nOPTIONS = {'a': 1}\nNAMES = ['x']\nKEPT = [1, {'a': {2.0}}]\nlock = threading.Lock()\n"
     driver = imported(text)
     driver.OPTIONS["a"], driver.ADDED = 2, 3
@@ -141,7 +141,7 @@ def test_values_are_set_in_place_and_equal_ones_stay(imported):
     assert worker.KEPT is kept and worker.lock is lock
 
 
-def test_what_belongs_to_a_process_stays_its_own(imported):
+def test_values_of_a_process_stay_its_own(imported):
     text = (
         "import os, torch\nuse_gpu = {gpu} or torch.cuda.is_available()\nPLACE = '{place}'\n"
         "OPTIONS = dict(device='{place}', rate=1)\nLOGS = os.environ.get('LOG_DIR', '{place}')\n"
@@ -159,7 +159,7 @@ def test_what_belongs_to_a_process_stays_its_own(imported):
 
 def test_a_large_value_that_differs_is_refused(imported, monkeypatch):
     monkeypatch.setattr(module_values, "MOST_BYTES", 10_000)
-    # Of other tests there may be modules, too.
+    # Modules of other tests may be loaded too.
     monkeypatch.setattr(module_values, "user_modules", lambda: [sys.modules["of_user"]])
     text = "import numpy as np\nTABLE = np.arange(5000)\nSMALL = np.zeros(3)\n"
     driver = imported(text)
@@ -177,7 +177,7 @@ def test_a_large_value_that_differs_is_refused(imported, monkeypatch):
         values.apply()
 
 
-def test_functions_that_differ_in_what_they_hold_are_set(imported):
+def test_functions_with_different_closures_are_set(imported):
     text = (
         "def make(rate):\n    def schedule(step):\n        return schedule and rate * step\n    return schedule\n"
         "TABLE = {'a': make(1), 'b': lambda x: x + 1}\n"

@@ -1,4 +1,4 @@
-"""State in objects that show no attributes is found, and what is in a cache may be new but must not change."""
+"""State in objects without attributes is found. Values in a cache may be new but must not change."""
 
 import contextvars
 import functools
@@ -76,7 +76,7 @@ def job(loss):
     (unlimited, lambda held: add(held())),
     (limited, lambda held: held("a")["seen"].append(1)),
 ], ids=lambda value: type(value).__name__ if not callable(value) else "")
-def test_a_change_is_seen(held, change):
+def test_a_change_is_detected(held, change):
     unlimited(), limited("a"), limited("b")
 
     def loss(outputs, labels):
@@ -84,7 +84,7 @@ def test_a_change_is_seen(held, change):
 
     training = job(loss)
     before = scan(training)
-    assert scan(training) == before, "to look changes nothing"
+    assert scan(training) == before, "the scan itself changed the state"
     change(held)
     assert scan(training) != before
 
@@ -115,4 +115,4 @@ def test_a_new_value_in_a_cache_is_no_change(cached):
     (changed,) = drift.changed()
     assert "positions" in changed
     positions.cache_clear()
-    assert drift.values([changed]) == [None], "a member need not have the value"
+    assert drift.values([changed]) == [None], "a member must not need the cached value"

@@ -1,6 +1,6 @@
-"""Options of FabricModel and train(): batches of every shape, and what the engine does at the end of a step.
+"""Options of FabricModel and train(): batches of every shape, and the work at the end of a step.
 
-Against training loops as people write them, in the testing process; tests/programs has them on several workers.
+The tests compare with ordinary training loops, in the testing process; tests/programs runs them on several workers.
 """
 
 import copy
@@ -36,7 +36,10 @@ def build():
 
 
 def trained(model=None, datasets=pairs, loss=F.cross_entropy, *, batch=SAMPLES, epochs=3, rate=0.1, **options):
-    """A model after training; each step covers `batch` samples, in one batch unless `accumulate` says otherwise."""
+    """Return the parameters of a model after training.
+
+    Each step covers `batch` samples, in one batch unless `accumulate` divides it.
+    """
     model = model or build()
     optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
     FabricModel(model, datasets, loss, optimizer).train(epochs, batch, 1, **options)
@@ -44,7 +47,10 @@ def trained(model=None, datasets=pairs, loss=F.cross_entropy, *, batch=SAMPLES, 
 
 
 def by_hand(finish, epochs=3, precision=None):
-    """The same by a training loop over the whole data set; `finish(model, optimizer)` makes the step."""
+    """Return the parameters after a training loop over the whole data set.
+
+    `finish(model, optimizer)` makes the step.
+    """
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     x, y = samples()
@@ -71,7 +77,7 @@ def clipped_by_value(model, optimizer):
     ("options", "finish"),
     [({"clip_grad_norm": 0.05}, clipped_by_norm), ({"clip_grad_value": 0.01}, clipped_by_value)],
 )
-def test_gradients_of_the_step_are_clipped_as_a_training_loop_does(options, finish):
+def test_gradients_of_the_step_are_clipped_as_in_a_training_loop(options, finish):
     torch.testing.assert_close(trained(**options), by_hand(finish))
     assert not torch.equal(trained(**options)[0], trained()[0])
 
@@ -105,7 +111,7 @@ def test_the_average_of_the_weights_is_saved_beside_them(result_dir):
 
 
 class Rows(Dataset):
-    """Samples as a function makes them of (x, y)."""
+    """Samples that `shape` builds from (x, y)."""
 
     def __init__(self, shape):
         self.x, self.y = samples()
@@ -119,7 +125,7 @@ class Rows(Dataset):
 
 
 class Parts(nn.Module):
-    """Takes its input in two parts."""
+    """A model that takes its input in two parts."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +136,7 @@ class Parts(nn.Module):
 
 
 class One(nn.Module):
-    """Takes its input as one argument, a pair or a dict."""
+    """A model that takes its input as one argument, a pair or a dict."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +148,7 @@ class One(nn.Module):
 
 
 class WithLoss(nn.Module):
-    """Computes its own loss, in an output of some form."""
+    """A model that computes its own loss, in an output of some form."""
 
     def __init__(self, form):
         super().__init__()
@@ -212,7 +218,7 @@ def test_a_wrapped_model_is_unwrapped():
     assert all(map(torch.equal, weights, model.parameters()))
 
 
-# --- what user code must not do
+# --- errors of user code
 
 
 def with_step_function(step_function, **options):
@@ -286,13 +292,13 @@ def uses_scaler(call):
         (uses_scaler(lambda scaler, optimizer, loss: scaler.update()), "precision='fp16'"),
     ],
 )
-def test_steps_within_a_batch_are_refused_and_the_option_is_told(step_function, option):
+def test_optimizer_steps_within_a_batch_are_refused_with_the_right_option(step_function, option):
     with pytest.raises(EngineError) as refusal:
         with_step_function(step_function)
     assert option in str(refusal.value)
 
 
-def test_torch_is_as_it_was_after_training():
+def test_the_patches_of_torch_are_removed_after_training():
     def plain(model, optimizer):
         return lambda handle, data, eva, loader, args: (0, backward(handle, data))
 
@@ -314,12 +320,12 @@ def exploding(outputs, labels):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_gradient_that_is_not_finite_ends_the_training_by_name(accumulate):
+def test_a_gradient_that_is_not_finite_ends_the_training_and_is_named(accumulate):
     model = build()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(Nonfinite, match=r"gradient of 0.weight is not finite in step 1.*no checkpoint"):
         trained(model, loss=exploding, batch=4, accumulate=accumulate)
-    assert all(map(torch.equal, model.state_dict().values(), before.values())), "the parameters are still good"
+    assert all(map(torch.equal, model.state_dict().values(), before.values())), "the failed step changed the parameters"
 
 
 def test_a_parameter_that_is_not_finite_ends_the_training():
@@ -327,7 +333,7 @@ def test_a_parameter_that_is_not_finite_ends_the_training():
         trained(rate=1e38, loss=lambda outputs, labels: F.cross_entropy(outputs, labels) * 1e6, epochs=1)
 
 
-def test_steps_that_are_not_finite_are_left_out_or_made_as_asked():
+def test_on_nonfinite_skips_or_makes_steps_that_are_not_finite():
     model = build()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     trained(model, loss=exploding, on_nonfinite="skip")
@@ -335,7 +341,7 @@ def test_steps_that_are_not_finite_are_left_out_or_made_as_asked():
     assert not torch.isfinite(trained(loss=exploding, on_nonfinite="ignore")[0]).all()
 
 
-def test_fp16_leaves_out_steps_that_overflow_and_lowers_its_scale():
+def test_fp16_skips_steps_that_overflow_and_lowers_its_scale():
     """Gradients overflow with the first scale, and not with a lower one."""
     model = build()
     weights = trained(model, loss=lambda outputs, labels: F.cross_entropy(outputs, labels) * 1e3, precision="fp16",
@@ -357,16 +363,16 @@ def test_fp16_leaves_out_steps_that_overflow_and_lowers_its_scale():
         ({"shufle": False}, TypeError, "use shuffle="),
     ],
 )
-def test_values_that_an_option_cannot_have(options, error, words):
+def test_invalid_option_values_are_refused(options, error, words):
     with pytest.raises(error, match=words):
         trained(**options)
 
 
-# --- state that nobody registered
+# --- unregistered state
 
 
 class Counting(nn.Module):
-    """Keeps something between batches, in the way that `keep(self, x)` says."""
+    """A model that keeps a value between batches; `keep(self, x)` stores it."""
 
     def __init__(self, keep):
         super().__init__()
@@ -402,7 +408,7 @@ def test_state_that_batches_change_is_refused_by_name(keep, name):
         trained(Counting(keep))
 
 
-def test_what_is_only_left_behind_and_what_is_declared_local_is_allowed():
+def test_leftover_values_and_declared_local_state_are_allowed():
     expected = trained()
     assert all(map(torch.equal, trained(Counting(looks)), expected))
     assert all(map(torch.equal, trained(Counting(notes), local_state=["notes"]), expected))
@@ -444,7 +450,7 @@ class Pair(nn.Module):
         self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 1)
 
 
-def test_each_phase_steps_its_own_optimizer_as_a_training_loop_does():
+def test_each_phase_steps_its_own_optimizer_as_in_a_training_loop():
     def toward(model, batch):
         return (model.right(model.left(batch[0])) - 1).square().mean()
 
@@ -466,7 +472,7 @@ def test_each_phase_steps_its_own_optimizer_as_a_training_loop_does():
     callback = Steps()
     fabric = FabricModel(model, pairs, {"left": toward, "right": away}, optimizers, user_callback=[callback])
     fabric.train(3, 4, 4)
-    assert callback.begun == [0, 1, 2], "a step has several phases"
+    assert callback.begun == [0, 1, 2], "a step of several phases was not counted once"
     step, mean, losses = callback.ended[-1]
     assert (step, mean) == (2, pytest.approx(sum(losses.values()) / 2))
     assert list(losses) == ["left", "right"]
@@ -509,7 +515,7 @@ def test_hooks_of_steps_get_the_values_of_the_whole_step():
 
 
 class ActNorm(nn.Module):
-    """Sets its scale from the first batch."""
+    """A layer that sets its scale from the first batch."""
 
     def __init__(self):
         super().__init__()
@@ -530,7 +536,7 @@ def test_a_parameter_that_forward_changes_is_refused_by_name():
 
 
 class Numbering:
-    """Numbers labels in the order in which they come."""
+    """A collate function that numbers labels in the order of their first occurrence."""
 
     def __init__(self, known=()):
         self.numbers = {name: number for number, name in enumerate(known)}

@@ -1,4 +1,4 @@
-"""Ordinary PyTorch trains on workers that come and go as it does in the script's own process: to the last bit."""
+"""Ordinary PyTorch gives the same bits on workers that join and leave as in the script's own process."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """Without a backend, at full speed."""
+    """A function that trains without a backend, at full speed."""
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
@@ -25,7 +25,7 @@ def alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
-def test_the_same_bits_on_one_then_three_then_two_workers_as_alone(tmp_path, alone, build):
+def test_one_then_three_then_two_workers_give_the_bits_of_a_single_process(tmp_path, alone, build):
     expected = alone(build)
     results = []
     training = Resident(tmp_path, 1, lambda: results.append(train(build, str(tmp_path / "result" / "hurry"))))
@@ -41,7 +41,7 @@ def test_the_same_bits_on_one_then_three_then_two_workers_as_alone(tmp_path, alo
     assert results == [expected]
 
 
-def test_what_a_callback_puts_into_evaluation_mode_stays_there_for_the_epoch(alone):
+def test_evaluation_mode_set_by_a_callback_lasts_for_the_epoch(alone):
     callback = FreezeBatchNorm()
 
     def build():
@@ -53,7 +53,7 @@ def test_what_a_callback_puts_into_evaluation_mode_stays_there_for_the_epoch(alo
     assert first != second != third != fourth == last
 
 
-#: All that a main script may define itself; workers do not run it.
+#: All kinds of objects that a main script may define itself; workers do not run the script.
 MAIN = """
 import hashlib, os, time
 import numpy as np, torch
@@ -151,7 +151,7 @@ class Network(nn.Module):
 """
 
 
-def test_what_the_main_script_and_modules_beside_it_define(tmp_path):
+def test_definitions_of_the_main_script_and_its_modules_reach_workers(tmp_path):
     training = Training(tmp_path, 1)
     script = training.code / "train.py"
     script.write_text(MAIN)
