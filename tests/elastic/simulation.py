@@ -1,5 +1,7 @@
-"""A whole job without processes: the hub, simulated workers, and a world that decides in random order who moves next,
-when a message arrives, and what goes wrong."""
+"""A whole job without processes: the hub, simulated workers, and a world.
+
+The world decides in random order which worker moves next, when a message arrives, and which faults happen.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,13 @@ from local_backend.elastic.position import EpochStage, Position
 
 T = TypeVar("T")
 ALL_SLOTS = ("a", "b", "c", "d", "e", "f")
-#: Seconds of a move.
+#: Simulated seconds per move.
 MOVE = 1e-5
 
 
 @dataclass(frozen=True)
 class Weather:
-    """How often things go wrong: chances per move, and how many faults there are at most."""
+    """The rates of faults: chances per move, and the maximum number of faults."""
 
     death: float = 0.0
     massacre: float = 0.0
@@ -62,17 +64,17 @@ class Weather:
     no_start: float = 0.0
     #: Slots on which no worker can be started.
     bad: tuple[str, ...] = ()
-    #: A death or a break in a delicate moment: while workers enter, switch, are parked or bring the final state.
+    #: A death or a break at a critical time: while workers enter, switch, are parked or send the final state.
     spite: float = 0.0
-    #: Something that a worker said is heard again when the hub knows it to be lost.
+    #: An old message of a worker arrives again after the hub has learned of its loss.
     echo: float = 0.0
-    #: A connection between workers breaks, and nobody dies.
+    #: A connection between workers breaks, and no worker dies.
     flake: float = 0.0
     snapshot: float = 0.1
     faults: int = 10**6
 
 
-#: Kinds of misfortune.
+#: Kinds of faults.
 WEATHERS = {
     "calm": Weather(),
     "slots that come and go": Weather(resize=0.02),
@@ -91,7 +93,7 @@ WEATHERS = {
 
 
 class World:
-    """One job. `run` carries it to its end."""
+    """One simulated job. `run` carries it to its end."""
 
     def __init__(
         self,
@@ -106,9 +108,9 @@ class World:
         data_of: Callable[[int, int], dict[str, str]] = lambda worker, epoch: {},
         stop_after: int | None = None,
     ) -> None:
-        """`after`: a world whose driver has died; this one has what that one wrote down."""
+        """Set up a job. `after`: a world whose driver has died; the new world continues from its records."""
         self.random = random.Random(seed)
-        #: (worker, epoch) → what it says about its data after the epoch.
+        #: (worker, epoch) → the worker's report about its data after the epoch.
         self.data_of = data_of
         self.samples, self.test_batches, self.weather = samples, test_batches, weather
         self.plan = StepPlan(samples, course.batch, course.step_samples, course.epochs, course.seed)
@@ -123,32 +125,32 @@ class World:
         self.snapshots: dict[str, tuple[int, int]] = dict(after.snapshots) if after else {}
         self.files: dict[object, int] = dict(after.files) if after else {}
         self.writes: Counter[object] = Counter()
-        #: Worker → how it ended, as long as the hub does not know.
+        #: Worker → the reason for its end, as long as the hub does not know it.
         self.ended: dict[int, str] = {}
         self.doomed: set[int] = set()
         self.slots: tuple[str, ...] = ()
         self.faults = 0
-        #: Moves before anything goes wrong.
-        #: Seconds; moves take next to no time, so that only those are waited for that do not move.
+        #: Simulated seconds. Moves take almost no time, so only stopped workers become overdue.
         self.now = 0.0
         self.liveness = Liveness()
+        #: Moves before the first fault.
         self.calm = self.random.choice((0, 0, self.random.randrange(2000)))
-        #: How fast workers and their connections are: some orders of events are rare with equal ones.
+        #: Speed of workers and their connections: with equal speeds, some orders of events are rare.
         self.pace: dict[int, float] = {}
-        #: Restores are carried out even by workers that are further than the snapshot.
+        #: Workers restore a snapshot even if their state is newer.
         self.careless = self.random.random() < 0.3
-        #: Workers that the hub learned to be lost since the last commit, and breaks without a death.
+        #: Workers whose loss the hub has learned since the last commit, and breaks without a death.
         self.losses: set[int] = set()
-        #: Generation → steps in the newest snapshot when it was made.
+        #: Generation → steps in the newest snapshot when the generation was made.
         self.kept_at: dict[int, int] = {}
-        #: All that was heard of each worker.
+        #: All events of each worker.
         self.said: dict[int, list[Event]] = {}
-        #: Workers that the hub knows to be lost.
+        #: Workers whose loss the hub knows.
         self.removed: set[int] = set()
         self.committed, self.switched_at = past.committed, 0
         self.allocate(ALL_SLOTS[:slots])
 
-    # --- what workers do to the world
+    # --- effects of workers on the world
 
     def group(self, number: int, members: tuple[int, ...], counts: tuple[int, ...]) -> Group:
         if number not in self.groups:
@@ -159,13 +161,13 @@ class World:
         return found
 
     def met(self, group: Group) -> None:
-        """All members of a generation have met: no older one may get on."""
+        """Check, after all members of a generation have met, that no worker of an older generation can continue."""
         for worker in self.workers.values():
             if worker.number not in group.members and worker.number not in self.removed:
-                assert not worker.could_step(), f"{worker.number} still trains in generation {worker.generation}"
+                assert not worker.could_step(), f"worker {worker.number} still trains in generation {worker.generation}"
 
     def die(self, worker: Worker, how: str) -> None:
-        """The process ends; what it said arrives, then the end of its connection and of itself, in any order."""
+        """End a process. Its messages arrive first, then the ends of connection and process, in any order."""
         worker.alive = False
         for group in self.groups.values():
             if worker.number in group.members:
@@ -188,7 +190,7 @@ class World:
         return self.snapshots[path or blob.decode()]
 
     def told_last(self, position: Position) -> Values:
-        """The values that a state at this position was told last."""
+        """Return the values that a state at this position received last."""
         applied, stage = position
         epochs = applied // self.plan.steps_per_epoch
         known = applied % self.plan.steps_per_epoch or stage in (EpochStage.TOLD, EpochStage.BEGUN)
@@ -197,7 +199,7 @@ class World:
 
     def save(self, worker: Worker, what: object, content: int) -> None:
         self.writes[what] += 1
-        assert self.files.setdefault(what, content) == content, "a file differs from one of the same name"
+        assert self.files.setdefault(what, content) == content, f"the file {what} was written with different content"
 
     # --- the hub
 
@@ -215,14 +217,14 @@ class World:
             self.do(action)
         if self.state.phase is not hub.Phase.ENDED:
             again, more = hub.arrange(self.state)
-            assert (again, more) == (self.state, ()), "the rules do not bring about all they could at once"
+            assert (again, more) == (self.state, ()), "the rules did not bring about all possible actions at once"
 
     def look(self) -> None:
-        """Have those found that hang. Nobody else may be accused."""
+        """Detect hung workers, and check that no other worker is accused."""
         for consequence in self.liveness.check(self.state, self.now):
             if isinstance(consequence, (Hung, Kill)):
                 worker = self.workers[consequence.worker]
-                assert worker.stopped or not worker.alive, f"accused without need: {consequence}"
+                assert worker.stopped or not worker.alive, f"a working worker was accused: {consequence}"
             if isinstance(consequence, (Send, Kill)):
                 self.do(consequence)
             else:
@@ -234,10 +236,10 @@ class World:
             case Send():
                 worker = self.workers[action.worker]
                 known = action.worker in self.removed and action.message["op"] != "bye"
-                assert not known, "a message for one that takes part no more"
-                assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, "it is not connected yet"
+                assert not known, "the hub sent a message to a removed worker"
+                assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, "not connected yet"
                 if action.message["op"] == "bye" and self.state.phase is not hub.Phase.ENDED:
-                    assert self.state.crew.peers[action.worker].stage is Stage.LEAVING, "a member is sent away"
+                    assert self.state.crew.peers[action.worker].stage is Stage.LEAVING, "the hub sent a member away"
                 elif action.message["op"] == "prepare":
                     kept = self.state.kept
                     self.kept_at.setdefault(action.message["generation"], kept.position.steps if kept else 0)
@@ -267,22 +269,22 @@ class World:
         assert action.slot in self.slots
         assert action.worker not in self.workers
         there = [w for w in self.workers.values() if w.slot == action.slot and (w.alive or w.number in self.ended)]
-        assert there == [], "two processes on a slot"
+        assert there == [], "two processes on one slot"
         worker = self.workers[action.worker] = Worker(self, action.worker, action.slot)
         self.pace[action.worker] = self.random.choice((0.05, 0.3, 1.0, 1.0))
         if action.slot in self.weather.bad or self.chance(self.weather.no_start):
             worker.alive = False
             self.ended[action.worker] = "could not be started"
 
-    # --- what may happen next
+    # --- possible next moves
 
     def run(self) -> None:
-        """To the end, which is what it has to be."""
+        """Run the job to its end and check the result."""
         self.until(lambda: False)
         self.check()
 
     def until(self, reached: Callable[[], object], most: int = 50_000) -> None:
-        """Move until that is so, or nothing moves any more."""
+        """Move until the condition holds, or until no move is possible."""
         for _ in range(most):
             self.meddle()
             self.now += MOVE
@@ -319,14 +321,14 @@ class World:
         return self.random.choices([move for _, move in moves], [weight for weight, _ in moves])[0]
 
     def chance(self, probability: float) -> bool:
-        """Whether a fault happens now."""
+        """Decide whether a fault happens now."""
         if self.faults >= self.weather.faults or self.random.random() >= probability:
             return False
         self.faults += 1
         return True
 
     def meddle(self) -> None:
-        """Things that may happen at any instant."""
+        """Cause the faults that may happen at any time."""
         self.calm -= 1
         if self.state.phase is hub.Phase.ENDED or self.calm > 0:
             return
@@ -347,7 +349,7 @@ class World:
             self.feed(Impatient())
 
     def hit(self, weather: Weather, living: list[Worker]) -> None:
-        """Things that happen to workers."""
+        """Cause faults of workers."""
         crew, victim = self.state.crew, self.random.choice(living)
         delicate = crew.entering or crew.confirmed or self.state.parking or self.state.phase is hub.Phase.FINISHING
         if self.chance(weather.death) or (delicate and self.chance(weather.spite)):
@@ -368,7 +370,10 @@ class World:
         self.feed(Allocated(slots))
 
     def unblock(self) -> bool:
-        """Nothing is on its way: what a clock or the scheduler brings. False when nothing ever will."""
+        """Do the next action of a clock or the scheduler when no message is on its way.
+
+        Return False if there is none.
+        """
         stuck = [w for w in self.workers.values() if w.alive and w.stopped and w.number not in self.doomed]
         if self.state.phase is hub.Phase.ENDED:
             for worker in stuck:
@@ -383,7 +388,7 @@ class World:
             return False
         return True
 
-    # --- what has to be true in the end
+    # --- required results
 
     def of(self, kind: type[T]) -> list[T]:
         return [action for action in self.actions if isinstance(action, kind)]

@@ -1,4 +1,4 @@
-"""What a script puts into installed modules reaches its workers."""
+"""Patches by a script in installed modules reach its workers."""
 
 import sys
 import types
@@ -21,7 +21,7 @@ def found(path):
     return [patch for patch in patches.gather() if patch.path == path]
 
 
-def test_functions_methods_and_classes_are_found_and_put_into_their_places(monkeypatch):
+def test_patched_functions_methods_and_classes_are_found_and_applied(monkeypatch):
     class Mine:
         pass
 
@@ -45,12 +45,12 @@ def test_functions_methods_and_classes_are_found_and_put_into_their_places(monke
     assert F.relu is not twice and nn.GELU.__name__ == "GELU" and not hasattr(nn.Tanh, "rate")
 
 
-def test_a_patch_of_a_module_that_is_not_here_is_left_out():
+def test_a_patch_of_a_missing_module_or_class_is_skipped():
     Patch("no.such.module", "", "name", twice).apply()
     Patch("torch.nn", "NoSuchClass", "name", twice).apply()
 
 
-def test_what_cannot_be_sent_is_refused_but_not_in_modules_of_python(monkeypatch):
+def test_an_unpicklable_patch_is_refused_except_in_the_standard_library(monkeypatch):
     lock = __import__("threading").Lock()
 
     def locked(x):
@@ -64,7 +64,7 @@ def test_what_cannot_be_sent_is_refused_but_not_in_modules_of_python(monkeypatch
         patches.gather()
 
 
-def test_lazy_objects_are_not_looked_at(monkeypatch):
+def test_lazy_objects_are_not_inspected(monkeypatch):
     class Lazy:
         def __getattr__(self, name):
             raise ModuleNotFoundError(name)

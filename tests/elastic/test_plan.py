@@ -1,4 +1,4 @@
-"""Pure parts: shards, tree, sampler, seeds."""
+"""The pure parts of the plan: shards, tree, sampler, seeds."""
 
 from collections import Counter
 from dataclasses import replace
@@ -23,12 +23,12 @@ plans = st.builds(
 
 
 def pair(left, right):
-    """An addition that remembers the order of additions."""
+    """Return a sum that records the order of additions."""
     return (left, right)
 
 
 def tree(first, size, leaves):
-    """The canonical tree over the leaves first to first+size, written down the slow way."""
+    """Return the canonical tree over the leaves first to first+size, built in the simple, slow way."""
     if size == 1:
         return first
     half = size // 2
@@ -48,13 +48,13 @@ def test_split_is_contiguous_balanced_and_complete(case):
 
 
 @pytest.mark.parametrize(("shards", "workers"), [(4, 5), (4, 0), (0, 0)])
-def test_split_refuses_what_cannot_be(shards, workers):
+def test_split_refuses_more_workers_than_shards(shards, workers):
     with pytest.raises(ValueError, match="cannot be split"):
         split(shards, workers)
 
 
 @given(shards_and_workers)
-def test_sum_is_made_in_the_same_order_for_every_number_of_workers(case):
+def test_the_sum_has_the_same_order_for_every_number_of_workers(case):
     shards, workers = case
     total = Fold(shards, pair)
     for first, last in split(shards, workers):
@@ -81,7 +81,7 @@ def test_blocks_cover_a_range_once_and_are_aligned(leaves, first, length):
 
 
 @given(st.integers(1, 40).filter(lambda n: n > 1), st.data())
-def test_an_incomplete_sum_is_no_sum(leaves, data):
+def test_an_incomplete_sum_is_refused(leaves, data):
     missing = data.draw(st.integers(0, leaves - 1))
     fold = Fold(leaves, pair)
     for leaf in range(leaves):
@@ -93,7 +93,7 @@ def test_an_incomplete_sum_is_no_sum(leaves, data):
 
 @given(plans)
 @settings(max_examples=examples(200), deadline=None)
-def test_every_sample_exactly_once_per_epoch(plan):
+def test_every_sample_is_used_exactly_once_per_epoch(plan):
     for epoch in range(plan.epochs):
         order = plan.order(epoch)
         seen = Counter()
@@ -117,7 +117,7 @@ def test_every_sample_exactly_once_per_epoch(plan):
 
 
 @given(plans, st.integers(1, 5))
-def test_drop_last_leaves_out_the_last_samples_of_the_order_and_no_others(plan, window):
+def test_drop_last_leaves_out_only_the_last_samples_of_the_order(plan, window):
     unit, plan = plan.step_samples, replace(plan, step_samples=plan.step_samples * window, multiple=plan.step_samples)
     for epoch in range(plan.epochs):
         order = plan.order(epoch)
@@ -133,13 +133,13 @@ def test_drop_last_leaves_out_the_last_samples_of_the_order_and_no_others(plan, 
 
 
 @given(plans, st.booleans())
-def test_batch_sizes_are_those_of_all_shards(plan, drop):
+def test_batch_sizes_are_the_sizes_of_all_shards(plan, drop):
     plan = replace(plan, multiple=plan.step_samples if drop else 1)
     sizes = {plan.size_of_shard(step, shard) for step in range(plan.steps_per_epoch) for shard in range(plan.shards)}
     assert plan.batch_sizes() == sizes - {0}
 
 
-def test_steps_as_recorded():
+def test_the_steps_of_a_recorded_training_are_reproduced():
     plan = StepPlan(samples=244, batch=64, step_samples=128, epochs=15, seed=0)
     assert (plan.shards, plan.steps_per_epoch, plan.batches_per_epoch, plan.steps) == (2, 2, 4, 30)
     assert [plan.size_of_shard(1, shard) for shard in range(2)] == [64, 52]
@@ -160,7 +160,7 @@ def test_orders_differ_between_epochs_and_seeds_and_repeat():
     assert list(plan.order(0)) != list(other.order(0))
 
 
-def test_seeds_are_the_same_everywhere_and_for_ever():
+def test_seeds_never_change():
     assert derive_seed(1, 2, 3) == 6520558355739401531
     assert derive_seed(0) != derive_seed(0, 0)
     assert sample_seed(1, -1, 0) != sample_seed(1, 0, 0)
@@ -168,7 +168,7 @@ def test_seeds_are_the_same_everywhere_and_for_ever():
 
 
 @given(st.integers(0, 200), st.integers(1, 30))
-def test_validation_batches(samples, batch):
+def test_validation_batches_cover_all_samples_in_order(samples, batch):
     parts = list(batches(samples, batch))
     assert [i for part in parts for i in part] == list(range(samples))
     assert all(len(part) == batch for part in parts[:-1])

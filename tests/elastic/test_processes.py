@@ -1,4 +1,4 @@
-"""Real worker processes: the same bits for every number of workers, and what driver and workers say."""
+"""Real worker processes: the same bits for every number of workers, and the output of driver and workers."""
 
 import json
 import socket
@@ -104,7 +104,7 @@ print("after training, once")
 '''
 
 def outcome(tmp: Path) -> dict:
-    """What SCRIPT left, with the samples that were loaded for training."""
+    """Return the results of SCRIPT, with the samples that were loaded for training."""
     found = json.loads((tmp / "result" / "outcome.json").read_text())
     seen = Counter()
     for path in (tmp / "result").glob("seen-*"):
@@ -113,12 +113,12 @@ def outcome(tmp: Path) -> dict:
 
 
 @pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), pytest.param("adam", 3, marks=pytest.mark.integration)])
-def test_same_bits_for_one_two_three_workers_and_without_a_backend(tmp_path, optimizer, shards):
+def test_one_two_and_three_workers_and_no_backend_give_the_same_bits(tmp_path, optimizer, shards):
     arguments = ("--optimizer", optimizer, "--shards", str(shards))
     alone = plain(tmp_path / "plain", lay_out(tmp_path / "plain", SCRIPT), *arguments)
     assert alone.returncode == 0, alone.stderr
     expected = outcome(tmp_path / "plain")
-    assert expected["seen"] == Counter(dict.fromkeys(range(70), 3)), "every sample once per epoch"
+    assert expected["seen"] == Counter(dict.fromkeys(range(70), 3)), "a sample was not used exactly once per epoch"
     for workers in (1, 2, 3) if shards == 5 else (2, 3):
         folder = tmp_path / str(workers)
         threads = ("--threads", "1") if workers == 2 else ()
@@ -129,12 +129,12 @@ def test_same_bits_for_one_two_three_workers_and_without_a_backend(tmp_path, opt
         found = outcome(folder)
         more = found.pop("seen") - expected["seen"]
         assert found == {name: value for name, value in expected.items() if name != "seen"}
-        # Of each of these epochs, every worker loads one batch that all of them compute.
+        # In each of these epochs, every worker loads one batch that all workers compute.
         assert all(count % workers == 0 for count in more.values()) and len(more) <= 3 * 4
         assert bool(more) == (workers > 1)
 
 
-def test_what_driver_and_workers_say(tmp_path):
+def test_driver_and_workers_print_and_report_the_training(tmp_path):
     script = lay_out(tmp_path, SCRIPT)
     ended = FakeRunner(tmp_path, 2).run(script, "--optimizer", "sgd", "--shards", "2")
     assert ended.returncode == 0, ended.stderr
@@ -146,7 +146,7 @@ def test_what_driver_and_workers_say(tmp_path):
         "Using dlicmd scheduler.",
     ]
     last = {name: value for message in ended.of("progress") for name, value in message.items()}
-    steps = 3 * 9  # 70 samples, 8 a step
+    steps = 3 * 9  # 70 samples, 8 per step
     assert {key: last[key] for key in ("epoch", "epochs", "step", "steps", "workers")} == {
         "epoch": 3,
         "epochs": 3,
@@ -165,11 +165,11 @@ def test_what_driver_and_workers_say(tmp_path):
         "save models for epoch 3 ",
         "epoch=1 validation_accuracy: 0.",
     ):
-        assert words in first, words
+        assert words in first, f"missing in the worker's log: {words}"
     assert "save models" not in ended.worker_stderr[2]
     assert "--------END TRAINING: completed " in ended.worker_stdout[2]
     blocks = ended.worker_stdout[2].splitlines()
-    # The second batch of every step; 18 batches in an epoch, the last one repeats the number of the one before.
+    # The second batch of every step; an epoch has 18 batches, and the last one repeats the number of the one before.
     trained = [int(line.split()[1].rstrip(":")) for line in blocks if "tag train_loss, simple_value" in line]
     assert trained == [min(2 * step + 3, 18) + 18 * epoch for epoch in range(3) for step in range(9)]
     tested = sum(text.count("tag test_loss, simple_value") for text in ended.worker_stdout.values())
@@ -224,7 +224,7 @@ arguments = parser.parse_args()
 
 
 @pytest.mark.integration
-def test_workers_find_the_command_line_the_scripts_classes_and_downloaded_data(tmp_path):
+def test_workers_have_the_command_line_the_scripts_classes_and_the_data(tmp_path):
     script = lay_out(tmp_path, WHOLE)
     (script.parent / "needs_arguments.py").write_text(NEEDS_ARGUMENTS)
     ended = FakeRunner(tmp_path, 2).run(script, "--data", "here")
@@ -236,14 +236,14 @@ def test_workers_find_the_command_line_the_scripts_classes_and_downloaded_data(t
 
 
 @pytest.mark.parametrize(("slots", "submitted", "engines", "expected"), [(3, 2, 4, 2), (2, 2, 1, 1)])
-def test_no_more_workers_than_slots_submission_and_script_allow(tmp_path, slots, submitted, engines, expected):
+def test_the_workers_are_limited_by_slots_submission_and_script(tmp_path, slots, submitted, engines, expected):
     script = lay_out(tmp_path, SCRIPT)
     ended = FakeRunner(tmp_path, slots, submitted).run(script, "--optimizer", "sgd", "--shards", str(engines))
     assert ended.returncode == 0, ended.stderr
     assert len(ended.of("spawn")) == expected
 
 
-def test_a_stranger_without_the_key_is_not_let_in():
+def test_a_connection_without_the_key_is_refused():
     server = HubServer({"op": "welcome"}, b"payload")
     host, port = server.address.split(":")
     key = server.expect(1)
@@ -263,7 +263,7 @@ def test_a_stranger_without_the_key_is_not_let_in():
             talker.sendall(b"\xff" * 12 + b"x" * 100)
             assert receive_frame(talker) is None
         assert answer(hello) == ({"op": "welcome"}, b"payload")
-        assert answer(hello) is None, "a key is good for one connection"
+        assert answer(hello) is None, "a key was accepted for a second connection"
     finally:
         server.close()
 
@@ -312,7 +312,7 @@ FabricModel(model, lambda: (data, data), F.cross_entropy, optimizer, worker_logg
 """
 
 
-def test_what_a_worker_that_leaves_has_logged(tmp_path):
+def test_a_leaving_worker_completes_its_log(tmp_path):
     training = Training(tmp_path, 2)
     (training.code / "train.py").write_text(LEAVERS)
     training.begin()
@@ -329,7 +329,7 @@ def test_what_a_worker_that_leaves_has_logged(tmp_path):
         assert (first, last) == ("begin", "end")
         assert batches == [str(n) for n in range(1, len(batches) + 1)]
         assert len(batches) >= 2
-    assert [path.name for path in (tmp_path / "result").glob("ended-*")] == ["ended-1"], "the training goes on"
+    assert [path.name for path in (tmp_path / "result").glob("ended-*")] == ["ended-1"], "worker-2 called it too"
     log = [line.split(" - ", 3)[-1] for line in ended.worker_stderr[1].splitlines()]
     begins = [i for i, line in enumerate(log) if line == "------cluster begin-------"]
     clusters = [log[i + 1 : log.index("------cluster end-------", i)] for i in begins]

@@ -1,4 +1,4 @@
-"""Programs as people write them: the same bits alone and on workers that come, go and die, or refused in a sentence."""
+"""Programs of users: the same bits alone and on workers that join, leave and die; or a clear refusal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from programs import DISTURBED, WAYS, Program, corpus, left, run_alone, run_disturbed, run_on, verdict
 
 CORPUS = corpus()
-#: Programs of different families that every run of the tests trains; the others belong to the integration tests.
+#: Programs of different families that every test run trains; the others are integration tests.
 ALWAYS = {
     "batch_norm_drop_last", "counter_in_forward", "gan_phases", "loader_processes", "moco_pointer", "own_generators",
     "plateau", "resumed", "scheduler_step_in_step", "streaming_text", "tiny_gpt", "unknown_argument",
@@ -32,7 +32,7 @@ def ids(program: Program) -> str:
 
 
 @pytest.mark.parametrize("program", most(lambda one: not one.refused), ids=ids)
-def test_same_bits_alone_and_while_workers_come_go_and_die(tmp_path: Path, program: Program) -> None:
+def test_disturbed_workers_give_the_same_bits_as_a_single_process(tmp_path: Path, program: Program) -> None:
     outcome = run_alone(tmp_path / "alone", program)
     assert not verdict(program, "alone", tmp_path / "alone", outcome, None)
     reference = left(tmp_path / "alone", outcome.stdout)
@@ -41,7 +41,7 @@ def test_same_bits_alone_and_while_workers_come_go_and_die(tmp_path: Path, progr
 
 
 @pytest.mark.parametrize("program", most(lambda one: one.refused), ids=ids)
-def test_refused_in_a_sentence(tmp_path: Path, program: Program) -> None:
+def test_unsupported_programs_are_refused_with_a_message(tmp_path: Path, program: Program) -> None:
     for way, run in (("alone", run_alone), ("2 workers", run_on(2))):
         folder = tmp_path / way.replace(" ", "-")
         assert not verdict(program, way, folder, run(folder, program), None)
@@ -49,11 +49,11 @@ def test_refused_in_a_sentence(tmp_path: Path, program: Program) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", CORPUS, ids=ids)
-def test_every_way(tmp_path: Path, program: Program) -> None:
+def test_every_way_to_run_a_program_gives_the_expected_result(tmp_path: Path, program: Program) -> None:
     assert not programs.matrix(program, tmp_path)
 
 
-def test_the_page_lists_all_programs_with_what_is_expected() -> None:
+def test_the_page_lists_all_programs_with_the_expected_results() -> None:
     page = programs.PAGE.read_text()
     assert page == programs.page(CORPUS, {}), "run `python tests/elastic/programs.py`"
     assert len(CORPUS) >= 60

@@ -1,4 +1,4 @@
-"""Training goes on after the death of all workers, of the driver, and without slots; with the same result."""
+"""Training continues with the same result after all workers die, after the driver dies, and without slots."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.fixture
 def training(tmp_path, request):
-    """Two workers, with a snapshot after every few steps, or every so many seconds."""
+    """A training on two workers with frequent snapshots; the parameter is their interval in seconds."""
     training = Training(tmp_path, 2)
     training.attributes = {"hang_seconds": "120", "snapshot_seconds": getattr(request, "param", "0.05")}
     training.begin()
@@ -41,7 +41,7 @@ def as_undisturbed(training: Training, undisturbed) -> bool:
     return (training.digest, training.rows) == undisturbed
 
 
-def test_a_job_without_slots_is_parked_and_goes_on_when_it_gets_some(training, undisturbed):
+def test_a_job_without_slots_is_parked_and_continues_with_new_slots(training, undisturbed):
     training.wait_for_step(7)
     training.resize(0)
     assert "parked at step" in training.status["message"]
@@ -53,7 +53,7 @@ def test_a_job_without_slots_is_parked_and_goes_on_when_it_gets_some(training, u
     assert as_undisturbed(training, undisturbed)
 
 
-def test_when_all_workers_die_at_once_training_goes_on_from_the_newest_snapshot(training, undisturbed):
+def test_training_continues_from_the_newest_snapshot_after_all_workers_die(training, undisturbed):
     training.wait(lambda: snapshots(training), "a snapshot")
     training.wait_for_step(training.status["step"] + 2)
     for worker in training.alive():
@@ -66,8 +66,8 @@ def test_when_all_workers_die_at_once_training_goes_on_from_the_newest_snapshot(
 
 
 @pytest.mark.parametrize("training", ["1"], indirect=True)
-def test_a_new_driver_goes_on_where_one_was_killed(training, undisturbed):
-    # One that is not ahead of what the driver has logged; the next one comes a second later.
+def test_a_new_driver_continues_the_training_of_a_killed_driver(training, undisturbed):
+    # A snapshot that is not newer than the driver's log; the next one is written a second later.
     training.wait(lambda: any(steps_of(path) <= training.status.get("step", -1) for path in snapshots(training)), "one")
     assert training.kill_driver().returncode == -9
     logged = len(training.rows)
@@ -79,7 +79,7 @@ def test_a_new_driver_goes_on_where_one_was_killed(training, undisturbed):
     assert any("from the snapshot" in line for line in training.history())
 
 
-#: Where all workers stop before the driver is killed, and the steps that are committed then. An epoch has five.
+#: The points at which all workers stop before the driver is killed, and the committed steps. An epoch has 5 steps.
 MOMENTS = [
     ("before-reduce:17", 16), ("callbacks:14", 14), ("boundary:14", 14), ("validating:14", 15),
     ("checkpoint-rename:24", 25), ("finishing:59", 60),
@@ -90,7 +90,7 @@ MOMENTS = [
     ("moment", "done"),
     [pytest.param(*m, marks=[] if m[0].startswith("validating") else pytest.mark.slow) for m in MOMENTS],
 )
-def test_a_driver_is_killed_at_a_chosen_moment(tmp_path, undisturbed, moment, done):
+def test_a_driver_killed_at_any_point_is_replaced(tmp_path, undisturbed, moment, done):
     training = Training(tmp_path, 2)
     training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
     point, step = moment.split(":")
@@ -110,20 +110,20 @@ def test_a_driver_is_killed_at_a_chosen_moment(tmp_path, undisturbed, moment, do
 
 
 def states(training: Training) -> set[str]:
-    """States of the workers' processes, as in /proc."""
+    """Return the states of the workers' processes, as in /proc."""
     stats = [Path(f"/proc/{training.workers[worker].pid}/stat") for worker in training.alive()]
     return {path.read_text().rpartition(")")[2].split()[0] for path in stats}
 
 
 def recorded(training: Training) -> int:
-    """Steps that are on record."""
+    """Return the number of recorded steps."""
     (path,) = (training.tmp / "result" / "checkpoint").rglob("steps.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     begun = [line["committed"] for line in lines if "committed" in line]
     return sum(begun[-1:]) + sum("results" in line for line in lines)
 
 
-def test_nothing_is_left_in_the_checkpoint_folder_when_the_driver_has_ended(training):
+def test_the_checkpoint_folder_is_empty_after_the_driver_has_ended(training):
     training.wait(lambda: snapshots(training), "a snapshot")
     assert training.finish().returncode == 0
     assert not list((training.tmp / "result" / "checkpoint").rglob("*"))

@@ -1,4 +1,4 @@
-"""Layout and exact reduction: the same bits for every number of workers, which are threads here."""
+"""Layout and exact reduction: the same bits for every number of workers, which are threads in these tests."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def alone(model, optimizer=None):
 
 @pytest.mark.parametrize("own", [True, False], ids=["the engine runs backward", "the user does"])
 @pytest.mark.parametrize(("shards", "active"), [(1, 1), (2, 2), (3, 3), (5, 5), (8, 8), (7, 3), (6, 1)])
-def test_same_bits_for_every_number_of_workers(shards, active, own):
+def test_every_number_of_workers_gives_the_same_bits(shards, active, own):
     expected = fingerprint(train("exact", split(shards, 1), active=active, own=own)[0])
     for workers in range(2, shards + 1):
         for replica in train("exact", split(shards, workers), active=active, own=own):
@@ -38,7 +38,7 @@ def test_members_without_shards_take_part():
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_gradients_are_the_mean_and_absent_where_no_shard_has_any(mode):
+def test_gradients_are_the_mean_and_absent_if_no_shard_has_one(mode):
     for ranges in [((0, 4),), ((0, 3), (3, 4))]:
         model = train(mode, ranges, steps=1)[0]
         assert model.never.weight.grad is None
@@ -52,7 +52,7 @@ def test_gradients_are_the_mean_and_absent_where_no_shard_has_any(mode):
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_buffers_are_means_of_the_shards_and_counters_those_of_shard_0(mode):
+def test_buffers_are_means_of_the_shards_and_counters_are_from_shard_0(mode):
     model, reference = train(mode, split(4, 2), steps=1)[0], the_same(Branches)
     means = []
     for shard in range(4):
@@ -66,7 +66,7 @@ def test_buffers_are_means_of_the_shards_and_counters_those_of_shard_0(mode):
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_words_arrive_at_everybody_in_order_of_rank(mode, workers):
+def test_words_arrive_at_all_members_in_order_of_rank(mode, workers):
     words = [2**31, 2**24 + 1, 0][:workers]
 
     def work(group):
@@ -84,7 +84,7 @@ def test_words_arrive_at_everybody_in_order_of_rank(mode, workers):
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_a_step_that_breaks_changes_nothing_that_counts(mode):
+def test_a_broken_step_changes_no_committed_value(mode):
     def work(group):
         model = the_same(Branches)
         layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
@@ -123,7 +123,7 @@ def test_large_counters_keep_every_bit():
     assert model.flag.item() is False
 
 
-def test_what_cannot_be_summed_is_refused_with_a_sentence():
+def test_frozen_and_complex_models_are_refused():
     frozen = nn.Linear(2, 2).requires_grad_(False)
     with pytest.raises(EngineError, match="all are frozen"):
         Layout([frozen], torch.optim.SGD(frozen.parameters(), 0.1))
@@ -133,7 +133,7 @@ def test_what_cannot_be_summed_is_refused_with_a_sentence():
 
 
 @pytest.mark.parametrize("rule", ["meann", ("sum", "8"), ("mean", 2), 3, ("sum", 1, 2)])
-def test_an_unknown_rule_of_a_module_is_refused_with_the_name_of_the_buffer(rule):
+def test_an_unknown_rule_is_refused_with_the_name_of_the_buffer(rule):
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_buffer("seen", torch.zeros(3))
     model.fabric_buffers = {"seen": rule}
@@ -141,7 +141,7 @@ def test_an_unknown_rule_of_a_module_is_refused_with_the_name_of_the_buffer(rule
         alone(model)
 
 
-def test_a_large_whole_number_buffer_that_changes_is_refused_by_name():
+def test_a_large_integer_buffer_that_changes_is_refused_by_name():
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_buffer("seen", torch.zeros(1000, dtype=torch.int64))
     _, step = alone(model)
@@ -152,7 +152,7 @@ def test_a_large_whole_number_buffer_that_changes_is_refused_by_name():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_other_precisions(dtype):
+def test_other_precisions_are_summed(dtype):
     model = nn.Linear(3, 2).to(dtype)
     _, step = alone(model)
     model(torch.ones(4, 3, dtype=dtype)).sum().backward()
@@ -163,7 +163,7 @@ def test_other_precisions(dtype):
     assert torch.equal(model.weight.grad, expected)
 
 
-def test_one_shard_is_plain_training_to_the_last_bit():
+def test_one_shard_gives_the_bits_of_plain_training():
     model, plain = the_same(Branches), the_same(Branches)
     _, step = alone(model)
     x = torch.randn(4, 5)
@@ -177,7 +177,7 @@ def test_one_shard_is_plain_training_to_the_last_bit():
 
 
 class Tied(nn.Module):
-    """Backward leaves `left` and `right` with the same memory as gradients."""
+    """A model whose backward pass uses the same memory for the gradients of `left` and `right`."""
 
     def __init__(self):
         super().__init__()
@@ -195,7 +195,7 @@ INDEX = torch.tensor([1, 1, 5])
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 @pytest.mark.parametrize("ranges", [((0, 4),), ((0, 2), (2, 4)), ((0, 3), (3, 4))], ids=str)
-def test_gradients_that_share_memory_and_sparse_ones(mode, ranges):
+def test_gradients_that_share_memory_and_sparse_gradients_are_summed(mode, ranges):
     def work(group):
         model = Tied()
         layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
@@ -214,8 +214,8 @@ def test_gradients_that_share_memory_and_sparse_ones(mode, ranges):
     members(len(ranges), work)
 
 
-def test_a_users_step_may_do_as_it_likes_with_gradients():
-    """Several backward passes, gradients cleared meanwhile, gradients in memory of its own that it uses again."""
+def test_a_users_step_may_change_gradients_freely():
+    """The step runs several backward passes, clears gradients meanwhile, and reuses its own memory for gradients."""
     own = torch.empty(3, 5)
 
     def sum_over(ranges):

@@ -1,4 +1,4 @@
-"""Copies of a training: a worker that gets one goes on with the same bits, whichever way the copy came."""
+"""Copies of a training: a worker that gets one continues with the same bits, for every way of transfer."""
 
 import io
 import warnings
@@ -37,7 +37,7 @@ WAYS = {
     [*((optimizer, "wire") for optimizer in OPTIMIZERS), *(("nested", way) for way in WAYS if way != "wire")],
 )
 @pytest.mark.parametrize("steps_of_receiver", [0, 2])
-def test_the_receiver_goes_on_with_the_same_bits(tmp_path, way, optimizer, steps_of_receiver):
+def test_the_receiver_continues_with_the_same_bits(tmp_path, way, optimizer, steps_of_receiver):
     donor, receiver = make(optimizer), make(optimizer, begun=steps_of_receiver > 0)
     train(donor, 4)
     train(receiver, steps_of_receiver)
@@ -57,7 +57,7 @@ def test_the_receiver_goes_on_with_the_same_bits(tmp_path, way, optimizer, steps
     assert same(list(mine.best[1].values()), list(its.best[1].values()))
 
 
-def test_restoring_keeps_the_live_objects():
+def test_restore_keeps_the_live_objects():
     donor, receiver = make(), make()
     train(donor, 2)
     model, optimizer, group = receiver.model, receiver.optimizer, receiver.optimizer.param_groups[0]
@@ -74,7 +74,7 @@ def test_restoring_keeps_the_live_objects():
     assert type(course.average.into.weight) is nn.Parameter and course.average.into.weight is not weight
 
 
-def test_a_copy_has_tensors_of_its_own():
+def test_a_copy_has_its_own_tensors():
     job = make()
     train(job, 2)
     replica = Replica(job)
@@ -85,10 +85,10 @@ def test_a_copy_has_tensors_of_its_own():
     assert replica.digest() == digest
     train(job, 2, first=2)
     replica.restore(before)
-    assert replica.digest() == digest, "restoring did not hand the copy's tensors to the training"
+    assert replica.digest() == digest, "restore handed the copy's tensors to the training"
 
 
-def test_frozen_parameters_modes_groups_and_plain_attributes_travel():
+def test_frozen_parameters_modes_groups_and_plain_attributes_are_restored():
     def change(job):
         job.model.frozen.requires_grad_(True)
         job.model.into.bias.requires_grad_(False)
@@ -115,7 +115,7 @@ def test_frozen_parameters_modes_groups_and_plain_attributes_travel():
     assert not model.into.bias.requires_grad
     assert model.training and not model.norm.training
     assert model.rate == {"now": [0.125, None]}
-    assert not hasattr(model, "table_of_words"), "large tables are not state"
+    assert not hasattr(model, "table_of_words"), "a large table was sent as state"
     assert receiver.optimizer.param_groups[2]["params"][0] is model.convolution.weight
     assert receiver.optimizer.param_groups[2]["lr"] == 0.7
     assert receiver.loss_function.alpha == 0.75
@@ -123,7 +123,7 @@ def test_frozen_parameters_modes_groups_and_plain_attributes_travel():
     assert len(receiver.optimizer.param_groups) == 2
 
 
-def test_buffers_that_came_went_or_changed_their_shape():
+def test_added_deleted_and_reshaped_buffers_are_restored():
     donor, receiver = make(callbacks=[]), make(callbacks=[])
     donor.model.register_buffer("late", torch.ones(3), persistent=False)
     donor.model.register_buffer("nothing", torch.ones(2))
@@ -139,10 +139,10 @@ def test_buffers_that_came_went_or_changed_their_shape():
     assert Replica(receiver).digest() == Replica(donor).digest()
 
 
-def test_committed_values_stand_for_buffers_that_a_step_has_begun_to_change():
+def test_committed_values_replace_buffers_that_a_step_has_changed():
     donor, receiver = make(callbacks=[]), make(callbacks=[])
     expected = Replica(receiver).digest()
-    # As a Layout has them: detached.
+    # Detached, as in a Layout.
     live = [donor.model.norm.running_mean.detach(), donor.model.norm.num_batches_tracked.detach()]
     committed = [(buffer, buffer.clone()) for buffer in live]
     donor.model.norm(torch.randn(3, 4, 2, 2))
@@ -157,7 +157,7 @@ def test_committed_values_stand_for_buffers_that_a_step_has_begun_to_change():
     assert Replica(receiver).digest() == expected
 
 
-def test_the_state_of_another_model_is_refused_with_a_sentence():
+def test_the_state_of_another_model_is_refused():
     donor, receiver = make(callbacks=[]), make(callbacks=[])
     donor.model.extra = nn.Linear(2, 2)
     with pytest.raises(EngineError, match=r"has 1\d parameters, but this worker has \d+; callbacks"):
@@ -170,7 +170,7 @@ def test_the_state_of_another_model_is_refused_with_a_sentence():
 
 
 class Board:
-    """Cannot be pickled once it has begun."""
+    """A callback that cannot be pickled after it has begun."""
 
     def __init__(self):
         self.rows = []
@@ -187,7 +187,7 @@ class Friend:
         self.me = self
 
 
-def test_a_callback_that_cannot_be_pickled_keeps_what_it_has_and_goes_through_what_it_has_missed():
+def test_an_unpicklable_callback_keeps_its_state_and_replays_missed_calls():
     donor, receiver = make(callbacks=[Board(), Course()]), make(callbacks=[Board(), Course()])
     donor.callbacks[1].on_train_begin(donor)
     board = donor.callbacks[0]
@@ -206,7 +206,7 @@ def test_a_callback_that_cannot_be_pickled_keeps_what_it_has_and_goes_through_wh
 
     def replay(callback):
         replayed.append(callback)
-        assert receiver.model.rate == rate, "before anything is taken over"
+        assert receiver.model.rate == rate, "a replay ran after a value was restored"
         callback.on_train_begin()
 
     assert Replica(receiver).restore(state, replay) == ["Board"]
@@ -214,13 +214,13 @@ def test_a_callback_that_cannot_be_pickled_keeps_what_it_has_and_goes_through_wh
     assert replayed == [mine]
     assert isinstance(mine.file, io.TextIOWrapper) and mine.file is not board.file
     assert (mine.rows, mine.rate) == (["first"], 0.5)
-    assert receiver.callbacks[1].model is receiver.model, "the others come whole"
+    assert receiver.callbacks[1].model is receiver.model, "a picklable callback was not restored as a whole"
     file = mine.file
     assert Replica(receiver).restore(state) == ["Board"]
     assert mine.file is file
 
 
-def test_callbacks_that_know_each_other_still_do():
+def test_callbacks_that_refer_to_each_other_still_do():
     first = Friend(None)
     donor = make(callbacks=[first, Friend(first)])
     other = Friend(None)
@@ -233,7 +233,7 @@ def test_callbacks_that_know_each_other_still_do():
     assert mine[1].me is mine[1]
 
 
-def test_a_callback_without_attributes():
+def test_a_callback_without_attributes_is_restored():
     class Bare:
         __slots__ = ()
 
@@ -252,7 +252,7 @@ def leaves(value):
 
 
 @pytest.mark.parametrize("optimizer", ["amsgrad", "nested", "tensor-rate"])
-def test_the_digest_sees_every_bit(optimizer):
+def test_the_digest_depends_on_every_bit(optimizer):
     job = make(optimizer, callbacks=[])
     train(job, 2)
     replica = Replica(job)
@@ -265,7 +265,7 @@ def test_the_digest_sees_every_bit(optimizer):
         if not tensor.numel():
             continue
         if tensor.dim():
-            # The last byte in memory of the last element, also of channels_last.
+            # The last byte of the last element in memory, also for channels_last.
             flat = torch.as_strided(tensor.detach(), (tensor.numel(),), (1,)).view(torch.uint8)
         else:
             flat = tensor.detach().reshape(1).view(torch.uint8)
@@ -302,11 +302,11 @@ def equal(a, b):
 
 
 @given(VALUES)
-def test_any_nesting_travels_without_loss(value):
+def test_any_nesting_is_restored_without_loss(value):
     live, tensors = Live(make(callbacks=[])), []
     data = dumps([value, value], live, tensors)
-    assert len(tensors) == len({id(leaf) for leaf in leaves(value)}), "all are beside the pickle"
+    assert len(tensors) == len({id(leaf) for leaf in leaves(value)}), "a tensor is inside the pickle"
     first, second = loads(data, live, tensors)
     assert equal(first, value)
-    assert all(a is b for a, b in zip(leaves(first), leaves(second), strict=True)), "once is once"
+    assert all(a is b for a, b in zip(leaves(first), leaves(second), strict=True)), "a shared tensor was loaded twice"
     assert all(a is not b for a, b in zip(leaves(first), leaves(value), strict=True))

@@ -1,4 +1,4 @@
-"""What a training leaves behind: the model, files, the process as it was."""
+"""The results of a training: the model, files, the unchanged process."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 pytestmark = pytest.mark.usefixtures("result_dir")
 
 
-def test_equals_ordinary_training_when_a_step_is_one_batch():
+def test_a_step_of_one_batch_equals_ordinary_training():
     model, network = fabric(driver_logger=object())
     model.train(2, SAMPLES, 1)
     reference, optimizer = parts()
@@ -49,12 +49,12 @@ def test_files_are_state_dicts_by_epoch(result_dir):
     assert len(optimizer["state"]) == 4
 
 
-def test_no_checkpoints_but_the_final_one(result_dir):
+def test_only_the_final_checkpoint_is_written_without_a_frequency(result_dir):
     fabric(driver_logger=object())[0].train(2, 8, checkpoint_freq=0, validation_freq=0)
     assert len(list((result_dir / "model" / "train").glob("model_epoch_*"))) == 3
 
 
-def test_training_twice_goes_on_from_where_it_was():
+def test_a_second_training_continues_from_the_first():
     model, network = fabric(driver_logger=object())
     model.train(1, 8)
     once = [p.detach().clone() for p in network.parameters()]
@@ -63,7 +63,7 @@ def test_training_twice_goes_on_from_where_it_was():
 
 
 @pytest.mark.parametrize("mode", [True, False])
-def test_the_model_is_left_in_its_mode_and_without_new_gradients(mode):
+def test_the_model_keeps_its_mode_and_gets_no_gradients(mode):
     model, network = fabric(driver_logger=object())
     network.train(mode)
     model.train(1, 8, 2)
@@ -71,7 +71,7 @@ def test_the_model_is_left_in_its_mode_and_without_new_gradients(mode):
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-def test_settings_of_the_calling_process_are_left_alone():
+def test_settings_of_the_calling_process_are_unchanged():
     torch.manual_seed(11)
     threads, expected = torch.get_num_threads(), torch.get_rng_state()
     model, optimizer = nn.Linear(4, 3), None
@@ -105,7 +105,7 @@ def test_download_writes_a_zip(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.integration
-def test_onnx_or_one_line_why_not(result_dir, capsys):
+def test_onnx_is_written_or_one_line_says_why_not(result_dir, capsys):
     fabric(driver_logger=object(), enable_onnx=True)[0].train(1, 8)
     warned = [line for line in capsys.readouterr().err.splitlines() if "ONNX" in line]
     written = (result_dir / "model" / "trained_model.onnx").exists()
@@ -113,7 +113,7 @@ def test_onnx_or_one_line_why_not(result_dir, capsys):
     assert len(warned) <= 1
 
 
-def test_a_loss_module_with_parameters_and_a_partly_frozen_model_train():
+def test_a_loss_with_parameters_and_a_partly_frozen_model_train():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()

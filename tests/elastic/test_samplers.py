@@ -1,4 +1,4 @@
-"""The order of samples: samplers, kept order, drop_last; and trainings without a test set."""
+"""The order of samples: samplers, unshuffled order, drop_last; and trainings without a test set."""
 
 import random
 
@@ -30,7 +30,7 @@ DATA = list(range(100, 130))
 
 
 class Grouped(Sampler):
-    """Samples of similar length stay together; groups come in random order."""
+    """Keeps samples of similar length together, with the groups in random order."""
 
     def __init__(self, data, group):
         self.data, self.group, self.epoch = data, group, None
@@ -49,7 +49,7 @@ class Grouped(Sampler):
 
 
 class InPlace(Sampler):
-    """Shuffles its own list again and again: the order of an epoch depends on those before."""
+    """Shuffles its own list repeatedly: the order of an epoch depends on the epochs before."""
 
     def __init__(self, count):
         self.order = list(range(count))
@@ -60,7 +60,7 @@ class InPlace(Sampler):
 
 
 class Caching(Grouped):
-    """Works its groups out when it is first iterated."""
+    """Computes its groups at the first iteration."""
 
     def __iter__(self):
         self.cached = getattr(self, "cached", None) or list(super().__iter__())
@@ -68,7 +68,7 @@ class Caching(Grouped):
 
 
 class Mixed(Sampler):
-    """Holds another sampler and generators of its own."""
+    """Holds another sampler and its own generators."""
 
     def __init__(self, count):
         self.inner = RandomSampler(range(count), generator=torch.Generator())
@@ -99,7 +99,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())
 @settings(max_examples=5, deadline=None)
 @given(epochs=st.lists(st.integers(0, 6), min_size=1, max_size=5), seed=st.integers(0, 2**63))
-def test_the_order_of_an_epoch_does_not_depend_on_what_was_asked_before(make, epochs, seed):
+def test_the_order_of_an_epoch_does_not_depend_on_earlier_requests(make, epochs, seed):
     other = SampledOrder(make(), DATA, seed)
     expected = [other.of(epoch).tolist() for epoch in range(7)]
     torch.manual_seed(0)
@@ -117,14 +117,14 @@ def test_orders_differ_between_epochs(name):
     assert order.of(0).tolist() != order.of(1).tolist()
 
 
-def test_the_scripts_sampler_stays_as_it_is():
+def test_the_scripts_sampler_stays_unchanged():
     sampler = InPlace(30)
     SampledOrder(sampler, DATA, 3).of(4)
     assert sampler.order == list(range(30))
 
 
 class Changing(Sampler):
-    """Longer in later epochs."""
+    """Returns more samples in later epochs."""
 
     def set_epoch(self, epoch):
         self.epoch = epoch
@@ -166,7 +166,7 @@ class Learned(Sampler):
         (ChangingLater(DATA, 4), "changes its attributes while it is iterated in epoch 2, but not in epoch 0"),
     ],
 )
-def test_samplers_that_cannot_be_followed(sampler, words):
+def test_unusable_samplers_are_refused(sampler, words):
     with pytest.raises(EngineError, match=words):
         order = SampledOrder(sampler, DATA, 0)
         for epoch in range(4):
@@ -191,7 +191,7 @@ values = st.recursive(
 
 
 def written(value):
-    """The value as text, without regard to the order of dicts."""
+    """Return the value as text, independent of the order of dicts."""
     if isinstance(value, dict):
         return f"dict {sorted((repr(key), written(item)) for key, item in value.items())}"
     return f"list {[written(item) for item in value]}" if isinstance(value, list) else repr(value)
@@ -224,7 +224,7 @@ class Holder:
         (Holder(1), Holder(2)),
     ],
 )
-def test_values_whose_digests_differ(a, b):
+def test_different_values_have_different_digests(a, b):
     assert digest(a) != digest(b)
 
 
@@ -239,7 +239,7 @@ def test_digests_do_not_depend_on_order_of_hashes_or_memory():
 
 
 class Numbered(Dataset):
-    """Notes in the sample which one it is."""
+    """A data set whose samples are their own numbers."""
 
     def __len__(self):
         return SAMPLES
@@ -249,7 +249,7 @@ class Numbered(Dataset):
 
 
 class Collected:
-    """A collate function that keeps what is trained; the model gets ones."""
+    """A collate function that records the trained samples; the model gets ones."""
 
     def __init__(self):
         self.seen = []
@@ -260,7 +260,7 @@ class Collected:
 
 
 def trained(batch, engines, **options):
-    """The samples of each batch of a training of two epochs without a test set."""
+    """Return the samples of each batch of a training of two epochs without a test set."""
     collect = Collected()
     model, _ = fabric(fn_batch_collate=collect, driver_logger=object())
     model._job.datasets_function = lambda: (Numbered(), None)
@@ -269,7 +269,7 @@ def trained(batch, engines, **options):
 
 
 @pytest.mark.usefixtures("result_dir")
-def test_without_shuffling_the_order_is_that_of_the_training_set():
+def test_an_unshuffled_order_is_the_order_of_the_training_set():
     epoch = [list(range(i, min(i + 4, SAMPLES))) for i in range(0, SAMPLES, 4)]
     assert trained(4, 2, shuffle=False) == epoch * 2
 
@@ -296,7 +296,7 @@ def test_a_sampler_decides_order_and_number():
         (lambda: None, {}, "training set must be .*, not a NoneType"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused_before_training(function, options, words):
+def test_unusable_data_is_refused_before_training(function, options, words):
     model, _ = fabric(driver_logger=object(), **options)
     model._job.datasets_function = function
     with pytest.raises(RuntimeError, match=words):
@@ -339,7 +339,7 @@ def in_place():
 
 @pytest.mark.integration
 @pytest.mark.parametrize("build", [weighted_without_the_last_step, in_place])
-def test_the_same_bits_on_workers_that_come_and_go_as_alone(tmp_path, monkeypatch, build):
+def test_disturbed_workers_give_the_bits_of_a_single_process(tmp_path, monkeypatch, build):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "now").touch()

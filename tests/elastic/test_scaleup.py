@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=20), st.integers(1, 10))
-def test_one_limit_per_epoch_none_above_the_most_workers_of_the_job(answers, most):
+def test_each_epoch_has_a_limit_up_to_the_maximum_workers_of_the_job(answers, most):
     asked = []
 
     def function(epoch, max_engine_num):
@@ -27,12 +27,12 @@ def test_one_limit_per_epoch_none_above_the_most_workers_of_the_job(answers, mos
     assert found == tuple(min(most, answer) for answer in answers)
 
 
-def test_a_number_of_torch_will_do():
+def test_a_tensor_is_accepted_as_a_limit():
     assert limits(lambda epoch, most: torch.tensor(2), 3, 4) == (2, 2, 2)
 
 
 @pytest.mark.parametrize("answer", [0, -1, 2.0, "2", None, True, [2]])
-def test_anything_but_a_whole_number_above_0_is_ignored_with_a_warning(capsys, answer):
+def test_an_answer_that_is_not_a_positive_integer_is_ignored_with_a_warning(capsys, answer):
     assert limits(lambda epoch, most: answer if epoch == 2 else 1, 5, 4) == ()
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"WARNING: scaleup_function(2, 4) returned {answer!r}, so the function is ignored. It gets")
@@ -44,7 +44,7 @@ def test_a_function_that_fails_is_ignored_with_a_warning(capsys, function):
     assert capsys.readouterr().err.startswith("WARNING: scaleup_function(0, 4) raised ")
 
 
-def test_no_function_no_limits(capsys):
+def test_a_job_without_a_function_has_no_limits(capsys):
     assert limits(None, 5, 4) == ()
     assert capsys.readouterr().err == ""
 
@@ -78,6 +78,6 @@ def test_a_job_warms_up_on_one_worker_and_shrinks_again(tmp_path, result_dir):
     assert results == [expected]
     told = [message["workers"] for message in training.messages if message["op"] == "progress" and "workers" in message]
     assert [count for count, _ in itertools.groupby(told)][-2:] == [3, 2]
-    # Counted from 1 here: the third one has not begun when its workers are started.
+    # Epochs count from 1 here: the third epoch has not begun when its workers are started.
     assert len(epochs) == 3
     assert max(epochs) <= 2

@@ -1,4 +1,4 @@
-"""Schedulers of learning rates: what is refused, and that their objects travel."""
+"""Schedulers of learning rates: the refused ones, and the transfer of their objects."""
 
 import copy
 
@@ -43,7 +43,7 @@ def job_with(make):
 
 
 def advance(job, times):
-    """Optimizer steps and epochs, with losses that do not improve; the groups after each."""
+    """Make optimizer steps and epochs with losses that do not improve; return the parameter groups after each."""
     schedules, seen = Schedules(job), []
     for _ in range(times):
         job.optimizer.step()
@@ -55,10 +55,10 @@ def advance(job, times):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", MAKE)
-def test_a_scheduler_goes_on_alike_in_a_worker_and_in_a_newcomer(kind):
+def test_a_scheduler_continues_alike_in_a_worker_and_in_a_new_worker(kind):
     alone = job_with(MAKE[kind])
     expected = advance(alone, 9)
-    assert expected[0] != expected[-1], "the scheduler does something"
+    assert expected[0] != expected[-1], "the scheduler changed nothing"
     sent = TrainingJob.loads(job_with(MAKE[kind]).dumps())
     assert sent.recipe.lr_scheduler[""].optimizer is sent.optimizer
     first = advance(sent, 4)
@@ -88,7 +88,7 @@ def test_parts_of_a_scheduler_stay_the_objects_of_the_script():
     assert [one.last_epoch for one in made] == [one.last_epoch for one in worker.recipe.lr_scheduler[""]._schedulers]
 
 
-def test_the_rate_of_a_step_is_the_one_before_the_scheduler():
+def test_the_recorded_rate_of_a_step_precedes_the_scheduler():
     job = job_with(MAKE["one cycle"])
     before = job.optimizer.param_groups[0]["lr"]
     advance(job, 1)
@@ -96,7 +96,7 @@ def test_the_rate_of_a_step_is_the_one_before_the_scheduler():
     assert job.optimizer.param_groups[0]["lr"] != before
 
 
-# --- what train() refuses
+# --- refusals of train()
 
 
 def refused(make_options, match, epochs=2, **changes):
@@ -107,18 +107,18 @@ def refused(make_options, match, epochs=2, **changes):
         trained.train(epochs, 8, 2, **changes)
 
 
-def test_a_scheduler_of_another_optimizer():
+def test_a_scheduler_of_another_optimizer_is_refused():
     def options(model, optimizer):
         return {"lr_scheduler": kinds.StepLR(torch.optim.SGD(model.parameters(), lr=0.1), 1)}
 
     refused(options, "lr_scheduler was built from another optimizer: build StepLR from the optimizer passed")
 
 
-def test_a_name_that_is_no_optimizer():
+def test_a_name_without_an_optimizer_is_refused():
     refused(lambda m, o: {"lr_scheduler": {"g": kinds.StepLR(o, 1)}}, "use lr_scheduler=scheduler")
 
 
-def test_an_interval_without_a_scheduler():
+def test_an_interval_without_a_scheduler_is_refused():
     refused(lambda m, o: {"lr_scheduler_interval": "step"}, "no effect without lr_scheduler")
 
 
@@ -129,14 +129,14 @@ def test_a_cycle_within_a_sequence_is_stepped_per_step():
     assert interval(made.recipe.lr_scheduler[""], made.recipe) == "step"
 
 
-def test_a_plateau_per_step():
+def test_a_plateau_scheduler_per_step_is_refused():
     refused(
         lambda m, o: {"lr_scheduler": kinds.ReduceLROnPlateau(o), "lr_scheduler_interval": "step"},
         "use lr_scheduler_interval='epoch'",
     )
 
 
-def test_a_step_schedule_in_asynchronous_mode():
+def test_a_step_schedule_in_asynchronous_mode_is_refused():
     refused(
         lambda m, o: {"lr_scheduler": kinds.OneCycleLR(o, 0.5, total_steps=100)},
         "mode='async' does not support",
@@ -145,7 +145,7 @@ def test_a_step_schedule_in_asynchronous_mode():
 
 
 @pytest.mark.parametrize("make", [MAKE["steps"], MAKE["plateau"], MAKE["sequential"]])
-def test_a_scheduler_that_nothing_steps(make):
+def test_a_scheduler_that_is_never_stepped_is_refused(make):
     kept = []
     refused(lambda m, o: kept.append(make(o)) or {}, r"the training would never step it: pass it as lr_scheduler=")
 
@@ -158,7 +158,7 @@ class Stepping(Callback):
         self.scheduler.step()
 
 
-def test_schedulers_that_something_else_steps():
+def test_a_scheduler_that_a_callback_steps_is_accepted():
     model, optimizer = parts()
     scheduler = kinds.StepLR(optimizer, 1, 0.5)
     trained = FabricModel(

@@ -1,4 +1,4 @@
-"""Random numbers of samples: as if each were loaded alone, whoever draws, and few fetches where nobody does."""
+"""Random numbers of samples: the same as if each sample were loaded alone, with few fetches if no sample draws."""
 
 import random
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from local_backend.elastic.data.seeding import SeededLoading, seed_everything
 from local_backend.elastic.errors import EngineError
 
-#: Who draws and from which generator.
+#: The generators from which a sample may draw.
 DRAWS = {
     "torch": lambda: torch.rand(1).item(),
     "random": random.random,
@@ -34,7 +34,7 @@ def alone(key, who):
     st.dictionaries(st.integers(0, 20), st.sampled_from(sorted(DRAWS))),
     st.booleans(),
 )
-def test_a_sample_is_what_it_is_when_it_is_loaded_alone(batches, drawers, collate_draws):
+def test_a_sample_has_the_value_that_it_has_when_loaded_alone(batches, drawers, collate_draws):
     def collate(samples):
         return samples, random.random() if collate_draws else None
 
@@ -44,11 +44,11 @@ def test_a_sample_is_what_it_is_when_it_is_loaded_alone(batches, drawers, collat
         assert samples == [alone(key, drawers.get(key)) for key in keys]
         if collate_draws and keys:
             alone(keys[-1], drawers.get(keys[-1]))
-            assert extra == random.random(), "collating goes on where the last sample was"
+            assert extra == random.random(), "the collate function did not continue from the last sample's state"
 
 
 @pytest.mark.parametrize(("drawers", "fetches"), [((), 9), ((0,), 11), ((4,), 15), ((8,), 15)])
-def test_a_sample_is_fetched_again_only_when_it_turns_out_that_some_draw(drawers, fetches):
+def test_samples_are_fetched_again_only_after_one_of_them_draws(drawers, fetches):
     fetched = []
 
     def fetch(key):
@@ -62,7 +62,7 @@ def test_a_sample_is_fetched_again_only_when_it_turns_out_that_some_draw(drawers
 
 
 class Remembering:
-    """Replaces some samples by others that it draws, and remembers which."""
+    """Replaces some samples by others that it draws, and remembers the replacements."""
 
     def __init__(self, broken, keep):
         self.broken, self.instead, self.keep = broken, list(range(20)) if keep is list else {}, keep
@@ -79,7 +79,7 @@ class Remembering:
 
 @pytest.mark.parametrize("broken", [0, 4, 8])
 @pytest.mark.parametrize("keep", [list, dict])
-def test_a_data_set_that_remembers_what_it_drew_is_refused(broken, keep):
+def test_a_data_set_that_remembers_drawn_numbers_is_refused(broken, keep):
     data = Remembering({broken}, keep)
     loading = SeededLoading(lambda key: data[key], list)
     with pytest.raises(EngineError, match="the data set caches random numbers"):
@@ -87,7 +87,7 @@ def test_a_data_set_that_remembers_what_it_drew_is_refused(broken, keep):
             loading.load(range(first, first + 3), seed_of)
 
 
-def test_so_is_one_whose_other_samples_draw_as_well():
+def test_a_remembering_data_set_whose_other_samples_draw_is_refused():
     data = Remembering({4}, dict)
     loading = SeededLoading(lambda key: (data[key], random.random()), list, lambda: len(data.instead))
     loading.load([0, 1, 2], seed_of)
@@ -95,7 +95,7 @@ def test_so_is_one_whose_other_samples_draw_as_well():
         loading.load([3, 4, 5], seed_of)
 
 
-def test_samples_that_are_kept_and_augmented_afterwards_are_as_alone():
+def test_cached_samples_that_are_augmented_later_are_as_if_loaded_alone():
     kept = {}
 
     def fetch(key):
@@ -122,7 +122,7 @@ def put_back():
     [initial, lambda: random.getstate()[1][0], lambda: np.random.get_state()[1][0], put_back],
     ids=["torch", "random", "numpy", "put back"],
 )
-def test_who_looks_at_the_generators_finds_them_seeded_for_each_sample(look):
+def test_generators_are_seeded_for_each_sample_if_user_code_reads_them(look):
     def alone(key):
         seed_everything(seed_of(key))
         return look()

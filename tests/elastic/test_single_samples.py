@@ -1,4 +1,4 @@
-"""BatchNorm and batches of one sample: a sentence before training, or no trace."""
+"""BatchNorm and batches of one sample: an error before training, or no side effects."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def samples(count):
 
 
 class Spatial(nn.Module):
-    """Normalizes pictures: one of them has many values per channel."""
+    """Normalizes pictures: one picture has many values per channel."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ def test_a_single_sample_is_refused_with_the_option_to_use(count, batch, options
         trained(count, batch, **options)
 
 
-def test_it_is_refused_before_the_first_step():
+def test_a_single_sample_is_refused_before_the_first_step():
     calls = []
 
     def loss(outputs, labels):
@@ -74,7 +74,7 @@ def test_it_is_refused_before_the_first_step():
     assert calls == []
 
 
-def test_drop_last_trains():
+def test_drop_last_trains_without_the_single_sample():
     _, logger = trained(17, 4, drop_last=True)
     assert len(logger.train) == 8
 
@@ -84,13 +84,13 @@ class Freeze(Callback):
         self.model[1].eval()
 
 
-def test_what_can_train_on_a_single_sample_trains():
+def test_models_that_can_train_on_a_single_sample_are_accepted():
     trained(17, 4, user_callback=[Freeze()])
     trained(17, 4, model=Spatial())
     trained(17, 4, model=nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)))
 
 
-def test_trying_leaves_no_trace(monkeypatch):
+def test_the_check_has_no_side_effects(monkeypatch):
     torch.manual_seed(0)
     first, second = Spatial(), Spatial()
     second.load_state_dict(first.state_dict())

@@ -1,4 +1,4 @@
-"""Snapshots and checkpoints: whole or absent, written while training goes on, whatever the disk does."""
+"""Snapshots and checkpoints: complete or absent, written while training continues, with any fault of the disk."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def same(first, second):
 # --- files
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_a_snapshot_is_read_as_it_was_written(tmp_path):
     folder = SnapshotFolder(tmp_path / "a" / "b")
     assert folder.newest() is None
     folder.write(Position(8), state(8), {"epoch": 2})
@@ -73,7 +73,7 @@ def test_what_was_written_is_read(tmp_path):
     assert same(found.load(), state(8))
 
 
-def test_the_newest_two_stay_and_nothing_torn(tmp_path):
+def test_the_newest_two_snapshots_are_kept_and_temporary_files_are_removed(tmp_path):
     folder = SnapshotFolder(tmp_path)
     for steps in (4, 8, 1000, 12):
         (tmp_path / f".{steps}{SUFFIX}.abcd.tmp").write_bytes(b"torn")
@@ -82,15 +82,15 @@ def test_the_newest_two_stay_and_nothing_torn(tmp_path):
     assert folder.newest().position == Position(1000)
 
 
-def test_the_same_state_makes_the_same_bytes(tmp_path):
+def test_the_same_state_gives_the_same_bytes(tmp_path):
     paths = [SnapshotFolder(tmp_path / name).write(Position(3), state(3), {"epoch": 1}) for name in ("a", "b")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.one_of(st.none(), st.integers(0, 7)))
-def test_a_damaged_snapshot_is_passed_over(tmp_path, place, flip):
-    """Cut at any place, or with any bit changed."""
+def test_a_damaged_snapshot_is_skipped(tmp_path, place, flip):
+    """The file is cut at any place, has any bit changed, or has an extra byte."""
     folder = SnapshotFolder(tmp_path)
     folder.write(Position(1), state(1))
     path = folder.write(Position(2), state(2))
@@ -109,7 +109,7 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path, place, flip):
     assert folder.newest().position == Position(1)
 
 
-def test_a_snapshot_that_has_gone_meanwhile_is_a_sentence(tmp_path):
+def test_a_snapshot_that_was_replaced_or_removed_raises_an_engine_error(tmp_path):
     folder = SnapshotFolder(tmp_path)
     path = folder.write(Position(1), state())
     found = folder.newest()
@@ -122,7 +122,7 @@ def test_a_snapshot_that_has_gone_meanwhile_is_a_sentence(tmp_path):
 
 
 def script(body, **environment):
-    """Run a program that has a `state` of 4 MB and the modules at hand."""
+    """Run a program that has a `state` of 4 MB and imports the modules under test."""
     text = "import os, sys, torch\nfrom pathlib import Path\n" + textwrap.dedent(
         """
         from local_backend.elastic import faults
@@ -145,7 +145,7 @@ def script(body, **environment):
     )
 
 
-def test_a_writer_that_is_killed_before_the_rename_leaves_the_one_before(tmp_path):
+def test_a_killed_writer_leaves_the_previous_snapshot(tmp_path):
     body = """
     for steps in (4, 8):
         faults.now(steps)
@@ -161,14 +161,14 @@ def test_a_writer_that_is_killed_before_the_rename_leaves_the_one_before(tmp_pat
     assert list(tmp_path.glob(".*.tmp")) == []
 
 
-#: Files cannot grow beyond a megabyte: the same errors as with a full disk.
+#: Files cannot grow beyond 1 MB, which gives the same errors as a full disk.
 FULL = """
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 """
 
 
-def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
+def test_training_continues_without_a_snapshot_on_a_full_disk(tmp_path):
     body = FULL + textwrap.dedent(
         """
         clock = iter(range(100))
@@ -181,12 +181,12 @@ def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
     )
     ended = script(body)(tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("cannot write a snapshot to") >= 2, "taking the next waits for the one before"
+    assert ended.stdout.count("cannot write a snapshot to") >= 2, "take did not wait for the previous snapshot"
     assert "File too large; training continues and tries again later" in ended.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_on_a_full_disk_fails_with_a_sentence(tmp_path):
+def test_a_checkpoint_on_a_full_disk_raises_an_error_with_its_path(tmp_path):
     body = FULL + textwrap.dedent(
         """
         write_checkpoint("1", {"": {"a": torch.ones(3)}, "_optimizer_state": {}})
@@ -208,7 +208,7 @@ def test_a_checkpoint_on_a_full_disk_fails_with_a_sentence(tmp_path):
 
 
 class Held(SnapshotFolder):
-    """Writes when it is let."""
+    """A folder that writes only after the test sets `go_on`."""
 
     def __init__(self, path):
         super().__init__(path)
@@ -221,7 +221,7 @@ class Held(SnapshotFolder):
 
 
 class Clock:
-    """Each look at it takes `step` seconds."""
+    """A clock that advances `step` seconds with each call."""
 
     def __init__(self):
         self.now, self.step = 0.0, 0.0
@@ -238,7 +238,7 @@ def test_snapshots_are_written_in_the_background_from_a_clone(tmp_path):
     snapshotter.take(Position(4), live, {"epoch": 1})
     assert folder.begun.wait(PATIENCE)
     live.tensors[0].zero_()
-    assert not snapshotter.due(1e9), "one at a time"
+    assert not snapshotter.due(1e9), "a second snapshot is due during the first"
     assert written == []
     folder.go_on.set()
     snapshotter.close(wait=True)
@@ -246,11 +246,11 @@ def test_snapshots_are_written_in_the_background_from_a_clone(tmp_path):
     assert [(position, path) for position, path, _ in written] == [(Position(4), folder.newest().path)]
     assert same(folder.newest().load(), state(1))
     assert folder.newest().extra == {"epoch": 1}
-    assert not snapshotter.due(1e9), "closed"
+    assert not snapshotter.due(1e9), "a snapshot is due after close"
 
 
 @pytest.mark.parametrize(("pause", "wait"), [(0.0, 10.0), (0.05, 10.0), (0.5, 50.0)])
-def test_the_next_one_is_due_after_some_seconds_and_a_hundred_pauses(tmp_path, pause, wait):
+def test_a_snapshot_is_due_after_the_interval_and_100_pauses(tmp_path, pause, wait):
     clock, done = Clock(), threading.Event()
     snapshotter = Snapshotter(SnapshotFolder(tmp_path), lambda *_: done.set(), print, 10.0, clock)
     assert not snapshotter.due(9.9)
@@ -266,7 +266,7 @@ def test_the_next_one_is_due_after_some_seconds_and_a_hundred_pauses(tmp_path, p
     snapshotter.close(wait=False)
 
 
-def test_after_a_failure_it_is_tried_again(tmp_path):
+def test_a_snapshot_is_tried_again_after_a_failure(tmp_path):
     (tmp_path / "folder").write_text("a file where the folder should be")
     sentences, written = [], []
     snapshotter = Snapshotter(
@@ -311,7 +311,7 @@ def load(name):
     return torch.load(train_dir() / f"model_epoch_{name}.pth", weights_only=True)
 
 
-def test_checkpoints_hold_what_was_when_they_were_saved():
+def test_a_checkpoint_has_the_state_at_the_time_of_saving():
     model, optimizer = model_and_optimizer()
     job = TrainingJob(model, lambda: None, None, optimizer, epochs=1, batch=1)
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -327,15 +327,15 @@ def test_checkpoints_hold_what_was_when_they_were_saved():
         found = load(name)
         assert list(found) == list(before)
         assert torch.equal(found["0.weight"], weight)
-        weight = weight + 1  # one by one, as above: a number and two is not always that number and one and one
-        assert found["0.weight"].data_ptr() == found["2.weight"].data_ptr(), "tied weights are in the file once"
+        weight = weight + 1  # add 1 per step, as above: x + 2 may differ from x + 1 + 1
+        assert found["0.weight"].data_ptr() == found["2.weight"].data_ptr(), "tied weights were saved twice"
         assert found._metadata == model.state_dict()._metadata
         restored = load(f"{name}_optimizer_state")
         assert restored["state"][0]["step"].item() == step + more
         assert restored["param_groups"] == optimizer.state_dict()["param_groups"]
 
 
-def test_the_files_are_those_of_a_plain_save(tmp_path):
+def test_the_files_equal_the_files_of_torch_save(tmp_path):
     model, optimizer = model_and_optimizer()
     artifacts.write_checkpoint(
         "x", {"": frozen(model.state_dict()), "_optimizer_state": frozen(optimizer.state_dict())}

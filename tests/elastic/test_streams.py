@@ -1,4 +1,4 @@
-"""Iterable data sets: every sample once per epoch, the same whatever is asked for and drawn between."""
+"""Iterable data sets: every sample once per epoch, independent of other requests and random draws in between."""
 
 import random
 
@@ -41,7 +41,7 @@ class Noisy(IterableDataset):
 
 
 class Own(Noisy):
-    """Draws from generators of its own: one that it has and one that each pass makes."""
+    """Draws from its own generators: one of the data set and one that each pass makes."""
 
     def __init__(self, count):
         super().__init__(count)
@@ -56,7 +56,7 @@ class Own(Noisy):
 
 
 class Counted:
-    """An iterable of no class of torch; has a length, which may be wrong."""
+    """An iterable without a base class of PyTorch. Its length may be wrong."""
 
     def __init__(self, count, says):
         self.count, self.says = count, says
@@ -76,7 +76,7 @@ EXPECTED = {}
 
 
 def expected(epoch, kind=Noisy):
-    """What the stream gives in an epoch, read from the first to the last sample."""
+    """Return the samples of an epoch, read from the first to the last sample."""
     if (kind, epoch) not in EXPECTED:
         EXPECTED[kind, epoch] = StreamedSamples("training", kind(20), 7).take(keys(epoch, range(20)))
     return EXPECTED[kind, epoch]
@@ -88,7 +88,7 @@ requests = st.tuples(st.integers(-1, 3), st.sets(st.integers(0, 19), min_size=1,
 @pytest.mark.parametrize("kind", [Noisy, Own])
 @settings(max_examples=30, deadline=None)
 @given(st.lists(requests, max_size=8))
-def test_a_sample_is_the_same_whatever_was_taken_before_and_drawn_between(kind, asked):
+def test_a_sample_does_not_depend_on_earlier_requests_and_draws(kind, asked):
     stream = StreamedSamples("training", kind(20), 7)
     assert len(stream) == 20
     watch({"the training set": stream.iterable}, {})
@@ -108,7 +108,7 @@ def test_an_epoch_has_every_sample_once_and_epochs_differ():
     assert {sample[1] for sample in expected(2)} == {2}
 
 
-def test_how_many_samples_an_epoch_has():
+def test_the_samples_of_an_epoch_are_given_or_counted():
     said = []
     assert len(StreamedSamples("training", Noisy(20), 7, samples=5, say=said.append)) == 5
     assert len(StreamedSamples("training", Counted(6, 6), 7, say=said.append)) == 6
@@ -143,19 +143,19 @@ class Growing(Noisy):
         (iter([1]), {}, "is a list_iterator, which returns its samples only once"),
     ],
 )
-def test_streams_of_another_length_than_they_should_have(dataset, options, words):
+def test_streams_of_unexpected_length_are_refused(dataset, options, words):
     with pytest.raises(EngineError, match=words):
         stream = StreamedSamples("training", dataset, 7, **options)
         for epoch in range(2):
             stream.take(keys(epoch, range(len(stream))))
 
 
-def test_a_stream_that_is_longer_than_an_epoch_begins_anew():
+def test_a_stream_that_is_longer_than_an_epoch_starts_again():
     stream = StreamedSamples("training", Counted(9, 9), 7, samples=4)
     assert [stream.take(keys(epoch, range(4))) for epoch in range(2)] == [[0, 1, 2, 3]] * 2
 
 
-def test_an_exception_of_the_stream_is_raised_and_the_stream_can_begin_anew():
+def test_an_exception_of_the_stream_is_raised_and_the_stream_can_restart():
     class Breaks(Counted):
         def __iter__(self):
             yield 0
@@ -172,7 +172,7 @@ def test_an_exception_of_the_stream_is_raised_and_the_stream_can_begin_anew():
 
 
 class Collected:
-    """A collate function that keeps what is trained; the model gets ones."""
+    """A collate function that records the trained samples; the model gets ones."""
 
     def __init__(self):
         self.seen = []
@@ -205,13 +205,13 @@ def test_a_stream_is_trained_on_in_its_order():
         ({"samples_per_epoch": 9}, "training stream ended after 7 samples in epoch 0; samples_per_epoch says 9"),
     ],
 )
-def test_options_that_do_not_fit_a_stream(options, words):
+def test_options_that_do_not_fit_a_stream_are_refused(options, words):
     with pytest.raises(EngineError, match=words):
         trained(lambda: Counted(7, 7), 4, 1, **options)
 
 
 class Text(IterableDataset):
-    """A stream that augments; of unknown length."""
+    """A stream with augmentation and unknown length."""
 
     def __init__(self, count):
         self.count = count
@@ -231,7 +231,7 @@ def stream_of_unknown_length():
 
 
 @pytest.mark.integration
-def test_the_same_bits_on_workers_that_come_and_go_as_alone(tmp_path, monkeypatch):
+def test_disturbed_workers_give_the_bits_of_a_single_process(tmp_path, monkeypatch):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "now").touch()

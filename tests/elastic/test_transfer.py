@@ -1,4 +1,4 @@
-"""A state on its way from one member to others."""
+"""The transfer of a state from one member to others."""
 
 import itertools
 import pickle
@@ -33,7 +33,7 @@ def test_messages_cover_all_bytes_once_and_are_bounded(sizes, chunk, large):
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(TENSORS, max_size=8), st.integers(1, 60), st.integers(1, 60))
-def test_any_tensors_arrive(tensors, chunk, large):
+def test_any_tensors_are_received_unchanged(tensors, chunk, large):
     from local_backend.elastic.state import transfer
     from local_backend.elastic.state.replica import ReplicaState
 
@@ -47,7 +47,7 @@ def test_any_tensors_arrive(tensors, chunk, large):
     assert same(received.tensors, tensors)
 
 
-def test_one_donor_sends_to_several_in_few_messages():
+def test_one_donor_sends_to_several_members_in_few_messages():
     job = make()
     train(job, 2)
     ends = wires(3)
@@ -57,10 +57,10 @@ def test_one_donor_sends_to_several_in_few_messages():
     sending.join(PATIENCE)
     for other in received:
         assert same(other.tensors, [tensor.contiguous() for tensor in state.tensors])
-    assert len(ends[0].sizes) == 2 * 3, "length, head, and all small tensors together"
+    assert len(ends[0].sizes) == 2 * 3, "expected 3 messages per receiver: length, head, and all small tensors together"
 
 
-def test_what_fails_while_sending_is_raised_by_join():
+def test_an_error_while_sending_is_raised_by_join():
     class Broken(Wire):
         def send(self, tensor, to):
             if len(self.sizes) == 2:
@@ -82,7 +82,7 @@ def test_a_fault_can_be_injected_into_the_copy():
 
 
 def test_the_state_may_be_sent_while_the_next_step_is_computed():
-    """What forward and backward change in the meantime (buffers, gradients) is not in the copy."""
+    """Changes by forward and backward in the meantime (buffers, gradients) are not in the copy."""
     donor, receiver = make(callbacks=[]), make(callbacks=[])
     train(donor, 2)
     replica = Replica(donor)
@@ -108,7 +108,7 @@ def test_the_state_may_be_sent_while_the_next_step_is_computed():
     assert Replica(receiver).digest() == expected
 
 
-def test_meta_is_small():
+def test_the_metadata_is_small():
     job = make(callbacks=[])
     job.model.big = nn.Parameter(torch.zeros(300_000))
     job.model.register_buffer("bigger", torch.zeros(300_000))

@@ -1,4 +1,4 @@
-"""The user's functions: steps, tests, collating, metrics, data sets, losses; and what they may do wrong."""
+"""The user's functions: steps, tests, collate functions, metrics, data sets, losses; and their errors."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from local_backend.elastic.worker.trainer import samples_right
 pytestmark = pytest.mark.usefixtures("result_dir")
 
 
-def test_step_and_test_functions():
+def test_step_and_test_functions_give_the_results_of_the_engine():
     seen = []
 
     def step(model, data, eva, train_loader, fn_args):
@@ -46,7 +46,7 @@ def test_step_and_test_functions():
     assert set(seen) == {"extra"}
     assert [entry[0] for entry in by_user.train] == [entry[0] for entry in plain.train]
     for a, b in zip(network.parameters(), expected.parameters(), strict=True):
-        # The engine weighs the loss, and so saves a pass over the gradients that a user's function has left.
+        # The engine scales the loss, which saves a pass over the gradients that a user's function leaves unscaled.
         torch.testing.assert_close(a, b, rtol=1e-6, atol=0)
     assert [set(entry[0]) for entry in by_user.test] == [{"loss"}, {"loss"}]
 
@@ -63,7 +63,7 @@ def test_step_and_test_functions():
         (np.float32(0.5), 8, 4),
         (float("nan"), 8, None),
         (None, 8, None),
-        # percent: no whole number, or more than there are samples
+        # percent: not an integer, or more than the number of samples
         (37.5, 8, 3),
         (torch.tensor(100 * 7 / 24), 24, 7),
         (50.0, 24, 12),
@@ -87,14 +87,14 @@ def test_accuracy_of_a_step_function_is_a_count_a_fraction_or_percent(acc, size,
     "scale", [lambda right, size: right, lambda right, size: right / size, lambda right, size: right * 100 / size],
     ids=["count", "fraction", "percent"],
 )
-def test_what_eva_counted_tells_what_the_accuracy_is(scale, size):
+def test_the_count_of_eva_decides_the_unit_of_the_accuracy(scale, size):
     for right in range(size + 1):
         acc = torch.tensor(float(scale(right, size)))
         assert samples_right(acc, size, right) == right
 
 
 def test_a_step_function_may_return_percent():
-    """Of 20 samples all percentages are whole, and could be counts."""
+    """With 20 samples, all percentages are integers and could be counts."""
 
     def step_of(of):
         def step(model, data, eva, train_loader, fn_args):
@@ -117,7 +117,7 @@ def test_a_step_function_may_return_percent():
     assert accuracies(lambda right, size: right.mul_(100).item() / size) == expected
 
 
-def test_own_collate_function():
+def test_an_own_collate_function_is_used():
     def collate(samples):
         return torch.stack([x for x, _ in samples]) * 0, torch.tensor([int(y) for _, y in samples])
 
@@ -129,7 +129,7 @@ def test_own_collate_function():
 
 
 @pytest.mark.parametrize("value", [torch.ones(3), np.ones(2), {"a": 1}, None, "0.5"])
-def test_a_metric_that_is_no_number_is_named(value):
+def test_a_metric_that_returns_no_number_is_named(value):
     def strange(outputs, labels):
         return value
 
@@ -139,13 +139,13 @@ def test_a_metric_that_is_no_number_is_named(value):
 
 
 @pytest.mark.parametrize("value", [torch.tensor(0.5), torch.tensor([0.5]), np.float32(0.5), np.array([0.5]), 0.5])
-def test_numbers_that_a_metric_may_return(value):
+def test_a_metric_may_return_numbers_of_several_types(value):
     logger = NewLogger()
     fabric(metrics=[lambda outputs, labels: value], driver_logger=logger)[0].train(1, 8, 2)
     assert logger.test[0][0]["<lambda>"] == 0.5
 
 
-# --- what user code does wrong
+# --- errors of user code
 
 
 class Nothing(IterableDataset):
@@ -173,7 +173,7 @@ class Broken(Dataset):
         (lambda: (Broken(), Broken()), ValueError, "^boom$"),
     ],
 )
-def test_wrong_data_sets(function, error, words):
+def test_wrong_data_sets_are_refused(function, error, words):
     model, optimizer = parts()
     with pytest.raises(error, match=words):
         FabricModel(model, function, F.cross_entropy, optimizer, driver_logger=object()).train(1, 4)

@@ -1,4 +1,4 @@
-"""`--msd-attr verify=N`: the first steps with two numbers of workers, and what the report says."""
+"""`--msd-attr verify=N`: the first steps run with two numbers of workers, and a report gives the result."""
 
 import json
 import math
@@ -71,7 +71,7 @@ def weights(ended):
 @pytest.mark.parametrize(("workers", "counts"), [
     pytest.param(3, "1 and 3", marks=pytest.mark.integration), (1, "2 and 1"),
 ])
-def test_what_holds_is_reported_and_changes_nothing(tmp_path, workers, counts):
+def test_a_passed_verification_is_reported_and_changes_nothing(tmp_path, workers, counts):
     ended = run(tmp_path / "verified", workers, verify="4")
     assert ended.returncode == 0, ended.stderr
     report = f"verified: the first 4 steps gave the same bits with {counts} workers"
@@ -81,12 +81,12 @@ def test_what_holds_is_reported_and_changes_nothing(tmp_path, workers, counts):
     assert weights(ended) == weights(plain)
     assert len(weights(ended)) == 1
     result = tmp_path / "verified" / "result"
-    assert (result / "saved").read_text() == "x", "the rehearsal saves nothing"
+    assert (result / "saved").read_text() == "x", "the rehearsal saved files"
     found = json.loads((result / "model" / "train" / "manifest.json").read_text())["verified"]
     assert found == {"held": True, "steps": 4, "workers": [[int(n)] for n in counts.split(" and ")], "report": report}
 
 
-def test_what_does_not_hold_ends_the_job_with_the_step(tmp_path):
+def test_a_failed_verification_ends_the_job_and_names_the_step(tmp_path):
     ended = run(tmp_path, 2, "wrong", verify="3")
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]
@@ -96,7 +96,7 @@ def test_what_does_not_hold_ends_the_job_with_the_step(tmp_path):
     assert weights(ended) == []
 
 
-def test_a_program_that_is_only_verified_ends_after_these_steps(tmp_path):
+def test_verify_only_ends_the_job_after_these_steps(tmp_path):
     ended = run(tmp_path, 2, verify_only="2")
     assert ended.returncode == 0, ended.stderr
     assert "verified: the first 2 steps gave the same bits with 1 and 2 workers" in ended.stdout
@@ -118,7 +118,7 @@ def test_the_number_of_steps_is_checked(name, value):
         Options.of({name: value}, TrainingRequest(None, None, 1, 1, 0))
 
 
-def test_results_of_asynchronous_training_are_not_verified():
+def test_verify_is_refused_in_asynchronous_mode():
     with pytest.raises(ValueError, match="verify needs mode exact or fast"):
         Options.of({"verify": "3"}, TrainingRequest(None, None, 1, 1, 0, mode="async"))
 
@@ -129,7 +129,7 @@ PLAN = StepPlan(16, 2, 4, 2, 0)
 
 
 def feed(watch, losses, weights, members):
-    """A training whose steps have these losses of two batches, and these weights."""
+    """Feed a training whose steps have these losses of two batches, and these weights."""
     watch.heard(Begin(PLAN), members)
     for step, (loss, weight) in enumerate(zip(losses, weights, strict=True)):
         epoch, within = divmod(step, PLAN.steps_per_epoch)
@@ -150,7 +150,7 @@ STEPS = st.lists(st.tuples(st.tuples(LOSSES, LOSSES), st.integers(0, 2)), min_si
 
 
 @given(STEPS, st.data())
-def test_every_difference_is_found_and_only_those(first, data):
+def test_all_differences_and_only_differences_fail_the_verification(first, data):
     second = data.draw(st.just(first) | st.lists(st.sampled_from(first), min_size=len(first), max_size=len(first)))
     said = []
     check = Check(7, rehearsed=rehearsed(*zip(*first, strict=True)), say=said.append)
@@ -166,7 +166,7 @@ def test_every_difference_is_found_and_only_those(first, data):
         assert said[0].startswith("not verified: with 1 and 2 workers")
 
 
-def test_in_fast_mode_rounding_is_no_difference():
+def test_rounding_is_no_difference_in_fast_mode():
     said = []
     before = rehearsed([(0.5, 0.25)], [1])
     check = Check(1, rehearsed=before, exact=False, say=said.append)
@@ -179,7 +179,7 @@ def test_in_fast_mode_rounding_is_no_difference():
         feed(Check(1, rehearsed=before, exact=False, say=said.append), [(0.5, 0.35)], [2], 2)
 
 
-def test_the_same_number_of_workers_proves_nothing():
+def test_the_same_number_of_workers_verifies_nothing():
     said = []
     check = Check(1, rehearsed=rehearsed([(0.5, 0.25)], [1]), say=said.append)
     feed(check, [(0.5, 0.25)], [1], 1)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("result_dir")
 
 
 class Median(nn.Module):
-    """Shaped like a metric of torchmetrics: a module with buffers, callable, with reset, update and compute."""
+    """A metric with the interface of torchmetrics: a module with buffers, callable, with reset, update and compute."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Median(nn.Module):
         return self.values.median()
 
 
-def test_objects_and_functions_see_the_whole_test_set():
+def test_objects_and_functions_get_the_whole_test_set():
     def median(outputs, labels):
         assert len(outputs) == len(labels) == TEST_SAMPLES
         return outputs[:, 0].median().item()
@@ -58,10 +58,10 @@ def test_objects_and_functions_see_the_whole_test_set():
     assert {name: history[name] for name in plain} == plain
 
 
-def test_a_value_that_is_no_number_is_named():
+def test_a_value_that_is_not_a_number_is_refused_with_the_metrics_name():
     class Strange:
         def update(self, outputs, labels):
-            """Keeps nothing."""
+            """Do nothing."""
 
         def compute(self):
             return torch.ones(3)
@@ -70,7 +70,7 @@ def test_a_value_that_is_no_number_is_named():
         fabric(metrics=[Strange()])[0].train(1, 8, 2)
 
 
-def test_collections_give_several_values():
+def test_a_metric_may_return_several_values():
     class Both:
         def update(self, outputs, labels):
             self.last = labels

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 class Zoo(nn.Module):
-    """All kinds of parameters and buffers."""
+    """A model with all kinds of parameters and buffers."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Zoo(nn.Module):
         self.register_buffer("table", torch.randint(0, 9, (40,)))
         self.register_buffer("hidden", torch.zeros(2), persistent=False)
         self.register_buffer("flag", torch.tensor(False))
-        self.norm.running = self.norm.running_mean  # the same tensor, not registered twice
+        self.norm.running = self.norm.running_mean  # the same tensor, registered only once
         self.rate = 0.25
 
     def forward(self, x):
@@ -69,7 +69,7 @@ class Nested(torch.optim.Optimizer):
 
 
 class Wrapper(torch.optim.Optimizer):
-    """Steps another one, and halves its rate."""
+    """Steps another optimizer and halves its learning rate."""
 
     def __init__(self, inner):
         super().__init__([torch.zeros(1)], inner.defaults)
@@ -148,7 +148,7 @@ def train(job, steps, first=0):
 
 
 class Wire:
-    """One member's end of a group between threads, which remembers the sizes of messages."""
+    """One member's end of a group between threads. It records the sizes of messages."""
 
     def __init__(self, rank, queues):
         self.rank, self.queues, self.sizes = rank, queues, []
@@ -178,7 +178,7 @@ def over_the_wire(state, _):
 
 
 def same(first, second):
-    """The same values, types and layout."""
+    """Return whether values, types and layout are the same."""
 
     def kind(tensor):
         return tensor.dtype, tensor.shape, tensor.stride() if tensor.numel() else None, tensor.requires_grad
