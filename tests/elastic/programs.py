@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parent.parent / "programs"
 _ENGINE = re.compile(
     r"<> |Using |Timestamp|batches :|Iteration |-{5,}|start message server|resume from |validation_|test_|WARNING"
 )
-#: Files that the engine keeps beside the weights. They depend on the number of workers, or other results show them.
+#: Files that the engine keeps beside the weights. They depend on the workers, or their effects are compared.
 _NOT_COMPARED = "_training_state.pth"
 
 

@@ -237,7 +237,9 @@ class World:
                 worker = self.workers[action.worker]
                 known = action.worker in self.removed and action.message["op"] != "bye"
                 assert not known, "the hub sent a message to a removed worker"
-                assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, "not connected yet"
+                assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, (
+                    "the hub sent a message to a worker that is not connected yet"
+                )
                 if action.message["op"] == "bye" and self.state.phase is not hub.Phase.ENDED:
                     assert self.state.crew.peers[action.worker].stage is Stage.LEAVING, "the hub sent a member away"
                 elif action.message["op"] == "prepare":

@@ -15,7 +15,7 @@ def test_options_have_defaults_without_attributes():
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast", "async"])
-def test_the_mode_of_the_script_precedes_the_mode_attribute(mode):
+def test_the_mode_of_the_script_overrides_the_mode_attribute(mode):
     asked = TrainingRequest(None, None, 1, 1, 0, mode=mode)
     assert Options.of({"mode": mode}, REQUEST).mode == mode
     assert Options.of({"mode": "fast"}, asked).mode == mode

@@ -67,7 +67,7 @@ print(*names)
     assert done.stdout.split() == sorted(path.stem for path in sources.glob("*.py") if path.stem != "__init__")
 
 
-def test_a_copy_of_emetrics_beside_the_script_precedes_the_bundled_one(fabric_home, tmp_path):
+def test_a_copy_of_emetrics_beside_the_script_overrides_the_bundled_one(fabric_home, tmp_path):
     (tmp_path / "emetrics.py").write_text("class EMetrics:\n    OWN = True\n")
     code = """
 import os, sys
@@ -140,7 +140,7 @@ def test_the_digits_sample_trains_with_the_zip_on_two_workers(fabric_home, tmp_p
     log = (tmp_path / "log" / "stdout").read_text().splitlines()
     train = [entry for entry in log if "] Train,\t" in entry]
     assert len(train) == 450
-    # Notebooks parse these lines so: they turn ':' into ',' and take columns.
+    # Notebooks parse these lines: they turn ':' into ',' and take columns.
     columns = train[0].replace(":", ",").split(",")
     values = [float(columns[i]) for i in (4, 6, 8, 10, 12)]
     assert values[1:3] == [1, 2]

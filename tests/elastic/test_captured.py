@@ -130,7 +130,7 @@ def test_variables_set_on_a_command_line_count_as_set_by_the_script(monkeypatch)
     assert captured.environment() == {"CHANGED": "5", "GONE": None, "RATE": "0.1"}
 
 
-def test_the_initial_environment_precedes_changes_by_the_program(tmp_path):
+def test_the_initial_environment_excludes_changes_by_the_program(tmp_path):
     script = tmp_path / "main.py"
     script.write_text(
         "import os\nos.environ['ADDED'] = '1'\ndel os.environ['BEFORE']\n"

@@ -101,7 +101,7 @@ def test_each_rule_combines_its_buffer():
     assert model.norm.tolist() == [5.0]
 
 
-def test_a_change_of_a_buffer_without_a_rule_is_refused_by_name():
+def test_a_buffer_change_without_a_rule_is_refused_even_through_data():
     model = Memory()
     buffers = Buffers([model], {}, 2, torch.float64)
     assert buffers.take(0) is None

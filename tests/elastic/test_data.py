@@ -91,7 +91,7 @@ def expected():
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_batches_are_the_same_with_any_number_of_processes_and_across_epochs(stream_of, expected, threads):
+def test_batches_are_the_same_with_any_number_of_processes_and_epochs(stream_of, expected, threads):
     stream = stream_of(Noisy(), threads)
     stream.plan(plan(endless(0, 0)))
     for label in itertools.islice(endless(0, 0), 25):
@@ -182,7 +182,7 @@ def test_an_exception_of_the_data_set_is_raised_only_for_its_batch(stream_of, th
     assert stream.take("e")[0].tolist() == [3]
 
 
-def test_a_killed_loader_process_is_reported_at_the_next_take_and_not_before(stream_of):
+def test_a_killed_loader_process_is_reported_only_at_the_next_take(stream_of):
     others = multiprocessing.active_children()
     stream = stream_of(Noisy(), 2)
     stream.plan(plan(endless(0, 0)))
@@ -219,7 +219,7 @@ class Kills(Noisy):
         signal.pause()
 
 
-def test_a_killed_loader_process_of_another_stream_is_reported_during_a_take(stream_of):
+def test_a_killed_loader_of_another_stream_is_reported_during_a_take(stream_of):
     others = multiprocessing.active_children()
     stream_of(Noisy(), 1)
     (victim,) = [child for child in multiprocessing.active_children() if child not in others]
@@ -299,7 +299,7 @@ def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_requested(history)
             loaded |= {request.label} if request.wanted else set()
 
 
-def test_a_feed_gives_batches_again_after_a_change():
+def test_a_feed_gives_all_batches_again_after_a_change():
     feed = Feed()
     feed.replace(((n, [(0, n)]) for n in itertools.count()), (), 4)
     assert [next(feed) for _ in range(3)] == [(n, [(0, n)], b"") for n in range(3)]

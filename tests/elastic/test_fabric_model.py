@@ -72,7 +72,7 @@ SPECIFIED = {"nodes": {"num_nodes": 1, "num_drivers": 1, "mem": {"size": "16g"},
 def test_hardware_arguments_of_notebooks_set_the_shards_of_a_step(arguments, steps, recwarn):
     """The number of optimizer steps for the 6 batches of 4 shows how many batches a step covers.
 
-    With `engines_number` or `effective_batch_size`, the hardware arguments have no effect.
+    `effective_batch_size` overrides `hardware_spec`, which overrides `engines_number`, which overrides `worker_num`.
     """
     steps_made = []
 

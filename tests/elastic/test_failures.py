@@ -85,7 +85,9 @@ def test_an_exception_in_a_worker_is_the_scripts_exception(tmp_path, where, stat
     assert ended.stderr.rstrip().splitlines()[-1] == last_line
     function = {"callback": "on_epoch_end", "logger": "log_train_metrics"}.get(where, where)
     assert f"in {function}" in ended.stderr, "the worker's traceback is missing"
-    assert any(f"in {function}" in text for text in ended.worker_stderr.values()), "not in a worker's log"
+    assert any(f"in {function}" in text for text in ended.worker_stderr.values()), (
+        "the exception is missing in the worker's log"
+    )
     assert "reached the end" not in ended.stdout
     assert not ended.of("spawn")[2:], "a further worker was started"
     assert "ends: " not in "".join(ended.worker_stderr.values()), "a line follows the exception"
@@ -183,7 +185,7 @@ def test_workers_end_after_the_driver_is_killed(tmp_path):
 
 # --- Ctrl-C
 
-#: The driver's grace time is longer than the test's timeout, so a wait for a dead process fails the test.
+#: The driver's grace time is longer than the test's timeout, so a needless wait fails the test.
 PATIENT = f"driver.GRACE = {10 * PATIENCE}"
 
 

@@ -92,7 +92,7 @@ def test_new_workers_continue_after_all_members_die_together(trouble, unharmed, 
 
 
 @pytest.mark.parametrize("worker", [1, 2])
-def test_the_only_holder_of_the_newest_step_dies_while_it_sends_the_state(trouble, unharmed, worker):
+def test_training_survives_the_only_holder_dying_while_it_sends_its_state(trouble, unharmed, worker):
     training = trouble(2)
     training.suffer(f"after-reduce:{3 - worker}:4:break", f"state-copy:{worker}:*:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
@@ -131,7 +131,7 @@ def test_a_new_worker_that_is_lost_is_replaced(trouble, unharmed, point, action)
     training.check(unharmed(training.recipe), {3: KILLED if action == "kill" else 0}, 2)
 
 
-def test_the_sender_of_the_state_dies_during_the_transfer(trouble, unharmed):
+def test_training_survives_the_death_of_the_sender_of_the_state(trouble, unharmed):
     training = trouble(2)
     training.suffer("state-copy:1:*:kill")
     training.wait_for_step(2)
@@ -143,7 +143,7 @@ def test_the_sender_of_the_state_dies_during_the_transfer(trouble, unharmed):
 
 
 @pytest.mark.parametrize("fault", [f"leaving:3:*:{action}" for action in ("kill", "exit")])
-def test_a_leaving_worker_may_die(trouble, unharmed, fault):
+def test_a_leaving_worker_that_dies_is_not_replaced(trouble, unharmed, fault):
     training = trouble(3)
     training.suffer(fault)
     training.wait_for_step(2)
@@ -191,7 +191,7 @@ def test_the_last_of_four_workers_delivers_the_final_state(trouble, unharmed):
 
 
 @pytest.mark.parametrize("point", ["snapshot-rename", "checkpoint-rename"])
-def test_the_writer_of_a_file_dies_before_the_file_is_complete(trouble, unharmed, point):
+def test_a_writer_that_dies_before_its_file_is_complete_is_replaced(trouble, unharmed, point):
     training = trouble(2, snapshot_seconds="0.01")
     training.suffer(f"{point}:1:{'*' if point.startswith('snap') else 5}:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")

@@ -97,7 +97,7 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("where", WRAPPED)
-def test_a_generator_is_found_in(where):
+def test_a_generator_is_found_in_every_kind_of_holder(where):
     rng = np.random.default_rng(2)
     found = find({"root": WRAPPED[where](rng)})
     expected = rng.bit_generator.state
@@ -259,7 +259,9 @@ def test_own_generators_give_the_same_alone_and_with_a_killed_worker(tmp_path):
         ended = FakeRunner(folder, slots).run(script, "1", **fault) if slots else alone(folder, script, "0")
         assert ended.returncode == 0, ended.stderr
         if slots:
-            assert len(ended.of("spawn")) == 5, "expected 3 workers, then 2 in the second training"
+            assert len(ended.of("spawn")) == 5, (
+                "expected 2 workers and 1 replacement, then 2 workers in the second training"
+            )
         printed.append(json.loads(ended.stdout.splitlines()[-1]))
     assert printed[0] == printed[1]
     assert len(printed[0][1]) == 4

@@ -202,7 +202,7 @@ def test_an_error_while_publishing_breaks_the_formation():
         Formation(1, 0, 2, CPU, fail, lambda: None).result(never)
 
 
-def test_groups_leave_no_descriptors_and_threads():
+def test_groups_leave_no_descriptors_or_threads():
     def count():
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
@@ -268,7 +268,7 @@ class Hub:
 
     def form(self):
         self.generation += 1
-        # Form all members before one of them publishes: a member drops a value of an unknown generation.
+        # Form all members before one of them publishes: a member cannot store a value of an unknown generation.
         with self.lock:
             for rank, member in enumerate(self.members):
                 member.order("form", generation=self.generation, rank=rank, size=len(self.members))

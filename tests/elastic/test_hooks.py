@@ -218,7 +218,9 @@ def test_callbacks_see_the_live_optimizer_and_model():
         ("end", 1, True, "Sequential"),
     ]
     assert short.seen == 1
-    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)), "rate 0 moved"
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)), (
+        "a step with learning rate 0 changed a parameter"
+    )
 
 
 def test_the_model_is_in_evaluation_mode_at_the_end_of_an_epoch():

@@ -61,7 +61,7 @@ def sent(world, op):
 
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", range(25))
-def test_every_kind_of_faults_leaves_the_undisturbed_result(weather, seed):
+def test_every_kind_of_fault_leaves_the_result_unchanged(weather, seed):
     World(course(), seed, WEATHERS[weather]).run()
 
 
@@ -84,7 +84,7 @@ def test_every_kind_of_faults_leaves_the_undisturbed_result(weather, seed):
     seed=st.integers(0, 10**6),
 )
 @settings(max_examples=examples(250), deadline=None)
-def test_every_course_leaves_the_undisturbed_result(  # noqa: PLR0917
+def test_faults_leave_the_result_of_every_course_unchanged(  # noqa: PLR0917
     workers, slots, shards, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, watch,
     stop_after, weather, seed,
 ):
@@ -292,7 +292,9 @@ def test_repeated_interruptions_at_the_same_step_fail_the_job():
     settle_and_kill(world)
     (fail,) = world.of(Fail)
     assert "interrupted 3 times at step 0" in fail.reason
-    assert re.search(r"\(before that, worker-\d+ was killed by signal 9\)", fail.reason), "the cause is missing"
+    assert re.search(r"\(before that, worker-\d+ was killed by signal 9\)", fail.reason), (
+        "the cause of the interruption is missing"
+    )
 
 
 def test_repeated_losses_of_all_workers_at_the_same_step_fail_the_job():

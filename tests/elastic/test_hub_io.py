@@ -82,7 +82,7 @@ def test_a_dismissed_worker_gets_the_end_of_its_welcome_first():
 
 
 @pytest.mark.parametrize(("last_word", "kind"), [("dismiss", Dismissed), ("close", HubGone)])
-def test_a_failed_send_raises_the_hubs_last_reason(last_word, kind):
+def test_a_failed_send_raises_the_reason_of_the_hub(last_word, kind):
     """The sending thread of a worker may be faster than its listening thread."""
     server = HubServer({"op": "welcome"}, b"")
     try:

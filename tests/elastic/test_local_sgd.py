@@ -1,4 +1,4 @@
-"""The asynchronous mode: members take local steps and exchange their mean, while workers join, leave and die."""
+"""The asynchronous mode: members take local steps and average their parameters, while workers join, leave and die."""
 
 import copy
 import math
@@ -140,7 +140,7 @@ def test_one_member_alone_trains_like_ordinary_pytorch(optimizer):
     torch.testing.assert_close(member.values(), [*model.parameters(), *model.buffers()])
 
 
-def test_members_exchange_the_mean_of_their_progress_by_samples():
+def test_members_average_their_progress_weighted_by_samples():
     def work(group):
         member = Member(Window(2), 5, group=group)
         words = member.window(0, word=70000 + group.rank)
@@ -174,7 +174,7 @@ def test_members_exchange_the_mean_of_their_progress_by_samples():
 
 
 @pytest.mark.parametrize(("workers", "active"), [(1, 12), (2, 12), (3, 12), (4, 12), (3, 7), (3, 1)])
-def test_the_number_of_local_steps_does_not_depend_on_the_members(workers, active):
+def test_the_number_of_local_steps_does_not_depend_on_the_workers(workers, active):
     def work(group):
         member = Member(Window(3), 12, group=group)
         member.window(0, active)
@@ -274,7 +274,7 @@ def test_attributes_of_windows_are_checked():
                 Options.of({"mode": "async", name: value}, REQUEST)
 
 
-def test_async_mode_runs_short_epochs_without_a_backend_and_then_exact_mode(tmp_path, monkeypatch):
+def test_short_epochs_train_in_async_mode_and_then_in_exact_mode(tmp_path, monkeypatch):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
@@ -405,7 +405,7 @@ def assert_every_sample_once_per_epoch(training):
     marks = torch.randint(2**20, (100,), generator=generator)
     for epoch in range(EPOCHS):
         rows = [metrics for kind, metrics, _, of in training.rows if kind == "train" and of == epoch]
-        assert len(rows) == BATCHES, "the number of lines is not the number of batches, as in the other modes"
+        assert len(rows) == BATCHES, "expected one line per batch, as in the other modes"
         assert round(rows[-1]["mark"] * SAMPLES) == marks[:SAMPLES].sum().item()
 
 
@@ -437,7 +437,7 @@ def test_one_worker_learns_as_in_exact_mode(alone, exact_losses):
     assert_every_sample_once_per_epoch(alone)
     assert_learned_as_well(losses(alone), exact_losses)
     last = [message for message in alone.messages if message["op"] == "progress" and "steps" in message][-1]
-    assert last["step"] == last["steps"] == EPOCHS * 3, "the steps are not the windows"
+    assert last["step"] == last["steps"] == EPOCHS * 3, "expected one step per window"
 
 
 class Shrinking(Training):
@@ -467,7 +467,7 @@ def test_a_window_interrupted_by_a_death_is_trained_again_without_a_trace(tmp_pa
 
 @pytest.mark.integration
 @pytest.mark.parametrize("attributes", [{}, {"outer_lr": "0.5", "outer_momentum": "0.5", "snapshot_seconds": "0.05"}])
-def test_workers_join_leave_and_die_during_windows(tmp_path, exact_losses, attributes):
+def test_training_learns_while_workers_join_leave_and_die_in_windows(tmp_path, exact_losses, attributes):
     training = new_training(tmp_path, 1, **attributes)
     try:
         # The first new worker is killed after its first local step, which no other worker has made.

@@ -70,7 +70,7 @@ def transform(x):
 def sample(x, options=OPTIONS):
     return transform((x + SHIFT) * options["scale"] + torch.as_tensor(settings.offset)) ** Settings.power
 '''
-#: The random numbers depend on the process of the script; a plain run must begin with the same numbers.
+#: A worker that imports this module draws other numbers than the script. The script and a plain run draw the same.
 SPLITS = '''
 import os
 import numpy as np

@@ -115,4 +115,4 @@ def test_a_new_value_in_a_cache_is_no_change(cached):
     (changed,) = drift.changed()
     assert "positions" in changed
     positions.cache_clear()
-    assert drift.values([changed]) == [None], "a member must not need the cached value"
+    assert drift.values([changed]) == [None], "a member without the cached value must report None"

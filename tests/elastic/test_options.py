@@ -1,6 +1,6 @@
 """Options of FabricModel and train(): batches of every shape, and the work at the end of a step.
 
-The tests compare with ordinary training loops, in the testing process; tests/programs runs them on several workers.
+The tests compare with ordinary training loops, in the testing process; tests/programs covers several workers.
 """
 
 import copy

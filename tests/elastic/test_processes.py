@@ -329,7 +329,9 @@ def test_a_leaving_worker_completes_its_log(tmp_path):
         assert (first, last) == ("begin", "end")
         assert batches == [str(n) for n in range(1, len(batches) + 1)]
         assert len(batches) >= 2
-    assert [path.name for path in (tmp_path / "result").glob("ended-*")] == ["ended-1"], "worker-2 called it too"
+    assert [path.name for path in (tmp_path / "result").glob("ended-*")] == ["ended-1"], (
+        "the leaving worker called on_train_end"
+    )
     log = [line.split(" - ", 3)[-1] for line in ended.worker_stderr[1].splitlines()]
     begins = [i for i, line in enumerate(log) if line == "------cluster begin-------"]
     clusters = [log[i + 1 : log.index("------cluster end-------", i)] for i in begins]

@@ -220,7 +220,7 @@ def test_an_unpicklable_callback_keeps_its_state_and_replays_missed_calls():
     assert mine.file is file
 
 
-def test_callbacks_that_refer_to_each_other_still_do():
+def test_references_between_callbacks_are_kept():
     first = Friend(None)
     donor = make(callbacks=[first, Friend(first)])
     other = Friend(None)

@@ -49,7 +49,7 @@ def test_files_are_state_dicts_by_epoch(result_dir):
     assert len(optimizer["state"]) == 4
 
 
-def test_only_the_final_checkpoint_is_written_without_a_frequency(result_dir):
+def test_a_checkpoint_frequency_of_0_keeps_only_the_final_checkpoint(result_dir):
     fabric(driver_logger=object())[0].train(2, 8, checkpoint_freq=0, validation_freq=0)
     assert len(list((result_dir / "model" / "train").glob("model_epoch_*"))) == 3
 

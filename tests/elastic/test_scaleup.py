@@ -32,7 +32,7 @@ def test_a_tensor_is_accepted_as_a_limit():
 
 
 @pytest.mark.parametrize("answer", [0, -1, 2.0, "2", None, True, [2]])
-def test_an_answer_that_is_not_a_positive_integer_is_ignored_with_a_warning(capsys, answer):
+def test_an_answer_other_than_a_positive_integer_is_ignored_with_a_warning(capsys, answer):
     assert limits(lambda epoch, most: answer if epoch == 2 else 1, 5, 4) == ()
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"WARNING: scaleup_function(2, 4) returned {answer!r}, so the function is ignored. It gets")

@@ -88,7 +88,7 @@ def test_parts_of_a_scheduler_stay_the_objects_of_the_script():
     assert [one.last_epoch for one in made] == [one.last_epoch for one in worker.recipe.lr_scheduler[""]._schedulers]
 
 
-def test_the_recorded_rate_of_a_step_precedes_the_scheduler():
+def test_the_recorded_rate_of_a_step_is_from_before_the_scheduler_step():
     job = job_with(MAKE["one cycle"])
     before = job.optimizer.param_groups[0]["lr"]
     advance(job, 1)

@@ -46,7 +46,7 @@ def test_step_and_test_functions_give_the_results_of_the_engine():
     assert set(seen) == {"extra"}
     assert [entry[0] for entry in by_user.train] == [entry[0] for entry in plain.train]
     for a, b in zip(network.parameters(), expected.parameters(), strict=True):
-        # The engine scales the loss, which saves a pass over the gradients that a user's function leaves unscaled.
+        # The engine scales the loss; after a user's function it scales the gradients instead, so rounding differs.
         torch.testing.assert_close(a, b, rtol=1e-6, atol=0)
     assert [set(entry[0]) for entry in by_user.test] == [{"loss"}, {"loss"}]
 

@@ -176,7 +176,7 @@ class Trouble(Resident):
         return sum(message["op"] == "spawn" for message in self.messages)
 
     def exits(self) -> dict[int, int | None]:
-        """Return worker → exit code of all ended workers, negative for a signal."""
+        """Return worker → exit code: negative for a signal, None while the worker runs."""
         with POLLING:
             return {n: worker.exitcode for n, worker in self.workers.items()}
 
