@@ -1,4 +1,4 @@
-"""A user who types dlicmd: runs it as a process, with an environment of its own."""
+"""A client user with an environment of their own: dlicmd runs as a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE = 90
 
 @dataclass
 class Done:
-    """A finished command; text undecoded."""
+    """A finished command with its output as bytes."""
 
     code: int
     raw_out: bytes
@@ -33,7 +33,7 @@ class Done:
 
 
 class Desk:
-    """Runs dlicmd as a process with an environment of its own; `server` is where it finds its local backend."""
+    """A client user: runs dlicmd as a process with its own environment, home and DLICMD_HOME."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "desk"
@@ -48,24 +48,24 @@ class Desk:
         } | {"HOME": str(self.home), "DLICMD_HOME": str(self.state), "COLUMNS": "100"}
 
     def embed(self, server: FakeServer, **more: str) -> None:
-        """Make `server` the local backend of this user; `more` stands in its file, too."""
+        """Make `server` the local backend of this user, and add the fields `more` to `backend.json`."""
         found = {"url": server.url, "pid": os.getpid(), "token": TOKEN, **more}
         (self.state / "backend.json").write_text(json.dumps(found))
 
     def start(self, *words: str | bytes, **more: object) -> subprocess.Popen[bytes]:
-        """Start dlicmd."""
+        """Start dlicmd and return its process."""
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
-        # As a shell does for what it starts in the foreground; a test runner in the background may ignore SIGINT.
+        # Handle SIGINT as a foreground process of a shell does; a background test runner may ignore SIGINT.
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
                "from dlicmd.cli import main; sys.exit(main())"
         return subprocess.Popen([sys.executable, "-c", call, *words], cwd=self.folder, env=self.environment, **options)
 
     def run(self, *words: str | bytes, given: bytes | None = None) -> Done:
-        """Run dlicmd to its end; `given` is its standard input."""
+        """Run dlicmd until it ends, with `given` as its standard input."""
         return Done(*commands.run("dlicmd.cli", words, self.environment, self.folder, DEADLINE, given))
 
     def model(self, name: str = "model", **files: str) -> Path:
-        """A model folder with these files (`train` means train.py)."""
+        """Create a model folder with these files (`train` means train.py) and return its path."""
         folder = self.folder / name
         folder.mkdir(parents=True)
         for stem, text in (files or {"train": "print(1)\n"}).items():

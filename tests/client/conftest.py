@@ -1,4 +1,4 @@
-"""A user with a desk, and a fake server to talk to."""
+"""Fixtures: a client user and fake servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fake() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def local(desk: Desk) -> Iterator[FakeServer]:
-    """A fake local backend, with all extensions, that `desk` finds."""
+    """A fake local backend with all extensions; `desk` finds it through `backend.json`."""
     with FakeServer("argv,follow,local-paths") as server:
         desk.embed(server)
         yield server
@@ -35,5 +35,5 @@ def local(desk: Desk) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def remote(fake: FakeServer) -> list[str]:
-    """Options that name the fake server as a remote one."""
+    """Options that address the fake server as a remote server."""
     return ["--rest-host", "127.0.0.1", "--rest-port", str(fake.port), "--http", "--jwt-token", TOKEN]

@@ -1,6 +1,6 @@
-"""A small server that keeps to the recorded contract and remembers every request as bytes.
+"""A small server that follows the recorded contract and records every request as bytes.
 
-It stands in for "another WMLA server": without `extensions` it offers nothing beyond the contract.
+It stands in for another WMLA server: without `extensions` it offers nothing beyond the contract.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOKEN = "fake-token-1"
 
 @dataclass
 class Seen:
-    """A request as it came: `target` undecoded, header names in lower case."""
+    """A received request: `target` is undecoded, header names are in lower case."""
 
     method: str
     target: str
@@ -38,17 +38,17 @@ class Seen:
 
 @dataclass
 class Reply:
-    """An answer that a test dictates."""
+    """An answer that a test sets."""
 
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
-    #: Called when the body has been sent, before anything else happens on the connection.
+    #: Called after the body is sent, before anything else happens on the connection.
     after: Callable[[], object] = lambda: None
 
 
 def exec_object(exec_id: str, **more: Any) -> dict[str, Any]:
-    """An exec as recorded servers show it."""
+    """Return an exec object as recorded servers show it."""
     return {
         "id": exec_id, "args": "--exec-start PyTorch --model-main main.py ", "submissionId": exec_id,
         "creator": "alice", "state": "RUNNING", "appId": exec_id, "schedulerUrl": "https://wmla-mss:9080",
@@ -72,9 +72,9 @@ PARALLEL_JOB = {
 
 
 class FakeServer:
-    """Use as a context manager. `execs`, `logs`, `metrics`, `code`, `results`, `conf` may be changed at any time;
-    `replies` maps `(method, path)` to an answer, or to a function of the request, that is given instead of the usual
-    one."""
+    """A context manager that serves the contract. `execs`, `logs`, `metrics`, `code`, `results`, `conf` may change
+    at any time; `replies` maps `(method, path)` to an answer, or to a function of the request, that replaces the
+    usual answer."""
 
     def __init__(self, extensions: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
@@ -87,15 +87,15 @@ class FakeServer:
         if extensions:
             self.conf["DLICMD_EXTENSIONS"] = extensions
         self.replies: dict[tuple[str, str], Reply | Callable[[Seen], Reply]] = {}
-        #: What a follow call answers, in turn; the last one again and again.
+        #: The answers to follow calls, in order; the last answer repeats.
         self.news: list[dict[str, Any]] = []
-        #: Tokens that are let in; the empty set lets everybody in.
+        #: The accepted tokens; an empty set accepts every request.
         self.tokens = {TOKEN}
-        #: Called while a body is being received, after its first byte.
+        #: Called while the server receives a body, after the first byte.
         self.receiving: Callable[[], object] = lambda: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
-        # Clients that hang up are part of the tests.
+        # Clients that close the connection early are part of the tests.
         self._http.handle_error = lambda *_: None  # type: ignore[method-assign]
         if tls is not None:
             self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
@@ -119,11 +119,11 @@ class FakeServer:
         return f"{self._scheme}://127.0.0.1:{self.port}"
 
     def requests(self, method: str, path: str = "") -> list[Seen]:
-        """What came with this method whose path ends in `path`."""
+        """Return the requests with this method and a path that ends in `path`."""
         return [seen for seen in list(self.seen) if seen.method == method and seen.path.endswith(path)]
 
     def answer(self, seen: Seen) -> Reply:
-        """The reply to a request."""
+        """Return the reply to a request."""
         chosen = self.replies.get((seen.method, seen.path))
         if chosen is not None:
             return chosen(seen) if callable(chosen) else chosen
@@ -173,7 +173,7 @@ class FakeServer:
         return Reply(204)
 
     def _told(self, exec_id: str, action: str) -> Reply | None:
-        """What is asked of an exec beside the exec itself."""
+        """Return the reply to a request for a part of an exec, such as its log, or None."""
         texts = {"log": self.logs, "metrics": self.metrics}
         if action in texts:
             return Reply(200, texts[action].get(exec_id, "").encode(), {"Content-Type": "text/plain"})

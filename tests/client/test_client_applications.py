@@ -1,4 +1,4 @@
-"""The scheduler's applications: their table, waiting for them, stopping them, their logs."""
+"""The applications of the scheduler: tables, waiting, stopping and logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OCTOBER = 1698424049  # 2023-10-27 16:27:29
 
 
 def app(app_id: str, **more: Any) -> dict[str, Any]:
-    """An application with every field of the contract, 2.2."""
+    """Return an application with every field of the contract, 2.2."""
     return {
         "id": app_id, "state": "RUNNING", "type": "Training", "tag": "/cpd/training/alice",
         "consumer": "/cpd/training", "submit_user": "alice", "name": "ElasticPyTorchTrain", "priority": 5000,
@@ -39,7 +39,7 @@ def app(app_id: str, **more: Any) -> dict[str, Any]:
 
 
 def serve(server: FakeServer, *apps: dict[str, Any]) -> None:
-    """Let the server know these applications, the newest first."""
+    """Let the server list these applications, the newest first."""
     body = list(apps)
     server.replies["GET", ENGINE] = Reply(200, json.dumps(body).encode())
     for one in body:
@@ -47,19 +47,19 @@ def serve(server: FakeServer, *apps: dict[str, Any]) -> None:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of a table."""
+    """Return the cells of each line of a table."""
     return [re.split(r"  +", line.strip()) for line in text.splitlines()]
 
 
-def test_the_table_of_active_ones(desk: Desk, local: FakeServer) -> None:
+def test_the_table_lists_active_applications_oldest_first(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2", state="PENDING_CRD_SCHEDULER", submit_time=OCTOBER + 120, start_time=0), app("a-1"),
           app("a-0", state="FINISHED"))
     done = desk.run("--app-get-all")
     assert done.code == 0 and done.err == ""
     found = rows(done.out)
     assert found[0] == ACTIVE
-    assert [row[0] for row in found[1:]] == ["a-1", "a-2"], "oldest first; a state that was not asked for is dropped"
-    # The driver and four workers: 1 + 4*2 processors, 4*1 GPUs, 1024 + 4*4096 MB.
+    assert [row[0] for row in found[1:]] == ["a-1", "a-2"], "oldest first; other states must be dropped"
+    # The driver and 4 workers: 1 + 4*2 CPU cores, 4*1 GPUs, 1024 + 4*4096 MB.
     assert found[1][1:-1] == ["/cpd/training", "alice", "ElasticPyTorchTrain", "5000", "Training", "RUNNING", "4", "4",
                               "17G", "9", "10-27 16:27", "10-27 16:28"]
     assert found[2][6] == "PENDING_PJ" and found[2][12] == "n/a"
@@ -71,7 +71,7 @@ def test_the_table_of_active_ones(desk: Desk, local: FakeServer) -> None:
         "UNKNOWN"}
 
 
-def test_the_history(desk: Desk, local: FakeServer) -> None:
+def test_the_history_lists_final_applications_with_their_duration(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-3", state="KILLED", start_time=None, submit_time=OCTOBER + 9),
           app("a-2", state="ERROR", end_time=OCTOBER + 185, submit_time=OCTOBER + 5), app("a-1"),
           app("a-0", state="FAILED"))
@@ -80,13 +80,13 @@ def test_the_history(desk: Desk, local: FakeServer) -> None:
     assert found[0] == HISTORY
     assert [row[0] for row in found[1:]] == ["a-0", "a-2", "a-3"]
     assert found[2][-1] == "2m5s"
-    assert found[3][-1] == "n/a", "start − end is blank when either is missing: the last cell is that of start_time"
+    assert found[3][-1] == "n/a", "the duration must be blank without start or end; the last cell is then start_time"
     (asked,) = local.requests("GET", "/engine/applications")
     assert asked.query["state"] == ["ERROR,FINISHED,KILLED"]
     assert asked.query["start"] == ["5"] and asked.query["length"] == ["7"]
 
 
-def test_why_one_waits_is_the_last_column_when_there_is_something_to_say(desk: Desk, local: FakeServer) -> None:
+def test_a_message_column_is_added_if_an_application_has_a_message(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2", state="PENDING_CRD_SCHEDULER", message="lacks 2\nslots\x1b[31m; place 1 in the queue"),
           app("a-1"))
     found = rows(desk.run("--app-get-all").out)
@@ -96,7 +96,7 @@ def test_why_one_waits_is_the_last_column_when_there_is_something_to_say(desk: D
     assert rows(desk.run("--app-get-all").out)[0] == ACTIVE
 
 
-def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
+def test_applications_are_printed_in_other_output_formats(desk: Desk, local: FakeServer) -> None:
     serve(local)
     assert desk.run("--app-get-all").out == "No result found\n"
     assert json.loads(desk.run("--app-get-all", "-o", "json").out) == []
@@ -112,7 +112,7 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     assert rows(desk.run("--app-get-all", "-o", "custom-columns=id,nodes").out)[1] == ["a-1", "n/a"]
 
 
-def test_a_pack_stands_above_its_members_and_nothing_disappears(desk: Desk, local: FakeServer) -> None:
+def test_a_pack_precedes_its_members_and_no_application_is_lost(desk: Desk, local: FakeServer) -> None:
     """Contract, 4.5: 'everything after the first pack parent disappears from the table'."""
     limits = "ncpus_limit=8,ngpus_limit=1,mem_limit=512"
     serve(
@@ -125,7 +125,7 @@ def test_a_pack_stands_above_its_members_and_nothing_disappears(desk: Desk, loca
     lines = desk.run("--app-get-all").out.splitlines()[1:]
     assert [re.match(r" *\S+", line)[0] for line in lines] == [  # type: ignore[index]
         "itself", "a", "  of-a-1", "  of-a-2", "lost", "b", "  of-b", "late"]
-    assert re.split(r"  +", lines[1])[8:11] == ["1", "512M", "8"], "a pack parent is asked for by its limits"
+    assert re.split(r"  +", lines[1])[8:11] == ["1", "512M", "8"], "the resources of a pack parent are its limits"
 
 
 HOSTILE: list[dict[str, Any]] = [
@@ -137,7 +137,7 @@ HOSTILE: list[dict[str, Any]] = [
 ]
 
 
-def test_rows_that_lack_fields_lose_nobody_else(desk: Desk, local: FakeServer) -> None:
+def test_rows_with_missing_or_wrong_fields_do_not_affect_other_rows(desk: Desk, local: FakeServer) -> None:
     serve(local, *HOSTILE, app("a-1"))
     local.replies["GET", f"{BASE}/resplans/resplantree"] = Reply(200, b'{"id": "cpd"}')
     for command in ("--app-get-all", "--app-history-get-all", "--app-analyze", "--rp-get-all"):
@@ -156,7 +156,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(app("a"))), JSON_VALUES), max_size=6))
-def test_whatever_a_server_says_there_is_a_table(found: list[dict[str, Any]]) -> None:
+def test_any_json_from_a_server_makes_a_table(found: list[dict[str, Any]]) -> None:
     assert sorted(id(one) for _, one in packed(found)) == sorted(map(id, found))
     for one in found:
         assert all(isinstance(cell(one, column), str) for column in (*ACTIVE, *HISTORY, "nodes"))
@@ -168,11 +168,11 @@ def test_whatever_a_server_says_there_is_a_table(found: list[dict[str, Any]]) ->
     [(3, 3), ("3", 3), (" 2.5 ", 2.5), ("1e3", 1000), ("", None), ("x", None), (None, None), (True, None), ("١", None),
      (float("nan"), None), (float("inf"), None), ("1e999", None), (10**400, None), ([], None), ("0x1", None)],
 )
-def test_numbers_as_servers_write_them(value: Any, expected: float | None) -> None:
+def test_numbers_are_parsed_in_every_form_that_servers_use(value: Any, expected: float | None) -> None:
     assert number(value) == expected
 
 
-def test_what_a_running_one_uses_counts_before_what_it_asked_for(desk: Desk, local: FakeServer) -> None:
+def test_current_use_takes_precedence_over_requested_resources(desk: Desk, local: FakeServer) -> None:
     """Contract, 2.2: '`used_gpu`, `used_mem`, `used_cpu`: number or numeric string, current use; mem in MB'."""
     using = {"used_gpu": "2", "used_mem": 8192.0}
     serve(local, app("p", state="SUBMITTED", **using), app("r", **using))
@@ -180,7 +180,7 @@ def test_what_a_running_one_uses_counts_before_what_it_asked_for(desk: Desk, loc
     assert found == {"r": ["2", "8G", "9"], "p": ["4", "17G", "9"]}
 
 
-def test_one_of_them(desk: Desk, local: FakeServer) -> None:
+def test_app_get_prints_one_application_as_a_list(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-1"))
     assert json.loads(desk.run("--app-get", "a-1").out) == [app("a-1")], "contract, 4.2: JSON list"
     assert rows(desk.run("--app-get", "a-1", "-o", "table").out)[0] == ACTIVE
@@ -190,7 +190,7 @@ def test_one_of_them(desk: Desk, local: FakeServer) -> None:
 
 @pytest.mark.parametrize("reply", [Reply(200, b"[]"), Reply(404, b"no"), Reply(400, b"no"), Reply(200, b"[null]"),
                                    Reply(200, b"{}")])
-def test_an_id_that_nobody_knows(desk: Desk, local: FakeServer, reply: Reply) -> None:
+def test_an_unknown_application_id_is_reported(desk: Desk, local: FakeServer, reply: Reply) -> None:
     local.replies["GET", f"{ENGINE}/a-1"] = reply
     local.replies["PUT", f"{BASE}/scheduler/applications/a-1/stop"] = Reply(404, b"Error 404: Unknown.\n")
     local.replies["GET", f"{BASE}/scheduler/applications"] = Reply(200, b"[]")
@@ -201,7 +201,7 @@ def test_an_id_that_nobody_knows(desk: Desk, local: FakeServer, reply: Reply) ->
 
 
 @pytest.mark.parametrize("app_id", [".", "..", "a/../..", "\x1b[31m", "?x", "ä b"])
-def test_ids_never_reach_another_path(desk: Desk, local: FakeServer, app_id: str) -> None:
+def test_application_ids_cannot_reach_another_path(desk: Desk, local: FakeServer, app_id: str) -> None:
     for command in ("--app-get", "--app-stop", "--app-wait"):
         done = desk.run(command, app_id)
         assert done.code == 6 and "\x1b" not in done.err + done.out, done
@@ -210,7 +210,7 @@ def test_ids_never_reach_another_path(desk: Desk, local: FakeServer, app_id: str
         assert seen.path.count("/") <= ENGINE.count("/") + 1
 
 
-def test_waiting_tells_the_state_until_the_end(desk: Desk, local: FakeServer) -> None:
+def test_app_wait_prints_the_state_until_the_end(desk: Desk, local: FakeServer) -> None:
     """Contract, 4.2: 'line `ID    STATE    AGE` per poll until terminal'."""
     now = int(time.time())
     states = iter(["", "PENDING_CRD_SCHEDULER", "FINISHED"])
@@ -228,7 +228,7 @@ def test_waiting_tells_the_state_until_the_end(desk: Desk, local: FakeServer) ->
      ({"state": "ERROR", "exitCode": 7}, ["--pass-exit-code"], 7), ({"state": "FINISHED"}, [], 0),
      ({"state": "PENDING_CRD_SCHEDULER", "reason": "NEVER_SCHEDULABLE"}, [], 10)],
 )
-def test_how_it_ended_is_the_exit_code(
+def test_app_wait_returns_the_outcome_as_exit_code(
     desk: Desk, local: FakeServer, ending: dict[str, Any], more: list[str], code: int,
 ) -> None:
     """Contract, 4.5: 'exit 0 after failed stop/delete, after `--app-wait` on a failed app' → 'non-zero'."""
@@ -240,14 +240,14 @@ def test_how_it_ended_is_the_exit_code(
     assert as_data.code == code and json.loads(as_data.out)["id"] == "a-1" and "a-1    " in as_data.err
 
 
-def test_waiting_has_an_end(desk: Desk, local: FakeServer) -> None:
+def test_app_wait_ends_after_the_wait_timeout(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-1"))
     done = desk.run("--app-wait", "a-1", "--wait-timeout", "1")
     assert done.code == 7 and "come back with: dlicmd --app-wait a-1" in done.err
     assert done.out.splitlines()[0].startswith("a-1    RUNNING    ")
 
 
-def test_a_server_that_is_away_for_a_moment_is_waited_for(desk: Desk, local: FakeServer) -> None:
+def test_app_wait_retries_while_the_server_is_unavailable(desk: Desk, local: FakeServer) -> None:
     replies = iter([Reply(200, json.dumps([app("a-1")]).encode()), Reply(503, b"restarting"),
                     Reply(200, json.dumps([app("a-1", state="FINISHED")]).encode())])
     local.replies["GET", f"{ENGINE}/a-1"] = lambda _: next(replies)
@@ -256,12 +256,12 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for(desk: Desk, local: Fak
 
 
 def stopper(server: FakeServer, *ids: str) -> None:
-    """Let the server stop these."""
+    """Let the server stop these applications."""
     for app_id in ids:
         server.replies["PUT", f"{BASE}/scheduler/applications/{app_id}/stop"] = Reply(200, b'{"id":\n"\x1b[1mok"}')
 
 
-def test_several_are_stopped_although_one_cannot_be(desk: Desk, local: FakeServer) -> None:
+def test_app_stop_stops_the_others_if_one_is_refused(desk: Desk, local: FakeServer) -> None:
     stopper(local, "a-1", "a-3")
     serve(local, app("a-2"))
     local.replies["PUT", f"{BASE}/scheduler/applications/a-2/stop"] = Reply(400, b"Error 400: It has ended.\n")
@@ -274,7 +274,7 @@ def test_several_are_stopped_although_one_cannot_be(desk: Desk, local: FakeServe
     assert desk.run("--app-stop", "a-1").code == 0
 
 
-def test_all_are_stopped(desk: Desk, local: FakeServer) -> None:
+def test_app_stop_all_stops_all_active_applications(desk: Desk, local: FakeServer) -> None:
     serve(local)
     assert desk.run("--app-stop-all").out == "No result found\n"
     serve(local, app("a-2", pack_id="a-1"), app("a-1", is_packing=True), app("a-0", state="FINISHED"))
@@ -285,17 +285,17 @@ def test_all_are_stopped(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--app-stop-all").code == 1
 
 
-def test_one_that_ended_by_itself_is_no_failure_to_stop_all(desk: Desk, local: FakeServer) -> None:
+def test_app_stop_all_ignores_an_application_that_has_ended(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2"), app("a-1"))
     stopper(local, "a-2")
     local.replies["PUT", f"{BASE}/scheduler/applications/a-1/stop"] = Reply(400, b"Error 400: It is KILLED already.")
-    assert desk.run("--app-stop-all").code == 1, "it still runs"
+    assert desk.run("--app-stop-all").code == 1, "--app-stop-all must fail while a-1 is still running"
     local.replies["GET", f"{ENGINE}/a-1"] = Reply(200, json.dumps([app("a-1", state="KILLED")]).encode())
     done = desk.run("--app-stop-all")
     assert done.code == 0 and done.err == "dlicmd: a-1 had already finished\n" and "failed" not in done.out
 
 
-def test_the_last_hours(desk: Desk, local: FakeServer) -> None:
+def test_app_analyze_sums_the_last_hours(desk: Desk, local: FakeServer) -> None:
     """Contract, 4.2: '"From … To …", table tag, type, curr_cpu/gpu/mem, hist_cpu/gpu/mem, PENDING…UNKNOWN'."""
     now = int(time.time())
     serve(
@@ -321,12 +321,12 @@ def test_the_last_hours(desk: Desk, local: FakeServer) -> None:
         assert desk.run(*words).code == 0
     serve(local, *members, app("p", is_packing=True))
     (packs,) = json.loads(desk.run("--app-analyze", "-o", "json").out)
-    assert (packs["RUNNING"], packs["curr_cpu"]) == (2, 18), "what is packed counts once"
+    assert (packs["RUNNING"], packs["curr_cpu"]) == (2, 18), "--app-analyze must count packed applications once"
     serve(local)
     assert desk.run("--app-analyze").out.endswith("No result found\n")
 
 
-def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
+def test_logs_are_printed_for_every_process(desk: Desk, local: FakeServer) -> None:
     line = "=" * 80
     for command, log in {"--app-outlogs": "stdout", "--app-errlogs": "stderr"}.items():
         done = desk.run(command, "w-1")
@@ -340,7 +340,7 @@ def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
     assert done.code == 1 and "gone" not in done.out and "gone" in done.err
 
 
-def test_logs_of_a_pack_are_those_of_its_jobs(desk: Desk, local: FakeServer) -> None:
+def test_logs_of_a_pack_are_the_logs_of_its_jobs(desk: Desk, local: FakeServer) -> None:
     serve(local, app("m-2", pack_id="p"), app("m-1", pack_id="p"), app("m-0"), app("p", is_packing=True))
     details = {"p": [], "m-1": [{"task12n": [{}]}], "m-2": [{"task12n": [{}]}]}
     local.replies["GET", f"{BASE}/scheduler/applications"] = lambda seen: Reply(
@@ -351,7 +351,7 @@ def test_logs_of_a_pack_are_those_of_its_jobs(desk: Desk, local: FakeServer) -> 
         f"{name}\n{line}\nExecutor 1 stdout\n{name}/executor/1/logs/stdout\n" for name in ("m-1", "m-2"))
 
 
-def test_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_applications_of_a_remote_server_are_listed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     seen: list[Seen] = []
 
     def answer(request: Seen) -> Reply:
@@ -363,12 +363,12 @@ def test_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None
 
 
 def together(server: FakeServer, *outcomes: dict[str, Any]) -> None:
-    """A server that stops many at once, with these outcomes."""
+    """Let the server stop many applications in one call, with these outcomes."""
     server.conf["DLICMD_EXTENSIONS"] = "follow,stop-many"
     server.replies["POST", f"{BASE}/scheduler/applications/stop"] = Reply(200, json.dumps(outcomes).encode())
 
 
-def test_several_are_stopped_in_one_call_where_the_server_takes_that(desk: Desk, local: FakeServer) -> None:
+def test_app_stop_stops_several_in_one_call_if_the_server_supports_it(desk: Desk, local: FakeServer) -> None:
     together(local, {"id": "a-1", "stopped": True, "state": "RUNNING", "message": "stop\x1b[1m requested"},
              {"id": "a-2", "stopped": False, "state": "KILLED", "message": "a-2 is already KILLED"},
              {"id": "a-3", "stopped": False, "message": "Exec 'a-3' is not found"})
@@ -380,7 +380,7 @@ def test_several_are_stopped_in_one_call_where_the_server_takes_that(desk: Desk,
     assert json.loads(seen.body) == {"ids": ["a-1", "a-2", "a-3"]} and not local.requests("PUT")
 
 
-def test_all_are_stopped_in_one_call(desk: Desk, local: FakeServer) -> None:
+def test_app_stop_all_stops_all_in_one_call(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2"), app("a-1"))
     together(local, {"id": "a-1", "stopped": False, "state": "FINISHED", "message": "it is over"},
              {"id": "a-2", "stopped": True, "state": "RUNNING", "message": "stop requested"})
@@ -392,4 +392,4 @@ def test_all_are_stopped_in_one_call(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--app-stop-all").code == 1
     stopper(local, "a-1")
     serve(local, app("a-1"))
-    assert desk.run("--app-stop-all").code == 0 and len(local.requests("PUT")) == 1, "one needs no list"
+    assert desk.run("--app-stop-all").code == 0 and len(local.requests("PUT")) == 1, "1 id must use the single call"

@@ -1,4 +1,4 @@
-"""The grammar: whatever is typed, there is a command line or one clear sentence (for made-up words: tests/fuzz)."""
+"""The grammar of command lines. tests/fuzz covers made-up words."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ USER_CMD = Given(BY_NAME["--user-cmd"], None)
 
 @settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)))
-def test_joined_words_come_apart_as_they_were(words: list[str]) -> None:
+def test_joined_words_are_split_into_the_same_words(words: list[str]) -> None:
     assert split_args(join_args(words)) == words
 
 
 @settings(max_examples=examples(1000), deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_comes_apart(text: str) -> None:
+def test_any_text_can_be_split(text: str) -> None:
     assert isinstance(split_args(text), list)
 
 
 @settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=8).filter(lambda word: word.split("=")[0] not in BY_NAME), max_size=5),
        st.lists(st.text(max_size=8), max_size=5))
-def test_the_programs_words_are_not_touched(before: list[str], after: list[str]) -> None:
+def test_the_words_of_the_program_are_not_changed(before: list[str], after: list[str]) -> None:
     before = [word for word in before if word != "--"]
     line = parse_argv(["--exec-start", "PyTorch", *before, "--", *after])
     assert line.program == [*before, *after]
@@ -43,7 +43,7 @@ def test_the_programs_words_are_not_touched(before: list[str], after: list[str])
 
 
 @pytest.mark.parametrize("option", [*COMMANDS, *OPTIONS], ids=lambda option: option.name)
-def test_every_option_is_parsed_in_both_spellings_and_travels_where_it_says(option) -> None:
+def test_every_option_is_parsed_in_each_spelling_and_sent_as_declared(option) -> None:
     value = {
         Kind.FLAG: None, Kind.TEXT: option.choices[0] if option.choices else "x y", Kind.SIZE: "8g",
     }.get(option.kind, "7")
@@ -79,7 +79,7 @@ def test_every_option_is_parsed_in_both_spellings_and_travels_where_it_says(opti
         (["--k8s-obj-get=pod", "p-1", "--debug-level", "error"], ["pod", "p-1"]),
     ],
 )
-def test_commands_with_other_than_one_operand(words: list[str], operands: list[str]) -> None:
+def test_commands_accept_none_or_several_operands(words: list[str], operands: list[str]) -> None:
     line = parse_argv(words)
     assert line.operands == operands and line.operand == (operands[0] if operands else None) and not line.program
 
@@ -99,12 +99,12 @@ def test_commands_with_other_than_one_operand(words: list[str], operands: list[s
         (["--k8s-obj-get", "pod", "a", "b"], "unexpected word 'b'"),
     ],
 )
-def test_operands_that_are_wrong(words: list[str], said: str) -> None:
+def test_wrong_operands_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(ArgvError, match=re.escape(said)):
         parse_argv(words)
 
 
-def test_the_options_of_deploying_are_no_options_elsewhere() -> None:
+def test_the_options_of_exec_deploy_belong_to_the_program_elsewhere() -> None:
     """Contract, 4.4: 'Unaffected: `--epochs`, ..., `--name`'."""
     words = ["--name", "n", "--tag=t", "--kernel", "k", "--weight", "0.5", "--envs", "2", "--runtime", "--attributes"]
     for sent in (False, True):
@@ -120,7 +120,7 @@ def test_the_options_of_deploying_are_no_options_elsewhere() -> None:
             parse_argv(bad)
 
 
-def test_in_args_the_schedulers_commands_are_the_programs_words() -> None:
+def test_scheduler_commands_in_args_are_words_of_the_program() -> None:
     line = parse_argv(["--exec-start", "PyTorch", "--app-stop", "a", "b", "--k8s-obj-get"], sent=True)
     assert line.command == "--exec-start" and line.program == ["--app-stop", "a", "b", "--k8s-obj-get"]
 
@@ -132,23 +132,23 @@ def test_in_args_the_schedulers_commands_are_the_programs_words() -> None:
         ["--out", "D"], ["--cons", "x"], ["--rest", "x"], ["--epochs=3"], ["-opt"],
     ],
 )
-def test_no_abbreviations(words: list[str]) -> None:
+def test_options_cannot_be_abbreviated(words: list[str]) -> None:
     assert parse_argv(["--exec-start", "PyTorch", *words]).program == words
 
 
 @pytest.mark.parametrize("number", ["-1", "0", "1000000001", "NaN", "1.5", "１", "1e3", "0x1", " 1", "+1", "9" * 30])
-def test_numbers_that_are_none(number: str) -> None:
+def test_invalid_numbers_are_refused(number: str) -> None:
     with pytest.raises(ArgvError, match="--numWorker"):
         parse_argv(["--exec-start", "PyTorch", "--numWorker", number])
 
 
 @pytest.mark.parametrize("size", ["-1", "0", "NaN", "1.5.5g", "１g", "9" * 20, "g", "8x", "", "1e9", "inf"])
-def test_sizes_that_are_none(size: str) -> None:
+def test_invalid_sizes_are_refused(size: str) -> None:
     with pytest.raises(ValueError):
         parse_size(size)
 
 
-def test_a_value_is_replaced_on_its_way_and_the_programs_words_are_not() -> None:
+def test_an_option_value_is_replaced_but_a_word_of_the_program_is_not() -> None:
     line = parse_argv(["--exec-start", "PyTorch", "--y", "--model-dir=/a/b c/", "--x", "--numWorker", "2", "q", "--",
                        "--model-dir", "z"])
     submission = Submission("PyTorch", line.given, line.after_dashes, line.before_dashes)
@@ -159,11 +159,11 @@ def test_a_value_is_replaced_on_its_way_and_the_programs_words_are_not() -> None
 def test_a_value_that_looks_like_an_option_stays_a_value() -> None:
     line = parse_argv(["--exec-start", "PyTorch", "--user-cmd", "--appName=--wait", "--gpuPerWorker", "1.0", "--", "x"])
     words = Submission("PyTorch", line.given, line.after_dashes).words({})
-    assert words[2:] == ["--user-cmd", "--appName=--wait", "--gpuPerWorker", "1.0", "--", "x"], "spelled as typed"
+    assert words[2:] == ["--user-cmd", "--appName=--wait", "--gpuPerWorker", "1.0", "--", "x"], "must be sent as typed"
     assert parse_argv(words).values == line.values
 
 
-def test_what_the_original_client_sent_comes_apart_as_its_users_meant() -> None:
+def test_args_of_the_original_client_are_split_as_a_shell_does() -> None:
     recorded = "--exec-start PyTorch --cs-datastore-meta type=fs          --workerDeviceNum 1 \\\n  --epochs 1 "
     assert split_args(recorded) == shlex.split("--exec-start PyTorch --cs-datastore-meta type=fs --workerDeviceNum 1 "
                                                "--epochs 1")
@@ -171,28 +171,29 @@ def test_what_the_original_client_sent_comes_apart_as_its_users_meant() -> None:
         "--appName", "DDP Tutorial", "--j", """{"a":"b'c"}"""]
 
 
-def test_on_the_server_the_clients_own_inventions_are_the_programs_words() -> None:
+def test_the_server_passes_client_options_in_args_to_the_program() -> None:
     """Contract, 5.4: 'Platform options are consumed, everything unknown is passed on in order'."""
     own = ["--output", "/tmp/x", "-o", "y", "--wait", "--follow", "--to", "5", "--force", "--http", "--help", "--demo"]
     line = parse_argv(["--exec-start", "PyTorch", "--model-main", "main.py", *own, "--numWorker", "1"], sent=True)
     assert line.program == own and line.values == {"--model-main": "main.py", "--numWorker": 1}
 
 
-def test_the_short_option_may_hold_its_value() -> None:
-    """Contract, 4.4: '`-opt` mean[s] `-o pt`'; here for the formats alone, the rest is the program's."""
+def test_the_short_option_may_contain_its_value() -> None:
+    """Contract, 4.4: '`-opt` mean[s] `-o pt`'. Here this holds only for output formats; other words go to the
+    program."""
     for form in ("json", "yaml", "custom-columns=id,state"):
         line = parse_argv(["--exec-start", "PyTorch", f"-o{form}"])
         assert line.values == {"--output": form} and not line.program
     assert parse_argv(["--exec-start", "PyTorch", "-ojson"], sent=True).program == ["-ojson"]
 
 
-def test_what_the_original_client_let_slip_does_not_reach_the_program() -> None:
+def test_connection_options_in_args_do_not_reach_the_program() -> None:
     """Contract, 4.3: '`--password=S`, `--jwt-token=T` go to the server inside `args`'."""
     slipped = ["--password=S", "--jwt-token=T", "--rest-host=h", "--rest-port=9243", "--username", "u"]
     assert parse_argv(["--exec-start", "PyTorch", *slipped, "--epochs", "1"], sent=True).program == ["--epochs", "1"]
 
 
-def test_words_travel_as_the_original_sent_them_where_no_quoting_is_needed() -> None:
+def test_words_without_need_for_quotes_are_sent_as_the_original_client_did() -> None:
     words = ["--lr=0.1", "a&b", "#1", "1+1", "%41", "*.py", "$HOME", "[1,2]", "a|b;c", "~/x", "ü", "(x)"]
     assert join_args(words) == " ".join(words) and split_args(join_args(words)) == words
     assert join_args(["a b", "", "it's", 'say"so"']) == """'a b' '' 'it'"'"'s' 'say"so"'"""

@@ -1,4 +1,4 @@
-"""Finding the local backend, or starting one; with a stand-in for `python -m local_backend.cli serve`."""
+"""Find or start the local backend, with a stand-in for `python -m local_backend.cli serve`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support import eventually
 from dlicmd.sdk import backend
 from dlicmd.sdk.errors import BackendNotStarted
 
-#: Serves the fake server in DLICMD_HOME until it is killed. Counts its starts; fails as `mode` in DLICMD_HOME says.
+#: Serves the fake server in DLICMD_HOME until killed, counts its starts, and fails if the file `mode` says so.
 STAND_IN = """
 import json, os, pathlib, signal, sys, threading
 sys.path.insert(0, {client!r})
@@ -45,7 +45,7 @@ with FakeServer("argv,follow,local-paths") as server:
 
 @pytest.fixture
 def machine(desk: Desk, tmp_path: Path) -> Iterator[Desk]:
-    """A desk whose Python has the stand-in as `local_backend.cli`."""
+    """A client user whose Python imports the stand-in as `local_backend.cli`."""
     package = tmp_path / "python" / "local_backend"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -65,7 +65,7 @@ def server_pid(desk: Desk) -> int:
     return int(json.loads((desk.state / "backend.json").read_text())["pid"])
 
 
-def test_who_sits_at_a_terminal_sees_that_it_starts(machine: Desk) -> None:
+def test_a_terminal_shows_that_the_backend_is_starting(machine: Desk) -> None:
     ours, theirs = pty.openpty()
     process = machine.start("--exec-get", "w-1", stderr=theirs)
     os.close(theirs)
@@ -75,7 +75,7 @@ def test_who_sits_at_a_terminal_sees_that_it_starts(machine: Desk) -> None:
     assert first == "dlicmd: starting the local backend ..." and second.startswith("dlicmd: started the local backend")
 
 
-def test_started_once_found_afterwards_and_started_again(machine: Desk) -> None:
+def test_the_backend_is_started_once_then_found_and_restarted_if_dead(machine: Desk) -> None:
     first = machine.run("--exec-get", "w-1")
     assert first.code == 0, first
     [said] = first.err.splitlines()
@@ -92,7 +92,7 @@ def test_started_once_found_afterwards_and_started_again(machine: Desk) -> None:
     assert (machine.state / "starts").read_text() == "xx"
 
 
-def test_a_file_that_outlived_its_backend(machine: Desk) -> None:
+def test_a_stale_or_invalid_backend_file_does_not_prevent_a_start(machine: Desk) -> None:
     foreign = json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), "token": "t"})
     for text in (foreign, "{", "[]", "{}",
                  '{"url": 1, "pid": "x", "token": null}', '{"url": "http://127.0.0.1:1", "pid": -1, "token": "t"}'):
@@ -105,7 +105,7 @@ def test_a_file_that_outlived_its_backend(machine: Desk) -> None:
         assert (machine.state / "starts").read_text() == "x"
 
 
-def test_clients_that_start_at_once_start_one(machine: Desk) -> None:
+def test_simultaneous_clients_start_one_backend(machine: Desk) -> None:
     started = [machine.start("--exec-get", "w-1") for _ in range(4)]
     said = []
     for process in started:
@@ -116,7 +116,7 @@ def test_clients_that_start_at_once_start_one(machine: Desk) -> None:
     assert sum("started the local backend" in text for text in said) == 1
 
 
-def test_the_environment_of_the_backend(machine: Desk) -> None:
+def test_the_backend_gets_absolute_paths_a_private_log_and_its_own_session(machine: Desk) -> None:
     machine.environment |= {"DLICMD_HOME": os.path.relpath(machine.state, machine.folder), "DLI_DATA_FS": "data"}
     (machine.folder / "queue.py").write_text("raise SystemExit('a file of the user shadows a module')")
     done = machine.run("--exec-get", "w-1")
@@ -129,13 +129,13 @@ def test_the_environment_of_the_backend(machine: Desk) -> None:
     assert os.getsid(process.pid) == process.pid
 
 
-def test_a_backend_that_does_not_start(machine: Desk) -> None:
+def test_a_backend_that_fails_to_start_is_reported(machine: Desk) -> None:
     (machine.state / "mode").write_text("fail")
     done = machine.run("--exec-get-all")
     assert done.code == 8 and done.err == "dlicmd: the local backend did not start: the port is taken\n"
 
 
-def test_a_home_that_cannot_be(machine: Desk) -> None:
+def test_a_home_that_cannot_be_created_is_reported(machine: Desk) -> None:
     (machine.folder / "file").write_text("")
     machine.environment["DLICMD_HOME"] = str(machine.folder / "file" / "home")
     done = machine.run("--exec-get-all")
@@ -147,7 +147,7 @@ def test_a_home_that_cannot_be(machine: Desk) -> None:
     assert machine.run("--exec-get-all").code == 8
 
 
-def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr(backend, "_FULL", 2**63)
@@ -170,14 +170,14 @@ def test_a_new_home_is_private(machine: Desk, tmp_path: Path) -> None:
     assert machine.state.stat().st_mode & 0o777 == 0o700
 
 
-def test_not_on_windows(desk: Desk) -> None:
+def test_windows_requires_a_remote_server(desk: Desk) -> None:
     probe = "import sys; sys.platform = 'win32'; from dlicmd.cli import main; sys.exit(main(['--exec-get-all']))"
     done = subprocess.run([sys.executable, "-c", probe], env=desk.environment, capture_output=True, text=True,
                           timeout=90, check=False)
     assert done.returncode == 8 and "--rest-host" in done.stderr
 
 
-def test_a_backend_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_backend_that_hangs_at_the_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
     monkeypatch.setattr(backend, "START_SECONDS", 0.2)
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What `local-backend stop --jobs` says, and when."""
+"""Messages of `local-backend stop` with and without `--jobs`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_backend.store import execs
 from local_backend.store.database import Database
 
 
-def test_before_waiting_it_says_for_what_and_how_long(
+def test_stop_prints_the_jobs_and_the_grace_period_before_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: list[str] = []
@@ -40,7 +40,7 @@ def test_before_waiting_it_says_for_what_and_how_long(
     assert capsys.readouterr().out == f"stopped {', '.join(f'local-{n}' for n in range(10, 30))} and 10080 more\n"
 
 
-def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_names_pending_jobs_if_no_server_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
 
     def stop(*words: str) -> tuple[int, str]:
@@ -67,7 +67,7 @@ def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypa
     ({"local-2": "SUBMITTED", "local-3": "PENDING_CRD_SCHEDULER"}, "2 jobs pending (local-2, local-3); the next"),
     ({}, ""),
 ])
-def test_jobs_that_go_on_are_counted_and_how_to_end_them_is_said(
+def test_stop_counts_the_remaining_jobs_and_says_how_to_stop_them(
     monkeypatch: pytest.MonkeyPatch, active: dict[str, str], said: str
 ) -> None:
     monkeypatch.setattr(cli, "running", lambda: {"pid": 2**22 + 1})

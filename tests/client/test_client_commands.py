@@ -16,7 +16,7 @@ from dlicmd.contract.options import OPTIONS
 HELP_WORDS = (["--help"], ["-h"], ["--exec-start", "--help"], ["--exec-get", "x", "--nonsense", "--help"])
 
 
-def test_exec_get_adds_what_the_scheduler_knows(desk: Desk, local: FakeServer) -> None:
+def test_exec_get_adds_data_of_the_scheduler(desk: Desk, local: FakeServer) -> None:
     local.execs["cpd-111"] = exec_object("cpd-111", numWorker=6)
     shown = json.loads(desk.run("--exec-get", "cpd-111").out)
     duration = shown.pop("runningDuration")
@@ -33,7 +33,7 @@ def test_exec_get_adds_what_the_scheduler_knows(desk: Desk, local: FakeServer) -
         f"{BASE}/execs/cpd-111", f"{BASE}/scheduler/kubernetesobjects?type=paralleljob&name=cpd-111"]
 
 
-def test_exec_get_of_one_that_waits(desk: Desk, local: FakeServer) -> None:
+def test_exec_get_shows_the_pending_duration_of_a_pending_exec(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1", state="PENDING_CRD_SCHEDULER")
     local.replies["GET", f"{BASE}/scheduler/kubernetesobjects"] = Reply(200, json.dumps({
         "status": {"jobStatus": "Pending", "jobPendingReason": "none", "creationTimestamp": "2023-10-27T16:27:30.1Z"},
@@ -43,7 +43,7 @@ def test_exec_get_of_one_that_waits(desk: Desk, local: FakeServer) -> None:
     assert shown["parallelJobInfo"] == {"status": {"jobStatus": "Pending", "jobPendingReason": "none"}, "spec": []}
 
 
-def test_exec_get_of_one_that_has_ended(desk: Desk, local: FakeServer) -> None:
+def test_exec_get_shows_the_running_duration_of_a_finished_exec(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object(
         "w-1", state="FINISHED", startTime="2023-10-27T16:27:40Z", endTime="2023-10-27T16:29:45Z")
     shown = json.loads(desk.run("--exec-get", "w-1", "-o=json").out)
@@ -51,14 +51,14 @@ def test_exec_get_of_one_that_has_ended(desk: Desk, local: FakeServer) -> None:
     assert len(local.seen) == 1
 
 
-def test_a_server_without_cluster_objects(desk: Desk, local: FakeServer) -> None:
+def test_exec_get_works_without_cluster_objects(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.replies["GET", f"{BASE}/scheduler/kubernetesobjects"] = Reply(500, b"Error 500: no cluster.\n")
     done = desk.run("--exec-get", "w-1")
     assert done.code == 0 and json.loads(done.out) == local.execs["w-1"] and done.err == ""
 
 
-def test_the_table(desk: Desk, local: FakeServer) -> None:
+def test_exec_get_all_prints_a_table_and_sends_the_query(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--exec-get-all").out == "No result found\n"
     local.execs["w-1"] = exec_object("w-1", appName="a\x1b[31mb\nc")
     local.execs["w-2"] = exec_object("w-2", state="PENDING_CRD_SCHEDULER", elastic=True, createTime="soon")
@@ -70,13 +70,13 @@ def test_the_table(desk: Desk, local: FakeServer) -> None:
     assert local.seen[-1].target == f"{BASE}/execs/?limit=10&state=FINISHED&sort_by=id:desc"
 
 
-def test_a_query_that_is_wrong(desk: Desk, local: FakeServer) -> None:
+def test_a_wrong_query_is_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--query-args", "limit=ten")
     assert done.code == 2 and "limit: 'ten' is not a whole number" in done.err and not local.requests("GET", "/execs/")
     local.replies["GET", f"{BASE}/execs/"] = Reply(400, b"Error 400: there is no state MOON.\n")
     done = desk.run("--exec-get-all", "--query-args", "state=MOON")
     assert done.code == 2 and "the server refused the query: there is no state MOON." in done.err
-    assert desk.run("--exec-get-all").code == 1, "without a query it is the server's failure"
+    assert desk.run("--exec-get-all").code == 1, "without a query, a refusal is a failure of the server"
     del local.replies["GET", f"{BASE}/execs/"]
     done = desk.run("--exec-get-all", "--query-args", "?stat=FINISHED&limit=3&x")
     assert done.code == 0 and local.seen[-1].target == f"{BASE}/execs/?stat=FINISHED&limit=3&x"
@@ -86,7 +86,7 @@ def test_a_query_that_is_wrong(desk: Desk, local: FakeServer) -> None:
     assert "unknown key 'x'" in second
 
 
-def test_wide_characters_keep_the_columns_of_a_table_in_line(desk: Desk, local: FakeServer) -> None:
+def test_wide_characters_keep_table_columns_aligned(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1", creator="\u4e16\u754c", appName="e\u0301tude")
     local.execs["w-2"] = exec_object("w-2", creator="ada", appName="etude")
     head, first, second = desk.run("--exec-get-all", "-o", "custom-columns=creator,appName,id").out.splitlines()
@@ -94,7 +94,7 @@ def test_wide_characters_keep_the_columns_of_a_table_in_line(desk: Desk, local: 
     assert first == "\u4e16\u754c     e\u0301tude    w-1" and second == "ada      etude    w-2"
 
 
-def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
+def test_execs_are_printed_in_other_output_formats(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     assert json.loads(desk.run("--exec-get-all", "-o", "json").out) == [local.execs["w-1"]]
     assert yaml.safe_load(desk.run("--exec-get-all", "--output=yaml").out) == [local.execs["w-1"]]
@@ -108,7 +108,7 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     local.execs["w-2"] = exec_object("w-2", nonsense=1)
     assert desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense").err == ""
     for one in local.execs.values():
-        del one["createTime"]  # else the age in the table may grow between two calls
+        del one["createTime"]  # Otherwise the age in the table may change between 2 calls.
     plain = desk.run("--exec-get-all")
     assert plain.err == "" and desk.run("--exec-get-all", "-o", "table").out == plain.out
     assert desk.run("--exec-get", "w-2", "-o", "table").out.splitlines()[1].startswith("w-2 ")
@@ -117,7 +117,7 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
         assert done.code == 2 and len(done.err.splitlines()) == 1
 
 
-def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
+def test_stop_and_delete_print_the_http_status(desk: Desk, local: FakeServer) -> None:
     local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
     assert desk.run("--exec-stop", "w-1").out == "Stop exec w-1 succeed. HTTP:204 \n"
     assert desk.run("--exec-delete", "w-1").out == "Delete exec w-1 succeed. HTTP:204 \n"
@@ -129,7 +129,7 @@ def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
 
 @pytest.mark.parametrize("exec_id", [".", "..", "./", "a/../..", "frameworks/../x", "%2e%2e", "\x1b[31m", "ä b", "?x"])
 @pytest.mark.parametrize("command", ["--exec-delete", "--exec-get", "--exec-stop"])
-def test_ids_never_reach_another_path(desk: Desk, local: FakeServer, command: str, exec_id: str) -> None:
+def test_exec_ids_cannot_reach_another_path(desk: Desk, local: FakeServer, command: str, exec_id: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     done = desk.run(command, exec_id)
     assert done.code == 6 and "\x1b" not in done.err
@@ -138,13 +138,13 @@ def test_ids_never_reach_another_path(desk: Desk, local: FakeServer, command: st
         assert seen.path.startswith(f"{BASE}/execs/") and seen.path.removeprefix(f"{BASE}/execs/").strip("./")
 
 
-def test_frameworks_and_status(desk: Desk, local: FakeServer) -> None:
+def test_frameworks_and_status_are_printed(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--dl-frameworks").out == "Name: PyTorch\nVersion: 2.1\nDesc: first line\n      second line\n"
     assert json.loads(desk.run("--dl-frameworks", "-o", "json").out)[0]["name"] == "PyTorch"
     assert json.loads(desk.run("--status").out) == {"status": "OK"}
 
 
-def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
+def test_logs_are_printed_for_every_process(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     line = "=" * 80
     commands = {"--exec-outlogs": "stdout", "--exec-errlogs": "stderr", "--exec-launcherlogs": "launcherlog"}
@@ -169,7 +169,7 @@ def test_executors_are_numbered_by_their_names(desk: Desk, local: FakeServer) ->
     assert found == ["executor/1901", "executor/2000", "executor/3", "executor/4"]
 
 
-def test_what_is_left_out_of_the_logs_is_told(desk: Desk, local: FakeServer) -> None:
+def test_omitted_executor_logs_are_reported(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     listed = [{"task0": {"name": "task0"}, "task12n": [{"name": "task12n-1901"}, {"name": "task12n-1902"}]}]
     local.replies["GET", f"{BASE}/scheduler/applications"] = Reply(200, json.dumps(listed).encode())
@@ -178,7 +178,7 @@ def test_what_is_left_out_of_the_logs_is_told(desk: Desk, local: FakeServer) -> 
     assert re.findall(r"w-1/(.*)/logs/stderr", done.out) == ["driver", "executor/1901", "executor/1902"]
 
 
-def test_a_launcher_log_of_all_is_shown_once(desk: Desk, local: FakeServer) -> None:
+def test_a_launcher_log_shared_by_all_processes_is_shown_once(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     for task in ("driver", "executor/1", "executor/2"):
         local.replies["GET", f"{BASE}/scheduler/applications/w-1/{task}/logs/launcherlog"] = Reply(200, b"started\n")
@@ -188,7 +188,7 @@ def test_a_launcher_log_of_all_is_shown_once(desk: Desk, local: FakeServer) -> N
     assert done.code == 1 and done.out.count("started") == 2 and "Driver launcherlog: " in done.err
 
 
-def test_train_logs_are_byte_for_byte(desk: Desk, local: FakeServer) -> None:
+def test_train_logs_are_printed_byte_for_byte(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     raw = b"\x1b[31mr\xc3\xbcd\x00\xff\r\nno newline"
     local.replies["GET", f"{BASE}/execs/w-1/log"] = Reply(200, raw)
@@ -200,7 +200,7 @@ def test_train_logs_are_byte_for_byte(desk: Desk, local: FakeServer) -> None:
         assert local.seen[-1].headers["accept"] == "text/plain"
 
 
-def test_help_and_version(desk: Desk) -> None:
+def test_help_and_version_are_printed(desk: Desk) -> None:
     for words in HELP_WORDS:
         done = desk.run(*words)
         assert done.code == 0 and done.out.startswith("Usage: dlicmd") and "--exec-trainresult ID" in done.out
@@ -239,14 +239,14 @@ def test_help_and_version(desk: Desk) -> None:
         (["--debug-level", "loud", "--version"], "--debug-level"),
     ],
 )
-def test_usage_errors(desk: Desk, local: FakeServer, words: list[str], said: str) -> None:
+def test_usage_errors_are_reported_in_one_line(desk: Desk, local: FakeServer, words: list[str], said: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     done = desk.run(*words)
     assert done.code == 2 and done.out == "", done
     assert len(done.err.splitlines()) == 1 and said in done.err and done.err.endswith("Try 'dlicmd --help'.\n")
 
 
-def test_bytes_that_are_no_text(desk: Desk, local: FakeServer) -> None:
+def test_words_that_are_not_utf_8_are_refused(desk: Desk, local: FakeServer) -> None:
     done = desk.run(b"--exec-get", b"\xff\xfe")
     assert done.code == 2 and "UTF-8" in done.err
 
@@ -266,7 +266,9 @@ def test_bytes_that_are_no_text(desk: Desk, local: FakeServer) -> None:
         (Reply(200, b"[]"), 1, "not a JSON object"),
     ],
 )
-def test_exit_codes_of_answers(desk: Desk, local: FakeServer, reply: Reply, code: int, said: str) -> None:
+def test_answers_of_the_server_determine_the_exit_code(
+    desk: Desk, local: FakeServer, reply: Reply, code: int, said: str
+) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.replies["GET", f"{BASE}/execs/w-1"] = reply
     done = desk.run("--exec-get", "w-1")
@@ -274,7 +276,7 @@ def test_exit_codes_of_answers(desk: Desk, local: FakeServer, reply: Reply, code
     assert len(done.err.splitlines()) == 1 and "\x1b" not in done.err
 
 
-def test_what_a_server_cannot_do_is_not_an_unknown_id(desk: Desk, local: FakeServer) -> None:
+def test_a_refused_request_is_not_reported_as_an_unknown_id(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 is already stopped.\n")
     done = desk.run("--exec-stop", "w-1")
@@ -287,7 +289,7 @@ def test_what_a_server_cannot_do_is_not_an_unknown_id(desk: Desk, local: FakeSer
         assert desk.run(command, "nobody-1").code == 6, command
 
 
-def test_nobody_answers(desk: Desk) -> None:
+def test_an_unreachable_server_is_reported(desk: Desk) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = str(unused.getsockname()[1])
@@ -302,7 +304,7 @@ def test_nobody_answers(desk: Desk) -> None:
         assert desk.run(*words).code == 8
 
 
-def test_what_answers_is_no_web_server(desk: Desk) -> None:
+def test_a_server_that_does_not_speak_http_is_reported(desk: Desk) -> None:
     import threading
 
     def chat(listener: socket.socket) -> None:
@@ -323,7 +325,7 @@ def test_what_answers_is_no_web_server(desk: Desk) -> None:
     assert done.code == 8 and len(done.err.splitlines()) == 1
 
 
-def test_reads_are_repeated_when_the_connection_breaks(desk: Desk, local: FakeServer) -> None:
+def test_reads_are_repeated_after_a_broken_connection(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1", state="FINISHED")
     failures = iter([True, False])
 
@@ -337,7 +339,7 @@ def test_reads_are_repeated_when_the_connection_breaks(desk: Desk, local: FakeSe
     assert done.code == 0 and len(done.err.splitlines()) == 1 and "GET /execs/w-1" in done.err
 
 
-def test_debugging_output_is_apart_and_without_secrets(desk: Desk, local: FakeServer) -> None:
+def test_debug_output_goes_to_stderr_without_secrets(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     done = desk.run("--exec-get", "w-1", "--debug-level", "debug")
     assert json.loads(done.out)["id"] == "w-1" and "[Debug]: GET" in done.err and TOKEN not in done.err
@@ -345,7 +347,7 @@ def test_debugging_output_is_apart_and_without_secrets(desk: Desk, local: FakeSe
     assert failed.code == 6 and "Traceback" in failed.err and TOKEN not in failed.err
 
 
-def test_a_reader_that_goes_away(desk: Desk, local: FakeServer) -> None:
+def test_a_reader_that_closes_the_pipe_causes_no_traceback(desk: Desk, local: FakeServer) -> None:
     local.execs.update({f"w-{n}": exec_object(f"w-{n}") for n in range(3000)})
     with desk.start("--exec-get-all", "-o", "json") as process:
         process.stdout.read(10)
@@ -354,7 +356,7 @@ def test_a_reader_that_goes_away(desk: Desk, local: FakeServer) -> None:
         assert process.wait() == 1
 
 
-def test_help_breaks_no_word_that_one_would_copy(desk: Desk) -> None:
+def test_help_does_not_break_long_words(desk: Desk) -> None:
     desk.environment["COLUMNS"] = "80"
     shown = desk.run("--help").out.split()
     lacking = [word for option in OPTIONS if not option.hidden for word in option.help.split() if word not in shown]
@@ -365,7 +367,7 @@ def test_help_breaks_no_word_that_one_would_copy(desk: Desk) -> None:
     (["--wait"], "client.usage", 2), (["--exec-get", "w-9"], "exec.not_found", 6),
     (["--exec-get", "last"], "exec.none_yet", 6), (["--app-get", "w-9"], "application.not_found", 6),
 ])
-def test_errors_are_objects_with_a_code_for_programs(
+def test_errors_are_json_objects_if_the_output_format_is_json(
     desk: Desk, local: FakeServer, words: list[str], code: str, status: int
 ) -> None:
     done = desk.run(*words, "-o", "json")
@@ -374,7 +376,7 @@ def test_errors_are_objects_with_a_code_for_programs(
     assert found["code"] == code and found["exitCode"] == status and found["message"]
 
 
-def test_the_code_of_the_server_is_that_of_the_error(desk: Desk, local: FakeServer) -> None:
+def test_the_error_code_of_the_server_is_reported(desk: Desk, local: FakeServer) -> None:
     text = b"Error 507: alice may have 2 execs.\n"
     local.replies["POST", f"{BASE}/execs/"] = Reply(507, text, {"X-DLI-Error-Code": "quota.execs"})
     words = ["--exec-start", "PyTorch", "--model-dir", str(desk.model()), "--model-main", "train.py"]

@@ -1,4 +1,4 @@
-"""Completion: by a real bash, and what the other shells are given."""
+"""Shell completion: with a real bash, and the scripts and words for other shells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def completed(desk: Desk, words: str) -> list[str]:
-    """What bash offers for the last of these words; nothing is ever said."""
+    """Return the candidates of bash for the last of these words; stderr must be empty."""
     command = desk.folder / "dlicmd"
     if not command.exists():
         command.write_text(f"#!{sys.executable}\nimport sys\nfrom dlicmd.cli import main\nsys.exit(main())\n")
@@ -39,7 +39,7 @@ def completed(desk: Desk, words: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash(desk: Desk, local: FakeServer) -> None:
+def test_bash_completes_options_ids_and_values(desk: Desk, local: FakeServer) -> None:
     for name in ("w-1", "w-2", "other", "$(touch evil)", "two words", "*"):
         local.execs[name] = exec_object(name)
     assert completed(desk, "dlicmd --exec-st") == ["--exec-start", "--exec-stop"]
@@ -57,8 +57,8 @@ def test_bash(desk: Desk, local: FakeServer) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_without_a_server(desk: Desk) -> None:
-    """None runs and none is started, one cannot be reached, one never answers, the configuration is broken."""
+def test_bash_completes_without_a_server(desk: Desk) -> None:
+    """The cases: no server is running and none is started; no connection; no answer; a broken configuration."""
     assert completed(desk, "dlicmd --exec-get ''") == ["last"] and not list(desk.state.iterdir())
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"--rest-host 127.0.0.1 --rest-port {silent.getsockname()[1]} --http --jwt-token t"
@@ -68,7 +68,7 @@ def test_bash_without_a_server(desk: Desk) -> None:
     assert completed(desk, "dlicmd --exec-get ''") == ["last"]
 
 
-def test_the_scripts(desk: Desk) -> None:
+def test_completion_scripts_are_printed_for_each_shell(desk: Desk) -> None:
     for shell, part in (("bash", "complete -o nosort -F"), ("zsh", "#compdef dlicmd"), ("fish", "complete --no-files")):
         done = desk.run("--completion", shell)
         assert done.code == 0 and part in done.out and f"_DLICMD_COMPLETE={shell}_complete" in done.out
@@ -76,7 +76,7 @@ def test_the_scripts(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_what_the_other_shells_get(desk: Desk, local: FakeServer, shell: str) -> None:
+def test_zsh_and_fish_get_candidates(desk: Desk, local: FakeServer, shell: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     cword = "2" if shell == "zsh" else ""
     desk.environment |= {

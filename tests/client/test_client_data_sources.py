@@ -1,4 +1,4 @@
-"""--data-source: what is wrong with it is said before anything is packed or sent."""
+"""--data-source: faults are reported before the client packs or sends anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUBMIT = ["--exec-start", "PyTorch", "--user-cmd"]
 
 
 def complaint(*sources: Any) -> str | None:
-    """What is wrong with these data sources."""
+    """Return the error message for these data sources, or None."""
     try:
         data_sources(parse_argv(["--exec-start", "PyTorch", "--data-source", json.dumps(list(sources))]))
     except UsageProblem as problem:
@@ -31,14 +31,14 @@ def complaint(*sources: Any) -> str | None:
     return None
 
 
-def test_where_the_schema_cannot_be_checked_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_leaves_the_check_to_the_server_without_jsonschema(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     assert complaint({"type": "fs", "access": "download"}, {"type": "s3"}) is None
     assert complaint(CONNECTED, 3) == "--data-source: data source 2 must be a JSON object"
     assert "did you mean 'location'?" in (complaint({"type": "fs", "locaton": {}}) or "")
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_a_valid_json_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA)
 
 
@@ -60,7 +60,7 @@ def test_the_schema_is_one() -> None:
     {"type": "fs", "connection": {}, "location": {"path": "a", "id": "1", "schema": {"id": "1"}}},
     {**CONNECTED, "access": "stream", "target": "shared"}, {**CONNECTED, "target": {"volume": "v"}},
 ])
-def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None:
+def test_recorded_and_documented_forms_are_accepted(source: dict[str, Any]) -> None:
     assert complaint(source) is None
 
 
@@ -71,7 +71,7 @@ def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None
     {**CONNECTED, "location": {"Paths": "x"}}, {**CONNECTED, "location": {"tableName": "x"}},
     {"type": "fs", "location": {"paths": ["x"] * 10_001}},
 ])
-def test_whoever_validates_with_the_schema_gets_the_same_answer(source: dict[str, Any]) -> None:
+def test_the_client_and_a_schema_validator_refuse_the_same_sources(source: dict[str, Any]) -> None:
     assert complaint(source) and list(Draft202012Validator(SCHEMA).iter_errors([source]))
 
 
@@ -79,12 +79,12 @@ def test_whoever_validates_with_the_schema_gets_the_same_answer(source: dict[str
     "id", "schema", "href", "description", "format", "metadata", "keyspaces", "author", "tags", "project_id", "x", "ID",
     "asset_type", "attachments", "origin_country",
 ])
-def test_keys_of_other_products_are_taken_by_both(key: str) -> None:
+def test_the_client_and_the_schema_accept_keys_of_other_products(key: str) -> None:
     source = {"type": "fs", "location": {"paths": "x"}, key: {"a": 1}}
     assert complaint(source) is None and not list(Draft202012Validator(SCHEMA).iter_errors([source]))
 
 
-def test_how_long_a_query_may_be_is_said() -> None:
+def test_the_maximum_length_of_a_query_is_reported() -> None:
     source = {"type": "connection", "connection": {"name": "x"}, "location": {"query": "SELECT 1" + " " * 20_000}}
     assert "of at most 20,000 characters, not 20,008" in str(complaint(source))
 
@@ -97,7 +97,7 @@ def test_how_long_a_query_may_be_is_said() -> None:
     ('[{"type": "fs", "location": {}, "location": {}}]', "'location' twice"),
     ('[{"type": "fs", "location": {"paths": "a", "paths": "b"}}]', "the key 'paths' twice in one object"),
 ])
-def test_what_the_server_could_not_take_is_not_sent(text: str, said: str) -> None:
+def test_json_that_the_server_would_refuse_is_not_sent(text: str, said: str) -> None:
     for read in (lambda: data_sources(parse_argv(["--exec-start", "PyTorch", "--data-source", text])),
                  lambda: one_or_more(text, "--data-preview")):
         with pytest.raises(UsageProblem) as caught:
@@ -125,13 +125,13 @@ def test_what_the_server_could_not_take_is_not_sent(text: str, said: str) -> Non
     ({**CONNECTED, "target": "volume"}, "'target' must be local, shared or"),
     ({**CONNECTED, "access": "copy"}, "'access' must be one of mount, download, stream"),
 ])
-def test_what_is_wrong_is_said_with_source_key_and_cure(source: Any, expected: str) -> None:
+def test_a_fault_is_reported_with_source_key_and_correction(source: Any, expected: str) -> None:
     said = complaint({"type": "fs"}, source)
     assert said is not None and said.startswith("--data-source: data source 2") and expected in said
     assert "\n" not in said
 
 
-def test_values_of_connections_are_shown_to_nobody() -> None:
+def test_values_of_connections_are_not_shown() -> None:
     said = complaint({"type": "s3", "connection": {"secret_access_key": ["planted"]}, "location": {"bucket": "b"}})
     assert said is not None and "'connection.secret_access_key' must be a text" in said and "planted" not in said
 
@@ -142,27 +142,27 @@ def test_values_of_connections_are_shown_to_nobody() -> None:
     ({"location": {"paths": "x", "pwd": "planted"}}, "location.pwd"),
     ({"location": {"sas": "planted"}, "type": "fs"}, "location.sas"),
 ])
-def test_credentials_out_of_place_are_refused_unseen(more: dict[str, Any], key: str) -> None:
+def test_misplaced_credentials_are_refused_and_not_shown(more: dict[str, Any], key: str) -> None:
     said = complaint({**CONNECTED, **more})
     assert said is not None and f"'{key}' is outside of 'connection'" in said and "planted" not in said
 
 
-def test_a_single_one_is_enough_where_one_is_asked_for() -> None:
+def test_a_single_data_source_is_accepted_without_a_list() -> None:
     assert one_or_more(json.dumps(CONNECTED), "--data-preview") == [CONNECTED]
     with pytest.raises(UsageProblem, match="--data-preview: data source 1 must be"):
         one_or_more("3", "--data-preview")
 
 
-def test_it_is_said_before_anything_else_is_done(desk: Desk, local: FakeServer) -> None:
+def test_a_wrong_type_is_reported_before_anything_is_sent(desk: Desk, local: FakeServer) -> None:
     words = ["--exec-start", "PyTorch", "--model-dir", "absent", "--data-source"]
     done = desk.run(*words, '[{"type": "fs", "path": "a"}]')
-    assert "absent" in done.err, "what is not known and looks like nothing of ours is left alone"
+    assert "absent" in done.err, "unknown keys that resemble no known key must be accepted"
     done = desk.run(*words, '[{"type": "ffs"}]')
     assert done.code == 2 and len(done.err.splitlines()) == 1 and "did you mean 'fs'?" in done.err
     assert not local.seen
 
 
-def test_the_other_option_has_no_effect_beside_it_and_that_is_said(desk: Desk, local: FakeServer) -> None:
+def test_cs_datastore_meta_has_no_effect_with_data_source(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=a",
                     "--data-source", '[{"type": "fs"}]', "--", "true")
     assert done.code == 0 and "--cs-datastore-meta has no effect together with --data-source" in done.err
@@ -172,14 +172,14 @@ def test_the_other_option_has_no_effect_beside_it_and_that_is_said(desk: Desk, l
     ([], "DATA_DIR is the data folder of the server"),
     (["--cs-datastore-meta", "type=fs,data_path=a"], "DATA_DIR comes from --cs-datastore-meta"),
 ])
-def test_an_empty_list_names_nothing_and_that_is_said(
+def test_an_empty_list_of_data_sources_is_ignored_with_a_message(
     desk: Desk, local: FakeServer, more: list[str], said: str
 ) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source=[]", *more, "--", "true")
     assert done.code == 0 and f"--data-source names no data and is ignored: {said}" in done.err
 
 
-def test_a_connection_alone_may_be_looked_at() -> None:
+def test_data_preview_accepts_a_connection_without_a_path() -> None:
     def source(text: str) -> dict[str, Any]:
         [one] = _sources(text)
         return one
@@ -189,7 +189,7 @@ def test_a_connection_alone_may_be_looked_at() -> None:
     assert source(":a") == {"type": "fs", "location": {"path": [":a"]}}
 
 
-def test_arrays_are_shown_with_their_shape() -> None:
+def test_data_preview_shows_arrays_with_their_shape() -> None:
     told = _text({"ok": True, "name": "x", "type": "fs", "sample": "x.npz", "format": "numpy archive",
                   "arrays": [{"name": "a", "shape": [60000, 28, 28], "dtype": "|u1"},
                              {"name": "b", "shape": [], "dtype": "<f8"}], "rows": [[1, 2, "…"]]})
@@ -198,12 +198,12 @@ def test_arrays_are_shown_with_their_shape() -> None:
     assert "array: 3 of <f4" in _text(one)
 
 
-def test_rows_of_a_csv_file_are_aligned() -> None:
+def test_data_preview_aligns_the_rows_of_a_csv_file() -> None:
     csv = {"ok": True, "name": "x", "type": "fs", "sample": "x.csv", "format": "csv",
            "rows": [["height", "weight", "height"], ["1", "\x1b[31m2"], [], ["1.55", "44.125", "\t日本"]]}
     assert _text(csv).endswith("x.csv: csv\nheight  weight  height\n1       2\n\n1.55    44.125   日本")
     text = {**csv, "sample": "x.txt", "format": "text", "rows": [["a  b"], ["c"]]}
-    assert _text(text).endswith("x.txt: text\n  a  b\n  c"), "other text is as it was"
+    assert _text(text).endswith("x.txt: text\n  a  b\n  c"), "text files must stay unaligned"
 
 
 @pytest.mark.parametrize(("found", "expected"), [
@@ -214,18 +214,18 @@ def test_rows_of_a_csv_file_are_aligned() -> None:
     ({"files": 1, "bytes": 5, "unreadable": 2, "unreadableNames": [{"path": "a", "message": "Permission denied"}]},
      "\nthe user that runs the jobs cannot read 2 files: a (Permission denied), …"),
 ])
-def test_how_much_there_is_and_what_cannot_be_read_is_shown(found: dict[str, Any], expected: str) -> None:
+def test_data_preview_shows_sizes_and_unreadable_files(found: dict[str, Any], expected: str) -> None:
     assert _text({"ok": True, "name": "x", "type": "fs", **found}).endswith(expected)
 
 
-def test_faults_of_any_json_can_be_explained() -> None:
+def test_schema_faults_of_any_json_have_one_line_messages() -> None:
     strange = [{"type": []}], [{"type": "fs", "name": {}}], [{"": 1, "type": "fs"}], [{"type": "fs", "target": []}]
     for value in (None, 3, "x", {}, [None], [[]], *strange):
         told = [beyond_schema(value), *(explained(fault) for fault in Draft202012Validator(SCHEMA).iter_errors(value))]
         assert all(text is None or "\n" not in text for text in told)
 
 
-def test_paths_of_this_machine(tmp_path, monkeypatch) -> None:
+def test_relative_paths_become_absolute_paths_of_this_machine(tmp_path, monkeypatch) -> None:
     from dlicmd.sdk.data import change_source, local_path
 
     monkeypatch.chdir(tmp_path)
@@ -247,17 +247,19 @@ def test_paths_of_this_machine(tmp_path, monkeypatch) -> None:
     ([*SUBMIT, "--cs-datastore-meta", "type=fs,data_path=near", "--", "true"], "/execs/"),
     ([*SUBMIT, "--data-source", '[{"type": "fs", "location": {"path": ["near"]}}]', "--", "true"], "/execs/"),
 ])
-def test_a_path_that_is_here_may_have_been_meant(desk: Desk, local: FakeServer, words: list[str], path: str) -> None:
+def test_a_server_path_that_exists_locally_is_suggested(
+    desk: Desk, local: FakeServer, words: list[str], path: str
+) -> None:
     local.conf["DLICMD_EXTENSIONS"] += ",data-preview"
     said = "the data path 'near' does not exist on the server (/gpfs/mydatafs/near)"
     local.replies["POST", BASE + path] = Reply(400, f"Error 400: {said}.\n".encode())
-    assert desk.run(*words).err.endswith(f"{said}.\n"), "nothing of that name is here"
+    assert desk.run(*words).err.endswith(f"{said}.\n"), "no local file has this name"
     (desk.folder / "near").mkdir()
     (desk.folder / "far").mkdir()
     done = desk.run(*words)
     assert done.code == 2 and done.err.endswith(f"{said}; did you mean ./near?\n"), done.err
     local.replies["POST", BASE + path] = Reply(400, b"Error 400: too late.\n")
-    assert desk.run(*words).err.endswith("too late.\n"), "it is about something else"
+    assert desk.run(*words).err.endswith("too late.\n"), "the error has another cause"
     local.conf["DLICMD_EXTENSIONS"] = "data-preview"
     local.replies["POST", BASE + path] = Reply(400, f"Error 400: {said}.\n".encode())
-    assert desk.run(*words).err.endswith(f"{said}.\n"), "that server does not read this machine's files"
+    assert desk.run(*words).err.endswith(f"{said}.\n"), "that server does not read local files"

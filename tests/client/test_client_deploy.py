@@ -1,4 +1,4 @@
-"""Deploying the model of an exec."""
+"""Deploy the model of an exec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def server(local: FakeServer) -> FakeServer:
     return local
 
 
-def test_what_is_sent_and_shown(desk: Desk, server: FakeServer) -> None:
+def test_exec_deploy_sends_all_options_and_prints_the_answer(desk: Desk, server: FakeServer) -> None:
     done = desk.run("--exec-deploy", "w-1", "--name", "m", "--runtime", "dli", "--kernel", "k.py", "--weight", "w.pth",
                     "--tag", "t", "--attributes", "a=1,b=", "--envs", "URL=http://h?x=y,")
     assert (done.code, done.err) == (0, "") and json.loads(done.out) == {"model": "m-1", "tags": ["a"]}
@@ -29,13 +29,13 @@ def test_what_is_sent_and_shown(desk: Desk, server: FakeServer) -> None:
         "attributes": {"a": "1", "b": ""}, "environments": {"URL": "http://h?x=y"}}
 
 
-def test_what_is_not_asked_for_is_not_sent(desk: Desk, server: FakeServer) -> None:
+def test_exec_deploy_sends_only_the_given_options(desk: Desk, server: FakeServer) -> None:
     assert desk.run("--exec-deploy", "last", "--kernel=k.py", "-o", "yaml").out == "model: m-1\ntags:\n- a\n"
     assert json.loads(server.requests("POST")[0].body) == {"kernel": "k.py"}
 
 
 @pytest.mark.parametrize(("body", "said"), [(b"done \x1b[31mit\n", "done it\n"), (b"", "Deploy exec w-1 succeed.\n")])
-def test_an_answer_that_is_no_json(desk: Desk, server: FakeServer, body: bytes, said: str) -> None:
+def test_an_answer_that_is_not_json_is_printed_as_text(desk: Desk, server: FakeServer, body: bytes, said: str) -> None:
     server.replies["POST", PATH] = Reply(200, body)
     done = desk.run("--exec-deploy", "w-1", "--kernel", "k.py")
     assert (done.code, done.out) == (0, said)
@@ -46,12 +46,12 @@ def test_an_answer_that_is_no_json(desk: Desk, server: FakeServer, body: bytes, 
     [([], "--kernel FILE"), (["--kernel", ""], "--kernel FILE"), (["--kernel"], "--kernel needs a value"),
      (["--kernel", "k", "--envs", "a=1,b"], "--envs: 'b' is not KEY=VALUE"),
      (["--kernel", "k", "--attributes", "=1"], "--attributes: '=1'"), (["--kernel", "k", "more"], "unexpected word")])
-def test_usage(desk: Desk, server: FakeServer, words: list[str], said: str) -> None:
+def test_usage_errors_are_reported(desk: Desk, server: FakeServer, words: list[str], said: str) -> None:
     done = desk.run("--exec-deploy", "w-1", *words)
     assert (done.code, done.out) == (2, "") and said in done.err and not server.seen
 
 
-def test_refusals(desk: Desk, server: FakeServer) -> None:
+def test_a_refused_deployment_is_reported(desk: Desk, server: FakeServer) -> None:
     server.replies["POST", PATH] = Reply(501, b"Error 501: This server does not deploy models.\n")
     done = desk.run("--exec-deploy", "w-1", "--kernel", "k")
     assert (done.code, done.out) == (1, "")

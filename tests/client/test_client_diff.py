@@ -1,4 +1,4 @@
-"""What differs between two execs."""
+"""The differences between two execs, as --exec-diff prints them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ OTHER = "--exec-start edtPyTorch --model-main main.py --msd-env A=1 --workerMemo
 
 @pytest.fixture(autouse=True)
 def _tells(local: FakeServer) -> None:
-    """The server tells about metrics and code."""
+    """Let the server offer metrics and code."""
     local.conf["DLICMD_EXTENSIONS"] += ",metrics,code"
 
 
 def rows(out: str) -> dict[str, list[str]]:
-    """A printed table: the first cell of each row → the others."""
+    """Return a printed table: the first cell of each row mapped to the other cells."""
     cells = [re.split(r"  +", line) for line in out.splitlines()]
     return {line[0]: line[1:] for line in cells}
 
 
-def test_only_what_differs_is_shown(desk: Desk, local: FakeServer) -> None:
+def test_only_differences_are_shown(desk: Desk, local: FakeServer) -> None:
     times = {"startTime": "2023-10-27T16:27:40Z", "endTime": "2023-10-27T16:29:45Z"}
     local.execs["w-1"] = exec_object("w-1", state="FINISHED", args=ARGS, loss=0.5, accuracy=0.9, step=40, exitCode=0,
                                      **times)
@@ -51,16 +51,16 @@ def test_only_what_differs_is_shown(desk: Desk, local: FakeServer) -> None:
     (0.123456, 0.12346, ["0.123456", "0.12346"]), (81234.567, 1e-7 / 3, ["81235", "3.333e-08"]),
     (123456789, 123456788.6, ["123456789", "123456788.6"]), (1e300, None, ["1e+300", "n/a"]),
 ])
-def test_numbers_are_rounded_for_people_as_far_as_they_still_differ(
+def test_rounded_numbers_keep_their_difference(
     desk: Desk, local: FakeServer, a: float, b: float | None, shown: list[str],
 ) -> None:
     local.execs |= {"w-1": exec_object("w-1", loss=a), "w-2": exec_object("w-2", loss=b)}
     assert rows(desk.run("--exec-diff", "w-1", "w-2").out)["loss"] == shown
     [row] = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)["rows"]
-    assert row == {"name": "loss", "a": a, "b": b}, "for programs they are exact"
+    assert row == {"name": "loss", "a": a, "b": b}, "the JSON output must be exact"
 
 
-def test_as_data(desk: Desk, local: FakeServer) -> None:
+def test_differences_are_printed_as_json(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1", loss=0.5)
     local.execs["w-2"] = exec_object("w-2", args="--exec-start PyTorch --model-main main.py --fast ")
     found = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)
@@ -71,20 +71,20 @@ def test_as_data(desk: Desk, local: FakeServer) -> None:
     assert json.loads(desk.run("--exec-diff", "w-1", "w-1", "-o", "json").out) == {"rows": [], "code": []}
 
 
-def test_two_that_do_not_differ(desk: Desk, local: FakeServer) -> None:
+def test_equal_execs_do_not_differ(desk: Desk, local: FakeServer) -> None:
     local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
     assert desk.run("--exec-diff", "w-1", "w-2").out == "w-1 and w-2 do not differ\n"
 
 
 @pytest.mark.parametrize("args", [7, None, "", "--numWorker x", "no command", "'", "--exec-start A --demo --\x1b[31m"])
-def test_args_that_make_no_sense(desk: Desk, local: FakeServer, args: object) -> None:
+def test_invalid_args_are_compared_without_an_error(desk: Desk, local: FakeServer, args: object) -> None:
     local.execs["w-1"] = exec_object("w-1", args=args, loss="\x1b[31mlow\n", state={"deep": [1]})
     local.execs["w-2"] = exec_object("w-2", numWorker=[3])
     done = desk.run("--exec-diff", "w-1", "w-2")
     assert (done.code, done.err) == (0, "") and "\x1b" not in done.out and rows(done.out)["loss"] == ["low", "n/a"]
 
 
-def test_an_exec_that_is_not_there(desk: Desk, local: FakeServer) -> None:
+def test_an_unknown_exec_is_reported(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     done = desk.run("--exec-diff", "w-1", "w-2")
     assert (done.code, done.out) == (6, "") and "no exec 'w-2'" in done.err
@@ -93,14 +93,14 @@ def test_an_exec_that_is_not_there(desk: Desk, local: FakeServer) -> None:
 
 
 def record(group: str, **values: float | str) -> str:
-    """Contract, 7: a line of evaluation-metrics.txt."""
+    """Return a line of evaluation-metrics.txt (contract, 7)."""
     typed = {name: {"value": value} if isinstance(value, str) else
              {"type": 2 if isinstance(value, int) else 3, "value": str(value)} for name, value in values.items()}
     return json.dumps({"meta": {"rindex": 1}, "grouplabel": group, "etimes": {}, "values": typed}) + "\n"
 
 
 def code(**texts: str) -> dict[str, Any]:
-    """What a server says about files (`train` means train.py)."""
+    """Return the answer of a server about code files (`train` means train.py)."""
     return {"complete": True, "files": [
         {"path": f"{name}.py", "bytes": len(text), "sha256": f"of {text}", "text": text}
         for name, text in texts.items()]}
@@ -123,7 +123,7 @@ def test_the_last_metrics_are_compared(desk: Desk, local: FakeServer) -> None:
     assert {"name": "train loss", "a": 0.5, "b": 1.5} in found
 
 
-def test_files_that_differ(desk: Desk, local: FakeServer) -> None:
+def test_files_are_compared(desk: Desk, local: FakeServer) -> None:
     two(local)
     local.code["w-1"] = code(same="1\n", old="x\n", train="a\nloss = 1\nb\n", end="no end")
     local.code["w-2"] = code(same="1\n", new="y\n", train="a\nloss = 3\nb\n", end="no end\n")
@@ -143,7 +143,7 @@ def test_files_that_differ(desk: Desk, local: FakeServer) -> None:
     assert found["code"][1]["diff"] == "--- a/new.py\n+++ b/new.py\n@@ -0,0 +1 @@\n+y\n"
 
 
-def test_table_and_files(desk: Desk, local: FakeServer) -> None:
+def test_the_table_precedes_the_files(desk: Desk, local: FakeServer) -> None:
     two(local)
     local.execs["w-2"]["state"] = "ERROR"
     local.code["w-2"] = code(new="y\n")
@@ -151,7 +151,7 @@ def test_table_and_files(desk: Desk, local: FakeServer) -> None:
     assert [part.split()[0] for part in parts] == ["name", "added", "---"]
 
 
-def test_many_lines_are_cut_but_for_programs(desk: Desk, local: FakeServer) -> None:
+def test_long_diffs_are_cut_in_text_but_complete_in_json(desk: Desk, local: FakeServer) -> None:
     two(local)
     local.code["w-1"] = code(long="".join(f"{number}\n" for number in range(1000)), huge="\n" * 6000)
     local.code["w-2"] = code(huge="x" + "\n" * 6000)
@@ -161,14 +161,14 @@ def test_many_lines_are_cut_but_for_programs(desk: Desk, local: FakeServer) -> N
     assert "diff" not in huge and len(long["diff"].splitlines()) == 1003
 
 
-def test_files_are_harmless_to_a_terminal(desk: Desk, local: FakeServer) -> None:
+def test_file_contents_cannot_control_the_terminal(desk: Desk, local: FakeServer) -> None:
     two(local)
     local.code["w-1"] = code(**{"a\x1b[2Jb\n": "\x1b]0;title\x07x\r+fake\n"})
     done = desk.run("--exec-diff", "w-1", "w-2")
     assert "\x1b" not in done.out and done.out.startswith("removed ab .py\n") and done.out.endswith("\n-x+fake\n")
 
 
-def test_what_the_server_could_not_tell(desk: Desk, local: FakeServer) -> None:
+def test_files_without_content_are_compared_as_far_as_possible(desk: Desk, local: FakeServer) -> None:
     two(local)
     local.code["w-1"] = {"complete": False, "files": [{"path": "a", "bytes": 5}, {"path": "b", "bytes": 5}, 7]}
     local.code["w-2"] = {"files": [{"path": "a", "bytes": 5, "sha256": "x"}, {"path": "b", "bytes": 6}, {"path": []}]}
@@ -177,7 +177,7 @@ def test_what_the_server_could_not_tell(desk: Desk, local: FakeServer) -> None:
     assert "w-1 has more files than the server lists" in done.err and "too large for the server: a\n" in done.err
 
 
-def test_a_server_that_tells_neither(desk: Desk, local: FakeServer) -> None:
+def test_metrics_and_code_are_not_requested_from_a_plain_server(desk: Desk, local: FakeServer) -> None:
     two(local)
     local.conf["DLICMD_EXTENSIONS"] = "argv"
     local.metrics["w-1"], local.code["w-1"] = record("train", loss=1), code(train="1")

@@ -1,4 +1,4 @@
-"""A dry run shows the request that the same words send, and sends nothing."""
+"""A dry run prints the request that the same words send, and sends nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def post(server: FakeServer) -> Seen:
     return seen
 
 
-def test_it_is_the_request_that_is_sent(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_the_printed_request_is_the_request_that_is_sent(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     desk.model()
     (desk.folder / "env.yaml").write_text("name: x\n")
     words = ["PyTorch", "--model-main", "model/train.py", "--conda-env-yaml", "env.yaml", *remote, "--lr=a b"]
@@ -41,7 +41,7 @@ def test_it_is_the_request_that_is_sent(desk: Desk, fake: FakeServer, remote: li
     assert found["data"] is None
 
 
-def test_the_data_part(desk: Desk, local: FakeServer) -> None:
+def test_the_data_part_contains_argv_if_the_server_accepts_it(desk: Desk, local: FakeServer) -> None:
     (desk.folder / "train.py").write_text("print(1)\n")
     main = ["--model-main", "train.py"]
     found = request(desk, "PyTorch", *main, "--data-source", '[{"type": "fs"}]', "--msd-env", "A=1", "--lr=1")
@@ -51,7 +51,7 @@ def test_the_data_part(desk: Desk, local: FakeServer) -> None:
     assert request(desk, "PyTorch", *main, "--lr=1")["data"] is None
 
 
-def test_nothing_is_started(desk: Desk) -> None:
+def test_a_dry_run_starts_no_backend(desk: Desk) -> None:
     desk.model()
     done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", "--dry-run",
                     "--follow", "--ig", "x")
@@ -65,7 +65,7 @@ def test_nothing_is_started(desk: Desk) -> None:
     assert 'part data: {\n  "argv": [' in done.out and "Authorization" not in done.out
 
 
-def test_a_backend_that_is_gone_is_not_started(desk: Desk) -> None:
+def test_a_dry_run_does_not_restart_a_dead_backend(desk: Desk) -> None:
     (desk.folder / "train.py").write_text("print(1)\n")
     (desk.state / "backend.json").write_text('{"url": "http://127.0.0.1:1", "pid": 1, "token": "x"}')
     assert request(desk, "PyTorch", "--model-main", "train.py", "--lr=1")["data"] is not None
@@ -85,12 +85,12 @@ def test_secrets_are_masked(desk: Desk, local: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("words", [["--exec-delete", "w-1"], ["--exec-delete-all"], ["--follow", "w-1"]])
-def test_it_is_for_submissions_alone(desk: Desk, local: FakeServer, words: list[str]) -> None:
+def test_dry_run_is_only_for_submissions(desk: Desk, local: FakeServer, words: list[str]) -> None:
     done = desk.run(*words, "--dry-run")
     assert done.code == 2 and "--dry-run is only for submissions" in done.err and not local.seen
 
 
-def test_the_archive_is_what_it_says(desk: Desk, local: FakeServer) -> None:
+def test_the_printed_digest_identifies_the_archive(desk: Desk, local: FakeServer) -> None:
     folder = desk.model()
     first, second = (request(desk, "PyTorch", "--model-dir", "model", "--lr=1")["parts"][0] for _ in range(2))
     assert first["sha256"] == second["sha256"]
@@ -102,7 +102,7 @@ def test_the_archive_is_what_it_says(desk: Desk, local: FakeServer) -> None:
         assert archive.getnames() == ["model", "model/train.py"]
 
 
-def test_a_server_that_is_away_cannot_be_asked(desk: Desk) -> None:
+def test_a_dry_run_fails_if_a_remote_server_is_unreachable(desk: Desk) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--dry-run", "--rest-host", "127.0.0.1", "--rest-port",
                     "1", "--http", "--jwt-token", "x", "--", "true")
     assert done.code == 8 and done.out == ""

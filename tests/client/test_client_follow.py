@@ -1,4 +1,4 @@
-"""Following and waiting: what is seen, how it ends, and that nothing but the job's end ends it."""
+"""Follow and wait: the output, the exit codes, and that only the end of the job ends the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlicmd.sdk.follow import added_lines
 
 
 def news(state: str, *lines: tuple[str, str], cursor: str = "c", **more: Any) -> dict[str, Any]:
-    """One answer of the follow call; lines are (stream, text)."""
+    """Return one answer of the follow call; lines are (stream, text)."""
     return {
         "exec": exec_object("w-1", state=state, **more), "cursor": cursor,
         "lines": [{"task": "task0", "stream": stream, "text": text} for stream, text in lines],
@@ -39,7 +39,7 @@ def followed(local: FakeServer) -> FakeServer:
     return local
 
 
-def test_plain_output(desk: Desk, followed: FakeServer) -> None:
+def test_follow_prints_output_and_status_lines(desk: Desk, followed: FakeServer) -> None:
     done = desk.run("--follow", "w-1")
     assert done.code == 0, done
     assert done.out == "hello\nlast words\n"
@@ -54,13 +54,13 @@ def test_plain_output(desk: Desk, followed: FakeServer) -> None:
     assert cursors == [None, ["1"], ["2/&="], ["3"]]
 
 
-def test_data_on_standard_output(desk: Desk, followed: FakeServer) -> None:
+def test_follow_prints_json_on_standard_output_and_logs_on_stderr(desk: Desk, followed: FakeServer) -> None:
     done = desk.run("--follow", "w-1", "-o", "json")
     assert done.code == 0 and json.loads(done.out)["state"] == "FINISHED"
     assert "hello" not in done.out and "hello\n" in done.err
 
 
-def test_submit_and_follow(desk: Desk, followed: FakeServer) -> None:
+def test_a_submission_can_be_followed(desk: Desk, followed: FakeServer) -> None:
     story = [news("FINISHED", ("stdout", "out"), cursor="1"), news("FINISHED", cursor="1")]
     followed.news = list(story)
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--follow", "--", "x")
@@ -85,7 +85,7 @@ def test_submit_and_follow(desk: Desk, followed: FakeServer) -> None:
         ({"state": "PENDING_CRD_SCHEDULER", "reason": "NEVER_SCHEDULABLE"}, [], 10, ""),
     ],
 )
-def test_exit_codes(
+def test_wait_and_follow_return_the_exit_code_of_the_outcome(
     desk: Desk, local: FakeServer, *, found: dict[str, Any], words: list[str], code: int, said: str
 ) -> None:
     local.execs["w-1"] = exec_object("w-1", **found)
@@ -97,7 +97,7 @@ def test_exit_codes(
     assert not desk.run("--wait", "w-1").err or code
 
 
-def test_waiting_has_an_end(desk: Desk, local: FakeServer) -> None:
+def test_wait_and_follow_end_after_the_wait_timeout(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.news = [{"exec": local.execs["w-1"], "lines": [], "cursor": ""}]
     for command in ("--wait", "--follow"):
@@ -106,7 +106,7 @@ def test_waiting_has_an_end(desk: Desk, local: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("command", ["--follow", "--wait"])
-def test_interrupting_detaches(desk: Desk, local: FakeServer, command: str) -> None:
+def test_an_interrupt_detaches_from_the_job(desk: Desk, local: FakeServer, command: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.news = [news("RUNNING", ("stdout", "hello")), news("RUNNING")]
     with desk.start(command, "w-1") as process:
@@ -119,7 +119,7 @@ def test_interrupting_detaches(desk: Desk, local: FakeServer, command: str) -> N
     assert not local.requests("POST")
 
 
-def test_interrupting_before_anything_was_submitted(desk: Desk, local: FakeServer) -> None:
+def test_an_interrupt_before_the_submission_submits_nothing(desk: Desk, local: FakeServer) -> None:
     import threading
 
     release = threading.Event()
@@ -137,7 +137,7 @@ def test_interrupting_before_anything_was_submitted(desk: Desk, local: FakeServe
     assert (process.returncode, out, err) == (130, b"", b"dlicmd: interrupted\n")
 
 
-def test_another_server_is_asked_again_and_again(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_follow_polls_a_server_without_the_follow_extension(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     steps = iter([("PENDING_CRD_SCHEDULER", ""), ("RUNNING", "one\ntw"), ("RUNNING", "one\ntwo\n"),
                   ("FINISHED", "one\ntwo\nthree")])
@@ -152,7 +152,7 @@ def test_another_server_is_asked_again_and_again(desk: Desk, fake: FakeServer, r
     assert not fake.requests("GET", "/follow")
 
 
-def test_a_server_that_comes_back(desk: Desk, followed: FakeServer) -> None:
+def test_follow_continues_after_a_server_returns(desk: Desk, followed: FakeServer) -> None:
     answers = iter([Reply(503, b"starting"), None, ConnectionResetError()])
 
     def shaky(_seen: Seen) -> Reply:
@@ -168,7 +168,7 @@ def test_a_server_that_comes_back(desk: Desk, followed: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"[]", b'{"exec": 1, "lines": []}', b'{"exec": {}, "lines": 3}'])
-def test_an_answer_that_is_none(desk: Desk, local: FakeServer, answer: bytes) -> None:
+def test_an_invalid_follow_answer_is_reported(desk: Desk, local: FakeServer, answer: bytes) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.replies["GET", f"{BASE}/execs/w-1/follow"] = Reply(200, answer)
     done = desk.run("--follow", "w-1")
@@ -192,11 +192,11 @@ def test_an_answer_that_is_none(desk: Desk, local: FakeServer, answer: bytes) ->
         ({"state": "KILLED"}, "w-1 KILLED"),
     ],
 )
-def test_the_last_words(found: dict[str, Any], expected: str) -> None:
+def test_the_final_message_states_the_outcome_and_the_next_command(found: dict[str, Any], expected: str) -> None:
     assert last_words({"id": "w-1"} | found, "w-1") == expected
 
 
-def test_hints_name_the_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_hints_contain_the_server_options(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     where = f"--rest-host 127.0.0.1 --rest-port {fake.port} --http"
     fake.execs["w-1"] = exec_object("w-1", state="FINISHED")
     said = desk.run("--follow", "w-1", *remote).err
@@ -232,11 +232,11 @@ RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 4
         ({"state": ""}, "SUBMITTED"),
     ],
 )
-def test_the_status_line(found: dict[str, Any], expected: str) -> None:
+def test_the_status_line_shows_the_progress(found: dict[str, Any], expected: str) -> None:
     assert progress_text(found) == expected
 
 
-def test_where_there_is_no_room_what_matters_less_goes() -> None:
+def test_a_narrow_terminal_omits_the_less_important_parts() -> None:
     for width, expected in ((60, "RUNNING  2 workers  epoch 3/10  step 40/120  12s left"),
                             (50, "RUNNING  2 workers  step 40/120  12s left"), (1, "RUNNING  step 40/120  12s left")):
         assert fitted(where_it_is(RUNNING), width) == expected
@@ -249,7 +249,7 @@ LOG = st.lists(st.sampled_from(["a", "b", "c", "", "step 1"]), max_size=8)
 
 
 @given(LOG, LOG, LOG)
-def test_lines_added_anywhere_are_found(first: list[str], second: list[str], added: list[str]) -> None:
+def test_added_log_lines_are_found_anywhere(first: list[str], second: list[str], added: list[str]) -> None:
     before = "".join(f"{line}\n" for line in first + second)
     for lines in (first + second + added, first + added + second):
         after = "".join(f"{line}\n" for line in lines)
@@ -257,7 +257,7 @@ def test_lines_added_anywhere_are_found(first: list[str], second: list[str], add
     assert added_lines(before, before) == []
 
 
-def test_the_live_view_is_inert(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_view_writes_no_foreign_control_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     import rich.console
@@ -282,7 +282,7 @@ def test_the_live_view_is_inert(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_the_live_view_shows_all_that_it_waits_for(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_the_live_view_shows_the_whole_pending_message(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     import io
 
     import rich.console
@@ -304,7 +304,7 @@ def test_the_live_view_shows_all_that_it_waits_for(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_the_live_view_fits(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_the_live_view_fits_the_terminal_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     import io
 
     import rich.console
@@ -324,7 +324,7 @@ def test_the_live_view_fits(monkeypatch: pytest.MonkeyPatch, width: int) -> None
     assert ("train loss 0.0310" in second) == (width >= 60) and "Ctrl-C" in second
 
 
-def test_a_program_that_gives_up_waiting_learns_what_for(desk: Desk, local: FakeServer) -> None:
+def test_a_wait_timeout_prints_the_exec_as_json(desk: Desk, local: FakeServer) -> None:
     done = desk.run(
         "--exec-start", "PyTorch", "--user-cmd", "--wait", "--wait-timeout", "1", "-o", "json", "--", "sleep", "9")
     assert done.code == 7 and json.loads(done.out) == local.execs["wmla-1"], done
@@ -332,6 +332,6 @@ def test_a_program_that_gives_up_waiting_learns_what_for(desk: Desk, local: Fake
     assert (done.code, done.out) == (6, "")
 
 
-def test_a_deadline_for_no_waiting_is_told(desk: Desk, local: FakeServer) -> None:
+def test_wait_timeout_without_wait_is_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--wait-timeout", "1", "--", "true")
     assert done.code == 0 and "--wait-timeout has no effect without --wait or --follow" in done.err

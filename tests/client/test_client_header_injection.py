@@ -1,4 +1,4 @@
-"""What a user types, or finds in a file, never becomes a header or a second request."""
+"""Words that a user types, and contents of files, cannot become a header or a second request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ BREAK = "x\r\nX-Injected: 1\r\n\r\nDELETE /platform/rest/deeplearning/v1/execs H
     ["--exec-start", "PyTorch", "--user-cmd", "--appName", BREAK, "--", BREAK],
     ["--exec-deploy", "w-1", "--kernel", BREAK],
 ], ids=lambda words: words[0])
-def test_words_stay_in_their_place(desk: Desk, fake: FakeServer, remote: list[str], words: list[str]) -> None:
+def test_line_breaks_in_words_do_not_become_headers(
+    desk: Desk, fake: FakeServer, remote: list[str], words: list[str]
+) -> None:
     own = words.index("--") if "--" in words else len(words)
     done = desk.run(*words[:own], *remote, *words[own:])
     assert "unexpected" not in done.err and "Traceback" not in done.err
@@ -23,7 +25,7 @@ def test_words_stay_in_their_place(desk: Desk, fake: FakeServer, remote: list[st
 
 
 @pytest.mark.parametrize("where", ["--jwt-token", "DLICMD_TOKEN", "file"])
-def test_a_token_of_several_lines_is_none(desk: Desk, fake: FakeServer, where: str) -> None:
+def test_a_token_of_several_lines_is_refused(desk: Desk, fake: FakeServer, where: str) -> None:
     words = ["--rest-host", "127.0.0.1", "--rest-port", str(fake.port), "--http"]
     if where == "file":
         (desk.home / ".dlicmd").write_bytes(BREAK.encode())
@@ -36,6 +38,6 @@ def test_a_token_of_several_lines_is_none(desk: Desk, fake: FakeServer, where: s
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1\r\nX-Injected: 1", "127.0.0.1/x", "a@127.0.0.1", "127.0.0.1?x", "#", " "])
-def test_a_host_is_a_host(desk: Desk, fake: FakeServer, host: str) -> None:
+def test_a_host_with_other_characters_is_refused(desk: Desk, fake: FakeServer, host: str) -> None:
     done = desk.run("--exec-get-all", "--rest-host", host, "--rest-port", str(fake.port), "--http", "--jwt-token", "t")
     assert done.code in (2, 8) and len(done.err.splitlines()) == 1 and not fake.seen, done

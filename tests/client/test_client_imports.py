@@ -1,4 +1,4 @@
-"""What a start of the client imports, and what the package exports."""
+"""The modules that the client imports at its start, and the exports of the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORBIDDEN = {
     "urllib3", "rich", "yaml", "platformdirs", "pathspec", "click", "dataclasses", "inspect", "logging", "subprocess",
     "argparse", "tempfile", "asyncio",
 }
-#: Modules of ours that only some commands need.
+#: Modules of dlicmd that only some commands need.
 HEAVY = {f"dlicmd.sdk.{name}" for name in ("submit", "submission", "package", "follow", "results", "tls")} | {
     "dlicmd.cli.commands.help", "dlicmd.cli.commands.submissions", "dlicmd.cli.commands.watch"}
 PROBE = """
@@ -39,7 +39,7 @@ sys.exit(code)
 
 
 def modules(desk: Desk, *words: str, windows: bool = False, empty: bool = False) -> set[str]:
-    """Modules that a command imports; with `empty` it may have nothing to show."""
+    """Return the modules that a command imports; with `empty` its output may be empty JSON."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(windows=windows), *words], env=desk.environment, cwd=desk.folder,
         capture_output=True, text=True, timeout=90, check=True,
@@ -48,7 +48,7 @@ def modules(desk: Desk, *words: str, windows: bool = False, empty: bool = False)
     return set(done.stderr.split())
 
 
-def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
+def test_a_plain_command_imports_few_modules(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     found = modules(desk, "--exec-get", "w-1", "-o", "json")
     assert "dlicmd.sdk.transport" in found
@@ -56,7 +56,7 @@ def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
     assert not found & HEAVY
 
 
-def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) -> None:
+def test_last_plot_diff_and_search_commands_import_few_modules(desk: Desk, local: FakeServer) -> None:
     local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
     local.logs["w-1"] = "batches :1 0.5\n"
     for words in (["--exec-get", "last"], ["--exec-plot", "w-1"], ["--exec-diff", "w-1", "last"]):
@@ -73,7 +73,7 @@ def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) ->
 @pytest.mark.parametrize(
     "words", [["--app-get-all"], ["--app-history-get-all"], ["--app-get", "a-1"], ["--app-analyze"], ["--rp-get-all"],
               ["--pj-get-all"], ["--k8s-obj-get", "pod", "p-1"], ["--top"], ["--rp-usage"]], ids=lambda words: words[0])
-def test_the_schedulers_commands_import_little(desk: Desk, local: FakeServer, words: list[str]) -> None:
+def test_scheduler_commands_import_few_modules(desk: Desk, local: FakeServer, words: list[str]) -> None:
     local.conf["DLICMD_EXTENSIONS"] += ",slot-view,holdings"
     engine = "/scheduler/engine/applications"
     answers = {engine: "[]", f"{engine}/a-1": '[{"id": "a-1"}]', "/resplans/resplantree": '{"id": "cpd"}',
@@ -84,13 +84,13 @@ def test_the_schedulers_commands_import_little(desk: Desk, local: FakeServer, wo
     assert not found & (HEAVY | {"dlicmd.cli.show.top_live"})
 
 
-def test_nothing_of_unix_is_needed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_remote_command_needs_no_unix_modules(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     modules(desk, "--exec-get", "w-1", *remote, windows=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
-def test_memory(desk: Desk, local: FakeServer) -> None:
+def test_a_command_uses_at_most_45_mib_of_memory(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     probe = "from dlicmd.cli import main; main(); print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
     done = subprocess.run(
@@ -101,14 +101,14 @@ def test_memory(desk: Desk, local: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("name", dlicmd.__all__)
-def test_every_exported_name_is_there_and_documented(name: str) -> None:
+def test_every_exported_name_exists_and_is_documented(name: str) -> None:
     found = getattr(dlicmd, name)
     assert getattr(found, "__name__", "__version__") == name
     assert name in ("__version__", "SubmitOptions") or found.__doc__
     assert name == "__version__" or re.search(rf"\b{name}\b", PAGE.read_text(encoding="utf-8"))
 
 
-def test_nothing_else_is_exported() -> None:
+def test_only_documented_names_are_exported() -> None:
     assert set(dir(dlicmd)) == set(dlicmd.__all__) and len(set(dlicmd.__all__)) == len(dlicmd.__all__)
     assert {kind.__name__ for kind in RECORDS} | {"Record"} <= set(dlicmd.__all__)
     classes = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
@@ -116,13 +116,13 @@ def test_nothing_else_is_exported() -> None:
     assert not hasattr(dlicmd, "nonsense") and not hasattr(dlicmd, "quote")
 
 
-def test_importing_the_package_imports_nothing() -> None:
+def test_importing_the_package_imports_no_other_modules() -> None:
     probe = "import sys; before = set(sys.modules); import dlicmd; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=90)
     assert [name for name in done.stdout.split() if name.startswith("dlicmd")] == ["dlicmd"]
 
 
-def test_the_sdk(fake: FakeServer) -> None:
+def test_the_sdk_lists_and_reads_execs(fake: FakeServer) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     with dlicmd.Client("127.0.0.1", fake.port, http=True, token="fake-token-1") as client:
         assert [run["id"] for run in client.execs()] == ["w-1"]

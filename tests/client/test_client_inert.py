@@ -1,4 +1,4 @@
-"""What others wrote, into a name, a log or a message, is text on a terminal: it does nothing, and hides nothing."""
+"""Foreign text in names, logs and messages stays plain text on a terminal: it has no effect and hides nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fake_server import FakeServer, Reply, exec_object
 
 from dlicmd.sdk.messages import inert
 
-#: Complete sequences, of which nothing is left.
+#: Complete sequences: `inert` removes them entirely.
 WHOLE = [
     "\x1b[2J", "\x1b[31m", "\x1b[1;31;40m", "\x1b[?1049h", "\x1b[6n", "\x1b[3 q", "\x1b[!p", "\x1b[>c", "\x9b2J",
     "\x1bc", "\x1b7",
@@ -23,26 +23,26 @@ WHOLE = [
     "\x1b^x\x1b\\", "\x1bXx\x1b\\", "\x07", "\x08\x08\x08", "\x00", "\x7f", "\x0e", "\x85", "\u202e", "\u2066",
     "\u200f", "\u061c",
 ]
-#: Sequences that never end: what stands behind them must stay to be seen.
+#: Unterminated sequences: the text after them must stay visible.
 OPEN = ["\x1b", "\x1b[", "\x1b]", "\x1b]0;", "\x1bP", "\x1b_", "\x1b^", "\x1bX", "\x9b", "\x9d", "\x90", "\x1b[1;",
         "\x1b(", "\x1b#", "\x1b]52;c;", "\x1b[ ", "\x98"]
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @pytest.mark.parametrize("sequence", WHOLE, ids=ascii)
-def test_nothing_is_left_of_a_sequence(sequence: str) -> None:
+def test_complete_sequences_are_removed(sequence: str) -> None:
     assert inert(f"before{sequence}after") == "beforeafter"
 
 
 @pytest.mark.parametrize("sequence", OPEN, ids=ascii)
-def test_an_open_sequence_hides_nothing(sequence: str) -> None:
+def test_an_unterminated_sequence_hides_no_text(sequence: str) -> None:
     found = inert(f"before{sequence}\nafter it\nand 'quoted{sequence}'. Then more.")
     assert found.startswith("before") and "\nafter it\nand 'quoted" in found and found.endswith("'. Then more.")
     assert not CONTROL.search(found)
 
 
 def on_a_terminal(desk: Desk, *words: str) -> str:
-    """What dlicmd writes to a terminal."""
+    """Return the output of dlicmd on a terminal."""
     ours, theirs = pty.openpty()
     with desk.start(*words, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
@@ -50,7 +50,7 @@ def on_a_terminal(desk: Desk, *words: str) -> str:
         while select.select([ours], [], [], 90)[0]:
             try:
                 piece = os.read(ours, 1 << 16)
-            except OSError:  # the terminal was left
+            except OSError:  # the terminal was closed
                 break
             if not piece:
                 break
@@ -65,7 +65,7 @@ def on_a_terminal(desk: Desk, *words: str) -> str:
     ["--exec-outlogs", "w-1"], ["--dl-frameworks"], ["--status"], ["--app-get-all"], ["--exec-plot", "w-1"],
     ["--exec-diff", "w-1", "w-2"],
 ])
-def test_what_a_server_says_does_nothing_on_a_terminal(desk: Desk, fake: FakeServer, remote: list[str], words) -> None:
+def test_text_of_a_server_has_no_effect_on_a_terminal(desk: Desk, fake: FakeServer, remote: list[str], words) -> None:
     desk.environment |= {"TERM": "xterm-256color", "NO_COLOR": "1"}
     bad = "".join(WHOLE) + "seen" + "".join(OPEN)
     texts = dict.fromkeys(("state", "appName", "creator", "framework", "args", "message", "workDir"), bad)
@@ -83,7 +83,7 @@ def test_what_a_server_says_does_nothing_on_a_terminal(desk: Desk, fake: FakeSer
         ("GET", f"{base}/status"): Reply(200, bad.encode()),
     }
     shown = on_a_terminal(desk, *words, *remote)
-    left = re.sub(r"\x1b\[[0-9;]*m", "", shown.replace("\r\n", "\n"))  # bold of our own
+    left = re.sub(r"\x1b\[[0-9;]*m", "", shown.replace("\r\n", "\n"))  # bold of dlicmd itself
     assert not CONTROL.search(left), ascii(left)
     if "log" in words[0]:
         assert "the end" in shown

@@ -1,4 +1,4 @@
-"""Job files: what a file says is what the same words on the command line would say."""
+"""Job files: a file means the same as its words on the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def data(server: FakeServer) -> dict:
     return json.loads(found[1]) if found else {}
 
 
-def test_the_example_of_the_documentation(desk: Desk, local: FakeServer) -> None:
+def test_the_example_of_the_documentation_works(desk: Desk, local: FakeServer) -> None:
     page = (DOCS / "job-file.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     [commands] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
@@ -52,7 +52,7 @@ def test_the_example_of_the_documentation(desk: Desk, local: FakeServer) -> None
     assert sent(local).endswith("-- --lr 0.05 --amp --epochs 20")
 
 
-def test_the_command_line_wins(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_the_command_line_overrides_the_file(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     write(desk, "framework: PyTorch\nuser-cmd: true\nappName: one\nmsd-env: {A: 1, B: 2}\nargs: [echo, a b]\n")
     done = desk.run("--exec-start", "distPyTorch", "--file=job.yaml", "--appName", "two", "--msd-env", "B=3", *remote,
                     "--", "-f", "job.yaml")
@@ -89,7 +89,7 @@ def test_a_single_program_is_relative_to_the_file(desk: Desk, local: FakeServer)
         ("[0123, yes, '--', -f]", "0123 yes -- -f"), ("[]", None), ("{}", None),
     ],
 )
-def test_words_for_the_program(desk: Desk, local: FakeServer, args: str, words: str | None) -> None:
+def test_args_become_words_of_the_program(desk: Desk, local: FakeServer, args: str, words: str | None) -> None:
     desk.model()
     write(desk, f"framework: PyTorch\nmodel-main: model/train.py\nargs: {args}\n")
     done = desk.run("--exec-start", "-f", "job.yaml")
@@ -97,7 +97,7 @@ def test_words_for_the_program(desk: Desk, local: FakeServer, args: str, words: 
     assert sent(local) == "--exec-start PyTorch --model-main model/train.py" + (f" -- {words}" if words else "")
 
 
-def test_the_programs_own_f_stays_its_own(desk: Desk, local: FakeServer) -> None:
+def test_the_option_f_of_the_program_goes_to_the_program(desk: Desk, local: FakeServer) -> None:
     desk.model()
     write(desk, "this is no job file", "config.json")
     start = ["--exec-start", "PyTorch", "--model-main", "model/train.py"]
@@ -110,13 +110,13 @@ def test_the_programs_own_f_stays_its_own(desk: Desk, local: FakeServer) -> None
         assert ("the file missing.yaml does not exist: passed " in done.err) == ("missing.yaml" in words)
 
 
-def test_a_file_is_for_a_submission_alone(desk: Desk, local: FakeServer) -> None:
+def test_a_job_file_is_only_for_submissions(desk: Desk, local: FakeServer) -> None:
     write(desk, "framework: PyTorch\n")
     done = desk.run("--exec-get-all", "-f", "job.yaml")
     assert done.code == 2 and "unknown option '-f'" in done.err
 
 
-def test_a_mistyped_option_is_told(desk: Desk, local: FakeServer) -> None:
+def test_a_mistyped_option_is_reported_once(desk: Desk, local: FakeServer) -> None:
     write(desk, "framework: PyTorch\nuser-cmd: true\nargs: ['true']\n")
     done = desk.run("--exec-start", "-f", "job.yaml", "--folow")
     assert done.code == 0 and done.err.count("did you mean --follow?") == 1
@@ -154,7 +154,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nnumWorker: *b\n"
         ("\x1b]0;x\x07: 1\n", "invalid YAML"), ('"\\e]0;x\\a\\nB": 1\n', "unknown option"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: str | bytes, said: str) -> None:
+def test_a_wrong_job_file_is_reported_in_one_line(desk: Desk, local: FakeServer, text: str | bytes, said: str) -> None:
     write(desk, text)
     done = desk.run("--exec-start", "-f", "job.yaml")
     assert done.code == 2, done
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: 
     assert not local.requests("POST")
 
 
-def test_files_that_cannot_be_meant(desk: Desk, local: FakeServer) -> None:
+def test_a_missing_or_repeated_job_file_is_reported(desk: Desk, local: FakeServer) -> None:
     write(desk, "framework: PyTorch\n")
     for words, said in (
         (["-f", "none.yaml"], "-f none.yaml: the file does not exist"),

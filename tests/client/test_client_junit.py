@@ -1,4 +1,4 @@
-"""The report for CI systems: one test case, however the command ends."""
+"""The report for CI systems: every outcome of a command makes 1 test case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDED = {"startTime": "2023-10-27T16:27:40Z", "endTime": "2023-10-27T16:29:45.50
 
 
 def report(desk: Desk) -> tuple[ET.Element, ET.Element]:
-    """The suite and its one case; nothing else is left beside the file."""
+    """Return the suite and its only case; no other file may remain beside the report."""
     assert [path.name for path in desk.folder.glob("out*")] == ["out.xml"]
     root = ET.parse(desk.folder / "out.xml").getroot()
     [suite] = root
@@ -24,7 +24,7 @@ def report(desk: Desk) -> tuple[ET.Element, ET.Element]:
     return suite, case
 
 
-def test_a_job_that_ended_well(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_finished_job_is_a_passed_case(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1", state="FINISHED", **ENDED)
     assert desk.run("--wait", "w-1", "--junit", "out.xml", *remote).code == 0
     suite, case = report(desk)
@@ -35,7 +35,9 @@ def test_a_job_that_ended_well(desk: Desk, fake: FakeServer, remote: list[str]) 
 
 @pytest.mark.parametrize(("found", "code"), [({"state": "ERROR", "message": "no <GPU> \x00\x1b[31m& more"}, 3),
                                              ({"state": "KILLED"}, 4)])
-def test_a_job_that_failed(desk: Desk, fake: FakeServer, remote: list[str], found: dict[str, str], code: int) -> None:
+def test_a_failed_job_is_a_failed_case(
+    desk: Desk, fake: FakeServer, remote: list[str], found: dict[str, str], code: int
+) -> None:
     fake.execs["w-1"] = exec_object("w-1", **found)
     fake.logs["w-1"] = "early\n" * 300 + "Traceback \x0b]]> last\n"
     (desk.folder / "out.xml").write_text("an older report")
@@ -48,7 +50,7 @@ def test_a_job_that_failed(desk: Desk, fake: FakeServer, remote: list[str], foun
     assert output.tag == "system-out" and output.text.endswith("Traceback ]]> last") and output.text.count("\n") == 199
 
 
-def test_a_submission_that_was_refused(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_refused_submission_is_an_error(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: no such framework.\n")
     done = desk.run("--exec-start", "Nothing", "--user-cmd", "--wait", "--junit", "out.xml", *remote, "--", "x")
     assert done.code == 2
@@ -58,7 +60,7 @@ def test_a_submission_that_was_refused(desk: Desk, fake: FakeServer, remote: lis
     assert "--junit" not in fake.requests("POST")[0].target
 
 
-def test_a_wait_that_was_interrupted(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_an_interrupted_wait_is_an_error(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     with desk.start("--wait", "w-1", "--junit", "out.xml", *remote) as process:
         eventually(lambda: len(fake.requests("GET", "/w-1")) > 2, "it waits")
@@ -67,7 +69,7 @@ def test_a_wait_that_was_interrupted(desk: Desk, fake: FakeServer, remote: list[
     assert report(desk)[1][0].get("type") == "INTERRUPTED"
 
 
-def test_a_later_wait_names_the_test_as_the_submission_did(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_wait_and_follow_use_the_name_of_the_submission(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     for words, code in ((["--wait", "w-1", "--wait-timeout", "1"], 7), (["--follow", "w-1", "--wait-timeout", "1"], 7)):
         assert desk.run(*words, "--junit", "out.xml", *remote).code == code
@@ -76,13 +78,13 @@ def test_a_later_wait_names_the_test_as_the_submission_did(desk: Desk, fake: Fak
         assert case[0].get("type") == "WaitTimeout"
     assert desk.run("--wait", "w-9", "--junit", "out.xml", *remote).code == 6
     case = report(desk)[1]
-    assert (case.get("classname"), case.get("name")) == ("dlicmd.exec", "w-9"), "the server has no name for it"
+    assert (case.get("classname"), case.get("name")) == ("dlicmd.exec", "w-9"), "an unknown exec has its id as name"
 
 
 @pytest.mark.parametrize("words", [
     ["--exec-get", "w-1", "--junit", "out.xml"], ["--wait", "w-1", "--junit", "none/out.xml"],
     ["--wait", "w-1", "--junit", "."], ["--wait", "w-1", "--junit", ""],
 ])
-def test_what_cannot_be_reported(desk: Desk, fake: FakeServer, remote: list[str], words: list[str]) -> None:
+def test_an_impossible_report_is_refused(desk: Desk, fake: FakeServer, remote: list[str], words: list[str]) -> None:
     done = desk.run(*words, *remote)
     assert done.code == 2 and "--junit" in done.err and not fake.seen

@@ -1,4 +1,4 @@
-"""The token in a keyring: the real library, with a keyring that is a file of the test."""
+"""The token in a keyring: the real library with a keyring backend that stores a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Keyring(KeyringBackend):
 
 @pytest.fixture
 def ring(desk: Desk, tmp_path: Path) -> Path:
-    """The file of the keyring that the desk has."""
+    """The file behind the keyring of `desk`."""
     modules = tmp_path / "modules"
     modules.mkdir()
     (modules / "ring_of_the_test.py").write_text(BACKEND)
@@ -39,7 +39,9 @@ def ring(desk: Desk, tmp_path: Path) -> Path:
     return tmp_path / "ring.json"
 
 
-def test_logon_and_logoff(desk: Desk, fake: FakeServer, remote: list[str], ring: Path) -> None:
+def test_logon_stores_the_token_in_the_keyring_and_logoff_removes_it(
+    desk: Desk, fake: FakeServer, remote: list[str], ring: Path
+) -> None:
     where = remote[:-2]
     desk.environment["DLICMD_KEYRING"] = "1"
     assert desk.run("--logon", *where, "--username", "ada", "--password", "x").code == 0
@@ -47,14 +49,14 @@ def test_logon_and_logoff(desk: Desk, fake: FakeServer, remote: list[str], ring:
     assert desk.run("--exec-get-all", *where).code == 0
     assert fake.seen[-1].headers["authorization"] == f"Bearer {TOKEN}"
     del desk.environment["DLICMD_KEYRING"]
-    assert desk.run("--exec-get-all", *where).code == 9, "who does not ask for it has the file"
+    assert desk.run("--exec-get-all", *where).code == 9, "without the option, the token must come from the file"
     assert desk.run("--logoff", *where, "--keyring").code == 0
     assert json.loads(ring.read_text()) == {} and fake.seen[-1].path == "/auth/v1/logoff"
     (desk.home / ".dlicmd").write_text("of another day")
     assert desk.run("--exec-get-all", *where, "--keyring").code == 9 and (desk.home / ".dlicmd").exists()
 
 
-def test_a_keyring_that_cannot_be_used(desk: Desk, fake: FakeServer, remote: list[str], ring: Path) -> None:
+def test_an_unusable_keyring_is_reported(desk: Desk, fake: FakeServer, remote: list[str], ring: Path) -> None:
     ring.write_text("no JSON")
     done = desk.run("--exec-get-all", *remote[:-2], "--keyring")
     assert done.code == 1 and "~/.dlicmd" in done.err and len(done.err.splitlines()) == 1

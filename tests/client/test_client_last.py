@@ -1,4 +1,4 @@
-"""`last` in the place of an exec's id."""
+"""`last` in place of the id of an exec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fake_server import BASE, FakeServer, Reply, exec_object
 from dlicmd.contract.options import APP_COMMANDS, BY_NAME, EXEC_COMMANDS, Arity
 
 
-def test_last_is_the_newest_by_its_time_whatever_the_order(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_last_is_the_exec_with_the_latest_creation_time(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     times = {"w-9": "2023-10-27T16:27:29Z", "w-10": "2023-10-27T18:27:28.5+02:00", "w-3": "soon"}
     fake.execs = {name: exec_object(name, createTime=time) for name, time in times.items()}
     done = desk.run("--exec-get", "last", *remote)
@@ -22,14 +22,14 @@ def test_last_is_the_newest_by_its_time_whatever_the_order(desk: Desk, fake: Fak
     assert [seen.target for seen in fake.requests("GET", "/execs/")] == [f"{BASE}/execs/"] * 2
 
 
-def test_our_own_server_gives_the_newest_alone(desk: Desk, local: FakeServer) -> None:
+def test_the_local_backend_returns_only_the_newest_exec(desk: Desk, local: FakeServer) -> None:
     local.execs["w-7"] = exec_object("w-7")
     assert json.loads(desk.run("--exec-get", "last").out)["id"] == "w-7"
     (seen,) = local.requests("GET", "/execs/")
     assert seen.target == f"{BASE}/execs/?limit=1&sort_by=id:desc&mine=true"
 
 
-def test_every_command_about_an_exec_takes_last(desk: Desk, local: FakeServer) -> None:
+def test_every_exec_command_accepts_last(desk: Desk, local: FakeServer) -> None:
     assert {"--exec-get", "--exec-stop", "--exec-delete", "--exec-trainresult", "--follow", "--wait"} <= EXEC_COMMANDS
     assert not EXEC_COMMANDS & {"--exec-start", "--exec-get-all", "--exec-delete-all", "--app-get"}
     local.execs["w-7"] = exec_object("w-7", state="FINISHED")
@@ -43,7 +43,7 @@ def test_every_command_about_an_exec_takes_last(desk: Desk, local: FakeServer) -
     assert desk.run("--exec-delete", "last").out == "Delete exec w-7 succeed. HTTP:204 \n" and not local.execs
 
 
-def test_every_command_about_an_application_takes_last(desk: Desk, local: FakeServer) -> None:
+def test_every_application_command_accepts_last(desk: Desk, local: FakeServer) -> None:
     assert {"--app-get", "--app-wait", "--app-stop", "--app-outlogs"} <= APP_COMMANDS
     local.execs["w-7"] = exec_object("w-7", appId="app-7")
     for command in sorted(APP_COMMANDS):
@@ -53,14 +53,14 @@ def test_every_command_about_an_application_takes_last(desk: Desk, local: FakeSe
 
 
 @pytest.mark.parametrize("answer", [[], [{}], [{"id": 3}], [{"id": ""}]])
-def test_without_an_exec_there_is_no_last(desk: Desk, local: FakeServer, answer: list[object]) -> None:
+def test_last_without_execs_is_an_error(desk: Desk, local: FakeServer, answer: list[object]) -> None:
     local.replies["GET", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
     done = desk.run("--exec-stop", "last")
     assert done.code == 6 and done.out == "" and done.err.count("\n") == 1 and "--exec-start" in done.err
     assert not local.requests("POST")
 
 
-def test_the_note_about_a_hostile_id_is_harmless(desk: Desk, local: FakeServer) -> None:
+def test_a_hostile_id_of_last_is_printed_and_sent_safely(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", f"{BASE}/execs/"] = Reply(200, json.dumps([{"id": "../\x1b[31mx\n"}]).encode())
     done = desk.run("--exec-delete", "last")
     assert done.code == 6 and "\x1b" not in done.err and not local.requests("DELETE")

@@ -1,4 +1,4 @@
-"""Logging on, and the file that keeps the token."""
+"""Logon, logoff and the token file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def server(fake: FakeServer) -> list[str]:
     return ["--rest-host", "127.0.0.1", "--rest-port", str(fake.port), "--http"]
 
 
-def test_logon_keeps_the_token_and_does_not_show_it(desk: Desk, fake: FakeServer, server: list[str]) -> None:
+def test_logon_stores_the_token_and_does_not_show_it(desk: Desk, fake: FakeServer, server: list[str]) -> None:
     done = desk.run("--logon", *server, "--username", "bøb", given=b"pa:ss w\xc3\xb6rd\n")
     assert done.code == 0, done
     assert json.loads(done.out) == {"accessToken": "***", "username": "alice"}
@@ -41,7 +41,7 @@ def test_logon_keeps_the_token_and_does_not_show_it(desk: Desk, fake: FakeServer
     assert done.code == 9 and "Unable to find token from cookies. Please logon first" in done.err
 
 
-def test_user_and_password_are_piped_in(desk: Desk, fake: FakeServer, server: list[str]) -> None:
+def test_user_and_password_are_read_from_standard_input(desk: Desk, fake: FakeServer, server: list[str]) -> None:
     assert desk.run("--logon", *server, given=b"bob\npa:ss\n").code == 0
     assert base64.b64decode(fake.seen[0].headers["authorization"][6:]) == b"bob:pa:ss"
     done = desk.run("--logon", *server, given=b"")
@@ -49,7 +49,7 @@ def test_user_and_password_are_piped_in(desk: Desk, fake: FakeServer, server: li
 
 
 @pytest.mark.parametrize("status", [500, 404, 401])
-def test_a_logoff_that_does_not_reach_the_server(
+def test_logoff_removes_the_token_if_the_server_cannot_revoke_it(
     desk: Desk, fake: FakeServer, server: list[str], status: int,
 ) -> None:
     (desk.home / ".dlicmd").write_text(TOKEN)
@@ -60,7 +60,7 @@ def test_a_logoff_that_does_not_reach_the_server(
     assert ("removed the stored token, but could not revoke it" in done.err) == (status != 401), done.err
 
 
-def test_credentials_from_the_environment_and_the_command_line(desk: Desk, fake: FakeServer, server: list[str]) -> None:
+def test_credentials_come_from_environment_or_command_line(desk: Desk, fake: FakeServer, server: list[str]) -> None:
     desk.environment |= {"DLICMD_USERNAME": "u", "DLICMD_PASSWORD": "p"}
     assert desk.run("--logon", *server).code == 0
     assert desk.run("--logon", *server, "--password=q", "--username=v").code == 0
@@ -69,7 +69,7 @@ def test_credentials_from_the_environment_and_the_command_line(desk: Desk, fake:
 
 @pytest.mark.parametrize(("given", "words"), [(b"", ["--username", "u"]), (b"\n", ["--username", "u"]), (b"x", []),
                                               (b"x", ["--username", "a:b"])])
-def test_nothing_to_log_on_with(
+def test_a_logon_without_credentials_is_a_usage_error(
     desk: Desk, fake: FakeServer, server: list[str], given: bytes, words: list[str]
 ) -> None:
     done = desk.run("--logon", *server, *words, given=given)
@@ -84,16 +84,16 @@ def test_nothing_to_log_on_with(
         (Reply(200, b'{"accessToken": ""}'), 1), (Reply(200, b'{"accessToken": "a\\nb"}'), 9),
     ],
 )
-def test_a_refused_logon(desk: Desk, fake: FakeServer, server: list[str], reply: Reply, code: int) -> None:
+def test_a_refused_logon_is_reported(desk: Desk, fake: FakeServer, server: list[str], reply: Reply, code: int) -> None:
     fake.replies["GET", "/auth/v1/logon"] = reply
     (desk.home / ".dlicmd").write_text("old")
     done = desk.run("--logon", *server, "--username", "u", "--password", "s3cret")
     assert done.code == code and len(done.err.splitlines()) == 1 and "s3cret" not in done.err
-    assert (desk.home / ".dlicmd").exists() == (code != 9), "nobody goes on as who was logged on before"
+    assert (desk.home / ".dlicmd").exists() == (code != 9), "a denied logon must remove the token of the previous user"
     assert ("no token is stored now" in done.err) == (code == 9), done.err
 
 
-def test_where_a_token_comes_from(desk: Desk, fake: FakeServer, server: list[str]) -> None:
+def test_token_sources_have_an_order_of_precedence(desk: Desk, fake: FakeServer, server: list[str]) -> None:
     fake.tokens = {"file", "environment", "option"}
     (desk.home / ".dlicmd").write_text("file\n")
 
@@ -109,7 +109,7 @@ def test_where_a_token_comes_from(desk: Desk, fake: FakeServer, server: list[str
     assert done.code == 9 and len(fake.seen) == 4
 
 
-def test_the_local_backend_gets_its_own_token_only(desk: Desk, local: FakeServer) -> None:
+def test_the_local_backend_gets_only_its_own_token(desk: Desk, local: FakeServer) -> None:
     (desk.home / ".dlicmd").write_text("of-another-server")
     desk.environment["DLICMD_TOKEN"] = "of-another-server"
     assert desk.run("--exec-get-all").code == 0
@@ -140,14 +140,14 @@ def test_the_token_file_is_private_and_exact(file: Path, umask: int, before: int
     assert auth.read_token() == "short"
 
 
-def test_a_readable_token_file_is_closed_when_it_is_read(file: Path) -> None:
+def test_a_readable_token_file_becomes_private_when_it_is_read(file: Path) -> None:
     file.write_text("  token\n")
     file.chmod(0o644)
     assert auth.read_token() == "token" and file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "fifo", "foreign"])
-def test_strange_token_files_are_refused(file: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_irregular_or_foreign_token_files_are_refused(file: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = file.parent / "target"
     if kind == "link":
         target.write_text("untouched")
@@ -169,14 +169,14 @@ def test_strange_token_files_are_refused(file: Path, kind: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("content", [b"two words", b"a\nb", b"\xff\xfe", b"x" * (2**16 + 1), b"a\x00b"])
-def test_what_is_no_token(file: Path, content: bytes) -> None:
+def test_an_invalid_token_is_refused_and_not_shown(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(Denied) as caught:
         auth.read_token()
     assert content.decode("latin-1") not in str(caught.value)
 
 
-def test_no_token(file: Path) -> None:
+def test_a_missing_or_empty_token_file_means_no_token(file: Path) -> None:
     assert auth.read_token() is None
     file.write_text("\n")
     assert auth.read_token() is None
@@ -184,12 +184,12 @@ def test_no_token(file: Path) -> None:
     auth.forget_token()
 
 
-def test_logging_on_elsewhere_says_what_travels_in_the_clear(desk: Desk) -> None:
+def test_http_to_a_remote_server_is_reported_as_unencrypted(desk: Desk) -> None:
     done = desk.run("--exec-get-all", "--rest-host", "host.invalid", "--http", "--jwt-token", "t")
     assert done.code == 8 and "unencrypted" in done.err and BASE not in done.err
 
 
-def test_a_logoff_revokes_the_token_of_the_environment_and_the_kept_one(
+def test_logoff_revokes_the_environment_token_and_the_stored_token(
     desk: Desk, fake: FakeServer, server: list[str]
 ) -> None:
     (desk.home / ".dlicmd").write_text("kept")

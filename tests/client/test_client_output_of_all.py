@@ -1,4 +1,4 @@
-"""`-o json`: whatever the command, what is on standard output is one JSON document, or one object per line."""
+"""`-o json`: every command prints 1 JSON document; `-o jsonl` prints 1 object per line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlicmd.cli.commands.table import COMMANDS
 from dlicmd.contract import wire
 
 TEXT = {name for name in COMMANDS if "logs" in name} | {"--completion"}
-#: With tests of their own.
+#: Commands that have tests of their own.
 ELSEWHERE = {"--demo", "--hpo-start", "--logon"}
 OPERANDS = {
     "--exec-start": ["PyTorch", "--model-dir", "model", "--model-main", "train.py"],
@@ -33,7 +33,7 @@ APP = {"id": "w-1", "state": "FINISHED", "name": "n", "createTime": "2026-01-01T
 SEARCH = {"hpoName": "w-1", "state": "RUNNING", "experiments": []}
 TREE = f"{BASE}/resplans/resplantree"
 SEARCHES = f"{BASE}/hypersearch"
-#: What programs read.
+#: Answers in JSON.
 JSON = {
     ("GET", LISTED): [APP | {"state": "RUNNING"}], ("GET", f"{LISTED}/w-1"): [APP],
     ("GET", f"{BASE}/scheduler/slots"): {"slots": []},
@@ -44,7 +44,7 @@ JSON = {
     ("POST", f"{BASE}/data/preview"): [{"name": "d", "ok": True}],
     ("POST", f"{BASE}/execs/w-1/verify"): {"id": "w-2", "appId": "w-2"},
 }
-#: What only people were to read.
+#: Calls that answer with plain text.
 WORDS = [
     ("PUT", f"{BASE}/scheduler/applications/w-1/stop"), ("PUT", f"{BASE}/scheduler/applications/w-2/stop"),
     ("DELETE", wire.plan_path("w-1")), ("PUT", f"{SEARCHES}/w-1"), ("PUT", f"{SEARCHES}/w-2"),
@@ -55,7 +55,7 @@ WORDS = [
 
 @pytest.fixture
 def everything(local: FakeServer) -> FakeServer:
-    """A server that has something to say to everybody."""
+    """A server that has an answer for every command."""
     extensions = {value for name, value in vars(wire).items() if name.startswith("EXT_")}
     local.conf["DLICMD_EXTENSIONS"] = ",".join(extensions - {wire.EXT_STOP_MANY, wire.EXT_FOLLOW})
     packed = io.BytesIO()
@@ -68,7 +68,7 @@ def everything(local: FakeServer) -> FakeServer:
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - TEXT - ELSEWHERE))
-def test_standard_output_is_json_and_nothing_else(desk: Desk, everything: FakeServer, name: str) -> None:
+def test_standard_output_is_only_json(desk: Desk, everything: FakeServer, name: str) -> None:
     desk.model()
     (desk.folder / "k.py").write_text("")
     (desk.folder / "plans.yaml").write_text("plans: []\n")
@@ -89,7 +89,7 @@ def test_standard_output_is_json_and_nothing_else(desk: Desk, everything: FakeSe
     assert all(isinstance(line, dict) for line in lines)
 
 
-def test_what_cannot_be_done_is_told_as_json_too(desk: Desk, everything: FakeServer) -> None:
+def test_failures_are_reported_as_json_too(desk: Desk, everything: FakeServer) -> None:
     everything.execs["w-1"] = exec_object("w-1", state="FINISHED")
     everything.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 has ended.\n")
     everything.replies["PUT", WORDS[1][1]] = Reply(404, b"Error 404: Unknown.\n")

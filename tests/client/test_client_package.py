@@ -1,4 +1,4 @@
-"""What of a folder is packed, and how."""
+"""Pack a folder: the selection of files, and the archive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlicmd.sdk.errors import PackageError, UsageProblem
 
 
 def names(folder: Path) -> list[str]:
-    """Names in the archive of `folder`, below its top."""
+    """Return the names in the archive of `folder`, below its top."""
     part = package.pack(folder)
     with part.file, tarfile.open(fileobj=part.file, mode="r:gz") as archive:
         members = archive.getmembers()
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_content_mode_and_order(folder: Path) -> None:
+def test_an_archive_keeps_content_mode_and_order(folder: Path) -> None:
     (folder / "run.sh").write_text("#!/bin/sh\n")
     (folder / "run.sh").chmod(0o775)
     part = package.pack(folder)
@@ -52,7 +52,7 @@ def test_content_mode_and_order(folder: Path) -> None:
         assert again.file.read() == raw
 
 
-def test_defaults_and_the_ignore_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_rules_and_the_ignore_file_exclude_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (".git/config", "__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib/x.py", ".venv/x", ".DS_Store",
                  "._train.py", "sub/x.pyc", "runs/1.log", "keep.log", "sub/__pycache__/q", "node_modules/m.js"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,9 @@ def test_defaults_and_the_ignore_file(folder: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_links(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_inside_the_folder_are_followed_and_others_skipped(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "secret").write_text("s")
     (tmp_path / f"{folder.name}-not").mkdir()
     (folder / "inside.py").symlink_to("train.py")
@@ -87,11 +89,11 @@ def test_the_folder_itself_may_be_a_link(folder: Path, tmp_path: Path) -> None:
     assert names(link) == ["sub", "sub/data.bin", "train.py"]
 
 
-def test_what_is_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipes_and_sockets_are_skipped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         at = os.getcwd()
-        os.chdir(folder)  # names of sockets are short
+        os.chdir(folder)  # socket names are short
         try:
             listener.bind("sock")
         finally:
@@ -100,7 +102,7 @@ def test_what_is_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err.count("neither a file nor a folder") == 2
 
 
-def test_bytes_in_names_and_deep_folders(folder: Path) -> None:
+def test_names_that_are_not_utf_8_and_deep_folders_are_packed(folder: Path) -> None:
     (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x")
     deep = folder / "/".join(["d" * 50] * 8)
     deep.mkdir(parents=True)
@@ -108,7 +110,7 @@ def test_bytes_in_names_and_deep_folders(folder: Path) -> None:
     assert len(names(folder)) == 3 + 1 + 8 + 1
 
 
-def test_huge_files_are_mentioned(folder: Path, monkeypatch: pytest.MonkeyPatch,
+def test_huge_files_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch,
                                   capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(package, "HUGE", 1000)
     names(folder)
@@ -132,7 +134,7 @@ def test_memory_does_not_grow_with_the_folder(folder: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("name", ["train.py", "sub"])
-def test_what_may_not_be_read(folder: Path, name: str) -> None:
+def test_an_unreadable_file_or_folder_is_an_error(folder: Path, name: str) -> None:
     (folder / name).chmod(0)
     try:
         with pytest.raises(PackageError, match="cannot read"):
@@ -141,7 +143,7 @@ def test_what_may_not_be_read(folder: Path, name: str) -> None:
         (folder / name).chmod(0o700)
 
 
-def test_a_file_that_goes_away_or_shrinks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_disappears_or_shrinks_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = package.walk(folder)
     monkeypatch.setattr(package, "walk", lambda _folder: entries)
     whole = os.fstat
@@ -159,7 +161,7 @@ def test_a_file_that_goes_away_or_shrinks(folder: Path, monkeypatch: pytest.Monk
         package.pack(folder)
 
 
-def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     monkeypatch.setattr(package.tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))  # noqa: SIM115
@@ -167,7 +169,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         package.pack(folder)
 
 
-def test_nothing_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(package.tempfile, "tempdir", str(place))
@@ -196,7 +198,7 @@ def test_the_main_program_must_be_packed(folder: Path) -> None:
     ("{name}/train.py", "train.py"), ("/abs/olute/train.py", "train.py"), ("../train.py", "train.py"),
     ("x.py", None), ("..", None), ("sub", None),
 ])
-def test_where_the_program_is_looked_for(folder: Path, typed: str, found: str | None) -> None:
+def test_the_program_is_found_by_several_forms_of_its_path(folder: Path, typed: str, found: str | None) -> None:
     (folder / "sub").mkdir(exist_ok=True)
     (folder / "sub" / "x.py").write_text("1")
     typed = typed.replace("{name}", folder.name)
@@ -207,7 +209,7 @@ def test_where_the_program_is_looked_for(folder: Path, typed: str, found: str | 
         assert package.find_program(folder, typed) == found
 
 
-def test_base_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_name_of_a_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert package.base_name(Path()) == tmp_path.name
     assert package.base_name(Path("a/b/")) == "b"

@@ -37,12 +37,12 @@ POD = {"metadata": {"labels": {"controller-uid": "u-1"}, "ownerReferences": [{"u
 
 
 def value(found: Any) -> Reply:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return Reply(200, json.dumps(found).encode())
 
 
 def objects(**lists: list[Any]) -> Any:
-    """An answer about objects of the cluster, by their type."""
+    """Return an answer with the objects of the requested type."""
     return lambda seen: value({"items": lists.get(seen.query["type"][0], [])})
 
 
@@ -54,7 +54,7 @@ def planned(local: FakeServer) -> FakeServer:
     return local
 
 
-def test_the_tree_with_jobs_under_their_plans(desk: Desk, planned: FakeServer) -> None:
+def test_the_tree_shows_jobs_under_their_plans(desk: Desk, planned: FakeServer) -> None:
     """Contract, 2.5: 'field `tag`, else `consumer/submit_user`, else `consumer`, else `submit_user`'."""
     done = desk.run("--rp-get-all")
     assert done.code == 0 and done.err == ""
@@ -78,13 +78,13 @@ Unknown
 """
 
 
-def test_the_tree_as_data_is_the_servers(desk: Desk, planned: FakeServer) -> None:
+def test_the_tree_in_json_is_that_of_the_server(desk: Desk, planned: FakeServer) -> None:
     assert json.loads(desk.run("--rp-get-all", "-o", "json").out) == PLANS
     assert yaml.safe_load(desk.run("--rp-get-all", "-o", "yaml").out) == PLANS
     assert not planned.requests("GET", "/applications")
 
 
-def test_without_the_jobs_there_is_the_tree(desk: Desk, planned: FakeServer) -> None:
+def test_the_tree_is_shown_without_jobs_if_the_jobs_are_unavailable(desk: Desk, planned: FakeServer) -> None:
     """Contract, 4.2: 'tree →1; the rest best effort'."""
     planned.replies["GET", OBJECTS] = Reply(500, b"no cluster")
     assert "j-1  digits  RUNNING  2/4 workers  gpu=2\n" in desk.run("--rp-get-all").out
@@ -96,7 +96,7 @@ def test_without_the_jobs_there_is_the_tree(desk: Desk, planned: FakeServer) -> 
     assert desk.run("--rp-get-all").code == 1
 
 
-def test_members_of_a_pack_stand_below_it(desk: Desk, planned: FakeServer) -> None:
+def test_members_of_a_pack_follow_it(desk: Desk, planned: FakeServer) -> None:
     common = {"consumer": "/cpd/training", "submit_user": "bob", "state": "SUBMITTED", "name": "n"}
     planned.replies["GET", ENGINE] = value([
         {"id": "c", "pack_id": "p", "submit_time": 1, **common}, {"id": "p", "is_packing": True, **common},
@@ -105,7 +105,7 @@ def test_members_of_a_pack_stand_below_it(desk: Desk, planned: FakeServer) -> No
     assert [(len(blanks), name) for blanks, name in found] == [(6, "p"), (8, "c"), (6, "d")]
 
 
-def test_hostile_trees(desk: Desk, planned: FakeServer) -> None:
+def test_hostile_trees_are_printed_safely(desk: Desk, planned: FakeServer) -> None:
     deep = '{"id":"d","childTreeDto":[' * 300 + "]}" * 300
     planned.replies["GET", TREE] = Reply(200, deep.encode())
     done = desk.run("--rp-get-all")
@@ -119,7 +119,7 @@ def test_hostile_trees(desk: Desk, planned: FakeServer) -> None:
 
 
 def on_a_terminal(desk: Desk, *words: str, **environment: str) -> str:
-    """What a command shows on a terminal."""
+    """Return the output of a command on a terminal."""
     desk.environment |= {"TERM": "xterm", **environment}
     ours, theirs = pty.openpty()
     with desk.start(*words, stdout=theirs) as process:
@@ -135,11 +135,11 @@ def on_a_terminal(desk: Desk, *words: str, **environment: str) -> str:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # the last program has closed it
+    except OSError:  # the last program has closed the terminal
         return b""
 
 
-def test_colours_only_where_they_are_wanted(desk: Desk, planned: FakeServer) -> None:
+def test_colors_are_used_only_on_a_capable_terminal_without_no_color(desk: Desk, planned: FakeServer) -> None:
     assert "\x1b[32mRUNNING\x1b[0m" in on_a_terminal(desk, "--rp-get-all")
     assert "\x1b" not in on_a_terminal(desk, "--rp-get-all", NO_COLOR="1")
     desk.environment.pop("NO_COLOR")
@@ -148,7 +148,7 @@ def test_colours_only_where_they_are_wanted(desk: Desk, planned: FakeServer) -> 
 
 
 def parallel_job(uid: str | None, name: str, **more: Any) -> dict[str, Any]:
-    """A parallel job with every path of the contract, 2.6."""
+    """Return a parallel job with every path of the contract, 2.6."""
     return PARALLEL_JOB | {
         "metadata": {
             "uid": uid, "name": name, "namespace": "cpd", "creationTimestamp": "2023-10-27T16:27:30Z",
@@ -157,7 +157,7 @@ def parallel_job(uid: str | None, name: str, **more: Any) -> dict[str, Any]:
         }} | more
 
 
-def test_parallel_jobs_and_their_nodes(desk: Desk, local: FakeServer) -> None:
+def test_parallel_jobs_are_listed_with_their_nodes(desk: Desk, local: FakeServer) -> None:
     """Contract, 4.2: `table id, namespace, consumer, submit_user, type, state, res_req, nodes, create_time, age`."""
     other = {"metadata": {"labels": {}}, "spec": {"nodeName": "node-7"}}
     second = {"metadata": {"ownerReferences": [{"uid": "u-1"}]}, "spec": {"nodeName": "node-2"}}
@@ -170,7 +170,7 @@ def test_parallel_jobs_and_their_nodes(desk: Desk, local: FakeServer) -> None:
                         "create_time", "age"]
     assert found[1][:-1] == ["w-1", "cpd", "/wmla/cpd/training", "alice", "Training", "RUNNING",
                              "6*task12n(mem=8192Mi,cpu=1)", "node-1,node-2", "10-27 16:27"]
-    # A job without a uid has no pods of its own: the original gave it everybody's.
+    # A job without a uid has no pods of its own; the original client listed the pods of all jobs for it.
     assert found[2][:9] == ["w-2", "cpd", "/wmla/cpd/training", "alice", "Training", "PENDING", "n/a", "n/a",
                             "10-27 16:27"]
     assert found[3] == ["n/a"] * 10
@@ -179,7 +179,7 @@ def test_parallel_jobs_and_their_nodes(desk: Desk, local: FakeServer) -> None:
     assert chosen[1].split() == ["w-1", "node-1,node-2"]
 
 
-def test_parallel_jobs_that_cannot_be_had(desk: Desk, local: FakeServer) -> None:
+def test_unavailable_parallel_jobs_are_reported(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", OBJECTS] = value({"items": None})
     assert desk.run("--pj-get-all").out == "No result found\n"
     local.replies["GET", OBJECTS] = Reply(500, b"no cluster")
@@ -193,7 +193,7 @@ def test_parallel_jobs_that_cannot_be_had(desk: Desk, local: FakeServer) -> None
     assert "w-1" in desk.run("--pj-get-all").out
 
 
-def test_objects_of_the_cluster(desk: Desk, local: FakeServer) -> None:
+def test_objects_of_the_cluster_are_printed(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", OBJECTS] = value({"items": [POD]})
     assert json.loads(desk.run("--k8s-obj-get-all", "a&b").out) == {"items": [POD]}
     assert local.seen[-1].query == {"type": ["a&b"]}
@@ -207,7 +207,7 @@ def test_objects_of_the_cluster(desk: Desk, local: FakeServer) -> None:
     assert wrong.code == 2 and "TYPE NAME" in wrong.err
 
 
-def test_a_plan_that_is_not_there(desk: Desk, local: FakeServer) -> None:
+def test_an_unknown_plan_is_reported(desk: Desk, local: FakeServer) -> None:
     one = f"{BASE}/resplans/resplan/moon"
     for method in ("GET", "DELETE"):
         local.replies[method, one] = Reply(404, b"Error 404: There is no plan 'moon'.\n")
@@ -220,7 +220,7 @@ def test_a_plan_that_is_not_there(desk: Desk, local: FakeServer) -> None:
     assert done.code == 1 and "outermost" in done.err
 
 
-def test_what_a_change_of_plans_leaves_behind(desk: Desk, planned: FakeServer) -> None:
+def test_rp_apply_reports_removed_plans_and_excess_reservations(desk: Desk, planned: FakeServer) -> None:
     planned.conf["DLICMD_EXTENSIONS"] += ",slot-view"
     planned.replies["GET", f"{BASE}/scheduler/slots"] = value({"slots": [{"kind": "gpu"}] * 2 + [{"kind": "cpu"}] * 4})
     kept = {"id": "cpd", "reserved": 1, "childTreeDto": [

@@ -1,4 +1,4 @@
-"""The loss curve: what logs hold, and how it is drawn."""
+"""The loss curve: reading losses from logs, and drawing them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS = st.dictionaries(st.integers(0, 10**15), st.floats(-1e100, 1e100), max_s
 
 
 def record(group: str, step: object, loss: object) -> str:
-    """Contract, 7: a line of evaluation-metrics.txt."""
+    """Return a line of evaluation-metrics.txt (contract, 7)."""
     return json.dumps({
         "meta": {"training_id": "t", "time": 1, "rindex": 1}, "grouplabel": group,
         "etimes": {"iteration": {"type": 2, "value": step}, "time_stamp": {"value": "x"}},
@@ -46,22 +46,22 @@ def record(group: str, step: object, loss: object) -> str:
         ('{"meta" [\n{"meta": ' + "[" * 5000 + "\nTrain,\nIteration 1: tag train_loss", ({}, {})),
     ],
 )
-def test_what_logs_hold(text: str, found: tuple) -> None:
+def test_losses_are_read_from_logs(text: str, found: tuple) -> None:
     assert losses(text) == Losses(*found)
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=30), st.sampled_from([ELOG, ELOG_TEST, ENGINE, '{"meta":{}}', '{"meta":']))))
-def test_any_text_is_read(parts: list[str]) -> None:
+def test_any_text_can_be_read(parts: list[str]) -> None:
     assert isinstance(losses("\n".join(parts)), Losses)
 
 
-def test_workers_count_alike() -> None:
+def test_losses_of_workers_are_averaged() -> None:
     logs = [Losses({1: 1.0, 2: 2.0}, {2: 4.0}, 1), Losses({2: 4.0, 0: 7.0}, {}, 2)]
     assert merged(logs) == Losses({0: 7.0, 1: 1.0, 2: 3.0}, {2: 4.0}, 3) and list(merged(logs).train) == [0, 1, 2]
 
 
-def test_a_line_and_marks() -> None:
+def test_a_chart_has_a_line_and_marks() -> None:
     assert chart({0: 4.0, 10: 0.0}, {5: 4.0}, 15, 5, braille=False) == [
         "4 |**    o",
         "  |  ***",
@@ -84,7 +84,7 @@ def test_a_chart_fits(line: dict[int, float], marks: dict[int, float], width: in
         assert len(rows) == height + 2 and max(map(len, rows[:-1])) <= width and bool(marks) == ("o" in "".join(rows))
 
 
-def test_the_curve_of_a_training(desk: Desk, local: FakeServer) -> None:
+def test_the_curve_of_a_training_is_drawn(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.logs["w-1"] = "".join(ELOG.format(step, 3 / step) for step in range(1, 200)) + ELOG_TEST.format(0.5)
     desk.environment |= {"COLUMNS": "60", "LINES": "12", "PYTHONIOENCODING": "utf-8"}
@@ -98,7 +98,7 @@ def test_the_curve_of_a_training(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--exec-plot", "w-1").out.isascii() and local.seen[-1].path.endswith("/log")
 
 
-def test_the_points(desk: Desk, local: FakeServer) -> None:
+def test_the_points_are_printed_as_data(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.logs["w-1"] = ELOG.format(1, 0.5) + ELOG.format(2, "nan") + ELOG_TEST.format(0.75)
     done = desk.run("--exec-plot", "w-1", "-o", "json")
@@ -109,7 +109,7 @@ def test_the_points(desk: Desk, local: FakeServer) -> None:
         "step", "loss", "1", "0.5", "2", "0.75"]
 
 
-def test_the_processes_logs_are_looked_into(desk: Desk, local: FakeServer) -> None:
+def test_logs_of_the_processes_are_read_without_a_train_log(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.replies["GET", f"{BASE}/execs/w-1/log"] = Reply(400, b"Error 400: no log.\n")
     for worker, loss in ((1, 0.5), (2, 1.5)):
@@ -121,7 +121,7 @@ def test_the_processes_logs_are_looked_into(desk: Desk, local: FakeServer) -> No
     assert done.err == ""
 
 
-def test_of_an_elastic_job_the_workers_train_losses_count(desk: Desk, local: FakeServer) -> None:
+def test_train_losses_of_workers_take_precedence_for_an_elastic_job(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1", elastic=True)
     local.logs["w-1"] = ELOG.format(1, 0.01) + ELOG_TEST.format(0.75)
     path = f"{BASE}/scheduler/applications/w-1/executor/2/logs/stdout"
@@ -133,7 +133,7 @@ def test_of_an_elastic_job_the_workers_train_losses_count(desk: Desk, local: Fak
     assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out) == expected
 
 
-def test_recorded_metrics_come_before_logs(desk: Desk, local: FakeServer) -> None:
+def test_recorded_metrics_take_precedence_over_logs(desk: Desk, local: FakeServer) -> None:
     local.conf["DLICMD_EXTENSIONS"] += ",metrics"
     local.execs["w-1"] = exec_object("w-1")
     local.logs["w-1"] = ELOG.format(1, 9.5)
@@ -149,16 +149,16 @@ def test_recorded_metrics_come_before_logs(desk: Desk, local: FakeServer) -> Non
     assert done.code == 1 and "none of its 1 losses is a finite number" in done.err
 
 
-def test_processes_that_record_count_alike(desk: Desk, local: FakeServer) -> None:
+def test_records_of_several_processes_are_averaged(desk: Desk, local: FakeServer) -> None:
     local.conf["DLICMD_EXTENSIONS"] += ",metrics"
     local.execs["w-1"] = exec_object("w-1")
-    again = record("train", "1", "7") + record("train", "1", "1")  # begun anew: the last one counts
+    again = record("train", "1", "7") + record("train", "1", "1")  # restarted: the last record counts
     local.metrics["w-1"] = again + record("train", "2", "2") + "\n" + record("train", "1", "3")
     points = json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)
     assert [(point["step"], point["loss"]) for point in points] == [(1, 2.0), (2, 2.0)]
 
 
-def test_of_an_elastic_job_records_count_where_its_logs_have_none(desk: Desk, local: FakeServer) -> None:
+def test_an_elastic_job_uses_records_if_its_logs_have_no_losses(desk: Desk, local: FakeServer) -> None:
     local.conf["DLICMD_EXTENSIONS"] += ",metrics"
     local.execs["w-1"] = exec_object("w-1", elastic=True)
     local.metrics["w-1"] = record("train", "1", "0.5")
@@ -168,13 +168,13 @@ def test_of_an_elastic_job_records_count_where_its_logs_have_none(desk: Desk, lo
     assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)[0]["loss"] == 0.5
 
 
-def test_records_in_whatever_order_of_keys() -> None:
+def test_records_are_read_in_any_order_of_keys() -> None:
     assert recorded([{"values": {"loss": {"value": "0.5"}}, "grouplabel": "train"}, {}, 7]) == Losses({0: 0.5}, {})
 
 
 @pytest.mark.parametrize(
     ("log", "code", "said"), [("hello\n", 1, "contain no losses"), (ELOG.format(1, "nan"), 1, "none of its 1 losses")])
-def test_nothing_to_draw(desk: Desk, local: FakeServer, log: str, code: int, said: str) -> None:
+def test_missing_losses_are_reported(desk: Desk, local: FakeServer, log: str, code: int, said: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.logs["w-1"] = log
     done = desk.run("--exec-plot", "w-1")

@@ -1,4 +1,4 @@
-"""Profiles: who decides what a command line leaves open."""
+"""Profiles: the sources of settings that a command line leaves open."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_default_profile_names_the_server(desk: Desk, fake: FakeServer) -> N
     assert done.err == "" and len(fake.seen) == 1
 
 
-def test_who_chooses_the_profile(desk: Desk) -> None:
+def test_the_profile_is_chosen_by_flag_environment_or_default(desk: Desk) -> None:
     configure(desk, "default: a\nprofiles: {a: {username: ua}, b: {username: ub, rest-host: h}, c: {}}\n")
     assert settings(desk)["profile"][0] == "a"
     desk.environment["DLICMD_PROFILE"] = "b"
@@ -54,7 +54,7 @@ def test_who_chooses_the_profile(desk: Desk) -> None:
     assert settings(desk, "--profile", "none")["rest-host"] == (None, "default")
 
 
-def test_flag_environment_profile_default(desk: Desk) -> None:
+def test_settings_come_from_flag_environment_profile_default_in_order(desk: Desk) -> None:
     file = configure(desk, "profiles: {p: {rest-host: h, username: up, ca-cert: ca.pem, insecure: true, output: yaml}}")
     use = ["--profile", "p"]
     assert settings(desk)["username"] == (None, "default")
@@ -80,7 +80,7 @@ def test_secrets_are_masked(desk: Desk) -> None:
     assert "MY_TOKEN=***" in done.out and "A=1" in done.out and "token file" in done.out
 
 
-def test_defaults_of_a_submission(desk: Desk, local: FakeServer) -> None:
+def test_a_profile_gives_defaults_for_a_submission(desk: Desk, local: FakeServer) -> None:
     configure(desk, "default: p\nprofiles: {p: {numWorker: 2, consumer: a, msd-env: {A: 1, B: 2}, output: json}}\n")
     (desk.folder / "job.yaml").write_text("framework: PyTorch\nuser-cmd: true\nnumWorker: 3\nargs: ['true']\n")
     done = desk.run("--exec-start", "-f", "job.yaml", "--msd-env", "B=3", "--profile=p")
@@ -92,7 +92,7 @@ def test_defaults_of_a_submission(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--exec-get-all").code == 0
 
 
-def test_another_server_does_not_inherit(desk: Desk, fake: FakeServer) -> None:
+def test_another_server_does_not_inherit_connection_settings(desk: Desk, fake: FakeServer) -> None:
     configure(desk, "default: p\nprofiles: {p: {rest-host: h, rest-port: 1, http: true, insecure: true}}\n")
     found = settings(desk, "--rest-host", "other")
     assert found["rest-host"] == ("other", "flag")
@@ -100,7 +100,7 @@ def test_another_server_does_not_inherit(desk: Desk, fake: FakeServer) -> None:
     assert settings(desk, "--rest-host", "h")["http"] == (True, "profile p")
 
 
-def test_settings_of_no_server_do_no_harm(desk: Desk, local: FakeServer) -> None:
+def test_connection_settings_without_a_server_have_no_effect(desk: Desk, local: FakeServer) -> None:
     configure(desk, "default: p\nprofiles: {p: {rest-port: 1, http: true}}\n")
     assert desk.run("--exec-get-all").code == 0
 
@@ -122,7 +122,9 @@ def test_settings_of_no_server_do_no_harm(desk: Desk, local: FakeServer) -> None
         ("profiles: {a: &a {}, b: *a}\n", "aliases are not allowed"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: str | bytes, said: str) -> None:
+def test_a_wrong_profile_file_is_reported_in_one_line(
+    desk: Desk, local: FakeServer, text: str | bytes, said: str
+) -> None:
     configure(desk, text)
     done = desk.run("--exec-get-all")
     assert done.code == 2 and done.out == "", done
@@ -131,7 +133,7 @@ def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: 
     assert desk.run("--exec-get-all", "--profile", "none").code == 0
 
 
-def test_a_profile_that_is_not_there(desk: Desk, local: FakeServer) -> None:
+def test_an_unknown_profile_is_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--profile", "x")
     assert done.code == 2 and "unknown profile 'x', because" in done.err, done.err
     assert "config.yaml does not exist; docs/profiles.md" in done.err and done.err.count("\n") == 1
@@ -144,28 +146,28 @@ def test_a_profile_that_is_not_there(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--exec-get-all", "--profile", "x").out == "[]\n"
 
 
-def test_names_that_lead_nowhere(desk: Desk, local: FakeServer) -> None:
+def test_an_unusable_path_in_dlicmd_config_is_reported(desk: Desk, local: FakeServer) -> None:
     for name in ("~nobody-of-this-name/x", "x" * 5000, str(desk.folder)):
         desk.environment["DLICMD_CONFIG"] = name
         done = desk.run("--exec-get-all")
         assert done.code == 2 and done.err.count("\n") == 1 and "unexpected" not in done.err, done
 
 
-def test_the_profile_stays_here(desk: Desk, local: FakeServer) -> None:
+def test_the_profile_is_not_sent_to_the_server(desk: Desk, local: FakeServer) -> None:
     configure(desk, "profiles: {a: {}}\n")
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--profile", "a", "--", "--profile", "b")
     assert done.code == 0, done
     assert local.requests("POST")[0].query["args"] == ["--exec-start PyTorch --user-cmd -- --profile b"]
 
 
-def test_the_demo_runs_here_whatever_the_profile(desk: Desk) -> None:
+def test_the_demo_ignores_the_server_of_the_profile(desk: Desk) -> None:
     configure(desk, "default: a\nprofiles: {a: {rest-host: h, numWorker: 7}}\n")
     done = desk.run("--demo", "--dry-run")
     assert done.code == 0, done
     assert "numWorker%202" in done.out
 
 
-def test_the_example_of_the_documentation(desk: Desk) -> None:
+def test_the_example_of_the_documentation_works(desk: Desk) -> None:
     page = (DOCS / "profiles.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     file = configure(desk, example)
@@ -178,7 +180,7 @@ def test_the_example_of_the_documentation(desk: Desk) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere releases of platformdirs differ about XDG_CONFIG_HOME")
 @pytest.mark.parametrize("named", [{}, {"XDG_CONFIG_HOME": "/tmp/x y"}, {"XDG_CONFIG_HOME": " "}])
-def test_the_file_is_where_platformdirs_has_it(desk: Desk, named: dict[str, str]) -> None:
+def test_the_path_of_the_file_agrees_with_platformdirs(desk: Desk, named: dict[str, str]) -> None:
     probe = "import dlicmd.sdk.paths, platformdirs; print(dlicmd.sdk.paths.config_file().parent); " \
             "print(platformdirs.user_config_dir('dlicmd', appauthor=False))"
     done = subprocess.run([sys.executable, "-c", probe], env={**os.environ, **desk.environment, **named},
