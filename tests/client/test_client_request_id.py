@@ -1,4 +1,4 @@
-"""The client tells by which name the server's log knows a request."""
+"""The client shows the id of a request in the log of the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, exec_object
 
 
-def test_it_is_shown_where_somebody_looks_for_a_fault(desk: Desk, local: FakeServer) -> None:
+def test_the_request_id_is_shown_with_server_errors_and_debug_output(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     path = ("GET", f"{BASE}/execs/w-1")
     local.replies[path] = Reply(500, b"Error 500: The server failed.\n", {"X-Request-ID": "ab12"})

@@ -1,4 +1,4 @@
-"""Fetching a result: checked, and only ever written where the user wants it."""
+"""Fetch a result: it is checked, and written only where the user wants it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def done(local: FakeServer) -> FakeServer:
     return local
 
 
-def test_saved_here_or_there(desk: Desk, done: FakeServer) -> None:
+def test_a_result_is_saved_in_the_current_or_the_given_folder(desk: Desk, done: FakeServer) -> None:
     assert desk.run("--exec-trainresult", "w-1").out == f"Train result is saved to {NAME}\n"
     assert (desk.folder / NAME).read_bytes() == ZIP
     (desk.folder / "out").mkdir()
@@ -39,7 +39,7 @@ def test_saved_here_or_there(desk: Desk, done: FakeServer) -> None:
     assert os.listdir(desk.folder / "out") == [NAME]
 
 
-def test_nothing_is_overwritten_without_force(desk: Desk, done: FakeServer) -> None:
+def test_a_file_is_not_overwritten_without_force(desk: Desk, done: FakeServer) -> None:
     (desk.folder / NAME).write_text("mine")
     refused = desk.run("--exec-trainresult", "w-1")
     assert refused.code == 1 and "--force" in refused.err and (desk.folder / NAME).read_text() == "mine"
@@ -56,7 +56,7 @@ def test_nothing_is_overwritten_without_force(desk: Desk, done: FakeServer) -> N
     assert [path.name for path in desk.folder.iterdir()] == [NAME]
 
 
-def test_fetching_again_what_is_there_succeeds(desk: Desk, done: FakeServer) -> None:
+def test_fetching_an_existing_equal_result_succeeds(desk: Desk, done: FakeServer) -> None:
     first = desk.run("--exec-trainresult", "w-1")
     before = (desk.folder / NAME).stat().st_mtime_ns
     again = desk.run("--exec-trainresult", "w-1")
@@ -64,7 +64,7 @@ def test_fetching_again_what_is_there_succeeds(desk: Desk, done: FakeServer) -> 
     assert (desk.folder / NAME).stat().st_mtime_ns == before
     assert [path.name for path in desk.folder.iterdir()] == [NAME]
     (desk.folder / NAME).write_bytes(ZIP[:-1] + b"y")
-    assert desk.run("--exec-trainresult", "w-1").code == 1, "of the same size, but not the same"
+    assert desk.run("--exec-trainresult", "w-1").code == 1, "the size is the same, but the content differs"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_fetching_again_what_is_there_succeeds(desk: Desk, done: FakeServer) -> 
     ],
     ids=["checksum", "size", "cut"],
 )
-def test_damage_is_noticed(desk: Desk, done: FakeServer, reply: Reply) -> None:
+def test_a_damaged_result_is_not_saved(desk: Desk, done: FakeServer, reply: Reply) -> None:
     done.results["w-1"] = reply
     reply.headers["Connection"] = "close"
     failed = desk.run("--exec-trainresult", "w-1")
@@ -93,7 +93,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_that_a_server_should_not_choose(desk: Desk, done: FakeServer, name: str) -> None:
+def test_hostile_file_names_of_a_server_are_replaced(desk: Desk, done: FakeServer, name: str) -> None:
     from dlicmd.sdk.results import file_name
 
     chosen = file_name(f"attachment;filename={name};size=1", "w-1")
@@ -110,12 +110,12 @@ def test_names_that_a_server_should_not_choose(desk: Desk, done: FakeServer, nam
     assert os.listdir(desk.home) == []
 
 
-def test_without_a_name(desk: Desk, done: FakeServer) -> None:
+def test_a_result_without_a_name_gets_a_default_name(desk: Desk, done: FakeServer) -> None:
     done.results["w-1"] = result(None)
     assert desk.run("--exec-trainresult", "w-1").out == "Train result is saved to dlpd-model-w-1-result.zip\n"
 
 
-def test_an_answer_in_chunks_has_no_length(desk: Desk, done: FakeServer) -> None:
+def test_a_chunked_answer_needs_no_length(desk: Desk, done: FakeServer) -> None:
     chunked = b"%x\r\n" % len(ZIP) + ZIP + b"\r\n0\r\n\r\n"
 
     def answer(_seen: Seen) -> Reply:
@@ -126,6 +126,6 @@ def test_an_answer_in_chunks_has_no_length(desk: Desk, done: FakeServer) -> None
     assert (desk.folder / "dlpd-model-w-1-result.zip").read_bytes() == ZIP
 
 
-def test_a_folder_that_cannot_be_written(desk: Desk, done: FakeServer) -> None:
+def test_an_unwritable_folder_is_reported(desk: Desk, done: FakeServer) -> None:
     failed = desk.run("--exec-trainresult", "w-1", "--to", "/proc")
     assert failed.code == 1 and "cannot store" in failed.err and len(failed.err.splitlines()) == 1

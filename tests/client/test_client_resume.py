@@ -1,4 +1,4 @@
-"""Downloads that are interrupted: what came stays, is never mistaken for the whole, and the next call goes on."""
+"""Interrupted downloads: received bytes stay, are never taken for the whole result, and the next call resumes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def described(data: bytes, name: str = NAME) -> dict[str, str]:
 
 
 class Shop:
-    """Serves `data` with ranges. `cuts` are the offsets at which the connection ends, one for each call, None for not
-    at all, which goes for all later calls."""
+    """Serves `data` with ranges. `cuts` are the offsets at which the connection ends, one per call; None means no
+    cut, and so does an exhausted list."""
 
     def __init__(self, server: FakeServer) -> None:
         self.data, self.name, self.ranges, self.tagged = ZIP, NAME, True, True
         self.cuts: list[int | None] = []
         self.asked: list[str | None] = []
-        #: Called when as much as there is to send has been sent.
+        #: Called after the (possibly cut) body is sent.
         self.after: Callable[[], object] = lambda: None
         server.execs["w-1"] = exec_object("w-1", state="FINISHED")
         server.replies["GET", f"{BASE}/execs/w-1/result"] = self.answer
@@ -79,18 +79,18 @@ def shop(desk: Desk, local: FakeServer) -> Shop:
 
 
 def lies(desk: Desk) -> list[str]:
-    """What is in the user's folder."""
+    """Return the names of the files in the folder of the user."""
     return sorted(os.listdir(desk.folder))
 
 
 def saved(desk: Desk, data: bytes = ZIP, name: str = NAME) -> bool:
-    """Whether the result is there, and nothing else."""
+    """Return whether the folder contains the result and nothing else."""
     return lies(desk) == [name] and (desk.folder / name).read_bytes() == data
 
 
 def interrupted(desk: Desk, shop: Shop, at: int = 100_000) -> None:
-    """A download that broke off for good after `at` bytes."""
-    desk.environment["DLICMD_RETRIES"] = "0"  # a download goes on when it is asked for again
+    """Run a download that fails for good after `at` bytes."""
+    desk.environment["DLICMD_RETRIES"] = "0"  # only the next call may resume the download
     shop.cuts = [at] * 10
     failed = desk.run(*FETCH)
     assert failed.code == 8 and PART in failed.err, failed
@@ -99,7 +99,7 @@ def interrupted(desk: Desk, shop: Shop, at: int = 100_000) -> None:
     shop.cuts, shop.asked = [], []
 
 
-def test_lost_connections_are_made_up_for(desk: Desk, shop: Shop) -> None:
+def test_lost_connections_are_resumed_in_the_same_call(desk: Desk, shop: Shop) -> None:
     shop.cuts = [0, 1, 65_535, 65_536, 65_537, 200_000, len(ZIP) - 1]
     done = desk.run(*FETCH)
     assert done.code == 0 and done.out == f"Train result is saved to {NAME}\n", done
@@ -108,7 +108,7 @@ def test_lost_connections_are_made_up_for(desk: Desk, shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [("1", 2), (None, 4)])
-def test_lost_connections_that_bring_nothing_more_end_it(
+def test_repeated_losses_without_new_bytes_end_the_download(
     desk: Desk, shop: Shop, retries: str | None, attempts: int
 ) -> None:
     if retries is not None:
@@ -119,14 +119,14 @@ def test_lost_connections_that_bring_nothing_more_end_it(
     assert lies(desk) == [PART, NOTE]
 
 
-def test_the_next_call_goes_on(desk: Desk, shop: Shop) -> None:
+def test_the_next_call_resumes_the_download(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     done = desk.run(*FETCH)
     assert done.code == 0 and "resuming the download after 100000 bytes" in done.err
     assert shop.asked == ["bytes=100000-"] and saved(desk)
 
 
-def test_the_next_call_with_everything_but_the_name(desk: Desk, shop: Shop) -> None:
+def test_the_next_call_finishes_a_complete_part(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     (desk.folder / PART).write_bytes(ZIP)
     assert desk.run(*FETCH).code == 0
@@ -134,7 +134,7 @@ def test_the_next_call_with_everything_but_the_name(desk: Desk, shop: Shop) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_client_that_dies_during_the_download(desk: Desk, shop: Shop, number: signal.Signals) -> None:
+def test_a_client_killed_during_the_download_can_resume(desk: Desk, shop: Shop, number: signal.Signals) -> None:
     go_on = threading.Event()
     shop.cuts, shop.after = [150_000], lambda: go_on.wait(90)
     with desk.start(*FETCH) as process:
@@ -154,7 +154,7 @@ def test_a_client_that_dies_during_the_download(desk: Desk, shop: Shop, number: 
 
 
 @pytest.mark.parametrize("name", [NAME, "dlpd-model-3-4w-1-result.zip"])
-def test_a_result_that_has_changed_is_fetched_anew(desk: Desk, shop: Shop, name: str) -> None:
+def test_a_changed_result_is_fetched_again_from_the_start(desk: Desk, shop: Shop, name: str) -> None:
     interrupted(desk, shop)
     shop.data, shop.name = ZIP[::-1] + b"more", name
     assert desk.run(*FETCH).code == 0
@@ -173,7 +173,7 @@ def test_a_result_that_has_changed_is_fetched_anew(desk: Desk, shop: Shop, name:
         (206, {"Repr-Digest": "sha-256=:AAAA:"}),
     ],
 )
-def test_an_answer_that_does_not_fit_starts_over(
+def test_an_answer_that_does_not_match_the_part_restarts_the_download(
     desk: Desk, shop: Shop, local: FakeServer, status: int, change: dict[str, str]
 ) -> None:
     interrupted(desk, shop)
@@ -189,14 +189,14 @@ def test_an_answer_that_does_not_fit_starts_over(
     assert shop.asked == ["bytes=100000-", None] and saved(desk)
 
 
-def test_a_part_that_nobody_asked_for(desk: Desk, shop: Shop, local: FakeServer) -> None:
+def test_an_unrequested_partial_answer_is_refused(desk: Desk, shop: Shop, local: FakeServer) -> None:
     headers = described(ZIP) | {"Content-Range": f"bytes 0-{len(ZIP) - 1}/{len(ZIP)}"}
     local.replies["GET", f"{BASE}/execs/w-1/result"] = Reply(206, ZIP, headers)
     failed = desk.run(*FETCH)
     assert failed.code == 1 and len(failed.err.splitlines()) == 1 and lies(desk) == []
 
 
-def test_damage_on_the_disk_is_noticed_and_removed(desk: Desk, shop: Shop) -> None:
+def test_damage_on_the_disk_is_detected_and_removed(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     with (desk.folder / PART).open("r+b") as file:
         file.seek(50_000)
@@ -207,24 +207,24 @@ def test_damage_on_the_disk_is_noticed_and_removed(desk: Desk, shop: Shop) -> No
 
 
 @pytest.mark.parametrize("note", ["", "{}", "[]", '{"exec_id": 1}', "null", "{" * 5000])
-def test_a_damaged_note(desk: Desk, shop: Shop, note: str) -> None:
+def test_a_damaged_note_is_left_alone_but_an_empty_one_is_replaced(desk: Desk, shop: Shop, note: str) -> None:
     interrupted(desk, shop)
     (desk.folder / NOTE).write_text(note)
     done = desk.run(*FETCH)
     if note:
         assert done.code == 1 and "is not an unfinished download" in done.err and len(done.err.splitlines()) == 1
         assert lies(desk) == [PART, NOTE] and (desk.folder / NOTE).read_text() == note
-    else:  # a dlicmd was killed before it had written it
+    else:  # a dlicmd was killed before it wrote the note
         assert done.code == 0 and shop.asked == [None] and saved(desk)
 
 
-def test_a_server_without_ranges(desk: Desk, shop: Shop) -> None:
+def test_a_server_without_ranges_sends_the_whole_result_again(desk: Desk, shop: Shop) -> None:
     shop.ranges, shop.cuts = False, [1000, 300_000]
     assert desk.run(*FETCH).code == 0
     assert shop.asked == [None, "bytes=1000-", "bytes=300000-"] and saved(desk)
 
 
-def test_a_server_that_says_nothing_about_its_content(desk: Desk, shop: Shop) -> None:
+def test_a_download_without_etag_is_not_kept(desk: Desk, shop: Shop) -> None:
     shop.tagged, shop.cuts = False, [1000]
     failed = desk.run(*FETCH)
     assert failed.code == 8 and len(failed.err.splitlines()) == 1 and lies(desk) == []
@@ -232,7 +232,7 @@ def test_a_server_that_says_nothing_about_its_content(desk: Desk, shop: Shop) ->
     assert shop.asked == [None, None] and saved(desk)
 
 
-def test_what_a_killed_client_left_of_such_a_server(desk: Desk, shop: Shop) -> None:
+def test_the_part_of_a_killed_client_without_etag_is_replaced(desk: Desk, shop: Shop) -> None:
     go_on = threading.Event()
     shop.tagged, shop.cuts, shop.after = False, [1000], lambda: go_on.wait(90)
     with desk.start(*FETCH) as process:
@@ -245,7 +245,7 @@ def test_what_a_killed_client_left_of_such_a_server(desk: Desk, shop: Shop) -> N
     assert desk.run(*FETCH).code == 0 and saved(desk)
 
 
-def test_refusals_keep_what_came(desk: Desk, shop: Shop, local: FakeServer) -> None:
+def test_refused_requests_keep_the_part(desk: Desk, shop: Shop, local: FakeServer) -> None:
     interrupted(desk, shop)
     usual = local.replies.pop(("GET", f"{BASE}/execs/w-1/result"))
     for status, code in ((401, 9), (403, 9), (507, 1)):
@@ -259,7 +259,7 @@ def test_refusals_keep_what_came(desk: Desk, shop: Shop, local: FakeServer) -> N
 
 @pytest.mark.parametrize("suffix", [".part", ".part.json"])
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe", "file"])
-def test_what_is_not_ours_is_never_touched(desk: Desk, shop: Shop, suffix: str, kind: str) -> None:
+def test_foreign_files_with_the_name_of_a_part_are_not_changed(desk: Desk, shop: Shop, suffix: str, kind: str) -> None:
     victim, place = desk.folder / "victim", desk.folder / (NAME + suffix)
     victim.write_text("precious")
     make: dict[str, Callable[[], Any]] = {
@@ -276,7 +276,7 @@ def test_what_is_not_ours_is_never_touched(desk: Desk, shop: Shop, suffix: str, 
 
 
 @pytest.mark.parametrize("link", ["symbolic", "hard"])
-def test_a_part_that_became_a_link(desk: Desk, shop: Shop, link: str) -> None:
+def test_a_part_replaced_by_a_link_is_not_followed(desk: Desk, shop: Shop, link: str) -> None:
     interrupted(desk, shop)
     victim = desk.home / "victim"
     victim.write_text("precious")
@@ -287,7 +287,7 @@ def test_a_part_that_became_a_link(desk: Desk, shop: Shop, link: str) -> None:
     assert link == "symbolic" or saved(desk)
 
 
-def test_two_at_once_do_not_mix(desk: Desk, shop: Shop) -> None:
+def test_two_simultaneous_downloads_do_not_mix(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     with (desk.folder / NOTE).open("r+b") as note:
         fcntl.flock(note, fcntl.LOCK_EX)
@@ -297,7 +297,7 @@ def test_two_at_once_do_not_mix(desk: Desk, shop: Shop) -> None:
     assert desk.run(*FETCH).code == 0 and saved(desk)
 
 
-def test_of_another_exec_nothing_is_taken(desk: Desk, shop: Shop, local: FakeServer) -> None:
+def test_the_part_of_another_exec_is_not_used(desk: Desk, shop: Shop, local: FakeServer) -> None:
     interrupted(desk, shop)
     local.execs["w-2"] = exec_object("w-2", state="FINISHED")
     local.results["w-2"] = Reply(200, b"PK2", described(b"PK2", "two.zip"))
@@ -311,7 +311,7 @@ def test_a_result_is_never_named_like_a_part(desk: Desk, shop: Shop, name: str) 
     assert desk.run(*FETCH).code == 0 and saved(desk, name=name + ".zip")
 
 
-def test_a_full_disk_gets_its_space_back(desk: Desk, shop: Shop) -> None:
+def test_a_failed_write_leaves_no_files(desk: Desk, shop: Shop) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
@@ -320,7 +320,7 @@ def test_a_full_disk_gets_its_space_back(desk: Desk, shop: Shop) -> None:
     assert process.returncode == 1 and b"cannot store" in err and len(err.splitlines()) == 1 and lies(desk) == []
 
 
-def test_more_than_was_announced(desk: Desk, shop: Shop, local: FakeServer) -> None:
+def test_more_bytes_than_announced_are_refused(desk: Desk, shop: Shop, local: FakeServer) -> None:
     headers = described(ZIP) | {"Content-Length": "", "Connection": "close"}
     body = b"%x\r\n" % (len(ZIP) + 1) + ZIP + b"x\r\n0\r\n\r\n"
     local.replies["GET", f"{BASE}/execs/w-1/result"] = Reply(200, body, headers | {"Transfer-Encoding": "chunked"})
@@ -329,7 +329,7 @@ def test_more_than_was_announced(desk: Desk, shop: Shop, local: FakeServer) -> N
 
 
 class Stub:
-    """Stands for a client: the n-th call meets the n-th behaviour, later ones a good server."""
+    """A stand-in for a client: call n shows behavior n; later calls show a good server."""
 
     def __init__(self, behaviours: list[tuple[str, int]]) -> None:
         self.behaviours = list(behaviours)
@@ -363,7 +363,7 @@ KINDS = st.sampled_from(["good", "whole", "changed", "416", "gone"])
 
 @settings(max_examples=examples(150), deadline=None)
 @given(calls=st.lists(st.lists(st.tuples(KINDS, st.integers(0, 2100)), max_size=6), min_size=1, max_size=4))
-def test_whatever_happens_a_result_is_whole_or_absent(calls: list[list[tuple[str, int]]]) -> None:
+def test_a_result_is_complete_or_absent_after_any_sequence_of_failures(calls: list[list[tuple[str, int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(results, "RESUME_DELAYS", (0.0,))
         stub = Stub([])
@@ -378,13 +378,13 @@ def test_whatever_happens_a_result_is_whole_or_absent(calls: list[list[tuple[str
         assert (Path(folder) / NAME).read_bytes() == stub.data
 
 
-def test_the_note_names_no_secret(desk: Desk, shop: Shop) -> None:
+def test_the_note_contains_no_secret(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     said = json.loads((desk.folder / NOTE).read_text())
     assert sorted(said) == ["digest", "etag", "exec_id", "size"]
 
 
-def test_over_tls(desk: Desk, tmp_path: Path) -> None:
+def test_a_download_over_tls_is_resumed(desk: Desk, tmp_path: Path) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -393,7 +393,7 @@ def test_over_tls(desk: Desk, tmp_path: Path) -> None:
         shop.cuts = [100_000, 100_000, 300_000]
         done = desk.run(*FETCH, "--rest-host", "localhost", "--rest-port", str(server.port), "--jwt-token", TOKEN,
                         "--ca-cert", str(tmp_path / "ca.pem"))
-    # Less than a piece may be lost with a connection.
+    # A connection may lose less than one chunk.
     starts = [int(asked.removeprefix("bytes=").removesuffix("-")) for asked in shop.asked if asked]
     assert done.code == 0 and saved(desk), done
     assert shop.asked[0] is None and len(starts) == 3 and 0 < starts[0] <= starts[1] <= 100_000 < starts[2] <= 300_000

@@ -1,4 +1,4 @@
-"""What is sent again, what is not, and what is said about it."""
+"""Repeated requests: the requests that are repeated, those that are not, and the messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXECS = f"{BASE}/execs/"
 
 
 class Scripted:
-    """A transport that fails or answers as told, then answers 200."""
+    """A transport that fails or answers as scripted, then answers 200."""
 
     is_private = True
 
@@ -48,7 +48,7 @@ def answer(status: int, **headers: str) -> Answer:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were made, in no time."""
+    """Record the pauses between attempts instead of sleeping."""
     made: list[float] = []
     monkeypatch.setattr(retry, "sleep", made.append)
     return made
@@ -66,7 +66,7 @@ LOST, UNSENT = ConnectionLost("broke"), ConnectFailed("nobody")
     ("GET", False, 500, False), ("GET", False, 409, False), ("POST", True, 507, False), ("POST", True, 422, False),
     ("GET", False, Unreachable("not trusted"), False),
 ])
-def test_what_is_sent_again(
+def test_only_repeatable_requests_are_repeated(
     method: str, keyed: bool, trouble: Exception | int, again: bool, pauses: list[float],
 ) -> None:
     way = Scripted(answer(trouble) if isinstance(trouble, int) else trouble)
@@ -79,7 +79,7 @@ def test_what_is_sent_again(
     assert len(set(way.bodies)) == 1 and b"content" in way.bodies[0]
 
 
-def test_bounds(pauses: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_attempts_and_pauses_are_bounded(pauses: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConnectionLost):
         retry.Repeating(Scripted(*[LOST] * 9), 3).send(Request("GET", EXECS))
     assert len(pauses) == 3 and pauses == sorted(pauses) and pauses[-1] < 5
@@ -92,11 +92,11 @@ def test_bounds(pauses: list[float], capsys: pytest.CaptureFixture[str]) -> None
         retry.Repeating(Scripted(answer(429, **{"retry-after": text})), 3).send(Request("GET", EXECS))
         assert abs(pauses.pop() - seconds) < 5
     way = Scripted(answer(503, **{"retry-after": "3600"}))
-    assert retry.Repeating(way, 3).send(Request("GET", EXECS)).status == 503 and not pauses, "nobody waits an hour"
+    assert retry.Repeating(way, 3).send(Request("GET", EXECS)).status == 503 and not pauses, "1 hour is too long"
     assert retry.Repeating(Scripted(*[answer(409)] * 9), 1).send(Request("POST", EXECS, keyed=True)).status == 200
 
 
-def test_the_number_is_the_users(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
+def test_dlicmd_retries_sets_the_number_of_retries(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
     for text, count in (("0", 0), ("5", 5), ("", retry.RETRIES)):
         monkeypatch.setenv("DLICMD_RETRIES", text)
         way = Scripted(*[LOST] * 20)
@@ -109,14 +109,14 @@ def test_the_number_is_the_users(monkeypatch: pytest.MonkeyPatch, pauses: list[f
             dlicmd.Client(transport=Scripted())
 
 
-def test_a_deletion_whose_answer_was_lost(pauses: list[float]) -> None:
+def test_a_repeated_deletion_of_a_deleted_exec_succeeds(pauses: list[float]) -> None:
     assert dlicmd.Client(transport=Scripted(LOST, answer(400), answer(400))).delete_exec("w-1") == 204
     with pytest.raises(dlicmd.DlicmdError, match="no exec"):
         dlicmd.Client(transport=Scripted(answer(400), answer(400))).delete_exec("w-1")
 
 
 @pytest.mark.parametrize(("state", "code"), [("KILLED", 204), ("FINISHED", 400)])
-def test_a_stop_whose_answer_was_lost(pauses: list[float], state: str, code: int) -> None:
+def test_a_repeated_stop_of_a_killed_exec_succeeds(pauses: list[float], state: str, code: int) -> None:
     found = Answer(200, [], iter([f'{{"id": "w-1", "state": "{state}"}}'.encode()]))
     client = dlicmd.Client(transport=Scripted(LOST, answer(400), found))
     if code == 204:
@@ -130,14 +130,15 @@ def test_a_stop_whose_answer_was_lost(pauses: list[float], state: str, code: int
         dlicmd.Client(transport=Scripted(answer(400), again)).stop_exec("w-1")
 
 
-def test_in_doubt_is_not_refused(pauses: list[float]) -> None:
+def test_an_uncertain_submission_is_not_reported_as_refused(pauses: list[float]) -> None:
     offers = Answer(200, [], iter([b'{"DLICMD_EXTENSIONS": "idempotency-key"}']))
     with pytest.raises(ConnectionLost, match="503"):
         dlicmd.Client(transport=Scripted(offers, LOST, *[answer(503) for _ in range(3)])).start_exec("")
 
 
 def once(trouble: Reply | None = None) -> Callable[[Seen], Reply]:
-    """A server that fails the first submission after it has it: with `trouble`, or by hanging up."""
+    """Return a handler that fails the first submission after receiving it, with `trouble` or by closing the
+    connection."""
     story: Iterator[Reply] = iter([])
 
     def handle(_seen: Seen) -> Reply:
@@ -154,7 +155,7 @@ def once(trouble: Reply | None = None) -> Callable[[Seen], Reply]:
 
 
 @pytest.mark.parametrize("trouble", [None, Reply(503), Reply(409, headers={"Retry-After": "0"})])
-def test_a_submission_again_with_its_key(
+def test_a_submission_with_a_key_is_repeated(
     desk: Desk, fake: FakeServer, remote: list[str], trouble: Reply | None,
 ) -> None:
     fake.conf["DLICMD_EXTENSIONS"] = "idempotency-key"
@@ -169,7 +170,7 @@ def test_a_submission_again_with_its_key(
 
 
 @pytest.mark.parametrize("trouble", [None, Reply(503)])
-def test_a_submission_to_another_server_is_sent_once(
+def test_a_submission_without_a_key_is_sent_once(
     desk: Desk, fake: FakeServer, remote: list[str], trouble: Reply | None,
 ) -> None:
     fake.replies["POST", EXECS] = once(trouble)
@@ -179,7 +180,7 @@ def test_a_submission_to_another_server_is_sent_once(
     assert trouble or "to check whether the server accepted the exec: dlicmd --exec-get-all" in done.err
 
 
-def test_interrupted_while_it_waits(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_an_interrupt_ends_the_pause(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.replies["GET", EXECS] = Reply(503, headers={"Retry-After": "60"})
     with desk.start("--exec-get-all", *remote) as process:
         eventually(lambda: b"trying again" in process.stderr.readline(), "it waits")
@@ -188,14 +189,13 @@ def test_interrupted_while_it_waits(desk: Desk, fake: FakeServer, remote: list[s
     assert process.returncode == 130 and err.splitlines()[-1] == b"dlicmd: interrupted"
 
 
-def test_a_logon_is_not_tried_again_by_itself(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_logon_is_not_repeated(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.replies["GET", "/auth/v1/logon"] = Reply(429, b"Error 429: Too many guesses.\n", {"Retry-After": "1"})
     done = desk.run("--logon", *remote[:-2], "--username", "ada", "--password", "x")
     assert done.code != 0 and len(fake.seen) == 1 and "Too many guesses" in done.err
 
 
-def test_tls_that_breaks_is_no_matter_of_trust(pauses: list[float]) -> None:
-    """It is tried again, as any connection that breaks."""
+def test_a_broken_tls_connection_is_repeated_as_any_broken_connection(pauses: list[float]) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     with FakeServer(tls=context) as server, authority.cert_pem.tempfile() as trusted:

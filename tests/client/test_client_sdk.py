@@ -1,4 +1,4 @@
-"""The Python client: what it offers is documented, typed and lives up to its signature."""
+"""The Python client: its methods are documented, typed and behave as their signatures state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_method_is_documented_and_typed() -> None:
         assert not inspect.iscoroutinefunction(method)
 
 
-def test_a_whole_job(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
+def test_a_job_is_submitted_and_awaited(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "train.py").write_text("print(1)\n")
@@ -51,7 +51,7 @@ def test_a_whole_job(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) ->
     assert client.wait("wmla-1")["state"] == "FINISHED"
 
 
-def test_words_for_the_program_are_a_list(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
+def test_words_for_the_program_must_be_a_list(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     with pytest.raises(UsageProblem, match="must be a list, such as"):
         client.submit("PyTorch", {"model-dir": tmp_path}, "--epochs 2")
@@ -67,7 +67,7 @@ def test_every_option_of_a_submission_has_a_type() -> None:
     assert set(dlicmd.SubmitOptions.__annotations__) == set(SUBMIT_OPTIONS)
 
 
-def test_typed_values_of_options(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
+def test_typed_values_become_words_of_the_submission(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
     source = {"type": "fs", "location": {"paths": "mnist"}}
     client.submit("PyTorch", {"user-cmd": True, "msd-env": {"A": 1, "B": "x y"}, "workerDeviceNum": 0.5,
                               "data-source": [source]}, ["true"])
@@ -97,7 +97,7 @@ def test_an_object_has_attributes_and_all_keys_of_the_server(client: dlicmd.Clie
     assert client.exec("w-1").is_over and client.exec("w-1").state == ""
 
 
-def test_nested_objects_skip_what_is_no_object() -> None:
+def test_nested_lists_skip_values_that_are_not_objects() -> None:
     view = dlicmd.SlotView({"slots": [{"id": "0", "holders": [{"id": "w-1", "share": 0.5}, 7]}, None], "queue": 3})
     [slot] = view.slots
     assert [holder.share for holder in slot.holders] == [0.5] and view.queue == [] and view.running == []
@@ -105,7 +105,7 @@ def test_nested_objects_skip_what_is_no_object() -> None:
     assert [child.id for child in plan.children] == ["b"]
 
 
-def test_news_until_the_end(client: dlicmd.Client, fake: FakeServer) -> None:
+def test_watch_yields_news_until_the_end(client: dlicmd.Client, fake: FakeServer) -> None:
     fake.execs["w-1"] = exec_object("w-1", state="FINISHED")
     fake.logs["w-1"] = "one\ntwo\n"
     [news] = client.watch("w-1")
@@ -113,7 +113,9 @@ def test_news_until_the_end(client: dlicmd.Client, fake: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("options", [{"modeldir": "m"}, {"numWorker": "two"}, {"model-dir": "nowhere"}, {}])
-def test_what_cannot_be_submitted(client: dlicmd.Client, fake: FakeServer, options: dict[str, str]) -> None:
+def test_invalid_options_are_refused_before_the_submission(
+    client: dlicmd.Client, fake: FakeServer, options: dict[str, str]
+) -> None:
     with pytest.raises(UsageProblem):
         client.submit("PyTorch", options)
     assert not fake.seen
@@ -128,12 +130,12 @@ def test_a_submission_prints_nothing(
 
 
 @pytest.mark.parametrize("given", [None, 7, b"w-1"])
-def test_what_is_no_id_is_an_unknown_one(client: dlicmd.Client, given: object) -> None:
+def test_an_id_of_another_type_is_unknown(client: dlicmd.Client, given: object) -> None:
     with pytest.raises(NoSuchExec):
         client.exec(given)  # type: ignore[arg-type]
 
 
-def test_metrics_and_code(client: dlicmd.Client, fake: FakeServer) -> None:
+def test_metrics_and_code_are_read(client: dlicmd.Client, fake: FakeServer) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     fake.metrics["w-1"] = '{"n": 1}\n{"n": 2}\n\nnoise\n[3]\n{"n": 4}'
     assert list(client.metrics("w-1")) == [(1, {"n": 1}), (1, {"n": 2}), (2, {"n": 4})]

@@ -1,4 +1,4 @@
-"""The commands about searches for hyper-parameters."""
+"""The commands about searches for hyperparameters."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def answer(value: object, status: int = 200) -> Reply:
 
 
 def parts(seen: Seen) -> dict[str, tuple[str | None, bytes]]:
-    """Name → file name and content, of a multipart body."""
+    """Return the parts of a multipart body: the name mapped to file name and content."""
     head = f"Content-Type: {seen.headers['content-type']}\r\n\r\n".encode()
     message = BytesParser().parsebytes(head + seen.body)
     return {str(part.get_param("name", header="content-disposition")): (
         part.get_filename(), part.get_payload(decode=True)) for part in message.get_payload()}
 
 
-def test_start(desk: Desk, local: FakeServer) -> None:
+def test_hpo_start_sends_the_definition_and_the_model_folder(desk: Desk, local: FakeServer) -> None:
     desk.model(train="print(1)\n")
     definition = {"modelSpec": {"args": "--exec-start PyTorch"}, "algoDef": {"algorithm": "Random"}, "ü": 1.5}
     (desk.folder / "search.json").write_text(json.dumps(definition, indent=3))
@@ -71,7 +71,9 @@ def test_start(desk: Desk, local: FakeServer) -> None:
         ("{}", ["--model-dir", "model", "more"], "unexpected word 'more'"),
     ],
 )
-def test_what_cannot_be_started(desk: Desk, local: FakeServer, text: str | None, words: list[str], said: str) -> None:
+def test_an_invalid_search_is_refused_before_it_is_sent(
+    desk: Desk, local: FakeServer, text: str | None, words: list[str], said: str
+) -> None:
     desk.model()
     if text is not None:
         (desk.folder / "s.json").write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -81,7 +83,7 @@ def test_what_cannot_be_started(desk: Desk, local: FakeServer, text: str | None,
 
 
 @pytest.mark.parametrize(("status", "code"), [(400, 2), (401, 9), (409, 1), (500, 1)])
-def test_a_search_that_is_refused(desk: Desk, local: FakeServer, status: int, code: int) -> None:
+def test_a_search_refused_by_the_server_is_reported(desk: Desk, local: FakeServer, status: int, code: int) -> None:
     desk.model()
     (desk.folder / "s.json").write_text("{}")
     local.replies["POST", PATH] = Reply(status, b"Error %d: hpoName x is there.\n" % status)
@@ -89,7 +91,7 @@ def test_a_search_that_is_refused(desk: Desk, local: FakeServer, status: int, co
     assert done.code == code and "hpoName x is there" in done.err and "Start hypersearch" not in done.out
 
 
-def test_list(desk: Desk, local: FakeServer) -> None:
+def test_searches_are_listed_with_their_experiments(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", PATH] = answer([])
     assert desk.run("--hpo-get-all").out == "No result found\n"
     odd = {"hpoName": "b\x1b[31m\u2028c", "experiments": ["x", None]}
@@ -110,13 +112,13 @@ def test_list(desk: Desk, local: FakeServer) -> None:
         "name", "progress", "admin-hpo-1", "1/2"]
 
 
-def test_one(desk: Desk, local: FakeServer) -> None:
+def test_one_search_is_printed(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", f"{PATH}/admin-hpo-1"] = answer(SEARCH)
     assert json.loads(desk.run("--hpo-get", "admin-hpo-1").out) == SEARCH
     assert len(desk.run("--hpo-get", "admin-hpo-1", "-o", "table").out.splitlines()) == 4
 
 
-def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
+def test_searches_are_stopped_and_deleted(desk: Desk, local: FakeServer) -> None:
     for name in ("a", "b"):
         local.replies["PUT", f"{PATH}/{name}"] = local.replies["DELETE", f"{PATH}/{name}"] = Reply(204)
     local.replies["DELETE", PATH] = Reply(204)
@@ -134,7 +136,7 @@ def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_a_search_that_is_not_there(desk: Desk, local: FakeServer, words: list[str]) -> None:
+def test_an_unknown_search_is_reported(desk: Desk, local: FakeServer, words: list[str]) -> None:
     done = desk.run(*words)
     assert done.code == 6 and "there is no search 'x'; dlicmd --hpo-get-all lists your searches" in done.err
     for name in (".", "..", "\x1b[31m"):
@@ -145,8 +147,8 @@ def test_a_search_that_is_not_there(desk: Desk, local: FakeServer, words: list[s
     assert all(seen.target.removesuffix("/restart") == f"{PATH}/a%2F..%2F..%2Fexecs%3Fx" for seen in local.seen)
 
 
-def test_restart(desk: Desk, local: FakeServer) -> None:
-    """1.7: 'PUT `/hypersearch/ID/restart`', of which the body is shown."""
+def test_a_search_is_restarted(desk: Desk, local: FakeServer) -> None:
+    """Contract, 1.7: 'PUT `/hypersearch/ID/restart`'; the body of the answer is printed."""
     for body, shown in ((b"", "Search a continues\n"), (b"on it\x1b[2J\n", "on it\n"),
                         (b'{"hpoName": "a"}', '{\n  "hpoName": "a"\n}\n')):
         local.replies["PUT", f"{PATH}/a/restart"] = Reply(200, body)
@@ -160,7 +162,7 @@ def test_restart(desk: Desk, local: FakeServer) -> None:
     assert done.code == 1 and "Model tuning a is running" in done.err
 
 
-def test_algorithms(desk: Desk, local: FakeServer) -> None:
+def test_algorithms_are_listed_read_and_deleted(desk: Desk, local: FakeServer) -> None:
     """1.7: 'GET `/hypersearch/algorithm`, GET/DELETE `/hypersearch/algorithm/N` | columns name, type, remoteExec'."""
     local.replies["GET", f"{PATH}/algorithm"] = answer(ALGORITHMS)
     assert [re.split(r"  +", line) for line in desk.run("--hpo-algorithm-get-all").out.splitlines()] == [
@@ -181,11 +183,11 @@ def test_algorithms(desk: Desk, local: FakeServer) -> None:
     assert done.code == 6 and local.seen[-1].target == f"{PATH}/algorithm/a%2F..%2Fb"
 
 
-def test_a_server_without_searches(desk: Desk, local: FakeServer) -> None:
+def test_a_server_without_searches_is_reported(desk: Desk, local: FakeServer) -> None:
     for command in ("--hpo-get-all", "--hpo-delete-all"):
         done = desk.run(command)
         assert (done.code, done.out) == (1, "") and "No such path" in done.err
 
 
-def test_they_are_not_in_the_help(desk: Desk) -> None:
+def test_searches_are_not_in_the_help(desk: Desk) -> None:
     assert "--hpo" not in desk.run("--help").out

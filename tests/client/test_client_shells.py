@@ -1,6 +1,6 @@
-"""Completion as zsh and fish do it: the shells themselves are asked what they offer, and what a TAB makes of a line.
+"""Completion in real zsh and fish shells: the candidates, and the line after a TAB.
 
-test_client_completion.py has bash, and what is offered where.
+test_client_completion.py tests bash, and the candidates for each position.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.integration
 
 #: Every option that may come first.
 ALL = sorted(item.value for item in candidates([], "--"))
-#: What the shell tells goes into files, which appear as a whole. Matches are kept on their way to the list: calls
-#: of compadd with -O, -A or -D only sort them.
+#: The shell writes each answer to a file and renames it. Calls of compadd with -O, -A or -D
+#: only sort matches, so their matches do not count.
 ZSH = """
 autoload -U compinit && compinit -u -d {folder}/dump
 eval "$(dlicmd --completion zsh)"
@@ -53,7 +53,7 @@ told ready
 
 
 def with_command(desk: Desk) -> Desk:
-    """The desk with `dlicmd` on its PATH."""
+    """Put `dlicmd` on the PATH of `desk` and return `desk`."""
     command = desk.folder / "dlicmd"
     command.write_text(f"#!{sys.executable}\nimport sys\nfrom dlicmd.cli import main\nsys.exit(main())\n")
     command.chmod(0o755)
@@ -62,7 +62,7 @@ def with_command(desk: Desk) -> Desk:
 
 
 class Zsh:
-    """A zsh at a terminal."""
+    """A zsh on a terminal."""
 
     def __init__(self, desk: Desk) -> None:
         self._told = desk.folder / "told"
@@ -80,11 +80,11 @@ class Zsh:
         assert self._answer(f"source {setup}\n") == ["ready"]
 
     def offers(self, line: str) -> list[str]:
-        """What is offered at the end of this line."""
+        """Return the candidates at the end of this line."""
         return [each for each in self._answer(f"\x15{line}\x18o") if each]
 
     def tab(self, line: str) -> str:
-        """What a TAB makes of this line."""
+        """Return the line after a TAB."""
         return "\n".join(self._answer(f"\x15{line}\t\x18l"))
 
     def _answer(self, keys: str) -> list[str]:
@@ -122,7 +122,7 @@ def execs(local: FakeServer) -> None:
         local.execs[name] = exec_object(name)
 
 
-def test_zsh(zsh: Zsh, desk: Desk, local: FakeServer) -> None:
+def test_zsh_completes_options_ids_values_and_files(zsh: Zsh, desk: Desk, local: FakeServer) -> None:
     execs(local)
     assert zsh.offers("dlicmd --exec-st") == ["--exec-start", "--exec-stop"]
     assert sorted(zsh.offers("dlicmd --")) == ALL
@@ -141,7 +141,7 @@ def test_zsh(zsh: Zsh, desk: Desk, local: FakeServer) -> None:
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
-def test_fish(desk: Desk, local: FakeServer, tmp_path: Path) -> None:
+def test_fish_completes_options_ids_values_and_files(desk: Desk, local: FakeServer, tmp_path: Path) -> None:
     execs(local)
     with_command(desk)
     (desk.folder / "models").mkdir()

@@ -1,4 +1,4 @@
-"""What somebody on the line reads when a server is not to be trusted: no token, no password, nothing in clear."""
+"""The bytes that an eavesdropper reads if a server is not trusted: no token, no password, no clear text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply
 
 SECRETS = ("bearer-on-the-wire", "password-on-the-wire")
-#: The first byte of whatever TLS sends: change of ciphers, alert, handshake, data.
+#: The first byte of each TLS record: change of ciphers, alert, handshake, data.
 RECORDS = (0x14, 0x15, 0x16, 0x17)
 
 
 class Sniffer:
-    """Passes connections on to a port, and keeps what clients sent on each of them."""
+    """A proxy that forwards connections to a port and records the bytes of each client."""
 
     def __init__(self, to: int) -> None:
         self._to = to
@@ -70,7 +70,7 @@ def sniff() -> Iterator[Callable[[FakeServer], Sniffer]]:
 
 
 def commands(desk: Desk) -> list[list[str]]:
-    """One that sends a token, one that sends a password, one that sends a folder."""
+    """Return a command that sends a token, one that sends a password and one that sends a folder."""
     desk.model()
     return [["--exec-get-all", "--jwt-token", SECRETS[0]], ["--logon", "--username", "alice", "--password", SECRETS[1]],
             ["--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", "--jwt-token", SECRETS[0]]]
@@ -88,7 +88,7 @@ def context(authority: trustme.CA, name: str = "localhost", over: bool = False, 
 
 @pytest.mark.parametrize("wrong", ["unknown authority", "other name", "over", "old version", "no TLS"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_nothing_is_said_to_who_is_not_trusted(
+def test_an_untrusted_server_receives_no_clear_text(
     desk: Desk, sniff: Callable[[FakeServer], Sniffer], wrong: str, tmp_path: Path
 ) -> None:
     known = trustme.CA()
@@ -96,7 +96,7 @@ def test_nothing_is_said_to_who_is_not_trusted(
     issuer = trustme.CA() if wrong == "unknown authority" else known
     tls = None if wrong == "no TLS" else context(
         issuer, "elsewhere.example" if wrong == "other name" else "localhost", wrong == "over", wrong == "old version")
-    # To `127.1`, which leads to the loopback but is no name of it, plain http must be asked for.
+    # `127.1` leads to the loopback interface but is not a known name of it, so http needs --http.
     host = "127.1" if tls is None else "localhost"
     with FakeServer(tls=tls) as server:
         sniffer = sniff(server)
@@ -111,7 +111,7 @@ def test_nothing_is_said_to_who_is_not_trusted(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_redirect_takes_no_secret_along(
+def test_a_redirect_receives_no_secret(
     desk: Desk, sniff: Callable[[FakeServer], Sniffer], scheme: str, tmp_path: Path
 ) -> None:
     known = trustme.CA()
@@ -129,10 +129,10 @@ def test_a_redirect_takes_no_secret_along(
         assert server.seen and not other.seen and not sniffer.heard
 
 
-def test_the_sniffer_hears_what_is_said_in_clear(
+def test_the_sniffer_reads_clear_text(
     desk: Desk, fake: FakeServer, sniff: Callable[[FakeServer], Sniffer]
 ) -> None:
-    """Else the tests above would see nothing."""
+    """Proves that the tests above can fail."""
     sniffer = sniff(fake)
     with closing(sniffer):
         desk.run("--exec-get-all", "--rest-host", "127.1", "--rest-port", str(sniffer.port), "--http", "--jwt-token",

@@ -1,4 +1,4 @@
-"""What a submission puts on the wire, byte for byte."""
+"""The bytes that a submission sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dlicmd.sdk.paths import samples_dir
 
 
 def parts(seen: Seen) -> dict[str, list[tuple[str | None, bytes]]]:
-    """Parts of a multipart body: name → [(file name, bytes)], parsed by the standard library."""
+    """Return the parts of a multipart body: name → [(file name, bytes)], parsed by the standard library."""
     message = message_from_bytes(
         b"Content-Type: " + seen.headers["content-type"].encode() + b"\r\n\r\n" + seen.body
     )
@@ -45,7 +45,7 @@ def args(seen: Seen) -> str:
     return value
 
 
-def test_a_folder_for_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_folder_is_sent_to_a_remote_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     folder = desk.model("my model", train="print('ü')\n")
     done = desk.run("--exec-start", "PyTorch", "--model-dir", f"{folder}/", "--model-main", "train.py", *remote,
                     "-o", "json", "--debug-level", "info", "--lr", "0.1", "--", "--name", "DDP Tutorial", "-o", "x#&+%")
@@ -69,7 +69,7 @@ def test_a_folder_for_another_server(desk: Desk, fake: FakeServer, remote: list[
         assert archive.extractfile("my model/train.py").read() == "print('ü')\n".encode()
 
 
-def test_the_lines_of_the_contract(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_the_output_lines_agree_with_the_contract(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     desk.model()
     done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", *remote)
     lines = done.out.splitlines()
@@ -79,7 +79,7 @@ def test_the_lines_of_the_contract(desk: Desk, fake: FakeServer, remote: list[st
     assert done.err == ""
 
 
-def test_words_survive_where_the_server_takes_them(desk: Desk, local: FakeServer) -> None:
+def test_words_are_sent_as_argv_if_the_server_supports_it(desk: Desk, local: FakeServer) -> None:
     desk.model()
     words = ["--q", "it's \"so\"", "a  b", "", "ü"]
     done = desk.run("--exec-start", "PyTorch", "--model-dir", "./model", "--model-main=train.py", *words)
@@ -91,7 +91,7 @@ def test_words_survive_where_the_server_takes_them(desk: Desk, local: FakeServer
         "argv": ["--exec-start", "PyTorch", "--model-dir", "model", "--model-main=train.py", *words]}
 
 
-def test_a_single_file_and_extra_files(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_single_file_and_extra_files_are_sent(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     (desk.folder / "sub").mkdir()
     (desk.folder / "sub" / 'ma"in.py').write_bytes(b"print(1)\r\n")
     (desk.folder / "env.yaml").write_text("name: x\n")
@@ -103,7 +103,7 @@ def test_a_single_file_and_extra_files(desk: Desk, fake: FakeServer, remote: lis
     assert [content for _, content in parts(seen)["file"]] == [b"print(1)\r\n", b"name: x\n"]
 
 
-def test_nothing_to_upload(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_command_without_files_uploads_nothing(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", *remote, "--", "echo", "a b")
     assert done.code == 0, done
     seen = post(fake)
@@ -112,7 +112,7 @@ def test_nothing_to_upload(desk: Desk, fake: FakeServer, remote: list[str]) -> N
     assert "Content size" not in done.out
 
 
-def test_data_sources_alone(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_data_sources_are_sent_without_files(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     first, second = '[{"type":"fs","location":{"paths":"mnist"}}]', '[{"type":"fs","location":{"volume":"v"}}]'
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", first, f"--data-source={second}",
                     *remote, "--", "true")
@@ -125,13 +125,13 @@ def test_data_sources_alone(desk: Desk, fake: FakeServer, remote: list[str]) -> 
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"type": "fs"}', "[" * 10_000, ""])
-def test_data_sources_that_are_none(desk: Desk, local: FakeServer, text: str) -> None:
+def test_invalid_data_sources_are_refused(desk: Desk, local: FakeServer, text: str) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", text, "--", "true")
     assert done.code == 2 and len(done.err.splitlines()) == 1 and "--data-source" in done.err
     assert not local.seen
 
 
-def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
+def test_local_paths_become_absolute_for_the_local_backend(desk: Desk, local: FakeServer) -> None:
     (desk.folder / "data").mkdir()
     source = '[{"type":"fs","location":{"paths":"./data"}},{"type":"fs","location":{"path":["mnist","~"]},"x":1}]'
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data",
@@ -140,40 +140,42 @@ def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
     data = json.loads(parse_qs(post(local).body.decode())["data"][0])
     absolute = str(desk.folder / "data")
     assert data["argv"][3:5] == ["--cs-datastore-meta", f"type=fs,data_path={absolute}"]
-    assert data["argv"][-1] == "data_path=./data", "the words of the program are the program's"
+    assert data["argv"][-1] == "data_path=./data", "words of the program must not change"
     assert data["dataSource"] == [
         {"type": "fs", "location": {"paths": absolute}},
         {"type": "fs", "location": {"path": ["mnist", str(desk.home)]}, "x": 1},
     ]
 
 
-def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_paths_are_not_changed_for_a_remote_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
                     "--", "x")
     assert "data_path=./data" in args(post(fake))
     assert "data path ./data: paths refer to the data directory of the server" in done.err
 
 
-def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
+def test_a_missing_data_path_is_reported(desk: Desk, local: FakeServer) -> None:
     meta = "--cs-datastore-meta=type=fs,data_path=./no/way"
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", meta, "--", "x")
     assert done.code == 2 and "/no/way" in done.err
     assert not local.requests("POST")
 
 
-def test_secrets_of_the_client_do_not_travel_in_args(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_secrets_of_the_client_are_not_sent_in_args(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     desk.run("--exec-start", "PyTorch", "--user-cmd", f"--password={'s3cret'}", "--username", "bob",
              f"--jwt-token={remote[-1]}", *remote[:-2], "--", "x")
     assert "s3cret" not in post(fake).target and remote[-1] not in post(fake).target
 
 
-def test_what_the_local_backend_ignores_is_said_once(desk: Desk, local: FakeServer) -> None:
+def test_options_that_the_local_backend_ignores_are_reported_once(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--msd-label", "5", "--lsf-gpu-syntax=a", "--", "x")
     assert done.code == 0
     assert done.err == "dlicmd: the local backend ignores --msd-label, --lsf-gpu-syntax\n"
 
 
-def test_prebuilt_models(desk: Desk, local: FakeServer, fake: FakeServer, remote: list[str]) -> None:
+def test_prebuilt_models_are_only_for_remote_servers(
+    desk: Desk, local: FakeServer, fake: FakeServer, remote: list[str]
+) -> None:
     prebuilt = ("--pbmodel-name", "VGG16", "--pbmodel-cmd", "train")
     (desk.folder / "own.py").write_text("")
     for more in ((), ("--model-main", "own.py")):
@@ -203,7 +205,7 @@ def test_prebuilt_models(desk: Desk, local: FakeServer, fake: FakeServer, remote
         (["--model-main", "file", "--workerMemory", "lots"], "--workerMemory"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_sent(
+def test_mistakes_are_reported_before_anything_is_sent(
     desk: Desk, local: FakeServer, words: list[str], said: str
 ) -> None:
     desk.model()
@@ -216,26 +218,26 @@ def test_mistakes_are_found_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id": "x"}', b"<html>", b"\xff", b'{"id": 1, "appId": 2}'])
-def test_an_answer_without_ids(desk: Desk, local: FakeServer, body: bytes) -> None:
+def test_an_answer_without_ids_is_reported(desk: Desk, local: FakeServer, body: bytes) -> None:
     local.replies["POST", f"{BASE}/execs/"] = Reply(200, body)
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
     assert done.code == 1 and len(done.err.splitlines()) == 1 and "Traceback" not in done.err
 
 
-def test_what_the_server_warns_of_is_said(desk: Desk, local: FakeServer) -> None:
+def test_a_warning_of_the_server_is_printed(desk: Desk, local: FakeServer) -> None:
     answer = {"id": "w-1", "appId": "w-1", "warning": "credentials were \x1bwritten"}
     local.replies["POST", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
     assert done.code == 0 and "dlicmd: credentials were" in done.err and "\x1b" not in done.err and "w-1" in done.out
 
 
-def test_a_refusal_in_the_servers_words(desk: Desk, local: FakeServer) -> None:
+def test_a_refusal_is_reported_in_the_words_of_the_server(desk: Desk, local: FakeServer) -> None:
     local.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: Framework x is not known.\n")
     done = desk.run("--exec-start", "x", "--user-cmd", "--", "x")
     assert done.code == 2 and done.err == "dlicmd: the server refused the submission: Framework x is not known.\n"
 
 
-def test_a_server_that_hangs_up_during_the_upload(desk: Desk, local: FakeServer) -> None:
+def test_a_connection_lost_during_the_upload_is_reported(desk: Desk, local: FakeServer) -> None:
     def hang_up(_seen: Seen) -> Reply:
         raise ConnectionResetError
 
@@ -243,11 +245,13 @@ def test_a_server_that_hangs_up_during_the_upload(desk: Desk, local: FakeServer)
     desk.model()
     done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py")
     assert done.code == 8 and "--exec-get-all" in done.err
-    assert len(local.requests("POST")) == 1, "a submission is never repeated"
+    assert len(local.requests("POST")) == 1, "a submission must not be repeated"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_client_that_dies_during_the_upload(desk: Desk, local: FakeServer, number: signal.Signals) -> None:
+def test_a_client_killed_during_the_upload_leaves_no_files_and_no_exec(
+    desk: Desk, local: FakeServer, number: signal.Signals
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def receive() -> None:
@@ -283,7 +287,7 @@ def test_a_client_that_dies_during_the_upload(desk: Desk, local: FakeServer, num
          ["--epochs", "10"]),
     ],
 )
-def test_what_the_demo_stands_for(words: list[str], more: list[str], program: list[str]) -> None:
+def test_demo_is_a_submission_of_the_digits_sample(words: list[str], more: list[str], program: list[str]) -> None:
     stands_for = demo_words(words, parse_argv(words))
     line = parse_argv(stands_for)
     assert (line.command, line.operand) == ("--exec-start", "edtPyTorch")
@@ -308,11 +312,11 @@ def test_what_the_demo_stands_for(words: list[str], more: list[str], program: li
         (["--", "--folow", "3"], []),
     ],
 )
-def test_what_looks_like_a_slip_is_found(words: list[str], expected: list[tuple[str, str]]) -> None:
+def test_a_mistyped_option_is_detected(words: list[str], expected: list[tuple[str, str]]) -> None:
     assert mistyped(parse_argv(["--exec-start", "PyTorch", *words])) == expected
 
 
-def test_what_programs_call_their_options_is_no_slip() -> None:
+def test_common_options_of_programs_are_not_taken_for_mistyped_options() -> None:
     own = ("lr epochs num model name user device debug output-dir data-dir num-workers num_workers workers batch-size "
            "log-dir log-level save-model data dataset seed gpus gpu port host accelerator resume checkpoint-dir val "
            "model-name model-path out weights weight-decay momentum config verbose dry-run no-cuda test tag labels "
@@ -322,14 +326,14 @@ def test_what_programs_call_their_options_is_no_slip() -> None:
     assert mistyped(parse_argv(["--exec-start", "PyTorch", *words])) == []
 
 
-def test_a_slip_is_passed_on_and_told(desk: Desk, local: FakeServer) -> None:
+def test_a_mistyped_option_is_passed_to_the_program_and_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--folow", "3", "--", "x")
     assert done.code == 0 and done.err == (
         "dlicmd: unknown option --folow: passed to your program; did you mean --follow?\n")
     assert local.requests("POST")[0].query["args"] == ["--exec-start PyTorch --user-cmd --folow 3 -- x"]
 
 
-def test_a_slip_is_told_before_what_is_missing(desk: Desk) -> None:
+def test_a_mistyped_option_is_reported_before_missing_words(desk: Desk) -> None:
     done = desk.run("--exec-start", "PyTorch", "--model-man", "train.py")
     assert done.code == 2 and "did you mean --model-main?" in done.err and "no program given" in done.err
 
@@ -339,6 +343,6 @@ def test_a_slip_is_told_before_what_is_missing(desk: Desk) -> None:
     ("--model_main", "--model-main"), ("--folow", "--follow"),
     ("--num-workers", None), ("--output-dir", None), ("--epochs", None), ("--tail", None),
 ])
-def test_an_option_that_looks_like_ours_is_told(word: str, meant: str | None) -> None:
+def test_a_mistyped_option_of_dlicmd_is_recognized(word: str, meant: str | None) -> None:
     line = parse_argv(["--exec-start", "PyTorch", "--user-cmd", word, "--", "true"])
     assert mistyped(line) == ([(word, meant)] if meant else [])

@@ -1,4 +1,4 @@
-"""Tables: aligned, and on a terminal as wide as that is."""
+"""Tables: aligned, and cut to the width of a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = "a name that nobody would have thought of " * 3
 
 
 def lines_on_a_terminal(desk: Desk, *words: str) -> list[str]:
-    """What a command prints on a terminal."""
+    """Return the lines that a command prints on a terminal."""
     ours, theirs = pty.openpty()
     with desk.start(*words, stdout=theirs) as process:
         os.close(theirs)
@@ -25,7 +25,7 @@ def lines_on_a_terminal(desk: Desk, *words: str) -> list[str]:
         try:
             while chunk := os.read(ours, 4096):
                 shown += chunk
-        except OSError:  # the command has closed it
+        except OSError:  # the command has closed the terminal
             pass
         assert process.wait() == 0
     os.close(ours)
@@ -41,7 +41,7 @@ def test_a_list_fits_a_narrow_terminal_and_keeps_its_ids(desk: Desk, local: Fake
     assert "…" in lines[1]
 
 
-def test_into_a_pipe_it_is_whole(desk: Desk, local: FakeServer) -> None:
+def test_a_list_in_a_pipe_is_complete(desk: Desk, local: FakeServer) -> None:
     desk.environment["COLUMNS"] = "64"
     local.execs["cpd-1"] = exec_object("cpd-1", appName=LONG)
     done = desk.run("--exec-get-all")
@@ -50,7 +50,7 @@ def test_into_a_pipe_it_is_whole(desk: Desk, local: FakeServer) -> None:
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=10), st.text(max_size=40), st.text()), max_size=5),
        st.integers(10 + 2 * (2 + 11), 100))
-def test_what_can_fit_fits(rows: list[tuple[str, str, str]], room: int) -> None:
+def test_rows_fit_the_width_and_keep_their_ids(rows: list[tuple[str, str, str]], room: int) -> None:
     columns = ("id", "b", "c")
     wide = mock.patch("dlicmd.cli.show.table._terminal", return_value=room)
     with mock.patch("sys.stdout.isatty", return_value=True), wide:
@@ -60,17 +60,17 @@ def test_what_can_fit_fits(rows: list[tuple[str, str, str]], room: int) -> None:
 
 
 @given(st.lists(st.lists(st.text(), max_size=30), max_size=5), st.integers(8, 100))
-def test_rows_of_others_fit_whatever_they_are(rows: list[list[str]], room: int) -> None:
+def test_a_grid_of_any_rows_fits_the_width(rows: list[list[str]], room: int) -> None:
     wide = mock.patch("dlicmd.cli.show.table._terminal", return_value=room)
     with mock.patch("sys.stdout.isatty", return_value=True), wide:
         lines = grid(rows).split("\n")
     assert len(lines) == (len(rows) if any(rows) else 1) and all(_width(line) <= room for line in lines), lines
 
 
-def test_columns_without_room_are_left_out_and_that_shows() -> None:
+def test_columns_that_do_not_fit_are_replaced_by_an_ellipsis() -> None:
     rows = [["id", "a long heading", *"abcdefgh"], ["7", "x", *(["0.25"] * 8)]]
     narrow = mock.patch("dlicmd.cli.show.table._terminal", return_value=24)
     with mock.patch("sys.stdout.isatty", return_value=True), narrow:
         assert grid(rows) == "id  a lo…  a     b     …\n7   x      0.25  0.25  …"
     with mock.patch("dlicmd.cli.show.table._terminal", return_value=24):
-        assert "…" not in grid(rows), "into a pipe they are whole"
+        assert "…" not in grid(rows), "a table in a pipe must be complete"

@@ -1,4 +1,4 @@
-"""How long a server may be silent."""
+"""The time limits for answers of a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlicmd.sdk.transport import Answer, Request
 
 
 class Listening:
-    """A transport that notes how long it may take, and fails."""
+    """A transport that records the timeout of each request, and fails."""
 
     is_private = True
 
@@ -47,10 +47,10 @@ def timeouts(**more: float) -> list[float]:
     return way.timeouts
 
 
-def test_who_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeouts_come_from_option_environment_or_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLICMD_TIMEOUT", raising=False)
     assert timeouts() == [*(seconds for _, seconds in CALLS), 50]
-    assert timeouts(timeout=7) == [7] * len(CALLS) + [27], "what a server is asked to hold back comes on top"
+    assert timeouts(timeout=7) == [7] * len(CALLS) + [27], "the requested wait of a follow call must be added"
     monkeypatch.setenv("DLICMD_TIMEOUT", "9")
     assert timeouts() == [9] * len(CALLS) + [29] and timeouts(timeout=7)[0] == 7
     for text in ("0", "soon", "-1", "86401", "1.5"):
@@ -59,7 +59,7 @@ def test_who_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
             timeouts()
 
 
-def test_a_server_that_says_nothing(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+def test_a_silent_server_is_reported_after_the_timeout(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     enough = threading.Event()
 
     def silent(_seen: object) -> Reply:
