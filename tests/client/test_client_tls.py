@@ -1,4 +1,5 @@
-"""Remote servers: verified, never downgraded, and no token before the server is known."""
+"""Remote servers: certificates are verified, TLS is never downgraded, and a token is sent only to a verified
+server."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_an_unknown_authority_is_refused(desk: Desk, secure: FakeServer, words: 
     assert not secure.seen
 
 
-def test_a_named_authority(desk: Desk, secure: FakeServer, words: list[str], ca_file: str) -> None:
+def test_a_given_authority_is_trusted(desk: Desk, secure: FakeServer, words: list[str], ca_file: str) -> None:
     assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0
     desk.environment["DLICMD_CA_CERT"] = ca_file
     assert desk.run("--exec-get-all", *words).code == 0
@@ -62,7 +63,7 @@ def test_a_named_authority(desk: Desk, secure: FakeServer, words: list[str], ca_
     assert wrong.code == 2 and "--ca-cert" in wrong.err
 
 
-def test_the_name_must_be_the_certificates(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
+def test_a_certificate_for_another_name_is_refused(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("elsewhere.example").configure_cert(context)
     with FakeServer(tls=context) as server:
@@ -71,7 +72,7 @@ def test_the_name_must_be_the_certificates(desk: Desk, authority: trustme.CA, ca
         assert done.code == 8 and not server.seen
 
 
-def test_a_certificate_that_is_over(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
+def test_an_expired_certificate_is_refused(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     over = datetime.now(timezone.utc) - timedelta(days=1)
     authority.issue_cert("localhost", not_before=over - timedelta(days=9), not_after=over).configure_cert(context)
@@ -81,7 +82,7 @@ def test_a_certificate_that_is_over(desk: Desk, authority: trustme.CA, ca_file: 
         assert done.code == 8 and "expired" in done.err and len(done.err.splitlines()) == 1 and not server.seen
 
 
-def test_an_old_version_of_the_protocol(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
+def test_an_old_version_of_tls_is_refused(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -94,14 +95,14 @@ def test_an_old_version_of_the_protocol(desk: Desk, authority: trustme.CA, ca_fi
         assert done.code == 8 and len(done.err.splitlines()) == 1 and not server.seen
 
 
-def test_insecure_says_so(desk: Desk, secure: FakeServer, words: list[str]) -> None:
+def test_insecure_prints_a_warning(desk: Desk, secure: FakeServer, words: list[str]) -> None:
     done = desk.run("--exec-get-all", *words, "--insecure")
     assert done.code == 0 and len(done.err.splitlines()) == 1 and "not verified" in done.err
     desk.environment["DLICMD_INSECURE"] = "1"
     assert desk.run("--exec-get-all", *words).code == 0
 
 
-def test_a_file_without_a_certificate(desk: Desk, secure: FakeServer, words: list[str]) -> None:
+def test_a_ca_file_without_a_certificate_is_refused(desk: Desk, secure: FakeServer, words: list[str]) -> None:
     (desk.folder / "password").write_text("secret\n")
     done = desk.run("--exec-get-all", *words, "--ca-cert", "password")
     assert done.code == 2
@@ -109,26 +110,26 @@ def test_a_file_without_a_certificate(desk: Desk, secure: FakeServer, words: lis
     assert not secure.seen
 
 
-def test_plain_http_needs_a_word(desk: Desk, fake: FakeServer) -> None:
-    """`127.1` leads to the loopback, but nobody's list of loopback names has it: it stands for any other host."""
+def test_plain_http_needs_an_option(desk: Desk, fake: FakeServer) -> None:
+    """`127.1` leads to the loopback interface but is in no list of its names: it stands for any other host."""
     done = desk.run("--exec-get-all", "--rest-host", "127.1", "--rest-port", str(fake.port), "--jwt-token", "secret")
     assert done.code == 8 and "--http" in done.err and len(done.err.splitlines()) == 1
     assert not fake.seen
 
 
-def test_on_the_loopback_plain_http_is_used_and_said(desk: Desk, fake: FakeServer) -> None:
+def test_the_loopback_uses_plain_http_with_a_message(desk: Desk, fake: FakeServer) -> None:
     for host in ("localhost", "127.0.0.1"):
         where = ["--rest-host", host, "--rest-port", str(fake.port), "--jwt-token", TOKEN]
         done = desk.run("--exec-get-all", *where)
         assert done.code == 0 and done.err.count("using plain http") == 1
         fake.seen.clear()
-        assert desk.run("--exec-get-all", *where, "--insecure").code == 8 and not fake.seen, "TLS was asked for"
+        assert desk.run("--exec-get-all", *where, "--insecure").code == 8 and not fake.seen, "--insecure requires TLS"
     desk.environment["DLICMD_INSECURE"] = "true"
     assert desk.run("--exec-get-all", *where).code == 8 and not fake.seen
 
 
-def test_the_own_local_backend_by_its_address(desk: Desk, local: FakeServer) -> None:
-    """Scripts written for a server name host, port and token; the backend's own file says that it speaks http."""
+def test_the_address_of_the_local_backend_uses_plain_http(desk: Desk, local: FakeServer) -> None:
+    """Scripts for a server name host, port and token; `backend.json` of the local backend says that it speaks http."""
     for host in ("localhost", "127.0.0.1"):
         where = ["--rest-host", host, "--rest-port", str(local.port)]
         assert desk.run("--exec-get-all", *where, "--jwt-token", TOKEN).code == 0
@@ -138,15 +139,15 @@ def test_the_own_local_backend_by_its_address(desk: Desk, local: FakeServer) -> 
     assert local.seen
 
 
-def test_https_is_not_taken_for_http(desk: Desk, secure: FakeServer, words: list[str]) -> None:
+def test_plain_http_to_a_tls_port_of_this_machine_is_reported(desk: Desk, secure: FakeServer, words: list[str]) -> None:
     for host in ("localhost", "127.0.0.1"):
         done = desk.run("--exec-get-all", "--rest-host", host, *words[2:], "--http")
         assert done.code == 8 and not secure.seen
         assert done.err == f"dlicmd: {host}:{secure.port} speaks TLS, not plain http; leave --http out\n"
 
 
-def test_a_home_whose_server_speaks_tls(desk: Desk, authority: trustme.CA) -> None:
-    """Its own users know it by the very certificate that backend.json names, whatever the name in it."""
+def test_a_local_backend_with_tls_is_known_by_its_certificate(desk: Desk, authority: trustme.CA) -> None:
+    """The client trusts exactly the certificate that `backend.json` names, for any host name in that certificate."""
     context, other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA().issue_cert("elsewhere.example")
     issued = authority.issue_cert("elsewhere.example")
     issued.configure_cert(context)
@@ -166,7 +167,7 @@ def test_a_home_whose_server_speaks_tls(desk: Desk, authority: trustme.CA) -> No
         assert len(server.seen) == 1
 
 
-def test_plain_http_to_another_machine_that_speaks_tls(secure: FakeServer) -> None:
+def test_plain_http_to_a_tls_port_of_another_machine_is_reported(secure: FakeServer) -> None:
     from dlicmd.sdk.errors import Unreachable
     from dlicmd.sdk.tls import RequestsTransport
     from dlicmd.sdk.transport import Request
@@ -189,14 +190,14 @@ def test_environment_bundles_do_not_replace_verification(
     assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0
 
 
-def test_what_a_proxy_is_told(
+def test_a_proxy_gets_a_tunnel_request_or_the_whole_address(
     desk: Desk, fake: FakeServer, secure: FakeServer, words: list[str], ca_file: str
 ) -> None:
-    """The fake server stands in for the proxy: it is asked for a tunnel, and refuses, or for the whole address."""
+    """The fake server stands in for the proxy: it refuses a tunnel for https, and gets the whole address for http."""
     proxy = f"http://127.0.0.1:{fake.port}"
     desk.environment |= {"HTTPS_PROXY": proxy, "DLICMD_RETRIES": "0"}
     done = desk.run("--exec-get-all", *words, "--ca-cert", ca_file)
-    assert done.code == 8 and "proxy" in done.err and not secure.seen and not fake.seen, "it takes no CONNECT"
+    assert done.code == 8 and "proxy" in done.err and not secure.seen and not fake.seen, "the proxy refuses CONNECT"
     desk.environment["NO_PROXY"] = "localhost"
     assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0 and secure.seen
     desk.environment["HTTP_PROXY"] = desk.environment["http_proxy"] = proxy
@@ -208,7 +209,7 @@ def test_what_a_proxy_is_told(
     ("HTTPS_PROXY", "socks5://127.0.0.1:1", "pip install pysocks"),
     ("REQUESTS_CA_BUNDLE", "/nowhere.pem", "/nowhere.pem, the value of REQUESTS_CA_BUNDLE or CURL"),
 ])
-def test_what_the_user_has_to_mend_is_said_once_and_not_tried_again(
+def test_a_wrong_proxy_or_bundle_is_reported_once_without_retries(
     desk: Desk, variable: str, value: str, said: str
 ) -> None:
     desk.environment |= {variable: value, "NO_PROXY": ""}
@@ -226,5 +227,5 @@ def test_what_the_user_has_to_mend_is_said_once_and_not_tried_again(
      "closed during the TLS handshake"),
     ("(Caused by NewConnectionError('<x>: [Errno 111] Connection refused'))", "Connection refused"),
 ])
-def test_what_libraries_say_is_told_in_words(text: str, said: str) -> None:
+def test_errors_of_libraries_are_reported_in_plain_words(text: str, said: str) -> None:
     assert _reason(OSError(text)) == said

@@ -1,4 +1,4 @@
-"""The slots at a glance, and who had them."""
+"""`--top` shows slots, running jobs and the queue; `--rp-usage` shows slot-hours."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VIEW: dict[str, Any] = {
 
 
 def value(found: Any) -> Reply:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return Reply(200, json.dumps(found).encode())
 
 
@@ -53,11 +53,11 @@ def busy(local: FakeServer) -> FakeServer:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of a table."""
+    """Return the cells of each line of a table."""
     return [re.split(r"  +", line) for line in text.splitlines()]
 
 
-def test_the_slots_once_where_nobody_looks_on(desk: Desk, busy: FakeServer) -> None:
+def test_top_prints_once_outside_a_terminal(desk: Desk, busy: FakeServer) -> None:
     done = desk.run("--top")
     assert done.code == 0 and done.err == "" and "\x1b" not in done.out
     first, slots, running, queue = done.out.rstrip("\n").split("\n\n")
@@ -76,7 +76,7 @@ def test_the_slots_once_where_nobody_looks_on(desk: Desk, busy: FakeServer) -> N
     assert len(busy.requests("GET", "/slots")) == 1
 
 
-def test_the_slots_as_data(desk: Desk, busy: FakeServer) -> None:
+def test_top_prints_json_and_columns(desk: Desk, busy: FakeServer) -> None:
     assert json.loads(desk.run("--top", "-o", "json").out) == VIEW
     chosen = desk.run("--top", "-o", "custom-columns=id,state,nothing")
     assert rows(chosen.out)[1] == ["gpu-0", "used", "n/a"] and "nothing" in chosen.err
@@ -85,7 +85,7 @@ def test_the_slots_as_data(desk: Desk, busy: FakeServer) -> None:
 
 @pytest.mark.parametrize(("command", "said"), [("--top", "does not report its slots"),
                                               ("--rp-usage", "does not record")])
-def test_a_server_that_cannot_tell(desk: Desk, local: FakeServer, command: str, said: str) -> None:
+def test_a_server_without_the_extension_is_reported(desk: Desk, local: FakeServer, command: str, said: str) -> None:
     done = desk.run(command)
     assert done.code == 1 and done.out == "" and said in done.err and len(done.err.splitlines()) == 1
     assert [seen.path for seen in local.seen] == [f"{BASE}/conf"]
@@ -94,7 +94,7 @@ def test_a_server_that_cannot_tell(desk: Desk, local: FakeServer, command: str, 
 @pytest.mark.parametrize("found", [{}, {"slots": None, "queue": 3, "running": [None, 4]}, {"slots": [{}, None]},
                                    {"running": [{"step": 1e308, "secondsLeft": float("inf"), "state": 5}]},
                                    {"slots": [{"utilisation": 7, "holders": [{"share": "x"}, 1], "state": ["used"]}]}])
-def test_answers_that_lack_everything(desk: Desk, busy: FakeServer, found: dict[str, Any]) -> None:
+def test_answers_without_fields_are_printed(desk: Desk, busy: FakeServer, found: dict[str, Any]) -> None:
     busy.replies["GET", SLOTS] = value(found)
     done = desk.run("--top")
     assert done.code == 0 and done.err == "" and re.match(r"\d slots?", done.out), done
@@ -108,13 +108,13 @@ ITEMS = st.lists(st.dictionaries(st.sampled_from(sorted({key for name in VIEW fo
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(VIEW, ITEMS)))
-def test_whatever_a_server_says_there_is_a_picture(view: dict[str, Any]) -> None:
-    assert headline(view) == one_line(headline(view)), "what a terminal would obey, or a second line"
+def test_any_json_from_a_server_makes_a_view(view: dict[str, Any]) -> None:
+    assert headline(view) == one_line(headline(view)), "the headline must be 1 line without control characters"
     for section in sections(view):
         assert all(isinstance(row[name], str) for row in section.rows for name in section.columns)
 
 
-def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy: FakeServer) -> None:
+def test_top_redraws_on_a_terminal_until_ctrl_c(desk: Desk, busy: FakeServer) -> None:
     desk.environment |= {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     answers = iter([value(VIEW), Reply(503, b"restarting"), value(VIEW | {"slots": VIEW["slots"][:1]})])
     last = value(VIEW | {"slots": VIEW["slots"][:2]})
@@ -129,16 +129,16 @@ def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy
         process.send_signal(signal.SIGINT)
         while chunk := _read(ours):
             shown += chunk
-        assert process.wait() == 0, "it is a viewer: Ctrl-C is how it ends"
+        assert process.wait() == 0, "Ctrl-C must end --top with exit code 0"
     os.close(ours)
     text = shown.decode()
-    assert "\x1b[?1049h" in text and text.endswith("\x1b[?25h\x1b[?1049l"), "the screen is given back, with its cursor"
+    assert "\x1b[?1049h" in text and text.endswith("\x1b[?25h\x1b[?1049l"), "screen and cursor must be restored"
     assert "\x1b[5m" not in text and "█" in text and "Traceback" not in text
 
 
 @pytest.mark.parametrize(("height", "last"), [(5, "13 more lines; a taller terminal shows them"),
                                               (17, "Ctrl-C ends this view, the jobs continue")])
-def test_a_terminal_with_too_few_lines(height: int, last: str) -> None:
+def test_a_view_is_cut_to_the_lines_of_the_terminal(height: int, last: str) -> None:
     from rich.console import Console
 
     from dlicmd.cli.show.top_live import picture
@@ -152,7 +152,7 @@ def test_a_terminal_with_too_few_lines(height: int, last: str) -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # the last program has closed it
+    except OSError:  # the last program has closed the terminal
         return b""
 
 
@@ -161,7 +161,7 @@ USAGE = {"from": "2023-10-01T00:00:00Z", "to": "2023-10-02T00:00:00Z", "by": "co
     {"key": "/local/\x1b[1mx", "slotSeconds": "1800", "share": 0.25}, {}, None]}
 
 
-def test_who_had_how_many_slot_hours(desk: Desk, busy: FakeServer) -> None:
+def test_rp_usage_prints_slot_hours(desk: Desk, busy: FakeServer) -> None:
     busy.replies["GET", HOLDINGS] = value(USAGE)
     done = desk.run("--rp-usage")
     assert done.code == 0 and done.err == ""
@@ -174,7 +174,7 @@ def test_who_had_how_many_slot_hours(desk: Desk, busy: FakeServer) -> None:
         "key", "/local/training", "/local/x", "n/a"]
 
 
-def test_what_to_sum_up_is_said_to_the_server(desk: Desk, busy: FakeServer) -> None:
+def test_rp_usage_sends_the_query_to_the_server(desk: Desk, busy: FakeServer) -> None:
     holding = {"execId": "local-1", "user": "ann", "consumer": "/local/training", "slot": "gpu-0", "kind": "gpu",
                "share": 1.0, "from": "2023-10-01T00:00:00Z"}
     busy.replies["GET", HOLDINGS] = value({"by": "holding", "rows": [holding]})

@@ -1,4 +1,4 @@
-"""Unpacking a result: all of it or nothing, and only below the folder that was named."""
+"""Unpack a result: completely or not at all, and only below the given folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 FILES = {"empty": None, "model": None, "model/log": None, "model/log/.a b": b"ok", "model/weights.pth": b"w" * 5000}
 
 
-def test_the_files_come_without_the_zip(desk: Desk, local: FakeServer) -> None:
+def test_a_result_is_unpacked_without_leaving_the_zip(desk: Desk, local: FakeServer) -> None:
     serve(local, GOOD)
     (desk.folder / "out").mkdir()
     done = desk.run(*COMMAND, "--to", "out")
@@ -60,7 +60,7 @@ def _umask() -> int:
     return current
 
 
-def test_nothing_is_overwritten_without_force(desk: Desk, local: FakeServer) -> None:
+def test_a_file_is_not_overwritten_without_force(desk: Desk, local: FakeServer) -> None:
     serve(local, GOOD)
     assert desk.run(*COMMAND).code == 0
     assert desk.run(*COMMAND).code == 0
@@ -87,7 +87,7 @@ def test_links_are_not_followed(desk: Desk, local: FakeServer, place: str, force
     assert tree(victim) == {} and not (desk.folder / "model" / "log").exists()
 
 
-def test_a_folder_in_the_place_of_a_file(desk: Desk, local: FakeServer) -> None:
+def test_a_folder_is_not_replaced_by_a_file(desk: Desk, local: FakeServer) -> None:
     serve(local, GOOD)
     (desk.folder / "model" / "weights.pth").mkdir(parents=True)
     before = tree(desk.folder)
@@ -102,7 +102,7 @@ def special(mode: int) -> zipfile.ZipInfo:
 
 
 def flagged(name: str) -> bytes:
-    """A zip whose only file is said to be encrypted."""
+    """Return a zip whose only file has the flag for encryption."""
     content = bytearray(packed((name, b"x")))
     content[content.index(b"PK\x01\x02") + 8] |= 1
     return bytes(content)
@@ -126,7 +126,7 @@ GOOD_FILE = ("model/good", b"good")
         (packed(("a", b"okay"), method=zipfile.ZIP_STORED).replace(b"okay", b"nope"), "it is not a valid zip"),
     ],
 )
-def test_what_is_refused_leaves_nothing(desk: Desk, local: FakeServer, content: bytes, said: str) -> None:
+def test_a_refused_zip_leaves_no_files(desk: Desk, local: FakeServer, content: bytes, said: str) -> None:
     serve(local, content)
     done = desk.run(*COMMAND)
     assert done.code == 1 and done.out == "", done
@@ -135,14 +135,14 @@ def test_what_is_refused_leaves_nothing(desk: Desk, local: FakeServer, content: 
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_twice(desk: Desk, local: FakeServer) -> None:
+def test_a_zip_with_a_repeated_name_is_refused(desk: Desk, local: FakeServer) -> None:
     serve(local, packed(("a", b"x"), ("a", b"y")))
     done = desk.run(*COMMAND)
     assert done.code == 1 and "contains a name twice" in done.err and tree(desk.folder) == {}
 
 
-def test_a_result_larger_than_the_disk(desk: Desk, local: FakeServer) -> None:
-    """The sizes that a zip says are believed only where they are refused for."""
+def test_a_result_larger_than_the_disk_is_refused(desk: Desk, local: FakeServer) -> None:
+    """The client uses the sizes in a zip only to refuse it."""
     huge = bytearray(packed(*[(f"f{number}", b"") for number in range(20_000)]))
     at = huge.find(b"PK\x01\x02")
     while at >= 0:
@@ -153,7 +153,7 @@ def test_a_result_larger_than_the_disk(desk: Desk, local: FakeServer) -> None:
     assert done.code == 1 and tree(desk.folder) == {} and "the result needs" in done.err
 
 
-def test_a_cut_download_goes_on(desk: Desk, local: FakeServer) -> None:
+def test_an_interrupted_download_is_resumed(desk: Desk, local: FakeServer) -> None:
     serve(local, GOOD)
     whole = local.results["w-1"]
     cut = Reply(200, GOOD[:200], {**whole.headers, "Content-Length": str(len(GOOD)), "Connection": "close"})

@@ -1,4 +1,4 @@
-"""Running an exec again to verify it."""
+"""`--exec-verify` runs an exec again to verify it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def server_with(local: FakeServer, extensions: str) -> FakeServer:
     return local
 
 
-def test_the_new_exec_is_told(desk: Desk, local: FakeServer) -> None:
+def test_exec_verify_prints_the_new_exec_and_sends_the_steps(desk: Desk, local: FakeServer) -> None:
     server = server_with(local, wire.EXT_VERIFY)
     done = desk.run("--exec-verify", "w-1")
     assert done.code == 0 and json.loads(done.out)["execId"] == "w-2"
@@ -26,18 +26,18 @@ def test_the_new_exec_is_told(desk: Desk, local: FakeServer) -> None:
     assert [seen.query for seen in server.requests("POST")] == [{"steps": ["20"]}, {"steps": ["7"]}]
 
 
-def test_its_end_is_waited_for(desk: Desk, local: FakeServer) -> None:
+def test_exec_verify_waits_for_the_outcome(desk: Desk, local: FakeServer) -> None:
     server_with(local, wire.EXT_VERIFY)
     assert desk.run("--exec-verify", "w-1", "--wait").code == 3
 
 
-def test_another_server_is_asked_for_nothing(desk: Desk, local: FakeServer) -> None:
+def test_a_server_without_the_extension_gets_no_request(desk: Desk, local: FakeServer) -> None:
     server = server_with(local, "")
     done = desk.run("--exec-verify", "w-1")
     assert done.code == 1 and "verify=20" in done.err and server.requests("POST") == []
 
 
-def test_steps_that_are_no_number(desk: Desk, local: FakeServer) -> None:
+def test_invalid_steps_are_refused(desk: Desk, local: FakeServer) -> None:
     server = server_with(local, wire.EXT_VERIFY)
     assert desk.run("--exec-verify", "w-1", "--steps", "none").code == 2
     assert desk.run("--exec-verify").code == 2

@@ -1,4 +1,4 @@
-"""docs/data-sources.md: its sources are what the schema takes, its commands parse, its keys are all there are."""
+"""docs/data-sources.md: the schema accepts its sources, its commands parse, and it names every key."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", blocks("json"))
-def test_every_example_is_taken(text: str) -> None:
+def test_every_example_is_accepted(text: str) -> None:
     sources = json.loads(text)
     assert beyond_schema(sources) is None and not list(Draft202012Validator(SCHEMA).iter_errors(sources))
 
 
-def test_every_command_is_understood() -> None:
+def test_every_command_can_be_parsed() -> None:
     lines = [line for block in blocks("sh") for line in block.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("dlicmd")]
     assert len(commands) >= 4
@@ -40,6 +40,6 @@ def test_every_command_is_understood() -> None:
             assert data_sources(line) or line.text("--cs-datastore-meta")
 
 
-def test_every_key_and_type_is_told() -> None:
+def test_the_page_names_every_key_and_type() -> None:
     for name in (*SCHEMA["items"]["properties"], *TYPES, ACCESS, TARGET):
         assert f"`{name}`" in PAGE

@@ -1,4 +1,4 @@
-"""What of a command line is masked wherever a submission is shown, by client and server alike."""
+"""The secrets in a command line that client and server mask wherever they show a submission."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlicmd.contract.secret import MASK, masked_place, masked_text, masked_words
      "--data-source", "--data-source=[]", '[{"connection": {"k": "s"}}]', "--msd-env=A=1", "KEY=",
      "--msd-env=KEY=", "--cs-rmq-meta", "host=h,password=p", "--cs-rmq-meta=amqp://u:p@h"]),
     max_size=6))
-def test_a_line_shows_what_its_words_show(words: list[str]) -> None:
+def test_a_line_and_its_words_are_masked_alike(words: list[str]) -> None:
     assert split_args(masked_text(join_args(words), words)) == masked_words(words)
 
 
@@ -29,7 +29,7 @@ def test_a_line_shows_what_its_words_show(words: list[str]) -> None:
     ("https://h:8443/in?run=7#top", "https://h:8443/in?run=7#top"),
     ("host=h,exchange=e,routing_key=r", "host=h,exchange=e,routing_key=r"),
 ])
-def test_passwords_in_a_place_are_masked(given: str, shown: str) -> None:
+def test_passwords_in_a_metrics_address_are_masked(given: str, shown: str) -> None:
     assert masked_place(given) == shown
 
 
@@ -49,19 +49,19 @@ def test_credentials_in_a_data_source_are_masked(given: list[str], shown: list[s
     assert masked_words(["--data-source", *given]) == ["--data-source", *shown]
     if len(given) == 1:
         assert masked_words([f"--data-source={given[0]}"]) == [f"--data-source={shown[0]}"]
-        # A line without its quotes, as the original client sends it, shows none either.
+        # A line without its quotes, as the original client sends it, must not show a secret either.
         assert '"s"' not in masked_text(f"--data-source {given[0]}", split_args(f"--data-source {given[0]}"))
 
 
 @pytest.mark.parametrize("name", [
     "MYSQL_PWD", "PGPASS", "PASS", "AUTH", "Authorization", "PROXY_AUTHORIZATION", "COOKIE", "DB_DSN", "API_KEY",
 ])
-def test_variables_that_look_secret_are_masked(name: str) -> None:
+def test_variables_with_secret_names_are_masked(name: str) -> None:
     assert masked_words(["--msd-env", f"{name}=hush"]) == ["--msd-env", f"{name}={MASK}"]
 
 
 @pytest.mark.parametrize("pair", ["AUTHOR=Ann", "AUTHORS=Ann", "EPOCHS=3", "URL=https://h/x?run=1", "A", "A="])
-def test_variables_that_do_not_are_shown(pair: str) -> None:
+def test_other_variables_are_shown(pair: str) -> None:
     assert masked_words(["--msd-env", pair]) == ["--msd-env", pair]
 
 
@@ -71,5 +71,5 @@ def test_a_password_in_the_address_of_a_variable_is_masked() -> None:
     assert "pw1" not in masked_text(join_args(given), given)
 
 
-def test_a_log_shows_a_place_without_user_and_query() -> None:
+def test_a_log_shows_an_address_without_user_and_query() -> None:
     assert without_secrets("https://u:p@h:8443/in?token=x#y") == "https://h:8443/in"
