@@ -1,4 +1,4 @@
-"""A user per test, with nothing left running afterwards; and one at another machine than the server."""
+"""A user per test, whose processes end with it, and a user on another machine than the server."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def user(tmp_path: Path) -> Iterator[User]:
 
 @pytest.fixture
 def warm(user: User) -> User:
-    """Has the jobs of `user` start as everybody's do: from a nursery."""
+    """A user whose jobs start from a nursery, as in normal operation."""
     return user.warm()
 
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[tuple[User, User, list[str]]]:
-    """(user at the server, user at the client, connection options of the client)."""
+    """(user on the server, user on the client, connection options of the client)."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
     certificate.private_key_pem.write_to_path(tmp_path / "key.pem")

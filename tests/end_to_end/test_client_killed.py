@@ -1,4 +1,4 @@
-"""dlicmd is killed in the middle of what it does: nothing half is left, and what was begun elsewhere goes on."""
+"""dlicmd is killed during an operation: no partial files remain, and work on the server continues."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WAITS = "import signal\nprint('ready', flush=True)\nsignal.pause()\n"
 
 
 class Narrow:
-    """Forwards connections to a server; of each at most so many bytes up and down until `open` is set."""
+    """Forwards connections to a server, at most so many bytes up and down on each connection until `open` is set."""
 
     def __init__(self, port: int, up: int, down: int) -> None:
         self._port, self._limits = port, {"up": up, "down": down}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        #: First lines of the requests that came.
+        #: First lines of the received requests.
         self.seen: list[bytes] = []
         self.full, self.open = threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -71,7 +71,7 @@ class Narrow:
 
 @contextmanager
 def narrow(user, up: int = 1 << 60, down: int = 1 << 60) -> Iterator[Narrow]:
-    """A user who reaches the running backend through a narrow line."""
+    """Let a user reach the running backend through a limited connection."""
     file = user.home / "backend.json"
     found = json.loads(file.read_text())
     line = Narrow(urlsplit(found["url"]).port, up, down)
@@ -90,7 +90,7 @@ def trained(user) -> str:
     return user.submit("PyTorch", "--user-cmd", "--", "sh", "-c", store)
 
 
-def test_in_the_middle_of_an_upload(user) -> None:
+def test_a_client_killed_during_an_upload_leaves_no_exec_and_no_files(user) -> None:
     assert user.run("--exec-get-all").code == 0
     folder = user.model("m", train="print(1)\n")
     (folder / "data").write_bytes(os.urandom(20 << 20))
@@ -106,7 +106,7 @@ def test_in_the_middle_of_an_upload(user) -> None:
     assert list((user.home / "jobs").iterdir()) == [] and not list((user.home / "results").rglob("train.py"))
 
 
-def test_in_the_middle_of_following(user) -> None:
+def test_a_client_killed_while_following_does_not_stop_the_job(user) -> None:
     exec_id = user.submit("PyTorch", "--model-dir", str(user.model("m", train=WAITS)), "--model-main", "train.py")
     eventually(lambda: "ready" in user.run("--exec-trainoutlogs", exec_id).out, "the program runs")
     with narrow(user) as line:
@@ -120,7 +120,7 @@ def test_in_the_middle_of_following(user) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_in_the_middle_of_a_download(user, trained: str, number: signal.Signals) -> None:
+def test_a_client_killed_during_a_download_can_resume_it(user, trained: str, number: signal.Signals) -> None:
     assert user.run("--wait", trained).code == 0
     with narrow(user, down=10_000_000) as line:
         process = user.start("--exec-trainresult", trained)

@@ -1,4 +1,4 @@
-"""The commands of docs/connections.md, as they stand there."""
+"""The commands and the file of docs/connections.md work as written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from user import DEADLINE, User
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parent.parent.parent
-#: Stand-ins with the fields of the real ones, whose libraries are not needed for this.
+#: Stand-ins with the fields of the real kinds, so that the test needs no drivers.
 KINDS = """
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Family, Field, Kind
@@ -42,12 +42,12 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    """Who has read the page: the command is on the path, and the kinds in it are there."""
+    """A reader of the page: `local-backend` is on the PATH, and the kinds of the page exist."""
     folder = tmp_path_factory.mktemp("page")
     user = User(folder / "home")
     commands, kinds = folder / "bin", folder / "kinds"
     commands.mkdir()
-    # Found before the installed package of this name.
+    # Python finds this package before the installed package of the same name.
     put_package(kinds, "dlicmd", {"postgresql": "stand_ins:POSTGRESQL", "s3": "stand_ins:S3",
                                   "http": "local_backend.data.kinds.http:HTTP"}, {"stand_ins.py": KINDS})
     call = "import sys; from local_backend.cli import main; sys.exit(main())"
@@ -72,7 +72,7 @@ def everything(home: Path) -> str:
     return "".join(path.read_bytes().decode("latin-1") for path in home.rglob("*") if path.is_file())
 
 
-def test_the_commands_of_the_page(reader: User) -> None:
+def test_the_commands_of_the_page_work(reader: User) -> None:
     process = reader.start("serve", "--port", "0", program="local_backend.cli")
     try:
         eventually((reader.home / "backend.json").exists, "the server serves")
@@ -92,7 +92,7 @@ def test_the_commands_of_the_page(reader: User) -> None:
         process.communicate(timeout=DEADLINE)
 
 
-def test_the_file_of_the_page(reader: User) -> None:
+def test_the_file_of_the_page_works(reader: User) -> None:
     file = reader.folder / "connections.yaml"
     file.write_text(blocks("yaml")[0])
     process = reader.start("serve", "--port", "0", "--connections", "connections.yaml", program="local_backend.cli")

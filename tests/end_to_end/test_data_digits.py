@@ -1,4 +1,4 @@
-"""The digits sample trained on data from elsewhere ends with the very weights of one trained on files."""
+"""The digits sample gives the same weights with fetched data as with local files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _rows(data_dir):
 
 
 def weights(user: User, *words: str) -> str:
-    """The SHA-256 of the weights that a training ends with."""
+    """Return the SHA-256 of the final weights of a training."""
     model = ("--model-dir", "digits", "--model-main", "train.py", "--numWorker", "1")
     done = user.run("--exec-start", "edtPyTorch", *model, "--wait", *words, "--", "--epochs", "1")
     assert done.code == 0, done
@@ -48,7 +48,7 @@ def weights(user: User, *words: str) -> str:
     return hashlib.sha256(found.read_bytes()).hexdigest()
 
 
-def test_the_weights_do_not_depend_on_where_the_data_was(user: User, postgres: PostgresServer) -> None:
+def test_the_weights_do_not_depend_on_the_source_of_the_data(user: User, postgres: PostgresServer) -> None:
     shutil.copytree(SAMPLE, user.folder / "digits", ignore=shutil.ignore_patterns("data"))
     network = user.folder / "digits" / "network.py"
     text = network.read_text()

@@ -1,4 +1,4 @@
-"""Data from elsewhere: it is there before the job starts, whatever happens to server, network and patience."""
+"""Remote data is complete before its job starts, also after failures of data servers, fetchers and backends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 @pytest.fixture
 def lake(user: User, tmp_path: Path) -> Path:
-    """What the toy server has: each test has a server of its own."""
+    """The folder of a toy server; each test has its own."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a.bin").write_bytes(CONTENT)
     return tmp_path
@@ -74,7 +74,7 @@ def cached(user: User) -> list[Path]:
     return [path for path in (user.home / "cache").rglob("a.bin") if path.is_file()]
 
 
-def test_it_is_there_before_the_job_starts_and_kept_for_the_next(user: User, lake: Path) -> None:
+def test_data_is_fetched_before_the_job_starts_and_cached_for_the_next(user: User, lake: Path) -> None:
     first = start(user, source(lake, name="toys: 日本/1"), "--wait")
     out = user.run("--exec-trainoutlogs", first).out
     digest, entries = out.split("\n", 1)
@@ -87,12 +87,12 @@ def test_it_is_there_before_the_job_starts_and_kept_for_the_next(user: User, lak
     assert found["dataSource"][0]["connection"] == {"type": "toy", "folder": str(lake), "password": "***"}
     (lake / "gate").touch()
     second = start(user, source(lake), "--wait")
-    assert shown(user, second)["state"] == "FINISHED", "it came from the cache"
+    assert shown(user, second)["state"] == "FINISHED", "the data must come from the cache"
     eventually(lambda: nothing_of(user, first) and nothing_of(user, second), "what was fetched for jobs goes with them")
     assert len(cached(user)) >= 1
 
 
-def test_what_is_fetched_to_shared_storage_is_nobody_elses_data(user: User, lake: Path, tmp_path: Path) -> None:
+def test_data_cached_in_shared_storage_is_not_visible_to_other_jobs(user: User, lake: Path, tmp_path: Path) -> None:
     volume = tmp_path / "volumes" / "train"
     volume.mkdir(parents=True)
     assert user.backend("volume", "add", "train", str(volume)).code == 0
@@ -104,7 +104,7 @@ def test_what_is_fetched_to_shared_storage_is_nobody_elses_data(user: User, lake
         assert shown(user, first)["state"] == "FINISHED"
         assert list(place.rglob("a.bin")) and place.stat().st_mode & 0o777 == 0o700
         (lake / "gate").touch()
-        assert shown(user, start(user, source(lake, target=target), "--wait"))["state"] == "FINISHED", "kept there"
+        assert shown(user, start(user, source(lake, target=target), "--wait"))["state"] == "FINISHED", "cached there"
         location = {"volume": "train"} if isinstance(target, dict) else {}
         other = user.submit("PyTorch", "--user-cmd", "--wait", "--data-source",
                             json.dumps([{"type": "fs", "location": location}]), "--", "sh", "-c", 'find "$DATA_DIR/"')
@@ -114,7 +114,7 @@ def test_what_is_fetched_to_shared_storage_is_nobody_elses_data(user: User, lake
     assert [line.split()[0] for line in user.backend("volume", "list").out.splitlines()] == ["name", "train"]
 
 
-def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user: User, lake: Path) -> None:
+def test_a_job_waits_for_its_data_without_slots_and_shows_the_progress(user: User, lake: Path) -> None:
     (lake / "gate").touch()
     exec_id = start(user, source(lake))
     eventually(message(user, exec_id, "50 % of 1.0 MB"), "the progress is shown")
@@ -125,20 +125,20 @@ def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user:
     assert "fetching d (toy)" in user.run("--top").out
     follower = user.start("--follow", exec_id)
     assert follower.stderr is not None
-    assert any("fetching d (toy): 50 %" in line for line in follower.stderr), "following shows it, too"
+    assert any("fetching d (toy): 50 %" in line for line in follower.stderr), "--follow must show the progress"
     (lake / "gate").unlink()
     follower.communicate(timeout=100)
     assert follower.returncode == 0
 
 
-def test_a_server_that_is_killed_meanwhile_changes_nothing(user: User, lake: Path) -> None:
+def test_a_fetch_survives_a_killed_server_and_a_killed_fetcher(user: User, lake: Path) -> None:
     (lake / "gate").touch()
     exec_id = start(user, source(lake))
     eventually(message(user, exec_id, "% of 1.0 MB"), "it has begun")
     [before] = fetchers(user)
     os.kill(user.server_pid, signal.SIGKILL)
     eventually(message(user, exec_id, "% of 1.0 MB"), "the next server shows it")
-    assert [one.pid for one in fetchers(user)] == [before.pid], "it has been adopted"
+    assert [one.pid for one in fetchers(user)] == [before.pid], "the server must adopt the fetcher"
     before.kill()
     eventually(lambda: [one.pid for one in fetchers(user)] not in ([], [before.pid]), "another one goes on")
     (lake / "gate").unlink()
@@ -146,7 +146,7 @@ def test_a_server_that_is_killed_meanwhile_changes_nothing(user: User, lake: Pat
     assert done.code == 0, done
 
 
-def test_who_is_stopped_meanwhile_leaves_nothing(user: User, lake: Path) -> None:
+def test_a_stopped_or_deleted_job_leaves_no_data(user: User, lake: Path) -> None:
     (lake / "a.bin").write_bytes(b"another content" * 50_000)
     (lake / "gate").touch()
     before = {path.parent for path in cached(user)}
@@ -155,14 +155,14 @@ def test_who_is_stopped_meanwhile_leaves_nothing(user: User, lake: Path) -> None
     assert user.run("--exec-stop", stopped).code == user.run("--exec-delete", deleted).code == 0
     assert user.run("--wait", stopped).code == 4
     eventually(lambda: nothing_of(user, stopped) and not (user.home / "jobs" / deleted).exists(), "nothing is left")
-    assert {path.parent for path in cached(user)} == before, "nor of the half of it in the cache"
+    assert {path.parent for path in cached(user)} == before, "the cache must not contain partial data"
 
 
 @pytest.mark.parametrize(("flaw", "expected"), [
     ("password", "the toy server does not know the password ***"), ("path", "there is no absent on the toy server"),
     ("broken", "RuntimeError: toy is broken, ***"),
 ])
-def test_what_no_patience_helps_ends_the_job_at_once(user: User, lake: Path, flaw: str, expected: str) -> None:
+def test_a_permanent_error_ends_the_job_at_once(user: User, lake: Path, flaw: str, expected: str) -> None:
     connection = {"type": "toy", "folder": str(lake), "password": "planted-wrong-one"}
     if flaw != "password":
         connection["password"] = PASSWORD
@@ -175,7 +175,7 @@ def test_what_no_patience_helps_ends_the_job_at_once(user: User, lake: Path, fla
     assert shown(user, "last")["reason"] == "DATA" and "--exec-trainlogs" not in done.err
 
 
-def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
+def test_a_job_waits_for_a_data_server_that_is_down(user: User, lake: Path) -> None:
     (lake / "down").touch()
     exec_id = start(user, source(lake))
     eventually(message(user, exec_id, "the toy server is down; try "), "the reason and the next try are shown")
@@ -184,14 +184,14 @@ def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
 
 
 def connect(user: User, name: str, folder: Path, *words: str) -> None:
-    """Have the server keep a connection to a toy server."""
+    """Store a connection to a toy server on the backend."""
     done = user.backend("connection", "add", name, "--type", "toy", "--set", f"folder={folder}",
                         "--secret", "password=env:TOY_PASSWORD", *words)
     assert done.code == 0, done
 
 
 def waits_for_one_that_is_down(user: User, lake: Path, name: str) -> str:
-    """A job whose data comes through the connection `name`, to a server that does not answer."""
+    """Return a job whose data comes through the connection `name` to a server that does not answer."""
     away = lake / "away"
     away.mkdir()
     (away / "down").touch()
@@ -201,7 +201,7 @@ def waits_for_one_that_is_down(user: User, lake: Path, name: str) -> str:
     return exec_id
 
 
-def test_a_connection_that_is_replaced_is_used_by_jobs_that_wait(user: User, lake: Path) -> None:
+def test_a_pending_job_uses_a_replaced_connection(user: User, lake: Path) -> None:
     exec_id = waits_for_one_that_is_down(user, lake, "moved")
     connect(user, "moved", lake, "--replace")
     done = user.run("--wait", exec_id)
@@ -210,17 +210,17 @@ def test_a_connection_that_is_replaced_is_used_by_jobs_that_wait(user: User, lak
     assert "a connection has changed; fetching data again" in log
 
 
-def test_nor_does_a_fetcher_go_on_with_what_was_replaced_while_no_server_ran(user: User, lake: Path) -> None:
+def test_a_connection_replaced_without_a_server_is_used_after_its_start(user: User, lake: Path) -> None:
     exec_id = waits_for_one_that_is_down(user, lake, "moved-later")
     [before] = fetchers(user)
     user.backend("stop")
     connect(user, "moved-later", lake, "--replace")
-    assert [one.pid for one in fetchers(user)] == [before.pid], "it outlives the server"
+    assert [one.pid for one in fetchers(user)] == [before.pid], "the fetcher must outlive the server"
     done = user.run("--wait", exec_id)
     assert done.code == 0, done
 
 
-def test_a_connection_that_is_removed_lets_nobody_in_any_more(user: User, lake: Path) -> None:
+def test_a_removed_connection_ends_jobs_that_wait_for_its_data(user: User, lake: Path) -> None:
     exec_id = waits_for_one_that_is_down(user, lake, "gone")
     assert user.backend("connection", "remove", "gone").code == 0
     done = user.run("--wait", exec_id)
@@ -229,7 +229,7 @@ def test_a_connection_that_is_removed_lets_nobody_in_any_more(user: User, lake: 
     eventually(lambda: nothing_of(user, exec_id), "its fetcher is gone, and the secrets with it")
 
 
-def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
+def test_data_preview_shows_data_without_a_submission(user: User, lake: Path) -> None:
     (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
     jobs = sorted((user.home / "jobs").glob("*"))
     user.model("model", train="1")
@@ -257,7 +257,7 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
     assert sorted((user.home / "jobs").glob("*")) == jobs
 
 
-def test_the_server_says_how_long_a_job_is_patient(user: User, lake: Path) -> None:
+def test_dli_data_patience_limits_how_long_a_job_waits_for_data(user: User, lake: Path) -> None:
     (lake / "down").touch()
     user.backend("stop")
     user.environment["DLI_DATA_PATIENCE"] = "0"
@@ -271,7 +271,7 @@ def test_the_server_says_how_long_a_job_is_patient(user: User, lake: Path) -> No
         user.backend("stop")
 
 
-def test_what_cannot_be_is_refused_before_anything_is_kept(user: User, lake: Path) -> None:
+def test_an_invalid_connection_is_refused_at_the_submission(user: User, lake: Path) -> None:
     for connection, expected in (
         ({"type": "tyo"}, "unknown kind of connection 'tyo'; did you mean 'toy'?"),
         ({"type": "toy", "folder": "x"}, "a connection of type 'toy' needs 'password'"),

@@ -1,4 +1,4 @@
-"""Data that lies on the server already: what the program finds, for every way to name it."""
+"""Data on the server: the variables that the program gets, for each option that names data."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 
 def found(user: User, *words: str) -> tuple[str, list[str], list[dict]]:
-    """DATA_DIR, all directories, and the entries of the file, as a program sees them."""
+    """Return DATA_DIR, all directories, and the entries of the file, as a program sees them."""
     done = user.run("--exec-start", "PyTorch", "--user-cmd", "--follow", *words, "--", "sh", "-c", SHOW)
     assert done.code == 0, done
     line = next(line for line in done.out.splitlines() if line.count("|") >= 3)
     data_path, data_dir, folders, entries = line.split("|", 3)
-    assert os.path.normpath(user.home / "data" / data_path) == data_dir, "DATA_PATH leads there from DLI_DATA_FS"
+    assert os.path.normpath(user.home / "data" / data_path) == data_dir, "DATA_PATH must be relative to DLI_DATA_FS"
     return data_dir, folders.split(":"), json.loads(entries or "[]")
 
 
-def test_several_sources_all_arrive_the_first_is_data_dir(user: User) -> None:
+def test_data_dir_is_the_first_of_several_sources(user: User) -> None:
     data = user.home / "data"
     for name in ("mnist", "other", "third"):
         (data / name).mkdir(parents=True)
@@ -58,13 +58,13 @@ def test_several_sources_all_arrive_the_first_is_data_dir(user: User) -> None:
     assert user.run("--exec-get", "last").json["dataSource"] == first + second
 
 
-def test_the_simple_option_needs_no_file(user: User) -> None:
+def test_cs_datastore_meta_needs_no_sources_file(user: User) -> None:
     (user.folder / "here").mkdir()
     path = str(user.folder / "here")
     assert found(user, "--cs-datastore-meta", "type=fs,data_path=./here") == (path, [path], [])
 
 
-def test_volumes_come_and_go(user: User) -> None:
+def test_volumes_are_added_and_removed(user: User) -> None:
     (user.folder / "one").mkdir()
     assert user.backend("volume", "add", "one", "one").code == 0
     again = user.backend("volume", "add", "one", "one")
@@ -86,7 +86,7 @@ def test_volumes_come_and_go(user: User) -> None:
     assert done.code == 2 and "local-backend volume add absent DIR" in done.err
 
 
-def test_volumes_lie_where_the_setting_says_and_are_for_whom_one_says(user: User) -> None:
+def test_volumes_use_the_configured_folder_and_have_a_list_of_users(user: User) -> None:
     user.backend("stop")
     user.environment["DLI_VOLUMES"] = str(user.folder / "mnts")
     (user.folder / "deep").mkdir()
@@ -97,7 +97,7 @@ def test_volumes_lie_where_the_setting_says_and_are_for_whom_one_says(user: User
     assert (listed["path"], listed["users"]) == (str(place), ["ada", "bob"])
     assert "demo_project_pvc  ada,bob  " in user.backend("volume", "list").out
     source = '[{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}]'
-    assert found(user, f"--data-source={source}")[0] == str(place), "who the server runs as is an administrator"
+    assert found(user, f"--data-source={source}")[0] == str(place), "the user of the server is an administrator"
     assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc: usable by everybody\n"
     refused = user.backend("volume", "allow", "absent", "--user", "ada")
     assert refused.code == 6 and "volume absent does not exist" in refused.err
@@ -105,10 +105,10 @@ def test_volumes_lie_where_the_setting_says_and_are_for_whom_one_says(user: User
     assert wrong.code == 1 and "is not a valid user name" in wrong.err
     assert user.backend("volume", "allow", "demo-project-pvc", "--user", "ada").code == 0
     assert user.backend("volume", "remove", "demo-project-pvc").code == 0
-    assert user.backend("volume", "add", "demo-project-pvc", "deep").out.endswith("for everybody\n"), "nothing stays"
+    assert user.backend("volume", "add", "demo-project-pvc", "deep").out.endswith("for everybody\n"), "users must be reset"
 
 
-def test_without_a_data_directory_there_is_no_data_and_the_log_says_so(user: User) -> None:
+def test_a_missing_data_folder_gives_an_empty_data_dir_and_a_log_line(user: User) -> None:
     user.backend("stop")
     user.environment["DLI_DATA_FS"] = str(user.folder / "nowhere")
     empty = 'test -z "$DATA_DIR$DATA_PATH"'

@@ -1,4 +1,4 @@
-"""What servers of other people have, by the way that users go: a look at it, then a job that is given it."""
+"""Data on servers of other products: a preview, then a job that gets the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from file_servers import azure_server, google_server
 
 pytestmark = pytest.mark.integration
 
-#: Prints a file, or how many rows a table has.
+#: Prints each text file, and the number of rows of each table.
 SHOW = """
 import glob, os, pyarrow.parquet
 for file in sorted(glob.glob(os.environ["DATA_DIR"] + "/**", recursive=True)):
@@ -31,7 +31,7 @@ for file in sorted(glob.glob(os.environ["DATA_DIR"] + "/**", recursive=True)):
 
 
 def source(kind: str, location: dict[str, str], **values: str) -> str:
-    """As it stands on a command line."""
+    """Return a data source as a command line contains it."""
     return json.dumps([{"type": "connection", "connection": {"type": kind, **values}, "location": location}])
 
 
@@ -97,7 +97,9 @@ def hive() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("serving", [google, data_lake, hdfs, cassandra, mongodb, hive], ids=lambda one: one.__name__)
-def test_a_look_and_a_job(serving: Callable[[], contextlib.AbstractContextManager[str]], user: User) -> None:
+def test_data_of_each_kind_of_server_is_previewed_and_fetched(
+    serving: Callable[[], contextlib.AbstractContextManager[str]], user: User
+) -> None:
     with contextlib.ExitStack() as stack:
         try:
             wanted = stack.enter_context(serving())
@@ -112,7 +114,7 @@ def test_a_look_and_a_job(serving: Callable[[], contextlib.AbstractContextManage
         assert out in ("ä.txt hello\n", "rows: 2500\n")
 
 
-def test_a_look_at_a_table_that_is_too_long_says_what_the_job_will(user: User) -> None:
+def test_a_preview_of_a_too_long_table_reports_the_same_error_as_the_job(user: User) -> None:
     user.backend("stop")
     user.environment["DLI_DATA_ROWS"] = "2499"
     said = "the table has more than 2,499 rows, the limit of this server (DLI_DATA_ROWS)"

@@ -1,4 +1,4 @@
-"""How jobs end, and what the command line says about it."""
+"""The final states of jobs, and the messages and exit codes of dlicmd for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support import eventually
 pytestmark = pytest.mark.integration
 
 FAILS = "import sys\nprint('before')\nraise ValueError('no such digit: ß')\n"
-#: Waits, without sleeping on a clock, until somebody ends it.
+#: Waits without polling until a signal ends the process.
 WAITS = "import signal, sys\nprint('ready', flush=True)\nsignal.pause()\n"
 
 
@@ -22,7 +22,7 @@ def ready(user, exec_id: str) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_failing_program(user) -> None:
+def test_a_failing_program_is_reported_with_its_own_traceback(user) -> None:
     folder = user.model("my model", train=FAILS)
     done = user.run("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--follow")
     assert done.code == 3, done
@@ -33,12 +33,12 @@ def test_a_failing_program(user) -> None:
     assert shown["message"] == "ValueError: no such digit: ß"
     trace = user.run("--exec-trainerrlogs", exec_id).out
     assert trace.startswith("Traceback (most recent call last):") and 'train.py", line 3, in <module>' in trace
-    assert trace.count("File ") == 1, "only the user's own frames"
+    assert trace.count("File ") == 1, "the traceback must contain only frames of the user"
     assert user.run("--exec-trainoutlogs", exec_id).out.strip() == "before"
     assert "ValueError: no such digit: ß" in user.run("--exec-launcherlogs", exec_id).out
 
 
-def test_the_programs_own_exit_code_on_request(user) -> None:
+def test_pass_exit_code_returns_the_exit_code_of_the_program(user) -> None:
     folder = user.model("m", train="import sys\nsys.exit(42)\n")
     words = ("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--wait")
     assert user.run(*words).code == 3
@@ -46,7 +46,7 @@ def test_the_programs_own_exit_code_on_request(user) -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_stop_leaves_nothing_behind(user) -> None:
+def test_stop_ends_all_processes_of_a_job(user) -> None:
     program = (
         "import os, sys, time, subprocess\n"
         "for _ in range(2):\n"
@@ -70,7 +70,7 @@ def test_stop_leaves_nothing_behind(user) -> None:
     assert user.run("--exec-get", exec_id).json["state"] == "KILLED"
 
 
-def test_killing_the_server_loses_nothing(user) -> None:
+def test_a_job_survives_killed_servers(user) -> None:
     program = "import os, time\nprint('ready', flush=True)\n" \
               "while not os.path.exists('go'):\n    time.sleep(0.05)\nprint('done')\n"
     folder = user.model("m", train=program)
@@ -87,7 +87,7 @@ def test_killing_the_server_loses_nothing(user) -> None:
     assert user.run("--exec-trainoutlogs", exec_id).out.split() == ["ready", "done"]
 
 
-def test_interrupting_follow_detaches(user) -> None:
+def test_an_interrupt_of_follow_detaches_from_the_job(user) -> None:
     folder = user.model("m", train=WAITS)
     process = user.start("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--follow")
     seen = []
@@ -104,7 +104,7 @@ def test_interrupting_follow_detaches(user) -> None:
     assert user.run("--wait", exec_id, "--wait-timeout", "1").code == 7
 
 
-def test_what_can_never_run_says_so(user) -> None:
+def test_a_job_that_needs_more_slots_than_exist_ends_with_code_10(user) -> None:
     folder = user.model("m", train="print(1)\n")
     done = user.run("--exec-start", "distPyTorch", "--model-dir", str(folder), "--model-main", "train.py",
                     "--numWorker", "3", "--wait")
@@ -112,7 +112,7 @@ def test_what_can_never_run_says_so(user) -> None:
     assert "3" in done.err and "2" in done.err and "DLI_SLOTS" in done.err
 
 
-def test_pending_timeout_and_queue(user) -> None:
+def test_a_pending_timeout_ends_a_pending_job(user) -> None:
     folder = user.model("m", train=WAITS)
     words = ("distPyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--numWorker", "2")
     first = user.submit(*words)
@@ -124,7 +124,7 @@ def test_pending_timeout_and_queue(user) -> None:
     assert user.run("--exec-get", first).json["state"] == "RUNNING"
 
 
-def test_memory_limit_ends_one_job_and_leaves_the_other(user) -> None:
+def test_a_memory_limit_ends_one_job_and_not_the_other(user) -> None:
     calm = user.submit("PyTorch", "--model-dir", str(user.model("calm", train=WAITS)), "--model-main", "train.py")
     ready(user, calm)
     greedy = "hoard = bytearray(800 * 2**20)\nhoard[::4096] = b'x' * len(hoard[::4096])\n" + WAITS
@@ -136,7 +136,7 @@ def test_memory_limit_ends_one_job_and_leaves_the_other(user) -> None:
     assert user.run("--exec-get", calm).json["state"] == "RUNNING"
 
 
-def test_words_reach_the_program_untouched(user) -> None:
+def test_words_reach_the_program_unchanged(user) -> None:
     folder = user.model("späte \"Ernte\"", train="import sys, json\nprint(json.dumps(sys.argv[1:]))\n")
     words = ["--lr", "0.1", "--name", "DDP Tutorial", "--q", "it's \"so\"", "--json", '{"a": [1, 2]}', "-x", "#&+%41",
              "ü", ""]
@@ -150,11 +150,11 @@ def test_words_reach_the_program_untouched(user) -> None:
 
 
 def last_id(user) -> str:
-    """Id of the newest exec."""
+    """Return the id of the newest exec."""
     return str(json.loads(user.run("--exec-get-all", "-o", "json").out)[-1]["id"])
 
 
-def test_delete_removes_everything(user) -> None:
+def test_delete_removes_all_files_of_an_exec(user) -> None:
     folder = user.model("m", train="print('x')\n")
     exec_id = user.submit("PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
     user.run("--wait", exec_id)

@@ -1,4 +1,4 @@
-"""`wget https://HOST/ui/tools/dlicmd.py`: the file works where nothing but Python is installed."""
+"""`wget https://HOST/ui/tools/dlicmd.py`: the file works on a machine that has only Python."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from local_backend.handout import client_file
 pytestmark = pytest.mark.integration
 
 TRAIN = "import os\nprint('far away')\nopen(os.environ['RESULT_DIR'] + '/model/weights', 'w').write('0.5')\n"
-#: Only the schema knows what is wrong with it.
+#: Only the schema detects this error.
 WRONG = '[{"type": "fs", "access": "download"}]'
 
 
 class Agent:
-    """A machine with a Python that has no libraries, an empty HOME, and the file of the server."""
+    """A machine with a Python without libraries, an empty HOME, and the file from the server."""
 
     def __init__(self, folder: Path, file: bytes) -> None:
         self.folder = folder / "agent"
@@ -48,14 +48,16 @@ class Agent:
 
 
 def fetched(far: list[str]) -> bytes:
-    """What the server gives to everybody."""
+    """Return the file that the server gives to every client."""
     trust = ssl.create_default_context(cafile=far[5])
     with urllib.request.urlopen(f"https://127.0.0.1:{far[3]}/ui/tools/dlicmd.py", context=trust) as answer:
         found: bytes = answer.read()
     return found
 
 
-def test_a_machine_with_nothing_but_the_file(remote: tuple[User, User, list[str]], tmp_path: Path) -> None:
+def test_the_file_is_a_complete_client_for_a_remote_server(
+    remote: tuple[User, User, list[str]], tmp_path: Path
+) -> None:
     far = remote[2]
     agent = Agent(tmp_path, fetched(far))
     insecure = [*far[:4], "--insecure"]
@@ -84,11 +86,11 @@ def test_a_machine_with_nothing_but_the_file(remote: tuple[User, User, list[str]
     assert zipfile.ZipFile(result).read("model/weights") == b"0.5"
 
     refused = agent.run("--data-preview", WRONG, *far)
-    assert refused.code != 0 and "'access' must be mount" in refused.err, "the server checks what the file cannot"
+    assert refused.code != 0 and "'access' must be mount" in refused.err, "the server must check the schema"
 
 
-def test_all_that_the_client_imports_is_in_it(tmp_path: Path) -> None:
-    """What it imports only now and then, too; jsonschema and keyring it can do without."""
+def test_the_file_contains_all_modules_that_the_client_imports(tmp_path: Path) -> None:
+    """Late imports count, too. jsonschema and keyring are optional."""
     agent = Agent(tmp_path, client_file().content)
     file = zipfile.ZipFile(agent.folder / "dlicmd.py")
     sources = [name for name in file.namelist() if name.startswith("dlicmd/")]
@@ -106,7 +108,7 @@ def test_all_that_the_client_imports_is_in_it(tmp_path: Path) -> None:
     assert done.code == 0, done.err
 
 
-def test_what_needs_the_local_backend_says_that_it_is_not_there(tmp_path: Path) -> None:
+def test_commands_for_the_local_backend_report_that_it_is_missing(tmp_path: Path) -> None:
     agent = Agent(tmp_path, client_file().content)
     before = set(agent.folder.rglob("*"))
     listed = agent.run("--exec-get-all")

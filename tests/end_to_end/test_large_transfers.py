@@ -1,4 +1,4 @@
-"""Gigabytes up and down over a line that breaks again and again: they arrive whole, and nobody holds them in memory."""
+"""Gigabytes over a connection that breaks often arrive complete, and client and server need little memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from user import User
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
-#: Bytes of a result and of a model folder where the disk has room for them: each lies on it five times at most.
+#: Sizes of a result and of a model folder in bytes, if the disk has room: each is on it at most 5 times.
 DOWN, UP = 10 << 30, 5 << 30
 COPIES = 6
 CUTS_DOWN, CUTS_UP = 20, 3
@@ -28,7 +28,8 @@ _PIECE = 1 << 20
 
 
 class Line:
-    """Forwards connections to a port; each passes so many bytes in one direction and is cut then, the last ones not."""
+    """Forwards connections to a port; `up` and `down` are the bytes after which each connection is cut. Connections
+    after the last limit are not cut."""
 
     def __init__(self, port: int, up: list[int], down: list[int]) -> None:
         self._to, self._limits = port, {"up": up, "down": down}
@@ -48,7 +49,7 @@ class Line:
             threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:
-        """One connection; both of its ends are closed when it is cut, so that what is on its way gets no answer."""
+        """Carry one connection. A cut closes both of its ends, so that data on its way gets no answer."""
         with client, socket.create_connection(("127.0.0.1", self._to)) as server:
             back = threading.Thread(target=self._pump, args=("down", server, client), daemon=True)
             back.start()
@@ -75,7 +76,7 @@ class Line:
 
 
 def noise(path: Path, size: int) -> str:
-    """Write a file that does not compress; its SHA-256."""
+    """Write a file that does not compress, and return its SHA-256."""
     digest, block = hashlib.sha256(), random.Random(size).randbytes(_PIECE)
     with path.open("wb") as file:
         for number in range(size // _PIECE):
@@ -94,20 +95,20 @@ def digest_of(path: Path) -> str:
 
 
 def peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+    """Return the peak memory of a process in bytes."""
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) * 1024
 
 
 def scaled(user: User, size: int) -> int:
-    """As much as the disk has room for, in whole MiB."""
+    """Return `size`, or less if the disk has less room, in whole MiB."""
     room = shutil.disk_usage(user.folder).free // COPIES
     return max(64, min(size, room) >> 20) << 20
 
 
 @pytest.fixture
 def through(user: User) -> Iterator[object]:
-    """Runs dlicmd against the backend over a Line; the memory of its process at its peak, and what it printed."""
+    """A function that runs dlicmd against the backend over a Line, and returns its peak memory and its output."""
     lines: list[Line] = []
 
     def run(*words: str, **cuts: list[int]) -> tuple[int, str]:
@@ -126,7 +127,7 @@ def through(user: User) -> Iterator[object]:
             _, status, used = os.wait4(client.pid, 0)
             client.returncode = os.waitstatus_to_exitcode(status)
         assert client.returncode == 0, said.read_text()[-3000:]
-        assert not up and not down, "the line was not cut as often as it should have been"
+        assert not up and not down, "the connection was cut less often than planned"
         return used.ru_maxrss * 1024, said.read_text()
 
     yield run
@@ -134,13 +135,13 @@ def through(user: User) -> Iterator[object]:
         line.close()
 
 
-def test_a_result_over_a_line_that_breaks(user: User, through) -> None:
+def test_a_result_arrives_over_a_connection_that_breaks(user: User, through) -> None:
     size, chance = scaled(user, DOWN), random.Random(1)
     job = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--", "true").json["execId"]
     (root,) = user.home.glob(f"results/*/batchworkdir/{job}")
     (root / "model").mkdir(exist_ok=True)
     wanted = noise(root / "model" / "weights", size)
-    # Offsets are counted from where the one before has ended.
+    # Each offset is counted from the end of the previous one.
     cuts = [1 + chance.randrange(size // CUTS_DOWN) for _ in range(CUTS_DOWN)]
     (user.folder / "here").mkdir()
     used, _ = through("--exec-trainresult", job, "--to", "here", "--unpack", down=cuts)
@@ -149,9 +150,9 @@ def test_a_result_over_a_line_that_breaks(user: User, through) -> None:
     assert used < MOST_MEMORY and peak(user.server_pid) < MOST_MEMORY
 
 
-def test_a_folder_over_a_line_that_breaks(user: User, through) -> None:
+def test_a_model_folder_arrives_over_a_connection_that_breaks(user: User, through) -> None:
     size, chance = scaled(user, UP), random.Random(2)
-    user.run("--exec-get-all")  # the backend runs now
+    user.run("--exec-get-all")  # start the backend
     folder = user.model("big", train="pass\n")
     wanted = noise(folder / "data", size)
     cuts = [1 + chance.randrange(size) for _ in range(CUTS_UP)]

@@ -1,4 +1,4 @@
-"""The README's main job and the other samples, typed as a user types them."""
+"""The main job of the README and the other samples, as a user types them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DATA = "type=fs,data_path=./samples/digits/data"
 
 
 @pytest.mark.usefixtures("warm")
-def test_the_main_job_trains_and_its_result_scores_what_the_log_said(user) -> None:
+def test_the_main_job_trains_and_its_result_has_the_logged_accuracy(user) -> None:
     done = user.run(*readme_words(), cwd=ROOT)
     assert done.code == 0, done
     lines = done.out.splitlines()
@@ -43,14 +43,14 @@ def test_the_main_job_trains_and_its_result_scores_what_the_log_said(user) -> No
 
 
 def readme_words() -> list[str]:
-    """The words of dlicmd in the README's first command."""
+    """Return the words of dlicmd in the first command of the README."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     line = next(line for line in readme.splitlines() if line.startswith("python3 -m venv") and "--exec-start" in line)
     return shlex.split(line.partition(".venv/bin/dlicmd ")[2])
 
 
 def run_script(user, path: Path, *words: str) -> str:
-    """Output of a plain `python path words`."""
+    """Return the output of a plain `python path words`."""
     import subprocess
     import sys
 
@@ -76,7 +76,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(user) -> None:
         assert done.code == 0, done
         exec_id = re.search(r'"execId": "([^"]+)"', done.out)[1]
         [root] = (user.home / "results").glob(f"*/batchworkdir/{exec_id}")
-        assert len(list(root.glob("log/app.*-task12n-*"))) == int(slots), "one folder of logs per worker"
+        assert len(list(root.glob("log/app.*-task12n-*"))) == int(slots), "each worker must have 1 log folder"
         file = root / "model/train/model_epoch_final.pth"
         import torch
 
@@ -106,7 +106,7 @@ def test_demo_needs_no_files(user) -> None:
     ],
     ids=["single", "ddp", "torchrun"],
 )
-def test_other_samples(user, words: tuple[str, ...], expected: str) -> None:
+def test_the_other_samples_train(user, words: tuple[str, ...], expected: str) -> None:
     if words[0] == "distPyTorch":
         user.warm()
     cut = words.index("--")

@@ -1,4 +1,4 @@
-"""A job's metrics reach their receiver though the server is killed while the job runs."""
+"""Metrics of a job reach their receiver although the server is killed while the job runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with EMetrics.open() as metrics:
 """
 
 
-def test_nothing_is_lost_when_the_server_is_killed(user: User) -> None:
+def test_no_metric_is_lost_when_the_server_is_killed(user: User) -> None:
     go = user.folder / "go"
     with receiving() as receiver:
         receiver.answers = [500, "cut"]

@@ -1,4 +1,4 @@
-"""A job's metrics reach a real RabbitMQ broker that is killed while the job runs, and the job notices nothing of it."""
+"""Metrics of a job reach a real RabbitMQ broker that is killed meanwhile. The job is not affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def iteration(body: bytes) -> str:
     return str(json.loads(body)["etimes"]["iteration"]["value"])
 
 
-def test_a_broker_that_is_killed_and_a_wrong_password(user: User, broker: Rabbit) -> None:
+def test_a_killed_broker_and_a_wrong_password_do_not_affect_the_jobs(user: User, broker: Rabbit) -> None:
     broker.declare("losses", "runs", "team.*")
     go = user.folder / "go"
     folder = str(user.model("m", main=PROGRAM))

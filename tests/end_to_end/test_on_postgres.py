@@ -1,4 +1,4 @@
-"""A backend whose database is a PostgreSQL one."""
+"""A backend with a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ CODE = "results/*/batchworkdir/*/_submitted_code/m"
 
 @pytest.fixture
 def address(postgres: PostgresServer, user: User) -> URL:
-    """A database that the user's servers use."""
+    """A database for the servers of the user."""
     url = postgres.new()
     user.environment["DLI_DATABASE"] = url.set(password=PASSWORD).render_as_string(hide_password=False)
     return url
 
 
-def test_a_job_outlives_its_server_and_its_database_knows_all(user: User, address: URL) -> None:
+def test_a_job_outlives_its_server_with_a_postgres_database(user: User, address: URL) -> None:
     job = user.submit("PyTorch", "--model-dir", str(user.model("m", train=UNTIL_TOLD)), "--model-main", "train.py")
     (started,) = eventually(lambda: list(user.home.glob(CODE + "/started")), "it runs")
     assert not (user.home / "backend.db").exists()
     server = psutil.Process(user.server_pid)
     os.kill(server.pid, signal.SIGKILL)
     server.wait()
-    assert user.run("--exec-get", job).json["state"] == "RUNNING", "the next server has adopted it"
+    assert user.run("--exec-get", job).json["state"] == "RUNNING", "the next server must adopt the job"
     assert user.server_pid != server.pid
     second = User(user.home.parent / "second", desk="desk2")
     second.environment["DLI_DATABASE"] = user.environment["DLI_DATABASE"]
@@ -66,7 +66,7 @@ def test_a_job_outlives_its_server_and_its_database_knows_all(user: User, addres
     assert PASSWORD not in json.dumps(psutil.Process(user.server_pid).cmdline())
 
 
-def test_a_server_that_has_lost_its_database_writes_nothing_until_it_has_the_lock_again(
+def test_a_server_without_its_database_lock_does_not_write(
     postgres: PostgresServer,
 ) -> None:
     url = postgres.new()
@@ -78,7 +78,7 @@ def test_a_server_that_has_lost_its_database_writes_nothing_until_it_has_the_loc
 
     try:
         postgres.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{url.database}'")
-        assert first.write(value) == first.read(value) == 0, "it connects again, and has the lock again"
+        assert first.write(value) == first.read(value) == 0, "the server must connect and lock again"
         assert first.damage() is None and first.read(version) == VERSIONS[-1]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("local_backend.store.postgres._PATIENCE", 0.0)
@@ -103,13 +103,13 @@ def test_a_server_that_has_lost_its_database_writes_nothing_until_it_has_the_loc
     ("--database", f"postgresql://127.0.0.1/x?password={PASSWORD}"),
     ("--database", f"mysql://ada:{PASSWORD}@127.0.0.1/x"),
 ])
-def test_no_password_in_a_command_line_and_none_in_an_error(words: tuple[str, ...], user: User) -> None:
+def test_a_password_in_the_database_option_is_refused_and_not_shown(words: tuple[str, ...], user: User) -> None:
     refused = user.backend("serve", *words)
     assert refused.code == 2 and PASSWORD not in refused.out + refused.err
     assert "DLI_DATABASE" in refused.err or "must be postgresql+psycopg://" in refused.err
 
 
-def test_a_database_that_is_not_there(user: User) -> None:
+def test_an_unreachable_or_invalid_database_is_reported(user: User) -> None:
     user.environment["DLI_DATABASE"] = f"postgresql+psycopg://ada:{PASSWORD}@127.0.0.1:1/x"
     refused = user.backend("serve")
     assert refused.code == 1 and PASSWORD not in refused.err and refused.err.count("\n") == 1
@@ -122,7 +122,7 @@ def test_a_database_that_is_not_there(user: User) -> None:
     assert refused.code == 1 and "pg_dump" in refused.err
 
 
-def test_nobody_sees_the_password_in_the_settings() -> None:
+def test_the_settings_do_not_show_the_password() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DLI_DATABASE", f"postgresql://ada:{PASSWORD}@h/x")
         settings = Settings.from_environment()

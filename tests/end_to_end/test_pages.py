@@ -1,8 +1,8 @@
-"""Blocks of the pages that are marked with `<!-- run -->` run as they stand there.
+"""Blocks of pages after `<!-- run -->` run as written.
 
-Before that, each block after `<!-- file NAME -->` is written to that file. The marked blocks of a page run in their
-order, with one server, in a folder that has the model folder `model`, the data folder `data`, and `samples`. `last` is
-an exec that has finished.
+First, each block after `<!-- file NAME -->` is written to that file. The marked blocks of a page run in order, with
+one server, in a folder with the model folder `model`, the data folder `data`, and `samples`. `last` is a finished
+exec.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def marked() -> list[Path]:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[User]:
-    """A user with the installed commands on the path, a model folder and data."""
+    """A user with the installed commands on the PATH, a model folder and data."""
     user = User(tmp_path / "home")
     tools = tmp_path / "bin"
     tools.mkdir()

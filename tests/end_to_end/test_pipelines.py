@@ -1,4 +1,4 @@
-"""The steps of docs/pipelines.md and the example of docs/client.md, with a real backend; and a job that fails."""
+"""The steps of docs/pipelines.md and the example of docs/client.md with a real backend, and a job that fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def documents() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[User]:
-    """A machine with the commands on its path, and a checked-out model."""
+    """A machine with the commands on its PATH and a checked-out model."""
     user = User(tmp_path / "home")
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -59,7 +59,7 @@ def shell(user: User, *lines: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_steps_of_the_examples(runner: User) -> None:
+def test_the_steps_of_the_examples_work(runner: User) -> None:
     github, gitlab = documents()
     steps = [step["run"] for step in github["jobs"]["train"]["steps"] if "run" in step and step["name"] != "Install"]
     assert len(steps) == 3

@@ -1,4 +1,4 @@
-"""Sixteen secrets are used as users use them; afterwards none is anywhere but where it must be."""
+"""16 secrets are used as users use them; afterwards each is only in the files that must contain it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toy_kind import installed_in
 from user import User
 
 BASE = "/platform/rest/deeplearning/v1"
-#: Files that hold secrets, for nobody but their user: the way in for the user's own commands.
+#: Files that contain secrets and only their user can read: the commands of the user need them.
 MAY_HOLD = {"backend.json": {"token"}}
 
 
@@ -34,7 +34,7 @@ def serving(user: User) -> Iterator[User]:
 
 
 def ask(user: User, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-    """A call as `headers` say who makes it."""
+    """Send a request with these headers."""
     port = int(json.loads((user.home / "backend.json").read_text())["url"].rpartition(":")[2])
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -49,13 +49,13 @@ def basic(name: str, password: str) -> str:
 
 
 def source(folder: Path, **connection: str) -> list[dict[str, object]]:
-    """A list of one data source: of the toy server of a folder, or of a connection that is named."""
+    """Return a list of one data source: of the toy server of a folder, or of a named connection."""
     known = connection if "name" in connection else {"type": "toy", "folder": str(folder), **connection}
     return [{"type": "connection", "connection": known, "location": {"path": "x"}}]
 
 
 def found_in(folder: Path, secrets: dict[str, str]) -> set[tuple[str, str]]:
-    """(name of a file, name of a secret that is in it), of all files below a folder; their modes are looked at, too."""
+    """Return (file name, name of a secret in it) for all files below a folder, and check the modes of these files."""
     found = set()
     for path in folder.rglob("*"):
         if path.is_file():
@@ -67,7 +67,7 @@ def found_in(folder: Path, secrets: dict[str, str]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_none_is_left_anywhere(serving: User) -> None:
+def test_secrets_are_only_in_files_that_must_contain_them(serving: User) -> None:
     token = json.loads((serving.home / "backend.json").read_text())["token"]
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or "root"
     password = serving.environment["DLI_PASSWORD"]
@@ -130,4 +130,4 @@ def test_none_is_left_anywhere(serving: User) -> None:
     assert not [secret for secret, text in secrets.items() if text in shown]
     files = found_in(serving.home, secrets)
     allowed = {(file, secret) for file, held in MAY_HOLD.items() for secret in held}
-    assert files == allowed, "nothing else is there, and the search finds what is"
+    assert files == allowed, "a secret is in another file, or the search missed backend.json"

@@ -1,4 +1,4 @@
-"""The same commands against a backend on another port with TLS, logged on with a password."""
+"""The same commands against a backend on another port with TLS, after a logon with a password."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from user import User
 pytestmark = pytest.mark.integration
 
 
-def test_a_remote_backend_with_tls(remote: tuple[User, User, list[str]]) -> None:
+def test_commands_work_with_a_remote_backend_over_tls(remote: tuple[User, User, list[str]]) -> None:
     _, client, far = remote
-    assert client.run("--exec-get-all", *far).code == 9, "no token yet"
+    assert client.run("--exec-get-all", *far).code == 9, "without a token, access must be denied"
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or "root"
     client.environment["DLICMD_PASSWORD"] = "wrong"
     assert client.run("--logon", *far, "--username", name).code == 9
@@ -40,7 +40,7 @@ def test_a_remote_backend_with_tls(remote: tuple[User, User, list[str]]) -> None
     assert client.run("--exec-trainresult", exec_id, *far).code == 0
     assert client.run("--exec-get", "local-99", *far).code == 6
     assert client.run("--exec-delete", exec_id, *far).code == 0
-    assert not client.home.exists(), "no local backend was started"
+    assert not client.home.exists(), "no local backend may be started"
 
     assert client.run("--logoff", *far).code == 0
     assert not token_file.exists()

@@ -1,4 +1,4 @@
-"""Jobs share four slots while they train, and each result is what it would have been alone."""
+"""Jobs share 4 slots while they train, and each has the same result as alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_backend.settings import user_name
 
 pytestmark = pytest.mark.integration
 
-#: Takes its time until the file GO is there, then none; prints a digest of what it has learned.
+#: Trains slowly until the file GO exists, then fast; prints a digest of the trained model.
 TRAIN = """
 import hashlib, os, time
 import torch
@@ -44,7 +44,7 @@ FabricModel(model, datasets, nn.functional.cross_entropy, optimizer).train(150, 
 print("digest", hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
 """
 
-#: Runs until the file GO is there.
+#: Runs until the file GO exists.
 WAIT = "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.05)\n"
 
 
@@ -56,7 +56,7 @@ def four(warm):
 
 @pytest.fixture(scope="module")
 def digest(tmp_path_factory) -> str:
-    """What the training gives alone, without a backend."""
+    """The digest of the training alone, without a backend."""
     folder = tmp_path_factory.mktemp("alone")
     (folder / "train.py").write_text(TRAIN)
     environment = {**os.environ, "GO": "/", "RESULT_DIR": str(folder), "FABRIC_BACKEND": "pytorch"}
@@ -88,12 +88,12 @@ class Run:
         return self._user.run("--exec-get", self.id).json
 
     def on(self, workers: int) -> bool:
-        """Whether it trains with so many workers, and holds no other slots."""
+        """Return whether the job trains with so many workers, and holds no other slots."""
         shown = self.shown
         return shown["state"] == "RUNNING" and shown.get("workers") == shown.get("slots") == workers
 
     def ended(self) -> str:
-        """The final state."""
+        """Wait for the end of the job and return its final state."""
         return eventually(
             lambda: (state := self.shown["state"]) in ("FINISHED", "ERROR", "KILLED") and state, f"{self.id} ends"
         )
@@ -103,7 +103,7 @@ class Run:
         return re.search(r"digest (\w+)", logs)[1]
 
     def worker(self) -> int:
-        """The process id of one of its workers, as the launcher log names them."""
+        """Return the process id of a worker, as the launcher log names it."""
         found = re.findall(r"task12n-\d+ started, pid (\d+)", self._user.run("--exec-launcherlogs", self.id).out)
         return next(int(pid) for pid in found if psutil.pid_exists(int(pid)))
 
@@ -112,7 +112,7 @@ NAME = user_name()
 
 
 def kill_server(user) -> None:
-    """The next command starts another one."""
+    """Kill the server; the next command starts another."""
     server = psutil.Process(user.server_pid)
     server.kill()
     server.wait(PATIENCE)
@@ -121,7 +121,7 @@ def kill_server(user) -> None:
 ELASTIC = ("edtPyTorch", "--numWorker", "4")
 
 
-def test_two_jobs_share_alike_whatever_dies_and_the_last_one_has_all(four, digest: str) -> None:
+def test_two_jobs_share_slots_equally_despite_deaths_and_the_last_gets_all(four, digest: str) -> None:
     first = Run(four, "first", TRAIN, *ELASTIC)
     eventually(lambda: first.on(4), "the first has all slots")
     second = Run(four, "second", TRAIN, *ELASTIC)
@@ -138,7 +138,7 @@ def test_two_jobs_share_alike_whatever_dies_and_the_last_one_has_all(four, diges
     assert first.digest() == second.digest() == digest
 
 
-def test_an_urgent_job_parks_an_elastic_one_until_it_is_over_whatever_dies(four, digest: str) -> None:
+def test_an_urgent_job_parks_an_elastic_job_until_it_ends_despite_deaths(four, digest: str) -> None:
     first = Run(four, "first", TRAIN, *ELASTIC)
     eventually(lambda: first.on(4), "the first has all slots")
     patient = Run(four, "patient", WAIT, "PyTorch", "--workerDeviceNum", "4")
@@ -171,7 +171,7 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over_whatever_dies(four,
     assert first.digest() == digest
 
 
-def test_the_jobs_of_a_pack_share_a_slot_and_every_view_says_who_has_what(four, digest: str) -> None:
+def test_jobs_of_a_pack_share_a_slot_and_all_views_show_their_allocations(four, digest: str) -> None:
     pack = ("--msd-pack-id", "small", "--workerCPULimit", "0.5")
     packed = [Run(four, name, TRAIN, *ELASTIC, *pack) for name in ("one", "two")]
     whole = Run(four, "whole", WAIT, "PyTorch", "--submit-user", "eve", "--consumer", "training")
@@ -193,7 +193,7 @@ def test_the_jobs_of_a_pack_share_a_slot_and_every_view_says_who_has_what(four, 
     assert all(run.id in jobs for run in (*packed, whole, late))
     four.run("--exec-delete", whole.id)
     usage = four.run("--rp-usage", "--query-args", "by=user", "-o", "json").json
-    assert {row["key"] for row in usage["rows"]} == {NAME, "eve"}, "who is gone has still had it"
+    assert {row["key"] for row in usage["rows"]} == {NAME, "eve"}, "usage must include deleted jobs"
     for run in packed:
         run.go()
         assert run.ended() == "FINISHED"
@@ -202,7 +202,7 @@ def test_the_jobs_of_a_pack_share_a_slot_and_every_view_says_who_has_what(four, 
     assert late.ended() == "KILLED"
 
 
-def test_plans_are_applied_shown_and_obeyed(four) -> None:
+def test_plans_are_applied_shown_and_enforced(four) -> None:
     file = four.folder / "plans.yaml"
     file.write_text("plans:\n- name: training\n- name: small\n  weight: 2\n  max: 1\n")
     applied = four.run("--rp-apply", str(file))

@@ -1,4 +1,4 @@
-"""docs/team-server.md: every line of shell in it runs, in its order, and does what the page says."""
+"""docs/team-server.md: its shell blocks run in order and have the effects that the page states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOOLS = ("bash", "awk", "curl", "openssl")
 
 
 class Shell:
-    """Runs the blocks of the page, each in a shell of its own that knows the variables of those before it."""
+    """Runs the blocks of the page, each in a shell that knows the variables of the previous blocks."""
 
     def __init__(self, folder: Path, blocks: list[str]) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Shell:
             (tools / name).write_text(
                 f"#!{sys.executable}\nimport sys\nfrom {program} import main\nsys.exit(main())\n")
             (tools / name).chmod(0o700)
-        # The one of this server: another may be too old for its libraries.
+        # Use this Python: another may be too old for the libraries.
         (tools / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         (tools / "python3").chmod(0o700)
         self.environment = User(folder / "home").environment | {
@@ -44,7 +44,7 @@ class Shell:
         self.variables = ""
 
     def run(self, block: str) -> str:
-        """What a block prints. Fails when one of its commands does."""
+        """Run a block and return its output. Fails if one of its commands fails."""
         kept = self.folder / "variables"
         script = f"set -eo pipefail\n{self.variables}\n{block}\nexport -p > {kept}\n"
         with (self.folder / "output").open("w+") as output:
@@ -79,7 +79,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     found.run(f"DLICMD_HOME={tmp_path / 'srv'} local-backend stop --jobs")
 
 
-def test_the_page_does_what_it_says(shell: Shell) -> None:
+def test_the_commands_of_the_page_have_the_stated_effects(shell: Shell) -> None:
     setup, fetch, handed, work, http, users, keys, audit = shell.blocks
     started = shell.run(setup)
     assert "added ada (admin)" in started and "added bob (user)" in started
@@ -89,7 +89,7 @@ def test_the_page_does_what_it_says(shell: Shell) -> None:
     assert shell.run(handed) == f"dlicmd {__version__}\n"
     said = shell.run(work)
     assert '"username": "bob"' in said and "\nhello\n" in said and "FINISHED" in said
-    assert not (shell.folder / "client").exists(), "no backend of the client's own was started"
+    assert not (shell.folder / "client").exists(), "the client must not start its own backend"
     answers = shell.run(http)
     assert '"creator":"bob"' in answers and '"jobs":{"FINISHED":1}' in answers
     shell.variables += f"\nexport DLICMD_HOME={shell.folder / 'srv'}\n"

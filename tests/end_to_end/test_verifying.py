@@ -1,4 +1,4 @@
-"""`--exec-verify`: an exec runs again for a few steps, and the report says whether its result held."""
+"""`--exec-verify`: an exec runs again for a few steps, and the report says whether its result is the same."""
 
 from __future__ import annotations
 
