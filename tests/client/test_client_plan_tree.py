@@ -96,7 +96,7 @@ def test_the_tree_is_shown_without_jobs_if_the_jobs_are_unavailable(desk: Desk, 
     assert desk.run("--rp-get-all").code == 1
 
 
-def test_members_of_a_pack_follow_it(desk: Desk, planned: FakeServer) -> None:
+def test_members_of_a_pack_are_printed_below_it(desk: Desk, planned: FakeServer) -> None:
     common = {"consumer": "/cpd/training", "submit_user": "bob", "state": "SUBMITTED", "name": "n"}
     planned.replies["GET", ENGINE] = value([
         {"id": "c", "pack_id": "p", "submit_time": 1, **common}, {"id": "p", "is_packing": True, **common},

@@ -78,7 +78,9 @@ def test_a_chart_has_a_line_and_marks() -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(POINTS, POINTS, st.integers(25, 200), st.integers(4, 40), st.booleans())
-def test_a_chart_fits(line: dict[int, float], marks: dict[int, float], width: int, height: int, braille: bool) -> None:
+def test_a_chart_fits_its_width_and_height(
+    line: dict[int, float], marks: dict[int, float], width: int, height: int, braille: bool
+) -> None:
     if line or marks:
         rows = chart(line, marks, width, height, braille)
         assert len(rows) == height + 2 and max(map(len, rows[:-1])) <= width and bool(marks) == ("o" in "".join(rows))
