@@ -64,13 +64,38 @@ class Closing(ABC):
 
 
 class Caller(Closing):
-    """Sends requests to one server, or to the local backend when `host` is None."""
+    """Send requests to one server, or to the local backend if `host` is None."""
 
     def __init__(
         self, host: str | None = None, port: int | None = None, *, token: str | None = None,
         ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
         timeout: float | None = None, transport: Transport | None = None,
     ) -> None:
+        """Prepare the connection.
+
+        The first call opens the connection, and starts the local backend if it does not run.
+
+        Args:
+            host: Name or address of the server, also as `https://HOST` or `HOST:PORT`. None stands for the local
+                backend.
+            port: Port of the server. None stands for the port in `host`, or for the default port of the scheme.
+            token: Bearer token that each call sends. None sends no token. The local backend ignores this token.
+            ca_cert: File with the certificates of the authorities that verify the server (PEM). None stands for the
+                authorities of the system.
+            insecure: Whether to accept every certificate.
+            http: Whether to use plain http instead of https.
+            retries: Maximum number of repetitions of a call. 0 repeats no call. None stands for the value of
+                `DLICMD_RETRIES`, or 3 without that variable.
+            timeout: Seconds for which the server may be silent in each call. None stands for the value of
+                `DLICMD_TIMEOUT`. Without that variable, the limit depends on the call: usually 60 s, more for
+                submissions, previews and results.
+            transport: Transport to use. None opens a transport for `host`; otherwise the five arguments about the
+                server have no effect.
+
+        Raises:
+            UsageProblem: `host` is not the name or address of a host, or names plain http without `http`; or `ca_cert`
+                cannot be read; or `DLICMD_RETRIES` or `DLICMD_TIMEOUT` has an invalid value.
+        """
         self._token = token
         #: How often a call is repeated after an error that may pass.
         self.retries = retries_wanted() if retries is None else retries
@@ -81,12 +106,18 @@ class Caller(Closing):
         self._extensions: frozenset[str] | None = None
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection.
+
+        The end of a `with` block closes the connection, too. A later call opens a new connection.
+        """
         self._way.close()
 
     def impatient(self: Self) -> Self:
-        """Return a client over the same connection that repeats no call, for callers with their own way to repeat
-        calls."""
+        """Return a client that uses the same connection and repeats no call.
+
+        The method is for programs that repeat calls themselves. To close one of the two clients closes the connection
+        of both.
+        """
         return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
     def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:

@@ -72,23 +72,55 @@ LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
 class Client(Caller):
-    """Calls to one server, or to the local backend when `host` is None.
+    """Call the methods of one server, or of the local backend.
 
-    If the connection breaks or the server is overloaded, a call is repeated up to `retries` times (None:
-    DLICMD_RETRIES). A call is not repeated if the server could then execute it twice. Each repetition is reported on
-    standard error. `timeout`: seconds that a call waits for a sign of the server (None: DLICMD_TIMEOUT, else the
-    call's own limit). Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another
-    `ServerError`.
+    The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call
+    that the server could then execute twice. The client reports each repetition on standard error. Use a client from
+    one thread at a time.
+
+    Every method that sends a request raises these errors, so the methods list only further errors:
+
+    - `Unreachable` if no complete answer arrives. `ConnectFailed`: the request was not sent. `ConnectionLost`: the
+      request may have been sent. `BackendNotStarted`: the local backend could not be started.
+    - `Denied` if the server requires a logon (HTTP 401), or does not permit the call (HTTP 403).
+    - `ServerError` for any other error answer, and for an answer that is not the expected JSON. If the server lacks an
+      extension that the method needs, the error answer has a status such as 404.
+
+    Examples:
+        >>> with Client("dli.example.com", 9443, token=TOKEN) as client:
+        ...     for run in client.execs("state=RUNNING"):
+        ...         print(run.id, run.num_worker)
     """
 
     # Authentication, configuration
 
     def use_token(self, token: str) -> None:
-        """Send `token` with all later calls."""
+        """Send a token with all later calls.
+
+        The local backend has its own token and ignores this one.
+
+        Args:
+            token: Bearer token, for example from `logon`. The token is sent as given.
+        """
         self._token = token
 
     def logon(self, username: str, password: str) -> dict[str, Any]:
-        """Log on and return the server's answer. Later calls of this client use the token in it. Raises Denied."""
+        """Log on with a user name and a password.
+
+        Later calls of this client send the token of the answer.
+
+        Args:
+            username: Name of the user, without a colon.
+            password: Password of the user.
+
+        Returns:
+            The JSON object of the server's answer. The key `accessToken` has the token.
+
+        Raises:
+            Denied: The server refuses the user name or the password (HTTP 400, 401 or 403), or sends a token that no
+                HTTP header can carry.
+            ServerError: The answer contains no `accessToken`.
+        """
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
         answer = self._transport.send(
             Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON},
@@ -103,40 +135,86 @@ class Client(Caller):
         return found
 
     def logoff(self) -> str:
-        """Revoke the token of this client and return the server's text."""
+        """Revoke the token of this client.
+
+        Returns:
+            The text of the server's answer.
+        """
         return self._call("POST", wire.LOGOFF).text()
 
     def conf(self) -> dict[str, Any]:
-        """Return the server's configuration: names to text."""
+        """Return the configuration of the server.
+
+        Returns:
+            Values by name, as the server sent them. `DLICMD_EXTENSIONS` has the names of the extensions, with commas
+                between them; servers without extensions leave the key out.
+        """
         return an_object(self._call("GET", wire.CONF))
 
     def extensions(self) -> frozenset[str]:
-        """Return the names of the server's extensions of the recorded contract, see
-        `dlicmd.contract.wire.EXTENSIONS`."""
+        """Return the names of the extensions that the server offers.
+
+        `docs/rest-extensions.md` lists the extensions. Each call of this method asks the server.
+
+        Returns:
+            Names such as `follow` and `why`. The set is empty for a server without extensions.
+        """
         named = str(self.conf().get(wire.EXTENSIONS, ""))
         self._extensions = frozenset(name.strip() for name in named.split(",") if name.strip())
         return self._extensions
 
     def status(self) -> str:
-        """Return the server's status in the server's words."""
+        """Return the status of the server.
+
+        Returns:
+            The text of the server's answer. The local backend sends a JSON object with the keys `version`, `uptime`
+                (seconds) and `jobs` (number of execs by state), among others.
+        """
         return self._call("GET", wire.STATUS).text()
 
     def frameworks(self) -> list[Framework]:
-        """Return the frameworks that `start_exec` accepts."""
+        """Return the frameworks that `submit` accepts."""
         return [Framework(one) for one in a_list(self._call("GET", wire.FRAMEWORKS))]
 
     # Execs
 
     def execs(self, query: str | None = None) -> list[Exec]:
-        """Return your execs. A `query`, such as `limit=10&state=FINISHED&sort_by=id:desc`, goes to the server
-        unchanged."""
+        """Return your execs.
+
+        An administrator of the local backend gets the execs of all users, unless the query has `mine=true`.
+
+        Args:
+            query: Query of the URL: `state` (states with commas between them), `limit` (number of execs) and `sort_by`
+                (`FIELD:asc` or `FIELD:desc`). The query is only escaped for the URL. None selects all execs.
+
+        Returns:
+            The execs in the order of the query. Without `sort_by`, the server chooses the order.
+
+        Raises:
+            QueryRefused: The server refuses the query (HTTP 400).
+
+        Examples:
+            >>> newest = client.execs("limit=10&state=FINISHED&sort_by=id:desc")
+        """
         return [Exec(one) for one in a_list(self._listed(f"{wire.EXECS}/", query))]
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> Exec:
-        """Submit an exec and return it. `args` is the command line. `body` is the files, the text of the `data` part
-        alone, or None.
+        """Submit an exec from a command line and a body, as the contract defines it.
 
-        A submission that may have arrived is sent again only if the server executes submissions with the same key once.
+        `submit` is simpler: that method packs the model folder and renders the command line. If a submission may have
+        arrived, the client sends the submission again only if the server has the extension `idempotency-key`. The
+        server has 900 s to answer, unless the client has its own `timeout`.
+
+        Args:
+            args: Command line, such as `--exec-start PyTorch --model-main train.py`, quoted as for a shell.
+            body: Files and fields to upload; or the text of the `data` part alone (JSON); or None for no body.
+
+        Returns:
+            The exec as the server created it.
+
+        Raises:
+            SubmissionRefused: The server refuses the submission (HTTP 400).
+            ConnectionLost: The server may have accepted the submission, but its answer was lost.
         """
         offered = self.extensions() if self._extensions is None else self._extensions
         request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
@@ -149,7 +227,15 @@ class Client(Caller):
         return Exec(an_object(checked(answer, "the submission")))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
-        """Return the request that `start_exec` sends, with a new idempotency key."""
+        """Return the request that `start_exec` sends, without sending it.
+
+        Args:
+            args: Command line, as for `start_exec`.
+            body: Files and fields, the text of the `data` part, or None, as for `start_exec`.
+
+        Returns:
+            The request, with a new idempotency key in the header `Idempotency-Key`.
+        """
         import uuid  # takes 20 ms, for submissions alone
 
         sent: bytes | Multipart | None
@@ -164,49 +250,155 @@ class Client(Caller):
         return self._request("POST", target, headers, sent, SUBMIT_TIMEOUT)
 
     def exec(self, exec_id: str) -> Exec:
-        """Return one exec."""
+        """Return one exec.
+
+        Args:
+            exec_id: Id of the exec, such as `wmla-1`.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+
+        Examples:
+            >>> client.exec("wmla-1").state
+            'RUNNING'
+        """
         return Exec(an_object(self._exec_call("GET", exec_id)))
 
     def stop_exec(self, exec_id: str) -> int:
-        """Ask the server to stop an exec, and return the HTTP code of the answer."""
+        """Ask the server to stop an exec.
+
+        Args:
+            exec_id: Id of the exec.
+
+        Returns:
+            The HTTP status of the success answer, such as 204.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The server refuses to stop the exec, for example because the exec has ended.
+        """
         return self._exec_call("POST", exec_id, STOP).status
 
     def why(self, exec_id: str) -> Why:
-        """Return the resources that a pending exec lacks, the execs that hold them, and advice. For servers without
-        the extension `why`, return the exec's id, state and message."""
+        """Return the reason why an exec is pending.
+
+        For a server without the extension `why`, the result has only the id, the state and the message of the exec.
+
+        Args:
+            exec_id: Id of the exec.
+
+        Returns:
+            The resources that the exec lacks, the execs that hold slots, and advice.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+        """
         if wire.EXT_WHY in self.extensions():
             return Why(an_object(self._exec_call("GET", exec_id, "why")))
         found = self.exec(exec_id)
         return Why({name: found[name] for name in (wire.ID, wire.STATE, wire.MESSAGE) if name in found})
 
     def verify_exec(self, exec_id: str, steps: int = 20) -> Exec:
-        """Submit an elastic exec again to verify its first steps, and return the new exec (extension `verify`). The
-        new exec ends FINISHED if two numbers of workers gave the same result, else ERROR."""
+        """Submit an elastic exec again to verify its first steps (extension `verify`).
+
+        The new exec computes the steps with two numbers of workers. The new exec ends FINISHED if the results are
+        equal, otherwise ERROR.
+
+        Args:
+            exec_id: Id of the elastic exec.
+            steps: Number of committed steps to compute, from 1 to 1,000,000.
+
+        Returns:
+            The new exec.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The exec is not elastic, or its files no longer exist.
+        """
         return Exec(an_object(self._exec_call("POST", exec_id, "verify", f"steps={steps}", timeout=SUBMIT_TIMEOUT)))
 
     def delete_exec(self, exec_id: str) -> int:
-        """Delete an exec and its files, and return the HTTP code of the answer."""
+        """Delete an exec and its files.
+
+        Args:
+            exec_id: Id of the exec. The local backend stops a running exec first.
+
+        Returns:
+            The HTTP status of the success answer, such as 204.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+        """
         return self._exec_call("DELETE", exec_id).status
 
     def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
-        """Deploy the trained model of an exec. `asked` has the keys of `wire.DEPLOYMENT_TEXTS` and the mappings
-        `attributes` and `environments`."""
+        """Deploy the trained model of an exec.
+
+        The local backend deploys no models and refuses the call (HTTP 501).
+
+        Args:
+            exec_id: Id of the exec.
+            asked: The deployment: texts under `name`, `runtime`, `kernel`, `weight` and `tag`, and mappings under
+                `attributes` and `environments`. The dictionary is sent as JSON, unchanged.
+
+        Returns:
+            The success answer.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+        """
         return self._exec_call("POST", exec_id, wire.DEPLOY, headers={"Content-Type": JSON},
                                body=json.dumps(asked).encode(), timeout=SUBMIT_TIMEOUT)
 
     def delete_execs(self) -> int:
-        """Delete all your execs, and return the HTTP code of the answer."""
+        """Delete all your execs and their files.
+
+        Returns:
+            The HTTP status of the success answer, such as 204.
+        """
         return self._call("DELETE", wire.EXECS).status
 
     def train_log(self, exec_id: str, log_type: str = LOG_TYPES[0]) -> Answer:
-        """Return the program's output as text, to be read in chunks. `log_type` is one of LOG_TYPES."""
+        """Return the output of the program.
+
+        The answer arrives in chunks. Read all of its content before the next call of this client: that call closes the
+        connection of an answer that is not complete.
+
+        Args:
+            exec_id: Id of the exec.
+            log_type: `outlog` for standard output, `errlog` for standard error, or `outerrlog` for both.
+
+        Returns:
+            The answer with the output as text: `text()` for the whole text, `chunks()` for pieces.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+
+        Examples:
+            >>> for chunk in client.train_log("wmla-1").chunks():
+            ...     sys.stdout.buffer.write(chunk)
+        """
         return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT, streamed=True)
 
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
-        """Return the trained model as a zip, to be read in chunks. With status 206, the answer has the bytes from
-        `start` on.
+        """Return the trained model as a zip.
 
-        With `start` and `etag`, the rest is requested on condition that the server still has the content of that ETag.
+        `fetch_result` stores and checks the zip. This method gives the bytes as they arrive. Read all of them before
+        the next call of this client. The server may be silent for 300 s between two chunks, unless the client has its
+        own `timeout`.
+
+        Args:
+            exec_id: Id of the exec.
+            start: Number of bytes to leave out at the beginning. Has an effect only together with `etag`.
+            etag: Header `etag` of an earlier answer. The rest is requested on condition that the result still has this
+                ETag. Has an effect only together with `start`.
+
+        Returns:
+            The answer with the zip. Status 206: the bytes from `start` on. Status 200: the whole zip.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The exec has no result, or the result has no bytes from `start` on (HTTP 416).
         """
         headers = {"Accept-Encoding": "identity"} | (
             {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
@@ -214,8 +406,27 @@ class Client(Caller):
                                timeout=RESULT_TIMEOUT, streamed=True)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> News:
-        """Return the exec, its new output and the next cursor (extension `follow`). The server waits up to `wait`
-        seconds for news."""
+        """Return an exec with its new output (extension `follow`).
+
+        `watch` does the same for every server, and repeats the call until the exec has ended.
+
+        Args:
+            exec_id: Id of the exec.
+            cursor: `News.cursor` of the previous call. An empty text requests the output from the beginning.
+            wait: Seconds for which the server may wait for news. The local backend waits at most 30 s. 0 returns at
+                once.
+
+        Returns:
+            The exec, its output since `cursor`, and the cursor for the next call.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The server did not issue the cursor, or sent an invalid answer.
+
+        Examples:
+            >>> news = client.follow("wmla-1", wait=20)
+            >>> news = client.follow("wmla-1", news.cursor, wait=20)
+        """
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
         answer = an_object(self._exec_call("GET", exec_id, "follow", query, timeout=30.0, held=wait))
         found, lines = answer.get(wire.EXEC), answer.get(wire.LINES)
@@ -224,22 +435,70 @@ class Client(Caller):
         return News(Exec(found), [_line(line) for line in objects(lines)], str(answer.get(wire.CURSOR, "")))
 
     def metrics(self, exec_id: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the records that the program wrote as metrics, as they arrive (extension `metrics`). Each record comes
-        with the number of its file, from 1; each process writes its own file."""
+        """Yield the metrics that the program recorded, as they arrive (extension `metrics`).
+
+        The request is sent at once. Read all records before the next call of this client. Lines that are not JSON
+        objects are left out.
+
+        Args:
+            exec_id: Id of the exec.
+
+        Yields:
+            The number of a file, from 1, and one record of that file. Each process of the exec writes its own file. A
+                record is the JSON object of one line, as the program wrote it.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ConnectionLost: The connection breaks while the records arrive.
+
+        Examples:
+            >>> for file, record in client.metrics("wmla-1"):
+            ...     print(file, record["values"])
+        """
         return records(self._exec_call("GET", exec_id, "metrics", accept=TEXT, streamed=True).chunks())
 
     def code(self, exec_id: str) -> Code:
-        """Return the submitted files (extension `code`)."""
+        """Return the submitted files (extension `code`).
+
+        Args:
+            exec_id: Id of the exec.
+
+        Returns:
+            The files with their present content. Files that were removed since the submission are left out.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+        """
         return Code(an_object(self._exec_call("GET", exec_id, "code")))
 
     # Whole jobs. Their modules pack, hash and unpack: a start of dlicmd for another command must not import them.
 
     def submit(self, framework: str, options: SubmitOptions, program: Sequence[str] = ()) -> Exec:
-        """Submit the exec that `--exec-start` would submit, and return it.
+        """Submit a job, as `dlicmd --exec-start` does.
 
-        `options` are the options of a job file, such as
-        `{"model-dir": "model", "model-main": "train.py", "numWorker": 2}`: True for a flag, a list for an option that
-        repeats. `program` is the list of words for the program. Raises UsageProblem.
+        The client checks the options and packs the files before it sends the first request.
+
+        Args:
+            framework: Name of a framework, such as `PyTorch`. `frameworks` returns all.
+            options: Options by name, without dashes; see `SubmitOptions`. True sets a flag, False leaves the flag out.
+                A list gives a repeatable option several times.
+            program: Arguments for the program, one list item for each word. With the option `user-cmd`, the command
+                itself.
+
+        Returns:
+            The new exec.
+
+        Raises:
+            UsageProblem: An option is unknown, a value is wrong, no program is named, or a file does not exist.
+            PackageError: A file cannot be read, or the archive cannot be written.
+            SubmissionRefused: The server refuses the submission (HTTP 400).
+            ConnectionLost: The connection broke during the upload; the server may have accepted the exec.
+            ServerError: The answer contains no `id` or no `appId`.
+            DlicmdError: The option `pbmodel-name` is given, but the local backend has no prebuilt models.
+
+        Examples:
+            >>> options = {"model-dir": "model", "model-main": "train.py", "numWorker": 2}
+            >>> run = client.submit("PyTorch", options, ["--epochs", "2"])
         """
         from dlicmd.sdk.submission import Submission
         from dlicmd.sdk.submit import submit
@@ -247,22 +506,73 @@ class Client(Caller):
         return submit(self, Submission.of(framework, options, program))
 
     def watch(self, exec_id: str, timeout: int | None = None) -> Iterator[News]:
-        """Yield the exec and its new output, again and again until it has ended. Raises WaitTimeout after `timeout`
-        seconds."""
+        """Yield an exec with its new output until the exec has ended.
+
+        The iteration also ends if the exec can never be scheduled: `Exec.is_over` is True then. A server that becomes
+        unreachable after the first answer is tried again for 120 s.
+
+        Args:
+            exec_id: Id of the exec.
+            timeout: Seconds from this call until WaitTimeout. None waits without a limit.
+
+        Yields:
+            The exec, and the lines of output since the previous item. Nothing is sent before the first item is
+                requested.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            WaitTimeout: The exec has not ended after `timeout` seconds. The exec continues.
+
+        Examples:
+            >>> for news in client.watch("wmla-1", timeout=600):
+            ...     for line in news.lines:
+            ...         print(line.text)
+        """
         from dlicmd.sdk.follow import Clock, watch
 
         return watch(self, exec_id, Clock(exec_id, timeout))
 
     def wait(self, exec_id: str, timeout: int | None = None) -> Exec:
-        """Wait until an exec has ended, and return it. Raises WaitTimeout after `timeout` seconds."""
+        """Wait until an exec has ended, and return the exec.
+
+        The wait also ends if the exec can never be scheduled: `Exec.is_over` is True then, and `Exec.has_ended` is
+        False. A server that becomes unreachable after the first answer is tried again for 120 s.
+
+        Args:
+            exec_id: Id of the exec.
+            timeout: Seconds from this call until WaitTimeout. None waits without a limit.
+
+        Returns:
+            The exec in its last state.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            WaitTimeout: The exec has not ended after `timeout` seconds. The exec continues.
+        """
         from dlicmd.sdk.follow import Clock, wait
 
         return wait(self, exec_id, Clock(exec_id, timeout))
 
     def fetch_result(self, exec_id: str, folder: str | Path = ".", force: bool = False) -> Path:
-        """Store the trained model as a zip in `folder`, and return its path; `force` overwrites another file.
+        """Store the trained model as a zip, and return its path.
 
-        Raises ResultError.
+        The client compares the zip with the checksum of the server. An interrupted download is kept, and the next call
+        resumes it. A file that already has exactly these bytes is not fetched again.
+
+        Args:
+            exec_id: Id of the exec.
+            folder: Existing folder for the zip. The default is the current folder. The server chooses the name of the
+                file.
+            force: Whether to overwrite another regular file with that name.
+
+        Returns:
+            The path of the zip in `folder`.
+
+        Raises:
+            UsageProblem: `folder` does not exist, or is not a folder.
+            NoSuchExec: No exec has this id.
+            ServerError: The exec has no result.
+            ResultError: The zip is damaged or cannot be stored, or another file with its name exists.
         """
         from dlicmd.sdk.results import check_folder, fetch
 
@@ -273,15 +583,30 @@ class Client(Caller):
     def engine_applications(
         self, states: Sequence[str] = (), start: int = 0, length: int = MOST_APPLICATIONS,
     ) -> list[Application]:
-        """Return the scheduler's applications in one of `states` (in any, if empty), newest first: `length` of them,
-        from number `start` on."""
+        """Return the applications of the scheduler, newest first.
+
+        Args:
+            states: States of the wanted applications, such as `["RUNNING"]`. An empty sequence selects all states.
+            start: Number of applications to leave out at the beginning.
+            length: Maximum number of applications.
+
+        Raises:
+            ServerError: A state is unknown.
+        """
         query = {"start": start, "length": length, "sort": wire.NEWEST_FIRST} | (
             {wire.STATE: ",".join(states)} if states else {})
         found = a_list(self._call("GET", f"{wire.ENGINE_APPLICATIONS}?{urlencode(query, safe=',')}"))
         return [Application(one) for one in found]
 
     def application(self, app_id: str) -> Application:
-        """Return one application as the scheduler's engine describes it. Raises NoSuchApplication."""
+        """Return one application, as the engine of the scheduler describes it.
+
+        Args:
+            app_id: Id of the application, such as `Exec.app_id`.
+
+        Raises:
+            NoSuchApplication: No application has this id.
+        """
         answer = self._send("GET", wire.application_path(checked_id(app_id)))
         if answer.status in UNKNOWN:
             raise NoSuchApplication(app_id, answer.status)
@@ -292,7 +617,18 @@ class Client(Caller):
         return Application(one)
 
     def stop_application(self, app_id: str) -> Answer:
-        """Ask the server to stop an application, and return its success answer. Raises NoSuchApplication."""
+        """Ask the server to stop an application.
+
+        Args:
+            app_id: Id of the application.
+
+        Returns:
+            The success answer.
+
+        Raises:
+            NoSuchApplication: No application has this id.
+            ServerError: The server refuses to stop the application, for example because the application has ended.
+        """
         answer = self._send("PUT", wire.application_stop_path(checked_id(app_id)), {"Content-Length": "0"})
         if answer.status in UNKNOWN:
             answer.hold()
@@ -303,8 +639,16 @@ class Client(Caller):
         return checked(answer, f"to stop {app_id}")
 
     def stop_applications(self, app_ids: Sequence[str]) -> list[StopOutcome]:
-        """Ask the server to stop applications, up to `wire.MOST_IDS` in one call (extension `stop-many`). Return the
-        outcome for each, in the same order."""
+        """Ask the server to stop several applications (extension `stop-many`).
+
+        The client sends up to 10,000 ids in one request.
+
+        Args:
+            app_ids: Ids of applications. An empty sequence sends nothing.
+
+        Returns:
+            The outcome for each application, in the order of `app_ids`. An unknown id is an outcome, not an error.
+        """
         found: list[StopOutcome] = []
         for at in range(0, len(app_ids), wire.MOST_IDS):
             body = json.dumps({wire.IDS: app_ids[at : at + wire.MOST_IDS]}).encode()
@@ -314,35 +658,97 @@ class Client(Caller):
         return found
 
     def applications(self, app_id: str) -> list[dict[str, Any]]:
-        """Return the scheduler's detail of an application: a list of 0 or 1 items."""
+        """Return the scheduler's details of an application.
+
+        Args:
+            app_id: Id of the application.
+
+        Returns:
+            A list with one JSON object, or an empty list if no application has this id.
+        """
         return a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
 
     def task_log(self, app_id: str, task: str, log: str) -> Answer:
-        """Return a scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
+        """Return a log of the scheduler for one task.
+
+        The answer arrives in chunks. Read all of its content before the next call of this client.
+
+        Args:
+            app_id: Id of the application.
+            task: `driver`, or `executor/N` with N from 1.
+            log: `stdout`, `stderr` or `launcherlog`.
+
+        Returns:
+            The answer with the last 1,000,000 lines of the log as text.
+
+        Raises:
+            ServerError: The application, the task or the log does not exist.
+        """
         target = f"{wire.task_log_path(app_id, task, log)}?lastlines={ALL_LINES}"
         return self._call("GET", target, {"Accept": TEXT}, streamed=True)
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
-        """Return one object of the cluster, such as the `paralleljob` of an application. Raises NoSuchObject."""
+        """Return one object of the cluster.
+
+        Args:
+            kind: Type of the object, such as `paralleljob` or `pod`.
+            name: Name of the object. A `paralleljob` has the id of its application.
+
+        Returns:
+            The object as JSON, with its name under `metadata`.
+
+        Raises:
+            NoSuchObject: No object has this type and name (HTTP 400 or 404).
+        """
         answer = self._send("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}")
         return an_object(_there(answer, f"the {kind} {name}"))
 
     def kubernetes_objects(self, kind: str) -> dict[str, Any]:
-        """Return all objects of a type, under `items`."""
+        """Return all objects of the cluster of one type.
+
+        Args:
+            kind: Type of the objects, such as `paralleljob` or `pod`.
+
+        Returns:
+            A JSON object with the list of objects under `items`.
+        """
         return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind})}"))
 
     def slot_view(self) -> SlotView:
-        """Return the slots, their holders, and the running and pending execs (extension `slot-view`)."""
+        """Return all slots, and the running and pending execs (extension `slot-view`)."""
         return SlotView(an_object(self._call("GET", wire.SLOTS_VIEW)))
 
     def holdings(self, query: str | None = None) -> Holdings:
-        """Return how long users, consumers or execs held slots (extension `holdings`). `query` is like
-        `from=2026-01-01&to=2026-02-01&by=user`."""
+        """Return how long users, consumers or execs held slots (extension `holdings`).
+
+        Args:
+            query: Query of the URL: `from` and `to` (ISO 8601 or epoch seconds), `by` (`consumer`, `user`, `exec`,
+                `slot` or `holding`) and `kind` (`gpu` or `cpu`). None stands for the last 24 hours by consumer.
+
+        Raises:
+            QueryRefused: The server refuses the query (HTTP 400).
+
+        Examples:
+            >>> for row in client.holdings("from=2026-01-01&to=2026-02-01&by=user").rows:
+            ...     print(row.key, row.slot_seconds)
+        """
         return Holdings(an_object(self._listed(wire.HOLDINGS, query)))
 
     def preview(self, sources: Sequence[Mapping[str, Any]]) -> list[Preview]:
-        """Return the contents of data sources, each with `ok`; if that is false, `message` says why (extension
-        `data-preview`)."""
+        """Return the contents of data sources (extension `data-preview`).
+
+        The server has 660 s to answer, unless the client has its own `timeout`.
+
+        Args:
+            sources: Data sources as JSON objects, at most 10, such as `{"type": "fs", "location": {"paths": "mnist"}}`.
+
+        Returns:
+            Previews in the order of the data sources, one for each path on the server. A data source that cannot be
+                read is not an error: its preview has `ok` False and the reason in `message`.
+
+        Raises:
+            SubmissionRefused: The server refuses the data sources (HTTP 400).
+        """
         body = json.dumps({wire.DATA_SOURCE: list(sources)}).encode()
         answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
         if answer.status == BAD_REQUEST:
@@ -350,23 +756,59 @@ class Client(Caller):
         return [Preview(one) for one in a_list(checked(answer, "to preview the data"))]
 
     def plans(self) -> Plan:
-        """Return the tree of resource plans: the outermost plan, with the others as its `children`."""
+        """Return the tree of resource plans.
+
+        Returns:
+            The outermost plan, with the other plans below it in `children`.
+        """
         return Plan(an_object(self._call("GET", wire.PLAN_TREE)))
 
     def plan(self, name: str) -> Plan:
-        """Return one resource plan. Raises NoSuchObject."""
+        """Return one resource plan with the plans below it.
+
+        Args:
+            name: Path of the plan, such as `/local/research/vision`; or a name that only one plan has.
+
+        Returns:
+            The plan. The local backend describes the plan under the keys `path`, `name` and `plans`, and not under the
+                keys of the attributes `id` and `children`.
+
+        Raises:
+            NoSuchObject: No resource plan has this name (HTTP 400 or 404).
+        """
         return Plan(an_object(_there(self._send("GET", wire.plan_path(name)), f"the plan {name}")))
 
     def replace_plans(self, document: Any) -> Plan:
-        """Replace all resource plans by those of `{"plans": [...]}`, and return the new tree. Only our own servers
-        support this."""
+        """Replace all resource plans.
+
+        Only the local backend supports this call.
+
+        Args:
+            document: The new plans as a JSON object, `{"plans": [...]}`.
+
+        Returns:
+            The outermost plan of the new tree.
+
+        Raises:
+            SubmissionRefused: The server refuses the plans (HTTP 400).
+        """
         answer = self._send("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, json.dumps(document).encode())
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status, answer.code)
         return Plan(an_object(checked(answer, "the plans")))
 
     def delete_plan(self, name: str) -> str:
-        """Delete a resource plan and the plans below it, and return the server's text. Raises NoSuchObject."""
+        """Delete a resource plan and the plans below it.
+
+        Args:
+            name: Path or name of the plan, as for `plan`.
+
+        Returns:
+            The text of the server's answer. The text is empty if an earlier attempt of this call deleted the plan.
+
+        Raises:
+            NoSuchObject: No resource plan has this name (HTTP 400 or 404).
+        """
         answer = self._send("DELETE", wire.plan_path(name))
         if answer.status in UNKNOWN:
             answer.hold()
@@ -378,46 +820,128 @@ class Client(Caller):
     # Searches for hyper-parameters
 
     def searches(self, query: str | None = None) -> list[Search]:
-        """Return your searches with their experiments. The `query` goes to the server unchanged."""
+        """Return your searches with their experiments.
+
+        The local backend has no searches. That server refuses all calls about searches and their algorithms (HTTP 501).
+
+        Args:
+            query: Query of the URL. The query is only escaped for the URL. None selects all searches.
+
+        Raises:
+            QueryRefused: The server refuses the query (HTTP 400).
+        """
         return [Search(one) for one in a_list(self._listed(wire.SEARCHES, query))]
 
     def start_search(self, body: Multipart) -> Answer:
-        """Submit a search: the packed model folder, and the definition as the text of the `data` part."""
+        """Submit a search for hyper-parameters.
+
+        The local backend refuses this call (HTTP 501).
+
+        Args:
+            body: The packed model folder as a file, and the definition of the search as the field `data` (JSON).
+
+        Returns:
+            The success answer.
+
+        Raises:
+            SubmissionRefused: The server refuses the search (HTTP 400).
+        """
         answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status, answer.code)
         return checked(answer, "the search")
 
     def search(self, name: str) -> Search:
-        """Return one search. Raises NoSuchSearch."""
+        """Return one search with its experiments.
+
+        Args:
+            name: Name of the search.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
         return Search(an_object(self._search_call("GET", name, "show {}")))
 
     def stop_search(self, name: str) -> Answer:
-        """Ask the server to stop a search, and return its success answer. Raises NoSuchSearch."""
+        """Ask the server to stop a search.
+
+        Args:
+            name: Name of the search.
+
+        Returns:
+            The success answer.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
         return self._search_call("PUT", name, "stop {}")
 
     def restart_search(self, name: str) -> Answer:
-        """Restart a stopped search, and return the server's success answer. Raises NoSuchSearch."""
+        """Restart a stopped search.
+
+        Args:
+            name: Name of the search.
+
+        Returns:
+            The success answer.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
         return self._search_call("PUT", name, "restart {}", wire.RESTART)
 
     def delete_search(self, name: str) -> Answer:
-        """Delete a search, and return the server's success answer. Raises NoSuchSearch."""
+        """Delete a search.
+
+        Args:
+            name: Name of the search.
+
+        Returns:
+            The success answer.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
         return self._search_call("DELETE", name, "delete {}")
 
     def delete_searches(self) -> Answer:
-        """Delete all your searches."""
+        """Delete all your searches.
+
+        Returns:
+            The success answer.
+        """
         return self._call("DELETE", wire.SEARCHES)
 
     def algorithms(self) -> list[Algorithm]:
-        """Return the search algorithms."""
+        """Return the algorithms for searches.
+
+        The local backend refuses this call (HTTP 501).
+        """
         return [Algorithm(one) for one in a_list(self._call("GET", wire.ALGORITHMS))]
 
     def algorithm(self, name: str) -> Algorithm:
-        """Return one algorithm. Raises NoSuchObject."""
+        """Return one algorithm for searches.
+
+        Args:
+            name: Name of the algorithm.
+
+        Raises:
+            NoSuchObject: No algorithm has this name (HTTP 404).
+        """
         return Algorithm(an_object(self._algorithm_call("GET", name)))
 
     def delete_algorithm(self, name: str) -> str:
-        """Delete an installed algorithm, and return the server's text. Raises NoSuchObject."""
+        """Delete an installed algorithm.
+
+        Args:
+            name: Name of the algorithm.
+
+        Returns:
+            The text of the server's answer.
+
+        Raises:
+            NoSuchObject: No algorithm has this name (HTTP 404).
+        """
         return self._algorithm_call("DELETE", name).text()
 
     def _algorithm_call(self, method: str, name: str) -> Answer:

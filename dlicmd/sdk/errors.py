@@ -1,24 +1,24 @@
 """The errors of the client.
 
 DlicmdError
-├── UsageProblem           the command line names something that is not there or makes no sense
-├── PackageError           the model folder cannot be packed
-├── TokenFileError         ~/.dlicmd cannot be used
+├── UsageProblem           an argument, option or environment variable is wrong
+├── PackageError           the files of a submission cannot be packed
+├── TokenFileError         the token file ~/.dlicmd, or the keyring, cannot be used
 ├── ServerError            the server answered with an error
-│   ├── Denied             not logged on, or not allowed
-│   ├── SubmissionRefused  the server finds the submission wrong
-│   ├── QueryRefused       the server finds the query of a list wrong
-│   ├── NoSuchExec         no exec with this id
-│   ├── NoSuchApplication  no application with this id
-│   ├── NoSuchSearch       no search with this name
-│   └── NoSuchObject       no resource plan, or object of the cluster, with this name
-├── NoExecYet              `last` was asked for, and there is no exec
+│   ├── Denied             the user is not logged on, or is not allowed to do this
+│   ├── SubmissionRefused  the server refuses a submission, search, preview or resource plan
+│   ├── QueryRefused       the server refuses the query of a list
+│   ├── NoSuchExec         no exec has this id
+│   ├── NoSuchApplication  no application has this id
+│   ├── NoSuchSearch       no search has this name
+│   └── NoSuchObject       no resource plan, algorithm or object of the cluster has this name
+├── NoExecYet              `last` names no exec, because the user has none
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
-│   ├── ConnectionLost     it may have been sent
+│   ├── ConnectionLost     the request may have been sent
 │   └── BackendNotStarted  the local backend could not be started
 ├── WaitTimeout            the exec had not ended in time
-└── ResultError            what was downloaded is not what the server promised, or cannot be stored
+└── ResultError            the downloaded result is damaged, or cannot be stored
 
 The text of an error is one line for the user and names the remedy. The class of an error decides the exit code.
 """
@@ -32,7 +32,12 @@ from dlicmd.sdk import hints
 
 
 class DlicmdError(Exception):
-    """An error that dlicmd reports to its user."""
+    """The base class of all errors of the client.
+
+    Attributes:
+        exit_code: Exit code of `dlicmd` after this error. Each class has its own value.
+        code: Stable code for programs, such as `exec.not_found`. `docs/client.md` lists all codes.
+    """
 
     exit_code: ClassVar[Exit] = Exit.FAILED
     #: See dlicmd.contract.error_codes.
@@ -40,26 +45,36 @@ class DlicmdError(Exception):
 
 
 class UsageProblem(DlicmdError):
-    """The command line names something that does not exist or makes no sense."""
+    """An argument, an option or an environment variable is wrong."""
 
     exit_code = Exit.USAGE
     code = "client.usage"
 
 
 class PackageError(DlicmdError):
-    """The model folder cannot be packed."""
+    """The files of a submission cannot be packed, for example because a file cannot be read. Nothing was sent."""
 
     code = "package.failed"
 
 
 class TokenFileError(DlicmdError):
-    """The token file cannot be read or written safely."""
+    """The token file `~/.dlicmd`, or the keyring, cannot be used safely. Only the commands raise this error."""
 
     code = "token.file"
 
 
 class ServerError(DlicmdError):
-    """The server answered with an error; `status` is the HTTP status, `code` that of the server if it sends one."""
+    """The server answered with an error, or with something that is not the expected answer.
+
+    Args:
+        message: Text for the user, in one line.
+        status: HTTP status of the answer.
+        code: Stable code that the server sent. Without one, the error has the code of its class.
+
+    Attributes:
+        status: HTTP status of the answer. An unexpected answer to a successful call has a status such as 200.
+        code: Stable code of the server, or of the class if the server sends none.
+    """
 
     code = "server.refused"
 
@@ -70,28 +85,39 @@ class ServerError(DlicmdError):
 
 
 class Denied(ServerError):
-    """Not logged on, or not allowed."""
+    """The user is not logged on (HTTP 401), or is not allowed to do this (HTTP 403)."""
 
     exit_code = Exit.DENIED
     code = "server.denied"
 
 
 class SubmissionRefused(ServerError):
-    """The server finds a submission wrong. The exit code is that of a wrong command line."""
+    """The server refuses a submission, search, preview or resource plan (HTTP 400).
+
+    The exit code is that of a wrong command line.
+    """
 
     exit_code = Exit.USAGE
     code = "submission.refused"
 
 
 class QueryRefused(ServerError):
-    """The server finds the query of a list wrong. The exit code is that of a wrong command line."""
+    """The server refuses the query of a list (HTTP 400).
+
+    The exit code is that of a wrong command line.
+    """
 
     exit_code = Exit.USAGE
     code = "query.refused"
 
 
 class NoSuchExec(ServerError):
-    """No exec with this id."""
+    """No exec has this id, or the user may not see the exec.
+
+    Args:
+        exec_id: The unknown id.
+        status: HTTP status of the answer, 400 or 404.
+    """
 
     exit_code = Exit.NO_SUCH_ID
     code = "exec.not_found"
@@ -101,7 +127,12 @@ class NoSuchExec(ServerError):
 
 
 class NoSuchApplication(ServerError):
-    """The scheduler knows no application with this id."""
+    """No application of the scheduler has this id.
+
+    Args:
+        app_id: The unknown id.
+        status: HTTP status of the answer, 400 or 404.
+    """
 
     exit_code = Exit.NO_SUCH_ID
     code = "application.not_found"
@@ -112,7 +143,12 @@ class NoSuchApplication(ServerError):
 
 
 class NoSuchSearch(ServerError):
-    """No search for hyper-parameters with this name."""
+    """No search for hyper-parameters has this name.
+
+    Args:
+        name: The unknown name.
+        status: HTTP status of the answer, 400 or 404.
+    """
 
     exit_code = Exit.NO_SUCH_ID
     code = "search.not_found"
@@ -122,14 +158,14 @@ class NoSuchSearch(ServerError):
 
 
 class NoSuchObject(ServerError):
-    """No resource plan, or object of the cluster, with this name."""
+    """No resource plan, algorithm or object of the cluster has this name."""
 
     exit_code = Exit.NO_SUCH_ID
     code = "object.not_found"
 
 
 class NoExecYet(DlicmdError):
-    """The user gave `last`, and has no exec."""
+    """The user gave `last`, but has no exec. Only the commands raise this error."""
 
     exit_code = Exit.NO_SUCH_ID
     code = "exec.none_yet"
@@ -139,14 +175,22 @@ class NoExecYet(DlicmdError):
 
 
 class Unreachable(DlicmdError):
-    """No answer from the server."""
+    """No complete answer arrived from the server."""
 
     exit_code = Exit.UNREACHABLE
     code = "server.unreachable"
 
 
 class ConnectFailed(Unreachable):
-    """There was no connection, so the request was certainly not sent. `why` is the text without the remedy."""
+    """No connection was made, so the request was certainly not sent.
+
+    Args:
+        why: Text without the remedy.
+        cure: The remedy; empty if there is none.
+
+    Attributes:
+        why: Text without the remedy.
+    """
 
     def __init__(self, why: str, cure: str = "") -> None:
         super().__init__(f"{why}; {cure}" if cure else why)
@@ -164,7 +208,7 @@ class BackendNotStarted(Unreachable):
 
 
 class WaitTimeout(DlicmdError):
-    """The exec had not ended when the time to wait was over."""
+    """The exec had not ended when the time to wait was over. The exec continues."""
 
     exit_code = Exit.TIMED_OUT
     code = "exec.wait_timeout"

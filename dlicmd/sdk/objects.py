@@ -18,7 +18,19 @@ R = TypeVar("R", bound="Record")
 
 
 class Record(Mapping[str, Any]):
-    """An object as a server sent it: a mapping of keys to JSON values."""
+    """An object as a server sent it: a mapping of keys to JSON values.
+
+    Args:
+        json: The JSON object. The record keeps this dictionary and does not copy it.
+
+    Attributes:
+        json: The whole object as a dictionary.
+
+    Examples:
+        >>> run = Exec({"id": "wmla-1", "numWorker": "2"})
+        >>> run.num_worker, run["numWorker"], run.end_time
+        (2, '2', '')
+    """
 
     def __init__(self, json: dict[str, Any]) -> None:
         self.json = json
@@ -37,7 +49,12 @@ class Record(Mapping[str, Any]):
 
 
 class Key(Generic[T]):
-    """The attribute for a key of a Record. `read` converts any JSON value, and never raises."""
+    """The attribute for a key of a Record.
+
+    Args:
+        name: Key of the JSON object.
+        read: Function that converts any JSON value, and None for an absent key. The function never raises.
+    """
 
     def __init__(self, name: str, read: Callable[[Any], T]) -> None:
         self.name, self.read = name, read
@@ -74,37 +91,69 @@ class Exec(Record):
     """A job, as the contract calls it: an exec. Times are ISO-8601."""
 
     id = Key(wire.ID, words)
+    """Id of the exec, such as `wmla-1`."""
     app_id = Key(wire.APP_ID, words)
+    """Id of the exec as an application of the scheduler."""
     submission_id = Key(wire.SUBMISSION_ID, words)
+    """Id of the submission that created the exec."""
     args = Key(wire.ARGS, words)
+    """Command line of the submission."""
     state = Key(wire.STATE, words)
+    """State of the exec, such as `RUNNING`. The final states are `FINISHED`, `KILLED` and `ERROR`."""
     creator = Key(wire.CREATOR, words)
+    """User that submitted the exec."""
     app_name = Key(wire.APP_NAME, words)
+    """Name that the submission gave to the job."""
     framework = Key(wire.FRAMEWORK, words)
+    """Framework of the exec, such as `PyTorch`."""
     elastic = Key(wire.ELASTIC, _truth)
+    """Whether the number of workers can change while the exec runs."""
     num_worker = Key(wire.NUM_WORKER, _whole)
+    """Number of workers that the submission requested."""
     create_time = Key(wire.CREATE_TIME, words)
+    """Time of the submission."""
     start_time = Key(wire.START_TIME, words)
+    """Time at which the exec started. "" while the exec is pending."""
     end_time = Key(wire.END_TIME, words)
+    """Time at which the exec ended. "" before that."""
     message = Key(wire.MESSAGE, words)
+    """One line: why the exec failed, the event that it waits for, or a report of its program."""
     reason = Key(wire.REASON, words)
+    """Stable code for `message`, such as `NEVER_SCHEDULABLE` or `OUT_OF_MEMORY`."""
     queue_position = Key(wire.QUEUE_POSITION, _whole)
+    """Position of a pending exec in its queue, from 1. None if the exec is not in a queue."""
     expected_start = Key(wire.EXPECTED_START, words)
+    """Earliest possible start of a pending exec. "" if unknown."""
     exit_code = Key(wire.EXIT_CODE, _whole)
+    """Exit code of the program. None before the program has ended."""
     has_result = Key(wire.HAS_RESULT, _truth)
+    """Whether the exec has a result to fetch. None before the exec has ended."""
     slots = Key(wire.SLOTS, _whole)
+    """Number of slots that a running exec holds now. In `SlotView.queue`: number of slots that the exec needs."""
     fixed_slots = Key(wire.FIXED_SLOTS, _whole)
+    """Number of slots that an administrator has fixed. None if the scheduler decides."""
     workers = Key(wire.WORKERS, _whole)
+    """Number of workers that train now."""
     epoch = Key(wire.EPOCH, _whole)
+    """Number of the current epoch, from 1."""
     epochs = Key(wire.EPOCHS, _whole)
+    """Total number of epochs."""
     step = Key(wire.STEP, _whole)
+    """Number of committed steps of the whole job."""
     steps = Key(wire.STEPS, _whole)
+    """Total number of steps."""
     loss = Key(wire.LOSS, number)
+    """Last loss that the program reported."""
     accuracy = Key(wire.ACCURACY, number)
+    """Last accuracy that the program reported."""
     samples_per_second = Key(wire.SAMPLES_PER_SECOND, number)
+    """Samples per second of the whole job."""
     seconds_left = Key(wire.SECONDS_LEFT, number)
+    """Seconds until the expected end of the training."""
     resizes = Key(wire.RESIZES, _whole)
+    """Number of intended changes of the number of workers."""
     deaths = Key(wire.DEATHS, _whole)
+    """Number of workers that died without ending the job."""
 
     @property
     def has_ended(self) -> bool:
@@ -121,27 +170,46 @@ class Holder(Record):
     """An exec that holds slots: `gives` is the number of slots that it can give to others while it runs."""
 
     id = Key(wire.ID, words)
+    """Id of the exec."""
     slots = Key(wire.SLOTS, _whole)
+    """Number of slots that the exec holds."""
     elastic = Key(wire.ELASTIC, _truth)
+    """Whether the number of slots can change while the exec runs."""
     priority = Key(wire.PRIORITY, _whole)
+    """Priority of the exec. A higher number comes first."""
     gives = Key(wire.GIVES, _whole)
+    """Number of slots that the exec can give to others while it runs."""
     shares = Key(wire.SHARES, _truth)
+    """Whether other execs use slots of this exec, too."""
 
 
 class Why(Record):
     """The reason why an exec is pending, and `advice`: wait, change or ask."""
 
     id = Key(wire.ID, words)
+    """Id of the exec."""
     state = Key(wire.STATE, words)
+    """State of the exec."""
     message = Key(wire.MESSAGE, words)
+    """Resources that the exec lacks, as a sentence."""
     reason = Key(wire.REASON, words)
+    """Stable code for `message`. "" for a server without the extension `why`."""
     starts = Key(wire.STARTS, words)
+    """Event that would start the exec, in words."""
     advice = Key(wire.ADVICE, words)
+    """`wait`, `change` (the submission) or `ask` (an administrator)."""
     holders = Key(wire.HOLDERS, _all(Holder))
+    """Execs that hold slots."""
 
 
 class Line(NamedTuple):
-    """A line of a program's output, without its newline. `stream` is stdout or stderr."""
+    """A line of a program's output, without its newline.
+
+    Attributes:
+        text: Text of the line.
+        task: Name of the task that wrote the line. "" from a server without the extension `follow`.
+        stream: `stdout` or `stderr`. Always `stdout` from a server without the extension `follow`.
+    """
 
     text: str
     task: str = ""
@@ -149,7 +217,13 @@ class Line(NamedTuple):
 
 
 class News(NamedTuple):
-    """An exec as it is now, its output since the last news, and the cursor for the next news."""
+    """An exec with its output since the previous news.
+
+    Attributes:
+        exec: The exec as it is now.
+        lines: New lines of output. The list can be empty.
+        cursor: Cursor for the next call of `Client.follow`. "" from a server without the extension `follow`.
+    """
 
     exec: Exec
     lines: list[Line]
@@ -157,118 +231,164 @@ class News(NamedTuple):
 
 
 class CodeFile(Record):
-    """A submitted file. `bytes` is its size; `sha256` and `text` are given for small files."""
+    """A submitted file with its present content."""
 
     path = Key(wire.PATH, words)
+    """Path relative to the folder in which the program runs."""
     bytes = Key(wire.BYTES, _whole)
+    """Size in bytes."""
     sha256 = Key(wire.SHA256, words)
+    """SHA-256 as hexadecimal text. "" for files beyond the limits of the server."""
     text = Key(wire.TEXT, words)
+    """Content of a small UTF-8 file. "" for other files."""
 
 
 class Code(Record):
     """The submitted files of an exec. `complete` is False if the exec has more files."""
 
     files = Key(wire.FILES, _all(CodeFile))
+    """Submitted files."""
     complete = Key(wire.COMPLETE, _truth)
+    """Whether `files` has all submitted files."""
 
 
 class Framework(Record):
-    """A framework for submissions. `desc` is a list of lines."""
+    """A framework for submissions."""
 
     name = Key(wire.NAME, words)
+    """Name for `Client.submit`, such as `PyTorch`."""
     framework_version = Key(wire.FRAMEWORK_VERSION, words)
+    """Version of the framework."""
     desc = Key(wire.DESC, _texts)
+    """Lines of a description."""
 
 
 class Application(Record):
-    """A job as the engine of the scheduler sees it."""
+    """An exec, or a pack of execs, as the engine of the scheduler describes it."""
 
     id = Key(wire.ID, words)
+    """Id of the application. For one exec, this is `Exec.app_id`."""
     name = Key(wire.NAME, words)
+    """Name that the submission gave to the job."""
     state = Key(wire.STATE, words)
+    """State of the application, such as `RUNNING`."""
     type = Key(wire.TYPE, words)
+    """Type of the application, such as `Training`."""
     consumer = Key(wire.CONSUMER, words)
+    """Path of the resource plan that the application counts for, such as `/local/training`."""
     submit_user = Key(wire.SUBMIT_USER, words)
+    """User that submitted the application."""
     priority = Key(wire.PRIORITY, _whole)
+    """Priority of the application. A higher number comes first."""
     task12n_num = Key(wire.TASK12N_NUM, _whole)
+    """Number of workers that the submission requested."""
     pack_id = Key(wire.PACK_ID, words)
+    """Id of the pack, for execs that share a device. "" without a pack."""
     message = Key(wire.MESSAGE, words)
+    """Reason why the application is pending, as a sentence."""
     reason = Key(wire.REASON, words)
+    """Stable code for `message`."""
 
     @property
     def is_over(self) -> bool:
-        """Whether a longer wait makes no sense, see Exec."""
+        """Whether a longer wait makes no sense, as `Exec.is_over`."""
         return states.is_terminal(self.state) or self.reason == wire.NEVER_SCHEDULABLE
 
 
 class StopOutcome(Record):
-    """The outcome of stopping one application. `state` is "" if no application has this id."""
+    """The outcome of stopping one application."""
 
     id = Key(wire.ID, words)
+    """Id of the application, as given."""
     stopped = Key(wire.STOPPED_NOW, _truth)
+    """Whether the application was active and will be stopped."""
     state = Key(wire.STATE, words)
+    """State of the application. "" if no application has this id."""
     message = Key(wire.MESSAGE, words)
+    """The outcome as a sentence."""
 
 
 class SlotHolder(Record):
-    """An exec on a slot. `share` is its part of the slot, from 0 to 1."""
+    """An exec on a slot."""
 
     id = Key(wire.ID, words)
+    """Id of the exec. "" if the caller may not see the exec."""
     user = Key(wire.USER, words)
+    """User that submitted the exec. "" if the caller may not see the exec."""
     consumer = Key(wire.CONSUMER, words)
+    """Path of the resource plan that the exec counts for. "" if the caller may not see the exec."""
     share = Key(wire.SHARE, number)
+    """Part of the slot that the exec uses, from 0 to 1."""
 
 
 class Slot(Record):
-    """A device, or a part of one, that the scheduler assigns. `utilisation` is from 0 to 1."""
+    """A device, or a part of one, that the scheduler assigns."""
 
     id = Key(wire.ID, words)
+    """Id of the slot."""
     kind = Key(wire.KIND, words)
+    """`gpu` or `cpu` for a whole device, or the profile of a part of a GPU."""
     profile = Key(wire.PROFILE, words)
+    """Profile of a part of a GPU. "" for a whole device."""
     state = Key(wire.STATE, words)
+    """`free`, `used`, `leaving` (its execs are about to release the slot) or `drained` (out of service)."""
     utilisation = Key(wire.UTILISATION, number)
+    """Measured use of the device, from 0 to 1. None if unknown."""
     holders = Key(wire.HOLDERS, _all(SlotHolder))
+    """Execs on the slot. The list is empty for a free slot."""
 
 
 class SlotView(Record):
     """All slots, and the running and pending execs."""
 
     slots = Key(wire.SLOTS, _all(Slot))
+    """All slots."""
     running = Key(wire.RUNNING, _all(Exec))
+    """Running execs, with a part of their keys."""
     queue = Key(wire.QUEUE, _all(Exec))
+    """Pending execs in the order of the queue, with a part of their keys."""
 
 
 class Holding(Record):
-    """How long slots were held, in seconds times slots. `key` is the user, consumer, exec or slot."""
+    """The slots that one user, consumer, exec or slot held."""
 
     key = Key(wire.KEY, words)
+    """Name of the user or consumer, or id of the exec or slot. "" in a list of single holdings."""
     slot_seconds = Key(wire.SLOT_SECONDS, number)
+    """Number of slots times seconds. None in a list of single holdings."""
 
 
 class Holdings(Record):
     """The use of slots in an interval."""
 
     by = Key(wire.BY, words)
+    """Meaning of `Holding.key`: `consumer`, `user`, `exec` or `slot`; or `holding` for a list of single holdings."""
     rows = Key(wire.ROWS, _all(Holding))
+    """Holdings, largest first. Single holdings are sorted by their start."""
 
 
 class Preview(Record):
-    """The contents of one data source. If `ok` is False, `message` says why."""
+    """The contents of one data source."""
 
     ok = Key(wire.OK, _truth)
+    """Whether a job could read the data."""
     message = Key(wire.MESSAGE, words)
+    """Reason why a job could not read the data."""
     name = Key(wire.NAME, words)
+    """Name of the data source."""
     kind = Key(wire.KIND, words)
+    """Kind of the connection, such as `s3`. "" for data without a connection."""
 
 
 class Plan(Record):
     """A resource plan, with the plans below it."""
 
     id = Key(wire.ID, words)
+    """Name of the plan in the tree. "" in the answer of the local backend to `Client.plan`."""
 
     @property
     def children(self) -> list[Plan]:
-        """The plans directly below this one."""
+        """The plans directly below this plan. The list is empty in the answer of the local backend to `Client.plan`."""
         return _all(Plan)(self.json.get(wire.CHILDREN))
 
 
@@ -276,28 +396,41 @@ class Experiment(Record):
     """One trial of a search."""
 
     id = Key(wire.ID, words)
+    """Id of the experiment."""
     app_id = Key(wire.APP_ID, words)
+    """Id of the exec of the experiment."""
     state = Key(wire.STATE, words)
+    """State of the experiment."""
     metric_val = Key(wire.METRIC_VAL, number)
+    """Value of the metric that the search optimizes."""
     start_time = Key(wire.START_TIME, words)
+    """Time at which the experiment started."""
     end_time = Key(wire.END_TIME, words)
+    """Time at which the experiment ended."""
 
 
 class Search(Record):
     """A search for hyper-parameters."""
 
     hpo_name = Key(wire.SEARCH_NAME, words)
+    """Name of the search."""
     state = Key(wire.STATE, words)
+    """State of the search."""
     creator = Key(wire.CREATOR, words)
+    """User that submitted the search."""
     experiments = Key(wire.EXPERIMENTS, _all(Experiment))
+    """Experiments of the search."""
 
 
 class Algorithm(Record):
-    """An algorithm of searches."""
+    """An algorithm for searches."""
 
     name = Key(wire.NAME, words)
+    """Name of the algorithm."""
     type = Key(wire.TYPE, words)
+    """Type of the algorithm."""
     remote_exec = Key(wire.REMOTE_EXEC, _truth)
+    """Value of the key `remoteExec`."""
 
 
 #: All classes, for the documentation and its test.

@@ -20,7 +20,6 @@ PAIRS = ("--msd-env", "--msd-attr")
 _Text = str | os.PathLike[str]
 _Pairs = Mapping[str, object] | Sequence[str]
 
-#: The options of a submission with the types of their values. `docs/options.md` describes each.
 SubmitOptions = TypedDict(
     "SubmitOptions",
     {
@@ -41,6 +40,21 @@ SubmitOptions = TypedDict(
     },
     total=False,
 )
+"""The options of a submission with the types of their values. No option is required.
+
+`docs/options.md` describes each option. The names have no dashes.
+
+- A number, such as `numWorker`: `int` or `float`.
+- A flag, such as `user-cmd`: True. False leaves the flag out.
+- A file or folder, such as `model-dir`: a text or a `Path`.
+- A repeatable option, such as `msd-label`: a list of texts.
+- `msd-env` and `msd-attr`: a mapping of names to values, or a list of texts `NAME=VALUE`.
+- `data-source`: a list of data sources as JSON objects, see `docs/data-sources.md`.
+
+Examples:
+    >>> options: SubmitOptions = {"model-dir": "model", "model-main": "train.py", "numWorker": 2,
+    ...                           "msd-env": {"LR": "0.1"}, "exclusive": True}
+"""
 #: Name in SubmitOptions → option.
 SUBMIT_OPTIONS: dict[str, Option] = {
     spelling.removeprefix("--"): option for spelling, option in BY_NAME.items()

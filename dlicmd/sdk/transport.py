@@ -34,7 +34,14 @@ MAX_ANSWER = 2**28
 
 
 class FilePart(NamedTuple):
-    """One file of a multipart body: `size` bytes of `file` from its current position."""
+    """One file of a multipart body.
+
+    Attributes:
+        name: Name of the part, such as `file`.
+        filename: Name of the file in the header of the part.
+        file: Open binary file. The part begins at its current position. The caller closes the file.
+        size: Number of bytes of the part.
+    """
 
     name: str
     filename: str
@@ -45,14 +52,27 @@ class FilePart(NamedTuple):
 class Multipart:
     """A multipart/form-data body of known length that is never in memory as a whole.
 
-    An HTTP library needs only `len()`, `read(size)` and `content_type`. `progress` is called with the number of bytes
-    returned so far.
+    An HTTP library needs only `len()`, `read(size)` and `content_type`.
+
+    Attributes:
+        content_type: Value of the header `Content-Type`, with the boundary.
+
+    Examples:
+        >>> file = open("model.tar", "rb")
+        >>> body = Multipart([FilePart("file", "model.tar", file, os.path.getsize("model.tar"))])
     """
 
     def __init__(
         self, files: Sequence[FilePart], fields: Sequence[tuple[str, str]] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
+        """Combine fields and files to one body.
+
+        Args:
+            files: Files of the body. Each file must be seekable.
+            fields: Name and text of each field. The fields precede the files.
+            progress: Function that is called after each read with the number of bytes returned so far, or None.
+        """
         boundary = secrets.token_hex(16)
         self.content_type = f"multipart/form-data; boundary={boundary}"
         self._progress = progress
@@ -73,7 +93,7 @@ class Multipart:
         self._left = self._sources[0][2]
 
     def rewind(self) -> None:
-        """Start again: the next reads return the same bytes again."""
+        """Start again, so that the next reads return the same bytes again."""
         for source, start, _ in self._sources:
             source.seek(start)
         self._at = self._sent = 0
@@ -83,7 +103,17 @@ class Multipart:
         return self._length
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, at most `size`; empty at the end. Raises OSError when a file has become shorter."""
+        """Return the next bytes of the body.
+
+        Args:
+            size: Maximum number of bytes. A negative number stands for the rest of the body.
+
+        Returns:
+            The bytes. They are empty only at the end of the body.
+
+        Raises:
+            OSError: A file became shorter while it was sent.
+        """
         if size < 0:
             size = self._length
         pieces = []
@@ -134,10 +164,25 @@ class Request(NamedTuple):
 
 
 class Answer:
-    """The answer to a request: `status`, `headers` with lower-case names, and the body, read as a whole or in
-    chunks."""
+    """The answer of a server, read as a whole or in chunks.
+
+    The content of `Client.train_log`, `Client.result` and `Client.task_log` arrives while it is read, and can be read
+    once, unless `hold` reads it. The content of all other answers is complete and can be read again.
+
+    Attributes:
+        status: HTTP status of the answer.
+        headers: Headers by name. The names are lower case.
+        repeated: Whether an earlier attempt of the same request may have arrived, and its answer was lost.
+    """
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], chunks: Iterator[bytes]) -> None:
+        """Wrap an answer of an HTTP library.
+
+        Args:
+            status: HTTP status of the answer.
+            headers: Name and value of each header.
+            chunks: Content of the answer in pieces.
+        """
         self.status = status
         self.headers = {name.lower(): value for name, value in headers}
         #: Whether an earlier attempt of the same request may have arrived, and its answer was lost.
@@ -147,23 +192,43 @@ class Answer:
 
     @property
     def request_id(self) -> str:
-        """The name of the request in the server's log; empty unless the server gives printable ASCII of at most 200
-        characters."""
+        """The name of the request in the log of the server.
+
+        The text is empty unless the server sends printable ASCII of at most 200 characters.
+        """
         named = self.headers.get(wire.REQUEST_ID.lower(), "")
         return named if named.isascii() and named.isprintable() and len(named) <= 200 else ""
 
     @property
     def code(self) -> str:
-        """The stable code of an error; empty for a success and for servers that send none."""
+        """The stable code of an error, such as `exec.not_found`.
+
+        The text is empty for a success, and for a server that sends no codes.
+        """
         found = self.headers.get(wire.ERROR_CODE.lower(), "")
         return found if found.isascii() and found.replace(".", "").replace("_", "").isalnum() else ""
 
     def chunks(self) -> Iterator[bytes]:
-        """Return the body in chunks. Raises ConnectionLost when the body is cut."""
+        """Return the content in chunks, as they arrive.
+
+        Returns:
+            Pieces of bytes. Content that is complete already arrives in one piece.
+
+        Raises:
+            ConnectionLost: The connection breaks before the content is complete. The iteration raises this error.
+        """
         return self._chunks if self._held is None else iter([self._held])
 
     def body(self) -> bytes:
-        """Return the whole body. Raises ServerError when it is longer than MAX_ANSWER."""
+        """Return the whole content.
+
+        Returns:
+            The content in bytes.
+
+        Raises:
+            ServerError: The content is longer than 256 MiB.
+            ConnectionLost: The connection breaks before the content is complete.
+        """
         if self._held is not None:
             return self._held
         data = bytearray()
@@ -174,15 +239,36 @@ class Answer:
         return bytes(data)
 
     def hold(self) -> None:
-        """Read the body now, so that another request can be sent before the body is used."""
+        """Read the whole content now, so that the next call of the client does not interrupt it.
+
+        Raises:
+            ServerError: The content is longer than 256 MiB.
+            ConnectionLost: The connection breaks before the content is complete.
+        """
         self._held = self.body()
 
     def text(self) -> str:
-        """Return the whole body as text; bytes that are not UTF-8 are replaced."""
+        """Return the whole content as text.
+
+        Returns:
+            The content, read as UTF-8. Invalid bytes become replacement characters.
+
+        Raises:
+            ServerError: The content is longer than 256 MiB.
+            ConnectionLost: The connection breaks before the content is complete.
+        """
         return self.body().decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """Return the body as a JSON value. Raises ServerError when the body is not JSON."""
+        """Return the whole content as a JSON value.
+
+        Returns:
+            Dictionaries, lists, texts, numbers, truth values and None.
+
+        Raises:
+            ServerError: The content is not JSON, or is longer than 256 MiB.
+            ConnectionLost: The connection breaks before the content is complete.
+        """
         try:
             return json.loads(self.body())
         except (ValueError, RecursionError):
