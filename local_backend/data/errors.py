@@ -25,19 +25,31 @@ UNTOLD = ("error details are hidden because they may contain a secret of the con
 
 
 class DataError(ValueError):
-    """The data of a job cannot be used. The text says which data and why. A retry does not help."""
+    """The data of a job cannot be used. A retry does not help.
+
+    The text says which data and why.
+    """
 
 
 class KindUnusable(DataError):
-    """A kind of connection that another package adds cannot be used. The text says which package and why."""
+    """A kind of connection that another package adds cannot be used.
+
+    The text says which package and why.
+    """
 
 
 class DataUnavailable(DataError):
-    """The data is not available now: its server is down, or the connection broke. A retry may help."""
+    """The data is not available now: its server is down, or the connection broke. A retry may help.
+
+    The server retries for `DLI_DATA_PATIENCE` seconds.
+    """
 
 
 class DataChanged(DataUnavailable):
-    """A file changed after it was listed. Bytes that were read before the change are useless."""
+    """A file changed after it was listed. Bytes that were read before the change are useless.
+
+    The server lists and fetches the file again.
+    """
 
 
 def in_words(problem: BaseException) -> str:
