@@ -1,4 +1,4 @@
-"""Slots that several jobs share: parts of a slot, and packs on one device."""
+"""Slots shared by several jobs: parts of a slot, and packs on one device."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def where(world, *numbers):
     return [set(world.jobs[f"local-{number}"].slots) for number in numbers]
 
 
-def test_two_halves_are_on_one_slot_and_the_third_is_on_another():
+def test_two_half_slot_jobs_share_a_slot_and_a_third_gets_another():
     world = World(2)
     world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
     world.turn()
@@ -25,7 +25,7 @@ def test_two_halves_are_on_one_slot_and_the_third_is_on_another():
     assert first == second != third
 
 
-def test_the_fullest_slot_that_has_room_is_taken_so_that_whole_slots_stay_whole():
+def test_a_partial_job_goes_to_the_fullest_slot_with_enough_left():
     world = World(3)
     world.submit(job(1, share=HALF), job(2, share=700), job(3, share=300), job(4))
     world.turn()
@@ -34,7 +34,7 @@ def test_the_fullest_slot_that_has_room_is_taken_so_that_whole_slots_stay_whole(
     assert four not in (one, two)
 
 
-def test_the_part_that_is_left_when_one_ends_goes_to_the_next():
+def test_the_part_of_a_finished_job_goes_to_the_next_job():
     world = World(1)
     world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
     assert world.turn().waiting["local-3"].sentence == (
@@ -44,7 +44,7 @@ def test_the_part_that_is_left_when_one_ends_goes_to_the_next():
     assert world.slots(3) == 1
 
 
-def test_workers_of_one_job_may_be_on_one_slot():
+def test_workers_of_one_job_may_share_a_slot():
     world = World(2)
     world.submit(job(1, 5, share=THIRD))
     world.turn()
@@ -53,7 +53,7 @@ def test_workers_of_one_job_may_be_on_one_slot():
     assert sorted(slots.count(slot) for slot in set(slots)) == [2, 3]
 
 
-def test_an_elastic_job_makes_room_for_a_part_of_a_slot_and_not_for_the_second_part():
+def test_an_elastic_job_gives_up_one_slot_for_two_half_slot_jobs():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -66,7 +66,7 @@ def test_an_elastic_job_makes_room_for_a_part_of_a_slot_and_not_for_the_second_p
     assert where(world, 2) == where(world, 3)
 
 
-def test_jobs_of_a_pack_share_one_slot_and_nobody_else_is_on_it():
+def test_jobs_of_a_pack_share_a_slot_that_other_jobs_do_not_use():
     world = World(3)
     world.submit(job(1, share=300, pack="ann/p"), job(2, share=300, pack="ann/q"), job(3, share=600, pack="ann/p"),
                  job(4, share=100))
@@ -76,7 +76,7 @@ def test_jobs_of_a_pack_share_one_slot_and_nobody_else_is_on_it():
     assert len(one | two | four) == 3
 
 
-def test_who_finds_no_room_in_its_pack_waits_for_it_though_slots_are_free():
+def test_a_job_waits_for_a_full_pack_although_slots_are_free():
     world = World(3)
     world.submit(*(job(n, share=400, pack="ann/p") for n in (1, 2, 3)))
     reason = world.turn().waiting["local-3"]
@@ -87,7 +87,7 @@ def test_who_finds_no_room_in_its_pack_waits_for_it_though_slots_are_free():
     assert where(world, 3) == where(world, 2)
 
 
-def test_two_pairs_of_a_pack_do_not_need_a_second_slot_when_the_machine_has_one():
+def test_a_pack_larger_than_one_slot_waits_on_a_machine_with_one_slot():
     world = World(1)
     world.submit(job(1, share=WHOLE, pack="ann/p"), job(2, share=HALF, pack="ann/p"))
     assert world.turn().waiting["local-2"].code == "PACK"
@@ -104,14 +104,14 @@ def test_two_pairs_of_a_pack_do_not_need_a_second_slot_when_the_machine_has_one(
          "server with a larger DLI_SLOTS"),
     ],
 )
-def test_what_can_never_be_shared_like_that_is_told(asked, sentence):
+def test_an_impossible_shared_request_is_rejected_with_the_reason(asked, sentence):
     world = World(2)
     world.submit(asked)
     world.turn()
     assert world.told == {"local-1": sentence}
 
 
-def test_nobody_joins_on_a_slot_that_is_out_of_service():
+def test_no_job_joins_a_slot_that_is_out_of_service():
     world = World(2)
     world.submit(job(1, share=HALF))
     world.turn()
@@ -125,7 +125,7 @@ def test_nobody_joins_on_a_slot_that_is_out_of_service():
         f"waiting for 2 CPU slots; out of service: {slot} (uncorrectable memory errors)")
 
 
-def test_parts_count_as_parts_of_what_a_plan_may_have():
+def test_partial_slots_count_as_parts_in_the_limits_of_a_plan():
     world = World(4)
     plan = replace(world.plans.children[0], user_most=1)
     world.plans = replace(world.plans, children=(plan,))
@@ -133,7 +133,7 @@ def test_parts_count_as_parts_of_what_a_plan_may_have():
     assert world.turn().waiting["local-3"].code == "USER_LIMIT"
 
 
-def test_mig_slices_are_kinds_of_slots_of_their_own():
+def test_each_mig_profile_is_a_separate_kind_of_slot():
     slots = (*cpu_slots(1), Slot("gpu-0", GPU, "GPU-a"), Slot("mig-1", "1g.10gb", "MIG-b"))
     world = World(slots)
     world.submit(job(1, kind="1g.10gb"), job(2, kind=GPU), job(3, kind="1g.10gb"), job(4, kind="7g.80gb"))
@@ -143,7 +143,7 @@ def test_mig_slices_are_kinds_of_slots_of_their_own():
     assert "local-4" not in world.jobs
 
 
-def test_a_node_selector_that_the_machine_does_not_meet_is_told():
+def test_an_unmet_node_selector_is_rejected_with_the_reason():
     world = World(1)
     world.machine = replace(world.machine, labels={"zone": "a", "gpu": "h200"})
     world.submit(job(1, labels=(("zone", "b"),)), job(2, labels=(("zone", "a"), ("gpu", ""))),
@@ -157,7 +157,7 @@ def test_a_node_selector_that_the_machine_does_not_meet_is_told():
 
 
 @given(st.lists(st.tuples(st.integers(1, WHOLE), st.integers(1, 3)), max_size=30))
-def test_no_slot_is_ever_promised_more_than_once(wanted):
+def test_no_slot_is_allocated_beyond_its_capacity(wanted):
     shared = Shared((), ())
     bins = {}
     for number, (share, workers) in enumerate(wanted):
@@ -170,7 +170,7 @@ def test_no_slot_is_ever_promised_more_than_once(wanted):
         for found in fit.bins:
             bins.setdefault(id(found), [found, 0])[1] += share
         open_before = [found for found, _ in bins.values() if id(found) not in fresh]
-        # No new slot is opened for a worker that an open one had room for.
+        # A worker opens a new slot only if no open slot has enough capacity left.
         assert not fit.new or all(found.left < share for found in open_before)
     for found, used in bins.values():
         assert found.left == WHOLE - used >= 0

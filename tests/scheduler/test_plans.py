@@ -1,4 +1,4 @@
-"""Resource plans: written, kept, shown, found."""
+"""Resource plans: parse, store, show, find."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ WRITTEN = {"plans": [
 ]}
 
 
-def test_what_is_written_is_kept_and_shown_as_the_contract_has_it():
+def test_plans_are_parsed_dumped_and_shown_in_the_form_of_the_contract():
     root = plans.parse(WRITTEN)
     assert root == ResourcePlan("local", children=(
         ResourcePlan("research", 2.0, 2, 6, by_priority=True, children=(
@@ -52,11 +52,11 @@ def test_what_is_written_is_kept_and_shown_as_the_contract_has_it():
         ("//", DEFAULT_PLAN, True),
     ],
 )
-def test_a_consumer_is_found_or_stands_for_the_nearest(consumer, path, understood):
+def test_a_consumer_resolves_to_its_plan_or_to_the_nearest_plan(consumer, path, understood):
     assert plans.resolve(plans.parse(WRITTEN), consumer, "ada") == (path, understood)
 
 
-def test_without_a_default_plan_jobs_are_on_the_outermost_one():
+def test_without_a_default_plan_jobs_use_the_root_plan():
     root = plans.parse({"plans": [{"name": "a"}]})
     assert plans.resolve(root, "", "ada") == (("local",), True)
 
@@ -103,12 +103,12 @@ def test_plans_are_found_changed_and_removed_by_path_or_name():
         ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace must be a number from 0 to 1e\\+09, not -1"),
     ],
 )
-def test_what_is_written_wrongly_is_named(written, sentence):
+def test_an_invalid_document_is_rejected_with_the_reason(written, sentence):
     with pytest.raises(PlanError, match=sentence):
         plans.parse(written)
 
 
-def test_plans_cannot_be_too_deep():
+def test_the_depth_of_plans_is_limited():
     written: dict = {"name": "p"}
     for _ in range(10):
         written = {"name": "p", "plans": [written]}
@@ -125,7 +125,7 @@ junk = st.recursive(
 
 
 @given(junk)
-def test_no_document_does_worse_than_a_sentence(document):
+def test_any_document_is_parsed_or_rejected_in_one_line(document):
     try:
         root = plans.parse(document)
     except PlanError as problem:
@@ -134,5 +134,5 @@ def test_no_document_does_worse_than_a_sentence(document):
         assert plans.parse(plans.dump(root)) == root
 
 
-def test_the_tree_that_is_used_at_first_can_be_written():
+def test_the_initial_tree_can_be_dumped_and_parsed():
     assert plans.parse(plans.dump(ROOT)) == ROOT

@@ -1,4 +1,4 @@
-"""Who gets what, when and why: the policy on a machine of four slots."""
+"""Decisions of the policy and their reasons, on small machines."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from local_backend.scheduler.model import GPU, Machine, ResourcePlan, Slot
 from local_backend.scheduler.reasons import CODES
 
 
-def test_an_elastic_job_takes_all_and_shares_with_the_next():
+def test_an_elastic_job_takes_all_slots_and_shares_with_the_next_job():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -23,7 +23,7 @@ def test_an_elastic_job_takes_all_and_shares_with_the_next():
     assert world.slots(2) == 4
 
 
-def test_nothing_is_given_while_its_holder_is_still_leaving():
+def test_a_slot_is_not_reallocated_while_its_job_is_leaving():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -48,7 +48,7 @@ def test_a_fixed_job_starts_with_all_its_slots_or_waits():
     assert reason.sentence == "waiting for 2 CPU slots; 1 of 4 CPU slots are free"
 
 
-def test_a_fixed_job_has_elastic_ones_make_room():
+def test_an_elastic_job_shrinks_for_a_fixed_job():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -58,7 +58,7 @@ def test_a_fixed_job_has_elastic_ones_make_room():
     assert (world.slots(1), world.slots(2)) == (1, 3)
 
 
-def test_nobody_is_parked_for_somebody_as_urgent():
+def test_no_job_is_parked_for_an_equally_urgent_job():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -69,7 +69,7 @@ def test_nobody_is_parked_for_somebody_as_urgent():
     assert decision.waiting["local-2"].code == "SLOTS"
 
 
-def test_who_is_more_urgent_parks_others_and_they_come_back():
+def test_an_urgent_job_parks_another_job_until_it_ends():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -82,14 +82,14 @@ def test_who_is_more_urgent_parks_others_and_they_come_back():
     assert world.slots(1) == 4
 
 
-def test_in_a_plan_by_priority_the_most_urgent_gets_all_that_it_can_use():
+def test_in_a_priority_plan_the_most_urgent_job_gets_all_it_can_use():
     world = World(6, ResourcePlan("local", children=(ResourcePlan("training", by_priority=True),)))
     world.submit(job(1, 1, 6), job(2, 1, 3, priority=6000), job(3, 1, 6, priority=7000))
     world.turn()
     assert [world.slots(n) for n in (1, 2, 3)] == [1, 1, 4]
 
 
-def test_waiting_makes_more_urgent():
+def test_waiting_raises_the_urgency_of_a_job():
     world = World(4)
     world.submit(job(1, 1, 4))
     world.turn()
@@ -99,7 +99,7 @@ def test_waiting_makes_more_urgent():
     assert (world.slots(1), world.slots(2)) == (0, 4)
 
 
-def test_elastic_jobs_may_begin_before_the_head_and_make_room_for_it():
+def test_elastic_jobs_start_before_the_head_and_shrink_for_it():
     world = World(4)
     world.submit(job(1, 2))
     world.turn()
@@ -116,7 +116,7 @@ def test_elastic_jobs_may_begin_before_the_head_and_make_room_for_it():
     assert (world.slots(2), world.slots(3)) == (4, 0)
 
 
-def test_a_fixed_job_overtakes_only_when_the_head_does_not_wait_longer_for_it():
+def test_a_fixed_job_overtakes_the_head_only_without_delaying_it():
     world = World(4)
     world.submit(job(1, 3, ends=100.0))
     world.turn()
@@ -128,7 +128,7 @@ def test_a_fixed_job_overtakes_only_when_the_head_does_not_wait_longer_for_it():
     assert decision.waiting["local-2"].estimate == 100.0
 
 
-def test_users_of_a_plan_get_the_same_however_many_jobs_they_have():
+def test_users_of_a_plan_share_equally_whatever_their_number_of_jobs():
     world = World(8)
     world.submit(*(job(n, 1, 8, user="ann") for n in range(1, 4)), job(4, 1, 8, user="bob"))
     world.turn()
@@ -136,7 +136,7 @@ def test_users_of_a_plan_get_the_same_however_many_jobs_they_have():
     assert sum(world.slots(n) for n in (1, 2, 3)) == 4
 
 
-def test_plans_share_by_weight_lend_and_take_back():
+def test_plans_share_by_weight_and_take_back_lent_slots():
     plans = ResourcePlan("local", children=(ResourcePlan("a", weight=3.0), ResourcePlan("b")))
     world = World(8, plans)
     world.submit(job(1, 1, 8, plan=("local", "b")))
@@ -148,7 +148,7 @@ def test_plans_share_by_weight_lend_and_take_back():
     assert (world.slots(1), world.slots(2)) == (2, 6)
 
 
-def test_what_is_reserved_is_there_even_when_borrowers_have_to_be_parked():
+def test_reserved_slots_are_available_even_if_borrowers_are_parked():
     plans = ResourcePlan("local", children=(ResourcePlan("a", reserved=2), ResourcePlan("b")))
     world = World(2, plans)
     world.submit(job(1, 1, 1, plan=("local", "b")), job(2, 1, 1, plan=("local", "b")))
@@ -172,7 +172,7 @@ def test_limits_of_plans_and_users_hold_and_are_named():
     assert (world.slots(1), world.slots(4)) == (2, 1)
 
 
-def test_a_lent_slot_with_a_fixed_job_is_taken_back_after_the_grace():
+def test_a_lent_slot_of_a_fixed_job_is_reclaimed_after_the_grace_time():
     plans = ResourcePlan("local", children=(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=100.0)))
     world = World(4, plans)
     b = ("local", "b")
@@ -187,7 +187,7 @@ def test_a_lent_slot_with_a_fixed_job_is_taken_back_after_the_grace():
     assert [world.slots(n) for n in range(1, 5)].count(1) == 2
 
 
-def test_memory_is_not_promised_twice():
+def test_memory_is_not_allocated_twice():
     world = World(4, memory=100)
     world.submit(job(1, 1, 4, memory=40), job(2, 1, memory=60))
     decision = world.turn()
@@ -197,22 +197,22 @@ def test_memory_is_not_promised_twice():
     assert decision.waiting["local-3"].code == "MEMORY"
 
 
-def test_workers_of_several_slots_get_whole_ones_and_others_the_rest():
+def test_multi_slot_workers_get_whole_sets_and_other_jobs_the_rest():
     world = World(5)
     world.submit(job(1, 1, 2, per_worker=2), job(2, 1, 5))
     world.turn()
     assert (world.slots(1), world.slots(2)) == (2, 3)
 
 
-def test_a_job_is_not_resized_before_the_last_time_has_paid_off():
+def test_a_job_is_not_resized_before_its_last_resize_has_paid_off():
     world = World(4)
     world.submit(job(1, 1, 4, pause=5.0))
     world.turn()
-    world.jobs["local-1"] = replace(world.jobs["local-1"], started=-100.0)  # it was given these four a moment ago
+    world.jobs["local-1"] = replace(world.jobs["local-1"], started=-100.0)  # the 4 slots were allocated a moment ago
     world.wait(10)
     world.submit(job(2, 1, 4))
     decision = world.turn()
-    assert (world.slots(1), world.slots(2)) == (3, 1), "the newcomer's floor is given at once"
+    assert (world.slots(1), world.slots(2)) == (3, 1), "the new job must get its minimum at once"
     world.wait(1)
     decision = world.turn()
     assert (world.slots(1), world.slots(2)) == (3, 1)
@@ -221,7 +221,7 @@ def test_a_job_is_not_resized_before_the_last_time_has_paid_off():
     assert (world.slots(1), world.slots(2)) == (2, 2)
 
 
-def test_a_job_shares_at_once_what_it_began_with():
+def test_a_job_shares_its_initial_slots_at_once():
     world = World(4)
     world.submit(job(1, 1, 4, pause=5.0, step=1.0))
     world.turn()
@@ -230,7 +230,7 @@ def test_a_job_shares_at_once_what_it_began_with():
     assert (world.slots(1), world.slots(2)) == (2, 2)
 
 
-def test_the_odd_slot_rotates():
+def test_the_odd_slot_rotates_between_jobs():
     world = World(3)
     world.submit(job(1, 1, 3), job(2, 1, 3))
     world.turn()
@@ -244,7 +244,7 @@ def test_the_odd_slot_rotates():
     assert world.moves <= 2 * 8
 
 
-def test_a_drained_slot_is_left_by_elastic_jobs_and_given_to_nobody():
+def test_elastic_jobs_leave_a_drained_slot_and_no_job_gets_it():
     world = World(4)
     world.submit(job(1, 1, 4), job(2, 1))
     world.turn()
@@ -254,10 +254,10 @@ def test_a_drained_slot_is_left_by_elastic_jobs_and_given_to_nobody():
     world.turn()
     assert not drained & set(world.jobs["local-1"].slots)
     assert world.slots(1) == 2
-    assert world.slots(2) == 1, "a fixed job goes on as long as it can"
+    assert world.slots(2) == 1, "a fixed job must keep its drained slot"
 
 
-def test_kinds_do_not_hold_each_other_up():
+def test_kinds_of_slots_do_not_block_each_other():
     slots = (*cpu_slots(2), Slot("gpu-0", GPU, "GPU-0"))
     world = World(slots)
     world.submit(job(1, 2), job(2, 1), job(3, 1, kind=GPU))
@@ -265,7 +265,7 @@ def test_kinds_do_not_hold_each_other_up():
     assert list(decision.waiting) == ["local-2"]
 
 
-def test_what_can_never_run_says_why_and_what_to_do():
+def test_an_impossible_job_is_rejected_with_the_reason_and_a_remedy():
     world = World((*cpu_slots(4), Slot("gpu-0", GPU, "0"), Slot("gpu-1", GPU, "1")), memory=1 << 30)
     world.submit(job(1, 5), job(2, kind=GPU, per_worker=3), job(3, 2, memory=1 << 30))
     decision = world.turn()
@@ -283,6 +283,6 @@ def test_what_can_never_run_says_why_and_what_to_do():
     }
 
 
-def test_every_code_says_what_can_be_done():
+def test_every_code_has_an_advice_and_a_sentence():
     assert {advice for advice, _ in CODES.values()} <= {"wait", "change", "ask"}
     assert all(starts.format(missing=1, slots="1 CPU slot", user="ann") for _, starts in CODES.values())

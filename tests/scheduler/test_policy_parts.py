@@ -1,4 +1,4 @@
-"""What belongs to whom: reservations, limits, and the parts of users."""
+"""Reservations, limits, and the fair shares of users."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ def tree(*children):
     return ResourcePlan("local", children=children)
 
 
-# --- what is reserved
+# --- reservations
 
 
-def test_what_is_reserved_for_a_plan_is_not_given_to_fixed_jobs_while_it_is_used():
+def test_reserved_slots_in_use_are_not_given_to_jobs_of_other_plans():
     world = World(4, tree(ResourcePlan("a", reserved=4), ResourcePlan("b")))
     world.submit(job(1, 1, 8, plan=A))
     world.turn()
@@ -32,7 +32,7 @@ def test_what_is_reserved_for_a_plan_is_not_given_to_fixed_jobs_while_it_is_used
     assert [world.slots(n) for n in (2, 3, 4)] == [1, 1, 2]
 
 
-def test_a_plan_gets_back_what_is_reserved_for_it_after_the_grace_when_its_job_is_elastic():
+def test_an_elastic_job_gets_reserved_slots_back_after_the_grace_time():
     world = World(4, tree(ResourcePlan("a", reserved=3), ResourcePlan("b", reclaim_grace=60.0)))
     world.submit(*(job(n, plan=B) for n in (2, 3, 4)))
     world.turn()
@@ -46,7 +46,7 @@ def test_a_plan_gets_back_what_is_reserved_for_it_after_the_grace_when_its_job_i
     assert sum(world.slots(n) for n in (2, 3, 4)) == 1
 
 
-def test_reservations_below_a_plan_are_its_own():
+def test_reservations_of_a_child_plan_count_for_its_parent():
     world = World(4, tree(ResourcePlan("a", children=(ResourcePlan("v", reserved=4),)), ResourcePlan("b")))
     world.submit(job(1, 4, plan=B, since=0.0), job(2, 1, 4, plan=("local", "a", "v"), since=1.0))
     world.turn()
@@ -54,14 +54,14 @@ def test_reservations_below_a_plan_are_its_own():
     assert not world.jobs["local-1"].running
 
 
-def test_two_plans_that_are_promised_more_than_there_is_do_not_block_each_other():
+def test_plans_with_overcommitted_reservations_do_not_block_each_other():
     world = World(4, tree(ResourcePlan("a", reserved=4), ResourcePlan("b", reserved=4)))
     world.submit(job(1, 3, plan=A), job(2, 3, plan=B))
     world.turn()
     assert sum(one.running for one in world.jobs.values()) == 1
 
 
-def test_a_reservation_holds_below_a_plan_by_priority():
+def test_a_reservation_holds_below_a_priority_plan():
     below = ResourcePlan("x", reserved=3), ResourcePlan("y")
     world = World(4, tree(ResourcePlan("p", by_priority=True, children=below)))
     world.submit(job(1, 1, 4, plan=("local", "p", "x")), job(2, 1, 4, plan=("local", "p", "y"), priority=9000))
@@ -70,14 +70,14 @@ def test_a_reservation_holds_below_a_plan_by_priority():
 
 
 @pytest.mark.parametrize("limits", [{"user_most": 1}, {"most": 4}])
-def test_what_is_reserved_and_cannot_be_used_is_lent(limits):
+def test_reserved_slots_that_cannot_be_used_are_lent(limits):
     world = World(4, tree(ResourcePlan("a", reserved=4, **limits), ResourcePlan("b")), memory=2)
     world.submit(job(1, 1, 8, plan=A, memory=2), job(2, plan=B), job(3, 1, 4, plan=B))
     world.turn()
     assert [world.slots(n) for n in (1, 2, 3)] == [1, 1, 2]
 
 
-def test_an_elastic_job_begins_on_what_is_kept_for_a_large_one():
+def test_an_elastic_job_starts_on_slots_that_are_kept_for_a_large_job():
     world = World(5, tree(ResourcePlan("a"), ResourcePlan("b", reserved=2)))
     world.submit(job(1, 4, plan=A))
     world.turn()
@@ -89,7 +89,7 @@ def test_an_elastic_job_begins_on_what_is_kept_for_a_large_one():
     assert world.slots(2) == 2
 
 
-def test_reclaim_goes_on_though_an_elastic_job_waits_too():
+def test_reclaim_continues_although_an_elastic_job_waits():
     world = World(4, tree(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=60.0)))
     world.submit(*(job(n, plan=B, since=0.0) for n in range(1, 5)))
     world.turn()
@@ -100,7 +100,7 @@ def test_reclaim_goes_on_though_an_elastic_job_waits_too():
     assert world.slots(5) + world.slots(6) == 2
 
 
-def test_a_job_with_fixed_slots_keeps_what_is_not_reserved():
+def test_a_pinned_job_keeps_only_slots_that_are_not_reserved():
     world = World(4, tree(ResourcePlan("a", reserved=2), ResourcePlan("b")))
     world.submit(job(1, 1, 4, plan=B))
     world.turn()
@@ -113,7 +113,7 @@ def test_a_job_with_fixed_slots_keeps_what_is_not_reserved():
 # --- limits
 
 
-def test_jobs_that_keep_their_slots_for_a_while_stay_within_the_limits():
+def test_jobs_that_keep_slots_for_a_while_stay_within_the_limits():
     world = World(8, tree(ResourcePlan("training", most=4)))
     world.submit(job(1, 1, 8, step=10.0))
     world.turn()
@@ -130,7 +130,7 @@ def test_jobs_that_keep_their_slots_for_a_while_stay_within_the_limits():
     "world",
     [World(8, tree(ResourcePlan("training", most=2))), World(2), World(8, tree(ResourcePlan("training")), memory=2)],
 )
-def test_a_job_with_fixed_slots_gets_as_many_of_them_as_there_can_be(world):
+def test_a_pinned_job_gets_as_many_of_its_slots_as_possible(world):
     world.submit(job(1, 1, 8, memory=1))
     world.turn()
     one = world.jobs["local-1"]
@@ -139,7 +139,7 @@ def test_a_job_with_fixed_slots_gets_as_many_of_them_as_there_can_be(world):
     assert world.slots(1) == 2
 
 
-def test_users_of_a_plan_with_others_below_it_compete_by_urgency_among_themselves():
+def test_users_of_a_parent_plan_compete_by_urgency():
     world = World(2, tree(ResourcePlan("x"), ResourcePlan("y")))
     world.submit(job(1, plan=("local",), user="ann"), job(2, plan=("local",), user="bob"))
     world.turn()
@@ -149,7 +149,7 @@ def test_users_of_a_plan_with_others_below_it_compete_by_urgency_among_themselve
     assert world.jobs["local-4"].running
 
 
-def test_who_asks_for_more_than_its_limit_is_told_to_change_that():
+def test_a_job_larger_than_its_limit_is_advised_to_change_the_request():
     world = World(8, tree(ResourcePlan("training", user_most=2)))
     world.submit(job(1, 4), job(2, 2), job(3, 2))
     waiting = world.turn().waiting
@@ -160,7 +160,7 @@ def test_who_asks_for_more_than_its_limit_is_told_to_change_that():
 # --- users
 
 
-def test_a_user_does_not_get_more_by_submitting_more():
+def test_more_submissions_do_not_raise_the_share_of_a_user():
     world = World(8)
     world.submit(*(job(n, 1, 2, user="ann") for n in range(1, 4)), job(100, 1, 8, user="bob"))
     world.turn()
@@ -173,14 +173,14 @@ def test_a_user_does_not_get_more_by_submitting_more():
         "waiting for 1 CPU slot; ann already has a fair share, and other users or plans need slots")
     world.submit(job(200, 2, user="ann", priority=9000))
     world.turn()
-    assert world.slots(200) == 2, "unless it is more urgent"
+    assert world.slots(200) == 2, "a more urgent job must get its slots"
     world.end("local-100")
     world.turn()
-    assert sum(len(one.slots) for one in world.jobs.values()) == 8, "what nobody else wants is for everybody"
+    assert sum(len(one.slots) for one in world.jobs.values()) == 8, "slots that no other user wants must be used"
 
 
 @pytest.mark.parametrize("priority", [4999, 5000])
-def test_a_lower_priority_does_not_get_more_than_a_fair_part_by_waiting(priority):
+def test_waiting_does_not_raise_a_low_priority_above_the_fair_share(priority):
     world = World(8)
     world.submit(*(job(n, user="ann", priority=priority) for n in range(1, 5)), job(100, 1, 8, user="bob"))
     world.turn()
@@ -191,7 +191,7 @@ def test_a_lower_priority_does_not_get_more_than_a_fair_part_by_waiting(priority
         assert world.slots(100) == 4
 
 
-def test_jobs_on_slots_that_are_out_of_service_do_not_keep_others_from_theirs():
+def test_jobs_on_drained_slots_do_not_keep_other_jobs_from_slots():
     world = World(6)
     world.submit(*(job(n, user="ann") for n in (1, 2, 3)), job(100, 1, 3, user="eve"))
     world.turn()
@@ -202,7 +202,7 @@ def test_jobs_on_slots_that_are_out_of_service_do_not_keep_others_from_theirs():
     assert world.slots(200) == 1
 
 
-def test_ones_own_elastic_jobs_do_not_hold_one_back():
+def test_elastic_jobs_of_a_user_do_not_block_other_jobs_of_that_user():
     world = World(6)
     world.submit(job(1, 3, user="ann"), job(2, 1, 2, user="ann", priority=6000), job(3, 1, 8, user="bob"))
     world.turn()
@@ -211,7 +211,7 @@ def test_ones_own_elastic_jobs_do_not_hold_one_back():
     assert world.slots(4) == 1
 
 
-def test_a_part_of_a_slot_that_is_shared_already_is_nobody_elses_to_grow_into():
+def test_another_user_does_not_grow_into_a_partly_used_slot():
     world = World(3)
     world.submit(job(1, share=HALF, user="ann"), *(job(10 + n, 1, 3, user=f"u{n}") for n in range(2)))
     world.turn()
@@ -220,7 +220,7 @@ def test_a_part_of_a_slot_that_is_shared_already_is_nobody_elses_to_grow_into():
     assert world.slots(2) == 1
 
 
-def test_who_has_nothing_is_not_told_of_a_part():
+def test_a_job_of_a_user_without_slots_does_not_wait_for_a_share():
     world = World(4)
     world.submit(job(1, 4, user="ann"))
     world.turn()
@@ -229,27 +229,27 @@ def test_who_has_nothing_is_not_told_of_a_part():
     assert [waiting[f"local-{n}"].code for n in (2, 3)] == ["SLOTS", "QUEUE"]
 
 
-def test_a_pack_counts_as_the_slot_that_is_all_its_own():
+def test_a_pack_counts_as_one_whole_slot():
     world = World(8, tree(ResourcePlan("training", user_most=1)))
     world.submit(*(job(n, share=100, pack=f"ann/{n}") for n in range(1, 4)))
     world.turn()
     assert sum(one.running for one in world.jobs.values()) == 1
     world.submit(job(5, share=100, pack="ann/1"))
     world.turn()
-    assert world.slots(5) == 1, "whoever joins takes nothing more"
+    assert world.slots(5) == 1, "a job that joins a pack must need no further slot"
 
 
-def test_what_others_cannot_use_is_not_left_idle_for_their_sake():
+def test_slots_that_other_jobs_cannot_use_are_not_left_idle():
     world = World(4, memory=2)
     world.submit(job(1, 1, 4, user="bob", memory=2))
     world.turn()
-    assert world.slots(1) == 1, "there is no memory for more"
+    assert world.slots(1) == 1, "memory must limit the job to 1 slot"
     world.submit(*(job(n, user="ann") for n in range(2, 8)))
     world.turn()
     assert sum(len(one.slots) for one in world.jobs.values()) == 4
 
 
-def test_a_large_job_of_somebody_with_less_than_his_part_begins_though_it_is_more():
+def test_a_large_job_starts_even_if_it_exceeds_the_fair_share():
     world = World(4)
     world.submit(job(1, 1, 4, user="bob"))
     world.turn()

@@ -1,4 +1,4 @@
-"""What holds whatever happens: random sequences of submissions, ends, time, releases and changes of the machine."""
+"""Invariants of the policy under random submissions, ends, time, releases and changes of the machine."""
 
 from dataclasses import replace
 
@@ -28,7 +28,8 @@ PLANS = (("local", "training"), ("local", "a"), ("local", "a", "x"), ("local", "
 
 
 class Life(RuleBasedStateMachine):
-    """The checks of `World` hold at every decision; more are made when nothing is on its way."""
+    """A random history; the checks of `World` run at every decision, and more checks run when no change is under way.
+    """
 
     @initialize(
         tree=st.sampled_from(TREES), cpus=st.integers(1, 8), gpus=st.integers(0, 3),
@@ -90,14 +91,14 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def settle(self):
-        """S2, S4: when all is quiet, nothing that could be used is idle, and equal claims are served alike."""
+        """S2, S4: in a settled state, no usable slot is idle, and equal claims get equal shares."""
         world = self.world
         for name in world.leaving():
             world.release(name)
         slow, world.slow = world.slow, False
         for _ in range(20):
             before = {name: one.slots for name, one in world.jobs.items()}
-            # Whoever has just been given other slots would keep them for a while.
+            # A job that was resized recently would keep its slots for a while.
             for name, one in world.jobs.items():
                 world.jobs[name] = replace(one, changed=-1e9 if one.slots else one.changed)
             decision = world.turn()
@@ -131,7 +132,7 @@ class Life(RuleBasedStateMachine):
                     assert allowed(one.floor) is not None, f"{one} could begin on {idle}: {reason}"
 
     def _alike(self):
-        """Of two elastic jobs of one user, with the same bounds and urgency, none has more than one worker more."""
+        """Check that elastic jobs with equal user, bounds and urgency differ by at most one worker."""
         world = self.world
         groups = {}
         highest = max((one.priority for one in world.jobs.values()), default=0)
@@ -146,14 +147,14 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def more_urgent_ones_do_not_wait_for_less_urgent_elastic_ones(self):
-        """S5: in one plan and for one user, nobody that could have the floor of an elastic job waits for it."""
+        """S5: in one plan and for one user, no job waits for slots that less urgent elastic jobs could give up."""
         if not hasattr(self, "world") or self.world.machine.memory is not None:
             return
         world = self.world
         highest = max((one.priority for one in world.jobs.values()), default=0)
         for name, reason in world.decision.waiting.items():
             one = world.jobs[name]
-            # One of a fixed size does not begin before the head of the queue; an elastic one does.
+            # A job of fixed size does not start before the head of the queue; an elastic job does.
             if reason.code != "SLOTS" and not (reason.code == "QUEUE" and one.elastic):
                 continue
             yielding = [
@@ -173,8 +174,8 @@ TestLife = Life.TestCase
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_million_events():
-    """The same, for longer: 20,000 lives of 50 events."""
+def test_a_million_events_keep_the_invariants():
+    """Runs 20,000 random histories of 50 events."""
     run_state_machine_as_test(Life, settings=settings(
         max_examples=20_000, stateful_step_count=50, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -182,8 +183,8 @@ def test_a_million_events():
 
 
 @pytest.mark.parametrize("small", [1, 2, 3])
-def test_a_large_job_is_not_starved_by_a_stream_of_small_ones(small):
-    """S3: it begins after its waiting has made it more urgent than any of them."""
+def test_small_jobs_do_not_starve_a_large_job(small):
+    """S3: the large job starts after its wait has made it more urgent than all small jobs."""
     world = World(4)
     world.submit(*(job(n, small, since=0.0) for n in range(1, 4)))
     world.turn()
@@ -191,7 +192,7 @@ def test_a_large_job_is_not_starved_by_a_stream_of_small_ones(small):
     number, alive = 100, list(range(1, 4))
     while not world.jobs["local-10"].running:
         world.wait(600.0)
-        assert world.now < 2 * AGEING_SECONDS, "nobody overtakes it after an hour"
+        assert world.now < 2 * AGEING_SECONDS, "jobs still overtake it after an hour"
         for n in [n for n in alive if world.jobs[f"local-{n}"].running][:1]:
             world.end(f"local-{n}")
             alive.remove(n)
@@ -202,8 +203,8 @@ def test_a_large_job_is_not_starved_by_a_stream_of_small_ones(small):
         world.turn()
 
 
-def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
-    """S9."""
+def test_the_order_of_submissions_does_not_change_the_decision():
+    """Property S9."""
     jobs = [job(n, 1 + n % 3, (n % 4 and 6) or None, user=USERS[n % 3], priority=5000 + n % 2) for n in range(1, 12)]
     found = []
     for order in (jobs, jobs[::-1], jobs[5:] + jobs[:5]):
@@ -217,9 +218,11 @@ def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
 @given(
     tree=st.sampled_from(TREES), slots=st.integers(1, 4), data=st.data(), now=st.sampled_from([0.0, 50.0, 9000.0]),
 )
-def test_a_crowd_has_the_order_in_which_it_would_be_asked(tree, slots, data, now):
-    """Who comes when nothing is left is put in order when somebody wants to know; with one who could do without a slot
-    of its own among them, all are asked."""
+def test_queue_positions_do_not_depend_on_the_shortcut_for_full_machines(tree, slots, data, now):
+    """On a full machine, the policy sorts the positions only on demand.
+
+    A job that can share a slot makes the policy ask every job; the order must stay the same.
+    """
     draw = data.draw
     crowd = [
         job(n, draw(st.integers(1, slots)), user=draw(st.sampled_from(USERS)), since=n - now,
@@ -239,11 +242,11 @@ def test_a_crowd_has_the_order_in_which_it_would_be_asked(tree, slots, data, now
     assert found[0] == found[1]
 
 
-def test_ageing_makes_as_urgent_as_others_are_and_is_kept_by_who_runs():
+def test_ageing_raises_urgency_up_to_the_highest_and_stops_at_start():
     waiting, highest = job(1, 1, since=0.0), 6500
     assert urgency(waiting, hours(waiting, AGEING_SECONDS - 1), highest) == waiting.priority
     assert urgency(waiting, hours(waiting, AGEING_SECONDS), highest) == waiting.priority + AGEING
     assert urgency(waiting, hours(waiting, 2 * AGEING_SECONDS), highest) == highest
     running = replace(waiting, running=True, slots=("cpu-0",), started=AGEING_SECONDS)
     assert urgency(running, hours(running, 9 * AGEING_SECONDS), highest) == waiting.priority + AGEING
-    assert urgency(waiting, 9, waiting.priority) == waiting.priority, "among equals nobody gets ahead"
+    assert urgency(waiting, 9, waiting.priority) == waiting.priority, "equal priorities must not diverge"

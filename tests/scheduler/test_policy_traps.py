@@ -1,4 +1,4 @@
-"""Ways in which sharing slots goes wrong over time: endless moves, starvation, promises made twice."""
+"""Faults of slot sharing over time: endless moves, starvation, slots promised twice."""
 
 from dataclasses import replace
 
@@ -18,8 +18,7 @@ def tree(*children):
 
 
 def stream(world, hours, priority=5000, **values):
-    """Every ten minutes a new job of one slot comes, and the oldest of those that run ends; True once local-1 runs,
-    with slots."""
+    """Submit a 1-slot job every 10 minutes, and end the oldest running job; return True once local-1 has slots."""
     for number in range(int(hours * 6)):
         world.submit(job(1000 + number, since=world.now, priority=priority, **values))
         world.turn()
@@ -39,12 +38,12 @@ def stream(world, hours, priority=5000, **values):
 
 @pytest.mark.parametrize(("slots", "jobs"), [(3, 2), (5, 2), (7, 3), (5, 3)])
 @pytest.mark.parametrize("pause", [0.0, 0.5, 2.0])
-def test_the_odd_slot_changes_hands_now_and_then_and_not_all_the_time(slots, jobs, pause):
+def test_the_odd_slot_moves_between_jobs_only_now_and_then(slots, jobs, pause):
     world = World(slots)
     world.submit(*(job(n, 1, 8, since=0.0, pause=pause, step=0.2) for n in range(1, jobs + 1)))
     world.turn()
     world.settle(HOUR)
-    assert 20 <= world.moves <= 100, "two moves for about every 60 slot-seconds of difference"
+    assert 20 <= world.moves <= 100, "expected 2 moves for about every 60 slot-seconds of difference"
 
 
 def test_workers_that_are_kept_for_a_while_keep_their_memory():
@@ -55,7 +54,7 @@ def test_workers_that_are_kept_for_a_while_keep_their_memory():
     assert world.moves <= 20
 
 
-def test_nobody_is_stopped_for_an_owner_who_would_not_get_the_slot():
+def test_no_job_is_reclaimed_for_a_plan_that_would_not_get_the_slot():
     world = World(1, tree(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=120.0)))
     world.submit(job(1, plan=B, since=0.0))
     world.turn()
@@ -67,7 +66,7 @@ def test_nobody_is_stopped_for_an_owner_who_would_not_get_the_slot():
     assert world.jobs["local-1"].running != world.jobs["local-2"].running
 
 
-def test_nobody_is_stopped_when_the_head_of_the_queue_would_be_in_the_way():
+def test_no_job_is_reclaimed_if_the_queue_head_would_block_the_slot():
     grace = ResourcePlan("c", reclaim_grace=0.0)
     world = World(4, tree(ResourcePlan("a"), ResourcePlan("b"), grace))
     world.submit(*(job(n, plan=("local", "c")) for n in range(1, 5)))
@@ -76,10 +75,10 @@ def test_nobody_is_stopped_when_the_head_of_the_queue_would_be_in_the_way():
     for _ in range(3):
         world.wait(100)
         world.turn()
-    assert sum(one.running for one in world.jobs.values()) == 4, "no slot is idle"
+    assert sum(one.running for one in world.jobs.values()) == 4, "a slot is idle"
 
 
-def test_what_is_out_of_service_is_no_gain():
+def test_reclaim_ignores_slots_that_are_out_of_service():
     world = World(4, tree(ResourcePlan("a", reserved=2), ResourcePlan("b", reclaim_grace=0.0)))
     world.submit(*(job(n, plan=B) for n in range(1, 5)))
     world.turn()
@@ -88,10 +87,10 @@ def test_what_is_out_of_service_is_no_gain():
     world.wait(9)
     world.submit(job(9, plan=A, since=world.now))
     decision = decide(world.machine, world.plans, world.jobs.values(), world.now)
-    assert list(decision.reclaim) == ["local-2"], "the youngest on a slot that can be used"
+    assert list(decision.reclaim) == ["local-2"], "expected the youngest job on a usable slot"
 
 
-def test_whoever_begins_or_is_leaving_already_is_not_stopped_for_others():
+def test_a_starting_or_leaving_job_is_not_reclaimed():
     world = World(2, tree(ResourcePlan("a"), ResourcePlan("b", reclaim_grace=0.0)))
     world.submit(job(1, plan=B), job(2, plan=B))
     world.turn()
@@ -105,10 +104,10 @@ def test_whoever_begins_or_is_leaving_already_is_not_stopped_for_others():
         assert list(decide(world.machine, world.plans, jobs, 9.0).reclaim) == expected
 
 
-# --- nobody waits for ever
+# --- starvation
 
 
-def test_a_parked_job_gets_more_urgent_and_keeps_that():
+def test_a_parked_job_keeps_the_urgency_that_it_gains():
     world = World(1)
     world.submit(job(1, 1, 1, since=0.0))
     world.turn()
@@ -119,11 +118,11 @@ def test_a_parked_job_gets_more_urgent_and_keeps_that():
         world.turn()
         world.wait(60)
         had += 60 * world.slots(1)
-    assert had > 6 * HOUR, "half of what is left when its hours of waiting have made up for its priority"
+    assert had > 6 * HOUR, "expected half of the time after the wait has made up for the lower priority"
     assert world.moves <= 40
 
 
-def test_it_is_looked_at_again_when_a_parked_job_gets_more_urgent():
+def test_a_decision_is_due_when_a_parked_job_gets_more_urgent():
     world = World(1)
     world.submit(job(1, 1, 1, since=0.0))
     world.turn()
@@ -132,7 +131,7 @@ def test_it_is_looked_at_again_when_a_parked_job_gets_more_urgent():
     assert world.turn().again == 10 + HOUR
 
 
-def test_a_parked_job_that_needs_two_slots_at_once_is_not_starved_by_small_ones():
+def test_small_jobs_do_not_starve_a_parked_job_that_needs_two_slots():
     world = World(2)
     world.submit(job(1, 1, 1, per_worker=2))
     world.turn()
@@ -152,7 +151,7 @@ def test_a_job_that_waits_for_memory_is_not_starved():
     assert stream(world, hours=6, memory=1)
 
 
-def test_a_job_that_waits_for_room_in_its_plan_is_not_starved():
+def test_a_job_at_the_limit_of_its_plan_is_not_starved():
     world = World(8, tree(ResourcePlan("training", most=2)))
     world.submit(*(job(n, since=0.0) for n in range(2, 4)))
     world.turn()
@@ -160,7 +159,7 @@ def test_a_job_that_waits_for_room_in_its_plan_is_not_starved():
     assert stream(world, hours=6)
 
 
-def test_when_the_head_of_the_queue_gives_up_others_begin_at_once():
+def test_jobs_start_at_once_when_the_head_of_the_queue_expires():
     world = World(4)
     world.submit(job(1))
     world.turn()
@@ -172,7 +171,7 @@ def test_when_the_head_of_the_queue_gives_up_others_begin_at_once():
     assert list(decision.start) == ["local-3"]
 
 
-def test_a_job_that_is_queued_again_has_its_patience_again():
+def test_the_patience_of_a_requeued_job_starts_again():
     again = job(1, since=0.0, patience=300.0, requeued=3000.0)
     holder = replace(job(2), running=True, slots=("cpu-0",), held=("cpu-0",))
     machine = World(1).machine
@@ -183,7 +182,7 @@ def test_a_job_that_is_queued_again_has_its_patience_again():
 # --- memory
 
 
-def test_a_job_that_begins_has_the_memory_of_all_its_workers():
+def test_a_starting_job_holds_the_memory_of_all_its_workers():
     world = World(8, memory=4)
     world.submit(job(1, 1, 4, memory=1))
     world.turn()
@@ -192,7 +191,7 @@ def test_a_job_that_begins_has_the_memory_of_all_its_workers():
     assert world.turn().waiting["local-2"].code == "MEMORY"
 
 
-def test_the_memory_of_workers_that_are_leaving_is_theirs_until_they_have_left():
+def test_leaving_workers_hold_their_memory_until_they_have_left():
     world = World(8, memory=4)
     world.slow = True
     world.submit(job(1, 1, 4, memory=1))
@@ -204,7 +203,7 @@ def test_the_memory_of_workers_that_are_leaving_is_theirs_until_they_have_left()
     assert world.slots(2) == 1
 
 
-def test_jobs_on_one_kind_of_slot_grow_only_into_memory_that_others_do_not_need():
+def test_a_job_grows_only_into_memory_that_other_jobs_do_not_need():
     world = World((*cpu_slots(8), Slot("gpu-0", GPU, "0")), memory=8)
     world.submit(job(1, 1, 8, memory=1))
     world.turn()
@@ -213,7 +212,7 @@ def test_jobs_on_one_kind_of_slot_grow_only_into_memory_that_others_do_not_need(
     assert (world.slots(1), world.slots(2)) == (7, 1)
 
 
-def test_who_asks_for_no_memory_does_not_suffer_from_a_lack_of_it():
+def test_a_job_without_a_memory_request_starts_when_memory_is_short():
     world = World(4, memory=4)
     world.submit(job(1, memory=4), job(2, 1, 2))
     world.turn()
@@ -222,11 +221,11 @@ def test_who_asks_for_no_memory_does_not_suffer_from_a_lack_of_it():
     assert not decide(world.machine, world.plans, world.jobs.values(), 1.0).waiting
 
 
-# --- while something is under way
+# --- during changes
 
 
-def test_what_a_job_can_use_soon_is_kept_for_it():
-    """It has just been given other slots, and keeps these for a while; then it gets what has come free."""
+def test_slots_are_kept_for_a_job_that_can_use_them_soon():
+    """The job has just been resized and keeps its slots for a while; then it gets the slots that became free."""
     world = World(16)
     world.submit(*(job(n, user="ann") for n in range(1, 9)), *(job(n, user="eve") for n in range(11, 18)),
                  job(100, 1, 16, user="bob", step=1.0, pause=2.0))
@@ -240,7 +239,7 @@ def test_what_a_job_can_use_soon_is_kept_for_it():
     assert world.slots(100) == 8
 
 
-def test_a_job_that_cannot_be_told_yet_gets_what_comes_free_when_it_can():
+def test_an_unmovable_job_gets_the_free_slots_once_it_is_movable():
     world = World(8)
     world.submit(*(job(n, user="ann") for n in range(1, 5)), *(job(n, user="eve") for n in (11, 12)),
                  job(100, 1, 8, user="bob"))

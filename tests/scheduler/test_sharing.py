@@ -1,4 +1,4 @@
-"""Fair shares: arithmetic."""
+"""The arithmetic of fair shares."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def claims(draw):
 
 
 @given(st.integers(0, 60), claims())
-def test_everything_is_given_and_bounds_hold(capacity, asked):
+def test_all_slots_are_shared_within_the_bounds_of_the_claims(capacity, asked):
     shares = share(capacity, asked)
     assert all(claim.least <= got <= claim.most for claim, got in zip(asked, shares, strict=True))
     least, most = sum(claim.least for claim in asked), sum(claim.most for claim in asked)
@@ -25,7 +25,7 @@ def test_everything_is_given_and_bounds_hold(capacity, asked):
 
 
 @given(st.integers(0, 60), claims())
-def test_nobody_has_more_than_one_slot_beyond_his_weight_while_others_want(capacity, asked):
+def test_no_claim_exceeds_its_weighted_share_by_more_than_one_slot(capacity, asked):
     shares = share(capacity, asked)
     for claim, got in zip(asked, shares, strict=True):
         for other, less in zip(asked, shares, strict=True):
@@ -34,7 +34,7 @@ def test_nobody_has_more_than_one_slot_beyond_his_weight_while_others_want(capac
 
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 30))
-def test_equal_claims_differ_by_at_most_one_and_the_lowest_rank_has_more(capacity, count, most):
+def test_equal_claims_differ_by_one_slot_and_the_lowest_rank_has_more(capacity, count, most):
     shares = share(capacity, [Claim(0, most, rank=float(count - i)) for i in range(count)])
     assert max(shares) - min(shares) <= 1
     assert shares == sorted(shares)

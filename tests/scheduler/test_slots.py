@@ -1,15 +1,15 @@
-"""The slots of this machine."""
+"""The slots of a machine."""
 
 from local_backend.scheduler.model import CPU
 from local_backend.scheduler.slots import discover, usable_cores, visible
 
 
-def test_the_number_of_slots_can_be_set() -> None:
+def test_the_number_of_cpu_slots_can_be_set() -> None:
     assert [slot.id for slot in discover(3)] == ["cpu-0", "cpu-1", "cpu-2"]
     assert sum(slot.kind == CPU for slot in discover()) == usable_cores()
 
 
-def test_a_restriction_of_the_server_to_some_gpus_is_kept() -> None:
+def test_only_gpus_visible_to_the_server_are_used() -> None:
     devices = ["GPU-a1", "GPU-a2", "GPU-b"]
     assert visible(devices, None) == devices
     assert visible(devices, "") == []

@@ -1,4 +1,4 @@
-"""A machine with jobs that come, run and go on a virtual clock, and does at once what the policy decides."""
+"""A simulated machine with jobs on a virtual clock, which applies each decision of the policy at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cpu_slots(count: int) -> tuple[Slot, ...]:
 
 
 def job(number: int, least: int = 1, most: int | None = None, **more: object) -> SchedulerJob:
-    """A job of a user, elastic when `most` is given."""
+    """Return a job of a user, elastic when `most` is given."""
     values: dict[str, object] = {
         "exec_id": f"local-{number}", "user": "ann", "kind": CPU, "plan": ("local", "training"), "since": float(number),
         "least": least, "most": least if most is None else most, "elastic": most is not None,
@@ -26,7 +26,8 @@ def job(number: int, least: int = 1, most: int | None = None, **more: object) ->
 
 
 class World:
-    """Checks on the way that no slot is ever had by two, and that every job is answered for."""
+    """A simulated machine; each turn asserts that no slot is allocated twice, and that each pending job has an answer.
+    """
 
     def __init__(self, slots: int | Iterable[Slot] = 4, plans: ResourcePlan = TREE, memory: int | None = None) -> None:
         self.machine = Machine(cpu_slots(slots) if isinstance(slots, int) else tuple(slots), memory)
@@ -35,11 +36,11 @@ class World:
         self.jobs: dict[str, SchedulerJob] = {}
         self.decision = Decision()
         self.moves = 0
-        #: Slots were out of service at some time.
+        #: Whether slots have been out of service at any time.
         self.outages = False
-        #: Jobs that ended without having run → why.
+        #: Jobs that ended without running → reason.
         self.told: dict[str, str] = {}
-        #: Slots that a job gives up stay with it until `release`.
+        #: If true, a job holds the slots that it gives up until `release`.
         self.slow = False
 
     def submit(self, *jobs: SchedulerJob) -> None:
@@ -50,14 +51,14 @@ class World:
         del self.jobs[name]
 
     def release(self, name: str) -> None:
-        """What the job has given up is free."""
+        """Free the slots that the job has given up."""
         self.jobs[name] = replace(self.jobs[name], held=self.jobs[name].slots)
 
     def leaving(self) -> list[str]:
         return [name for name, one in self.jobs.items() if set(one.held) - set(one.slots)]
 
     def slots(self, number: int) -> int:
-        """How many slots a job has."""
+        """Return the number of slots of a job."""
         return len(self.jobs[f"local-{number}"].slots)
 
     def wait(self, seconds: float) -> None:
@@ -66,7 +67,7 @@ class World:
             self.jobs[name] = replace(one, service=one.service + seconds * len(one.held))
 
     def turn(self) -> Decision:
-        """Decide, and do it; until nothing more is to be done."""
+        """Decide and apply the decision, until nothing changes."""
         for _ in range(50):
             self.outages |= bool(self.machine.drained)
             decision = self.decision = decide(self.machine, self.plans, self.jobs.values(), self.now)
@@ -76,7 +77,7 @@ class World:
         raise AssertionError(f"no end: {decision}")
 
     def settle(self, seconds: float = 10_000.0) -> Decision:
-        """Go on while time alone changes something, but not for longer than that; everybody releases at once."""
+        """Advance the time until time alone changes nothing, for at most `seconds`; all jobs release slots at once."""
         until = self.now + seconds
         decision = self.turn()
         while True:
@@ -137,7 +138,7 @@ class World:
             assert used <= self.machine.memory or not (decision.start or decision.resize)
 
     def _check_slots(self, decision: Decision) -> None:
-        """No slot is had by two; of one that is shared no more is promised than there is; a pack has one."""
+        """Check that no slot has two owners or is shared beyond its capacity, and that a pack has one slot."""
         owners: dict[str, list[SchedulerJob]] = {}
         packs: dict[tuple[str, str], set[str]] = {}
         for name, one in self.jobs.items():
@@ -148,10 +149,10 @@ class World:
                 if one.pack and slot not in self.machine.drained:
                     packs.setdefault((one.kind, one.pack), set()).add(slot)
         for slot, jobs in owners.items():
-            assert len(jobs) == 1 or all(one.shares for one in jobs), f"{slot} is held by {jobs}"
-            assert sum(one.share for one in jobs) <= WHOLE, f"{slot} is promised more than once"
-            assert len({one.pack for one in jobs}) == 1, f"{slot} is shared by strangers to a pack"
+            assert len(jobs) == 1 or all(one.shares for one in jobs), f"{slot} is allocated to {jobs}"
+            assert sum(one.share for one in jobs) <= WHOLE, f"{slot} is allocated beyond its capacity"
+            assert len({one.pack for one in jobs}) == 1, f"{slot} of a pack is shared by jobs outside the pack"
         for name in decision.start:
             one = self.jobs[name]
-            # A pack gets a second slot when its first one is out of service.
+            # A pack gets a second slot only when its first slot is out of service.
             assert not one.pack or self.outages or len(packs[one.kind, one.pack]) == 1, packs
