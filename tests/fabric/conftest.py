@@ -1,4 +1,4 @@
-"""Fixtures of the tests of fabric_data."""
+"""Fixtures for the tests of fabric_data."""
 
 from pathlib import Path
 

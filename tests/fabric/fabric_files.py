@@ -1,4 +1,4 @@
-"""Files that tests of fabric_data open, and what is in them."""
+"""Helpers that write files for fabric_data, and convert the values of its samples."""
 
 from pathlib import Path
 

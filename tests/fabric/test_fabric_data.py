@@ -1,4 +1,4 @@
-"""Data sets for training programs: what is in the files is what the samples are, in every process."""
+"""Data sets for training programs: the samples equal the content of the files, in every process."""
 
 import datetime
 import decimal
@@ -44,8 +44,8 @@ _ROW = st.fixed_dictionaries({
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(_ROW, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=3))
-def test_samples_are_the_rows(tmp_path_factory, rows, cuts):
-    """Whatever the values, the types, and how they are spread over files."""
+def test_samples_equal_the_rows(tmp_path_factory, rows, cuts):
+    """For any values, types and distribution over files."""
     folder = tmp_path_factory.mktemp("rows")
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     schema = pa.schema(list(TYPES.items()))
@@ -61,7 +61,7 @@ def test_samples_are_the_rows(tmp_path_factory, rows, cuts):
         ([row["f64"], float(row["i8"])], row["text"]) for row in rows]
 
 
-def test_types_of_databases(data):
+def test_database_types_are_converted_to_numbers_and_strings(data):
     when = datetime.datetime(2024, 2, 29, 12, 30, 1, 500, tzinfo=datetime.timezone.utc)
     write(data / "a.parquet", price=pa.array([decimal.Decimal("1.25"), None], pa.decimal128(10, 2)),
           at=pa.array([when, when], pa.timestamp("us", "UTC")), day=pa.array([when.date()] * 2, pa.date32()),
@@ -71,7 +71,7 @@ def test_types_of_databases(data):
     assert np.isnan(dataset[1]["price"]) and dataset[1]["word"] == "y"
 
 
-def test_a_tuple_for_a_training(data):
+def test_selected_columns_form_a_tuple_for_training(data):
     write(data / "a.parquet", x=[0.5, 1.5, 2.5], y=[1.0, 2.0, 3.0], label=[0, 1, 0])
     dataset = fabric_data.open(data, columns=[["x", "y"], "label"], dtype=torch.float32,
                                transform=lambda item: (item[0] * 2, item[1]))
@@ -84,13 +84,13 @@ def test_a_list_of_one_column_is_a_tensor(data, cache):
     assert fabric_data.open(data, ["x", "label"])[1] == (1.0, 1)
     x, label, vector = fabric_data.open(data, [["x"], ["label"], ["v"]], dtype=torch.float32)[1]
     assert (x.tolist(), x.dtype, label.tolist(), label.dtype) == ([1.0], torch.float32, [1], torch.int64)
-    assert vector.tolist() == [3, 4], "a list is a tensor already"
+    assert vector.tolist() == [3, 4], "a list column is already a tensor"
     batch, _ = next(iter(DataLoader(fabric_data.open(data, [["x"], "label"]), batch_size=2)))
     assert batch.shape == (2, 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "f4", np.float32, np.dtype("float32"), np.dtype(">f4"), torch.float32])
-def test_a_type_may_be_said_in_any_way(data, dtype):
+def test_a_dtype_may_be_given_in_any_form(data, dtype):
     write(data / "a.parquet", x=[0.1])
     np.save(data / "y.npy", np.array([0.1]))
     for name in ("a.parquet", "y.npy"):
@@ -99,13 +99,13 @@ def test_a_type_may_be_said_in_any_way(data, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, "int8", "float31", "f4,(", np.int64, 3, [], object])
-def test_a_type_that_cannot_be_had(data, dtype):
+def test_an_unsupported_dtype_is_rejected(data, dtype):
     write(data / "a.parquet", x=[0.1])
     with pytest.raises(DataProblem, match=r"choose torch.float16, torch.float32 or torch.float64"):
         fabric_data.open(data, dtype=dtype)
 
 
-def test_what_documents_have_beside_their_columns_is_left_out(data):
+def test_the_rest_column_of_documents_is_left_out_by_default(data):
     write(data / "a.parquet", _id=["a", "b"], n=[1, 2], **{REST: pa.array([None, '{"m": 3}'])})
     assert fabric_data.open(data)[1] == {"_id": "b", "n": 2}
     assert fabric_data.open(data, fill={REST: "{}"})[0] == {"_id": "a", "n": 1, REST: "{}"}
@@ -114,7 +114,7 @@ def test_what_documents_have_beside_their_columns_is_left_out(data):
         fabric_data.open(data, [REST])
 
 
-def test_types_of_batches(data):
+def test_batches_have_the_expected_types(data):
     write(data / "a.parquet", a=pa.array([1], pa.int16()), b=pa.array([1], pa.float32()), c=[True], d=[0.5])
     batch = next(iter(DataLoader(fabric_data.open(data))))
     assert {name: value.dtype for name, value in batch.items()} == {
@@ -122,7 +122,7 @@ def test_types_of_batches(data):
     assert next(iter(DataLoader(fabric_data.open(data, ["d"], dtype=torch.float32))))[0].dtype == torch.float32
 
 
-def test_who_changes_a_sample_does_not_change_the_data(data):
+def test_a_change_of_a_sample_does_not_change_the_data(data):
     write(data / "a.parquet", x=[[1.0, 2.0]])
     np.save(data / "x.npy", np.ones((1, 2)))
     for place in (data / "a.parquet", data / "x.npy"):
@@ -142,13 +142,13 @@ def test_who_changes_a_sample_does_not_change_the_data(data):
     ("label", r"'label' is one name, not a list of names; write \['label'\]"), ([3], "3 is neither a name nor a list"),
     ([["n", 3]], "3 is not a column name"),
 ])
-def test_columns_that_cannot_be_had(data, columns, told):
+def test_invalid_columns_are_rejected_with_the_reason(data, columns, told):
     write(data / "a.parquet", n=[1], s=["a"], l=[[1]])
     with pytest.raises(DataProblem, match=told):
         fabric_data.open(data, columns)
 
 
-def test_what_cannot_be_opened(data, tmp_path):
+def test_invalid_data_is_rejected_with_the_reason(data, tmp_path):
     with pytest.raises(DataProblem, match="DATA_DIR is not set"):
         fabric_data.open()
     with pytest.raises(DataProblem, match="/none does not exist"):
@@ -170,7 +170,7 @@ def test_what_cannot_be_opened(data, tmp_path):
         fabric_data.open(tmp_path / "u.parquet")
 
 
-def test_whole_numbers_that_no_tensor_can_hold_are_refused_not_wrapped(tmp_path):
+def test_integers_too_large_for_a_tensor_are_rejected(tmp_path):
     (tmp_path / "one").mkdir()
     np.save(tmp_path / "one" / "x.npy", np.array([[1, 2], [2**64 - 1, 3]], np.uint64))
     samples = fabric_data.open(tmp_path / "one")
@@ -179,7 +179,7 @@ def test_whole_numbers_that_no_tensor_can_hold_are_refused_not_wrapped(tmp_path)
         samples[1]
 
 
-def test_damage_inside_a_file_leaves_nothing_behind(data, cache):
+def test_a_damaged_file_leaves_no_cache_entry(data, cache):
     path = write(data / "a.parquet", n=list(range(50_000)))
     whole = bytearray(path.read_bytes())
     whole[100:20_000] = os.urandom(19_900)
@@ -189,7 +189,7 @@ def test_damage_inside_a_file_leaves_nothing_behind(data, cache):
     assert not [found for found in cache.iterdir() if found.is_dir()]
 
 
-def test_what_was_unpacked_serves_later_runs_until_the_file_changes(data, cache):
+def test_the_cache_serves_later_runs_until_the_file_changes(data, cache):
     path = write(data / "a.parquet", n=[1, 2, 3])
     assert fabric_data.open(data)[1]["n"] == 2
     (entry,) = [found for found in cache.iterdir() if found.is_dir()]
@@ -199,7 +199,7 @@ def test_what_was_unpacked_serves_later_runs_until_the_file_changes(data, cache)
     assert [int(fabric_data.open(data)[i]["n"]) for i in range(2)] == [7, 8]
 
 
-def test_room_for_later_runs_is_bounded(data, cache, monkeypatch):
+def test_the_size_of_the_cache_is_bounded(data, cache, monkeypatch):
     paths = [write(data / f"{number}.parquet", n=[number] * 1000) for number in range(4)]
     opened = [fabric_data.open(path) for path in paths[:3]]
     entries = {found for found in cache.iterdir() if found.is_dir()}
@@ -208,7 +208,7 @@ def test_room_for_later_runs_is_bounded(data, cache, monkeypatch):
     monkeypatch.setenv("FABRIC_DATA_CACHE_BYTES", "17000")
     newest = fabric_data.open(paths[3])
     left = {found for found in cache.iterdir() if found.is_dir()}
-    assert len(left) == 2 and sorted(entries)[2] in left, "the one that was used last, and the new one"
+    assert len(left) == 2 and sorted(entries)[2] in left, "expected the last used entry and the new entry"
     assert [int(dataset[999]["n"]) for dataset in (*opened, newest)] == [0, 1, 2, 3]
     assert int(pickle.loads(pickle.dumps(opened[0]))[5]["n"]) == 0
 
@@ -218,7 +218,7 @@ def _open_together(path, barrier, results):
     results.put(int(fabric_data.open(path)[77]["n"]))
 
 
-def test_processes_that_open_at_once_unpack_once(data, cache):
+def test_processes_that_open_a_file_together_unpack_it_once(data, cache):
     path = write(data / "a.parquet", n=list(range(1000)))
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(3), context.Queue()
@@ -231,7 +231,7 @@ def test_processes_that_open_at_once_unpack_once(data, cache):
     assert len([found for found in cache.iterdir() if found.is_dir()]) == 1
 
 
-def test_one_that_is_killed_while_it_unpacks_leaves_nothing_that_is_taken_for_whole(data, cache):
+def test_a_killed_unpacking_process_leaves_no_entry_that_looks_complete(data, cache):
     path = write(data / "a.parquet", n=list(range(100_000)))
     code = f"""
 import os, signal, fabric_data
@@ -244,13 +244,13 @@ columns.Writer.put = dies
 fabric_data.open({str(path)!r})
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-    assert [found.name for found in cache.iterdir() if found.is_dir()], "it was at it"
+    assert [found.name for found in cache.iterdir() if found.is_dir()], "the killed process must have begun to unpack"
     dataset = fabric_data.open(path)
     assert all(int(dataset[i]["n"]) == i for i in range(0, 100_000, 997))
-    assert len([found for found in cache.iterdir() if found.is_dir()]) == 1, "what it left is gone"
+    assert len([found for found in cache.iterdir() if found.is_dir()]) == 1, "the killed entry must be gone"
 
 
-def test_arrays(data):
+def test_arrays_are_opened_joined_and_checked(data):
     np.save(data / "x.npy", np.arange(12, dtype=np.float64).reshape(4, 3))
     np.save(data / "label.npy", np.array([3, 2, 1, 0], dtype=np.int32))
     assert fabric_data.open(data / "x.npy")[2].tolist() == [6.0, 7.0, 8.0]
@@ -277,7 +277,7 @@ def test_arrays(data):
         fabric_data.open(data)
 
 
-def test_pictures(data):
+def test_images_are_read_with_their_classes(data):
     image = pytest.importorskip("PIL.Image")
     for number, name in enumerate(["dog/b.png", "cat/a.png", "dog/deep/a.png", "_mine/x.png"]):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +297,7 @@ def test_pictures(data):
 @pytest.mark.parametrize(("kind", "told"), [
     ("table", "row {}: the table has 3"), ("arrays", "element {}: the arrays have 3"),
     ("pictures", "picture {}: the folders have 3")])
-def test_samples_are_asked_for_as_elements_of_a_list(data, kind, told):
+def test_a_data_set_is_indexed_like_a_list(data, kind, told):
     if kind == "table":
         write(data / "a.parquet", n=[0, 1, 2])
     elif kind == "arrays":
@@ -325,7 +325,7 @@ def test_samples_are_asked_for_as_elements_of_a_list(data, kind, told):
             dataset[index]
 
 
-def test_sources_of_the_job(data, tmp_path, monkeypatch):
+def test_data_sources_of_the_job_are_opened_by_name(data, tmp_path, monkeypatch):
     write(data / "a" / "t.parquet", n=[5])
     write(data / "b" / "t.parquet", n=[6])
     listed = tmp_path / "sources.json"
@@ -349,7 +349,7 @@ def test_sources_of_the_job(data, tmp_path, monkeypatch):
     assert fabric_data.open()[0]["n"] == 5
 
 
-def test_a_stream(data, tmp_path, monkeypatch, cache):
+def test_streamed_sources_are_read(data, tmp_path, monkeypatch, cache):
     write(data / "a.parquet", n=[5, 6])
     write(data / "b.parquet", n=[7])
     (tmp_path / "options.json").write_text('{"auto_mkdir": false}')

@@ -1,4 +1,4 @@
-"""What is filled in for missing values: all of it, or nothing."""
+"""Replacements for missing values: a replacement is stored exactly or rejected."""
 
 import datetime
 import decimal
@@ -14,7 +14,7 @@ from fabric_data import DataProblem
 from fabric_files import plain, write
 
 
-def test_missing_values(data):
+def test_missing_values_are_filled_or_rejected(data):
     write(data / "a.parquet", n=[1, None], x=[0.5, None], t=["a", None])
     with pytest.raises(DataProblem, match=r"column n: it has missing values.*fill=\{'n'"):
         fabric_data.open(data)
@@ -28,7 +28,7 @@ def test_missing_values(data):
 
 
 def refused(file: Path, value: object) -> str:
-    """What is said of a value that the column n of a file cannot hold."""
+    """Return the error text for a value that the column n of a file cannot hold."""
     return re.escape(f"column n: fill: {value!r} does not fit {pq.read_schema(file).field('n').type}")
 
 
@@ -40,8 +40,8 @@ def refused(file: Path, value: object) -> str:
     (pa.int64(), float("nan"), 1), (pa.int64(), np.float64(1e300), 2), (pa.int8(), float("-inf"), 3),
     (pa.binary(2), "abc", "ab"), (pa.float32(), 2**24 + 1, 2**24),
 ])
-def test_nothing_of_what_is_filled_in_is_cut_off(data, kind, value, whole):
-    """Also in a column that has no missing value today."""
+def test_a_fill_value_that_would_be_truncated_is_rejected(data, kind, value, whole):
+    """Also in a column without missing values."""
     for present in ([], [None]):
         pq.write_table(pa.table({"n": pa.array(present, kind)}), data / "a.parquet")
         with pytest.raises(DataProblem, match=refused(data / "a.parquet", value)):
@@ -67,7 +67,7 @@ DAY = datetime.datetime(2020, 2, 29)
     (pa.timestamp("ms"), np.datetime64(MOMENT), np.datetime64("2020-02-29", "ms"), 1582934400000),
     (pa.duration("ms"), np.timedelta64(1, "us"), np.timedelta64(2, "ms"), 2),
 ])
-def test_nor_is_anything_of_a_time(data, kind, value, whole, held):
+def test_a_fill_value_of_a_time_column_that_would_be_truncated_is_rejected(data, kind, value, whole, held):
     pq.write_table(pa.table({"n": pa.array([None], kind)}), data / "a.parquet")
     with pytest.raises(DataProblem, match=refused(data / "a.parquet", value)):
         fabric_data.open(data, fill={"n": value})
@@ -75,7 +75,7 @@ def test_nor_is_anything_of_a_time(data, kind, value, whole, held):
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64()), pa.decimal128(38, 0)])
-def test_what_is_filled_in_fits_the_dtype_too(data, kind):
+def test_a_fill_value_must_fit_the_dtype(data, kind):
     value = decimal.Decimal(10**37) if pa.types.is_decimal(kind) else [1e37] if pa.types.is_list(kind) else 1e37
     rounded = [np.float32(1e37)] if pa.types.is_list(kind) else np.float32(1e37)
     pq.write_table(pa.table({"n": pa.array([None], kind)}), data / "a.parquet")
