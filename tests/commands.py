@@ -1,4 +1,4 @@
-"""Runs commands of the product as processes of their own, forked with their libraries imported."""
+"""Run commands of the product as separate processes, forked from a process that has imported their libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from forking import Host
 
-#: By these an interpreter sets itself up when it starts, so a forked one cannot take other values.
+#: An interpreter reads variables with these prefixes only at its start, so a forked process cannot change them.
 _OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
 
 
@@ -20,9 +20,10 @@ def run(  # noqa: PLR0917
     program: str, words: tuple[str | bytes, ...], environment: dict[str, str], folder: Path, timeout: float,
     given: bytes | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Run `program`.main() with these words to its end: exit code, standard output, standard error.
+    """Run `program`.main() with the arguments `words` until it ends; return exit code, standard output, standard error.
 
-    `given` is the standard input. Raises subprocess.TimeoutExpired when the process was killed after `timeout` seconds.
+    `given` is the standard input. Raises subprocess.TimeoutExpired when the process was killed after `timeout`
+    seconds.
     """
     if _of_interpreters(environment) != _of_interpreters(os.environ):
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
@@ -58,7 +59,7 @@ def _of_interpreters(environment: os._Environ[str] | dict[str, str]) -> dict[str
 
 
 def _input(given: bytes | None) -> int:
-    """A descriptor to read `given` from, as a pipe."""
+    """Return a file descriptor from which `given` can be read, as a pipe."""
     if given is None:
         return os.open(os.devnull, os.O_RDONLY)
     reader, writer = os.pipe()
@@ -68,7 +69,7 @@ def _input(given: bytes | None) -> int:
             with os.fdopen(writer, "wb") as file:
                 file.write(given)
         except BrokenPipeError:
-            pass  # the command ended without reading all
+            pass  # the command ended before it read all of the input
 
     threading.Thread(target=write, daemon=True).start()
     return reader
@@ -76,5 +77,5 @@ def _input(given: bytes | None) -> int:
 
 @cache
 def _host() -> Host:
-    """Started with the first command; it ends with this process."""
+    """Start the host process with the first command; it ends when this process ends."""
     return Host(Path(__file__).parent / "commands_host.py")

@@ -1,4 +1,4 @@
-"""Forks commands with the libraries of the client imported; `commands` starts it."""
+"""A host process that imports the libraries of the client and forks commands; `commands` starts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import fork_host
 
-#: Not the product's own modules: some of them read the environment when they are imported.
+#: The product's own modules are not listed: some of them read the environment when they are imported.
 LIBRARIES = (
     "click", "concurrent.futures", "http.client", "json", "jsonschema", "logging", "pathspec", "platformdirs",
     "requests", "rich.console", "rich.live", "rich.progress", "rich.table", "rich.text", "rich.tree", "ssl",
@@ -28,7 +28,7 @@ class Run(BaseException):
 
 
 def begin(request: dict[str, Any], descriptors: list[int]) -> None:
-    """In a forked child: become a process that was started with the words of the request."""
+    """In a forked child: take over the arguments, environment and folder of the request."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -47,7 +47,7 @@ def begin(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 def main() -> None:
-    """Import the libraries, then fork for every request."""
+    """Import the libraries, then fork a child for every request."""
     for library in LIBRARIES:
         importlib.import_module(library)
     gc.collect()

@@ -17,31 +17,32 @@ if TYPE_CHECKING:
     from postgres_server import PostgresServer
     from rabbit_server import Rabbit
 
-# The tests start hundreds of interpreters: none of them is to compile what another one has compiled.
+# The tests start hundreds of interpreters: let them share compiled modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How fast the machine is, or how busy, is no property of the product.
+# The speed and the load of the machine are not properties of the product.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave slow tests to `-m slow`."""
+    """Exclude slow tests unless `-m` names them."""
     if config.option.markexpr == "integration":
         config.option.markexpr = "integration and not slow"
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Workers of `-n auto`: two more than cores, for most tests wait for processes that they have started."""
+    """Return the number of workers for `-n auto`: cores + 2, because most tests wait for processes they have started.
+    """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
-        return None  # as xdist has it
+        return None  # xdist uses the variable
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server; the test is skipped where there can be none."""
+    """A PostgreSQL server. Tests are skipped where none can run."""
     pytest.importorskip("psycopg", reason="psycopg is not installed (extra postgres)")
     from postgres_server import NotThere, serving
 
@@ -54,7 +55,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Rabbit]:
-    """A RabbitMQ broker; the test is skipped where there is none. A test that kills it starts it again."""
+    """A RabbitMQ broker. Tests are skipped where none is installed. A test that kills the broker starts it again."""
     pytest.importorskip("pika", reason="pika is not installed (extra rabbitmq)")
     from rabbit_server import NotThere, brokering
 

@@ -1,4 +1,4 @@
-"""The side of `forking.py` that forks: an interpreter with modules imported, which forks on request."""
+"""The process behind `forking.py`: an interpreter that has imported modules and forks on request."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: What a forked child does with its request and the descriptors that came with it.
+#: The function that a forked child runs, with its request and the descriptors sent with it.
 Begin = Callable[[dict[str, Any], list[int]], None]
-#: Process id → where its status goes.
+#: Process id → descriptor to which its exit status is written.
 Living = dict[int, int]
 
 
 def serve(begin: Begin) -> None:
-    """Fork for every request, pass signals on and report every end, until the socket of `forking.Host` closes.
+    """Fork for every request, forward signals and report every exit, until the socket of `forking.Host` closes.
 
-    In a forked child `begin` is called with the stack of this function, so it may raise to leave it.
+    In a forked child, `begin` runs on top of the stack of this function, so `begin` may raise an exception to leave
+    it.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, which end this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then end this process
     link = socket.socket(fileno=int(sys.argv[1]))
     try:
         _answer(link, reader, begin)
     finally:
-        link.detach()  # in a forked child its number is another file's
+        link.detach()  # in a forked child this number belongs to another file
 
 
 def _answer(link: socket.socket, ended: int, begin: Begin) -> None:
@@ -50,7 +51,7 @@ def _answer(link: socket.socket, ended: int, begin: Begin) -> None:
 
 
 def _obey(request: dict[str, Any], descriptors: list[int], living: Living, begin: Begin) -> None:
-    """Fork a child, or send a signal to one that lives."""
+    """Fork a child, or send a signal to a running child."""
     if "signal" in request:
         if request["pid"] in living:
             os.kill(request["pid"], request["signal"])

@@ -1,4 +1,4 @@
-"""Processes that are forked from an interpreter with modules imported: most of the time of a start is their import."""
+"""Processes forked from an interpreter that has imported their modules: imports take most of the time of a start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Any
 
 
 class Host:
-    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; it ends with us."""
+    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`. It ends with this process.
+    """
 
     def __init__(self, script: Path, **environment: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -29,7 +30,7 @@ class Host:
         self._link, self._lock = ours, threading.Lock()
 
     def start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Forked:
-        """Fork a process. What it does with `request` and copies of `descriptors` is the script's matter."""
+        """Fork a process; the script defines how it uses `request` and the copies of `descriptors`."""
         reader, writer = os.pipe()
         try:
             self._send(request, [writer, *descriptors])
@@ -47,7 +48,7 @@ class Host:
 
 
 class Forked:
-    """One forked process, with the names of `subprocess.Popen`."""
+    """One forked process, with the interface of `subprocess.Popen`."""
 
     def __init__(self, host: Host, status: int) -> None:
         self._host = host
@@ -69,7 +70,7 @@ class Forked:
         self._host.signal(self.pid, number)
 
     def kill(self) -> None:
-        """End it, unless it has ended."""
+        """Kill the process, unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
     def _read(self) -> int:

@@ -1,4 +1,4 @@
-"""Packages with kinds of connections, as an installer leaves them in a folder of the module path."""
+"""Packages with kinds of connections, laid out as an installer leaves them in a folder of the module path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GROUP = "dlicmd.data_kinds"
 
 
 def put_package(folder: Path, name: str, kinds: Mapping[str, str], modules: Mapping[str, str]) -> None:
-    """Put a package into `folder`: its metadata with an entry point for each kind, and its modules by file name."""
+    """Write a package into `folder`: metadata with an entry point for each kind, and modules by file name."""
     info = folder / f"{name.replace('-', '_')}-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")

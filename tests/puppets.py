@@ -1,6 +1,6 @@
-"""An elastic job whose driver and workers do what the test says: it holds the other end of all their connections.
+"""An elastic job whose driver and workers are controlled by the test, through their connections.
 
-The engine has no part in it: the job's folder brings a worker module of its own.
+The engine is not involved: the folder of the job contains its own worker module.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def pass_on(source, target):
 threading.Thread(target=pass_on, args=(link, test), daemon=True).start()
 pass_on(test, link)
 """
-#: Says who it is and obeys single letters: `d` starts a daemon of its own session. With a key `JOB@FILE` it locks that
-#: file, for as long as anything that it started lives; where another job has it, it says so.
+#: Reports its number and pid, then obeys single letters: `d` starts a daemon in its own session. With a key `JOB@FILE`,
+#: it locks that file until all its child processes end, and reports the job that already holds the lock.
 WORKER = """
 import fcntl, json, os, socket, sys, time
 host, port = os.environ["DLI_HUB_ADDRESS"].split(":")
@@ -73,7 +73,7 @@ FILES = {
 
 
 class Line:
-    """One end of a connection with JSON lines."""
+    """One end of a connection that carries JSON lines."""
 
     def __init__(self, server: socket.socket) -> None:
         self._socket, _ = server.accept()
@@ -81,13 +81,13 @@ class Line:
         self._lines = self._socket.makefile("r")
 
     def hear(self) -> dict[str, Any]:
-        """The next message."""
+        """Return the next message."""
         text = self._lines.readline()
         assert text, "the other end is gone"
         return dict(json.loads(text))
 
     def hear_or_end(self) -> dict[str, Any] | None:
-        """The next message, None when the other end is gone."""
+        """Return the next message, or None after the other end has closed the connection."""
         try:
             text = self._lines.readline()
         except OSError:
@@ -112,22 +112,22 @@ class Driver(Line):
     def __init__(self, server: socket.socket, hub: str) -> None:
         super().__init__(server)
         self._hub = hub
-        #: Of the newest allocation.
+        #: The number for the next worker, from the newest allocation.
         self.next_worker: int | None = None
         said = self.hear()
         self.pid, self.restarts = int(said["pid"]), str(said["restarts"])
 
     def say(self, **message: object) -> None:
-        """To the runner."""
+        """Send a message to the runner."""
         self.send(json.dumps(message).encode() + b"\n")
 
     def hello(self) -> list[str]:
-        """Ids of the slots that the runner answers with."""
+        """Say hello and return the ids of the slots in the runner's answer."""
         self.say(op="hello")
         return self.allocation()
 
     def allocation(self) -> list[str]:
-        """Ids of the slots in the next message, which is an allocation."""
+        """Read the next message, which must be an allocation, and return the ids of its slots."""
         message = self.hear()
         assert message["event"] == "allocation", message
         self.next_worker = message["next_worker"]
@@ -147,17 +147,17 @@ class Worker(Line):
         super().__init__(server)
         said = self.hear()
         self.number, self.pid = int(said["worker"]), int(said["pid"])
-        #: The job that has the slot of this worker, too.
+        #: The job that already holds the slot of this worker, or "".
         self.trespass = str(said["trespass"])
 
     def daemon(self) -> int:
-        """Have it start a daemon; the daemon's pid."""
+        """Make the worker start a daemon, and return the pid of the daemon."""
         self.send(b"d")
         return int(self.hear()["daemon"])
 
 
 class Strings:
-    """Where drivers and workers of one test connect to."""
+    """The servers to which the drivers and workers of one test connect."""
 
     def __init__(self) -> None:
         self._servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
@@ -172,11 +172,11 @@ class Strings:
         return one.submit(FILES, **values | spec)
 
     def driver(self) -> Driver:
-        """The next driver that starts."""
+        """Wait for the next driver that starts, and return it."""
         return Driver(self._servers[0], self._hub)
 
     def worker(self) -> Worker:
-        """The next worker that starts."""
+        """Wait for the next worker that starts, and return it."""
         return Worker(self._servers[1])
 
     def close(self) -> None:

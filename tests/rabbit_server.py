@@ -1,4 +1,4 @@
-"""A real RabbitMQ broker for tests, where one is installed."""
+"""A real RabbitMQ broker for tests, where RabbitMQ is installed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import trustme
 from support import PATIENCE, eventually
 
 USER, PASSWORD = "metrics", "br0ker-pw"
-#: Where a package may put its programs; what is on PATH at Debian runs for one user alone.
+#: Folders where packages put the programs. The program on PATH in Debian runs only for one user.
 _FOLDERS = ("/usr/lib/rabbitmq/bin", "/usr/local/sbin", "/opt/homebrew/sbin", "/usr/local/opt/rabbitmq/sbin")
 
 
 class NotThere(Exception):
-    """There is no RabbitMQ here; the text says what is missing."""
+    """RabbitMQ is not available here; the text says what is missing."""
 
 
 @dataclass
 class Rabbit:
-    """A broker on loopback, with a folder of its own: what it holds is there again when it has been killed."""
+    """A broker on loopback with its own folder, so its messages survive a kill."""
 
     server: Path
     folder: Path
@@ -40,7 +40,7 @@ class Rabbit:
     _process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
-        """Start, and wait until it takes a client."""
+        """Start the broker, and wait until it accepts a client."""
         with (self.folder / "said").open("ab") as said:
             self._process = subprocess.Popen(
                 [self.server], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=said,
@@ -49,7 +49,7 @@ class Rabbit:
         eventually(self._answers, "RabbitMQ starts")
 
     def kill(self) -> None:
-        """As by a crash: all of its processes, at once."""
+        """Kill all processes of the broker at once, as a crash does."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -65,12 +65,12 @@ class Rabbit:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def connect(self) -> pika.BlockingConnection:
-        """A connection of the one who may do everything."""
+        """Return a connection of the administrator."""
         credentials = pika.PlainCredentials(USER, PASSWORD)
         return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, credentials=credentials))
 
     def declare(self, queue: str, exchange: str = "", key: str = "", **arguments: Any) -> None:
-        """A durable queue, bound to an exchange when one is named."""
+        """Declare a durable queue, and bind it to the exchange if one is given."""
         with self.connect() as connection:
             channel = connection.channel()
             channel.queue_declare(queue, durable=True, arguments=arguments)
@@ -79,7 +79,7 @@ class Rabbit:
                 channel.queue_bind(queue, exchange, key)
 
     def take(self, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
-        """All that is in a queue now, which is empty then."""
+        """Remove all messages from a queue and return them."""
         found = []
         with self.connect() as connection:
             channel = connection.channel()
@@ -90,7 +90,7 @@ class Rabbit:
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, (self.folder / "said").read_text()
         try:
-            # Asked this way first: a client of pika's is much work, and would be in the way of what it waits for.
+            # Try a plain socket first: a pika client is expensive and would slow the start of the broker.
             socket.create_connection(("127.0.0.1", self.port), PATIENCE).close()
             self.connect().close()
         except (pika.exceptions.AMQPError, OSError):
@@ -99,7 +99,7 @@ class Rabbit:
 
 
 def _server() -> Path:
-    """The program that starts a broker as whoever calls it. Raises NotThere."""
+    """Return the program that starts a broker as the calling user. Raises NotThere."""
     for folder in _FOLDERS:
         if (Path(folder) / "rabbitmq-server").exists():
             return Path(folder) / "rabbitmq-server"
@@ -116,7 +116,10 @@ def _free_ports(count: int) -> list[int]:
 
 @contextmanager
 def brokering() -> Iterator[Rabbit]:
-    """A broker with an empty store, gone afterwards; its certificate is one of `authority`. Raises NotThere."""
+    """Run a broker with an empty store, and remove it afterwards. Raises NotThere.
+
+    The file `authority` holds the CA that signed the certificate of the broker.
+    """
     server, names = _server(), shutil.which("epmd")
     if names is None:
         raise NotThere("there is no epmd, which finds nodes of Erlang by their names")
@@ -139,11 +142,11 @@ def brokering() -> Iterator[Rabbit]:
         "RABBITMQ_DIST_PORT": str(distribution), "RABBITMQ_MNESIA_BASE": str(folder / "store"),
         "RABBITMQ_LOG_BASE": str(folder / "log"), "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"), "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        # Its schedulers are not to wait by computing.
+        # Keep its schedulers from busy waiting.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS":
             "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}",
     }
-    # One of its own, in the foreground: the one that a node starts when there is none would outlive it.
+    # Run epmd in the foreground: an epmd that the node starts itself would outlive the node.
     resolver = subprocess.Popen([names, "-address", "127.0.0.1", "-port", str(names_port)], env=environment)
     broker = Rabbit(server, folder, port, tls_port, authority, environment)
     try:

@@ -1,4 +1,4 @@
-"""A backend without its HTTP server, for tests of runtime and faults: in this process, or as one that can be killed."""
+"""A backend without its HTTP server, for tests of runtime and faults: in this process, or in a killable process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ HOST = Path(__file__).parent / "runtime_host.py"
 
 
 def settings_for(home: Path, **changes: Any) -> Settings:
-    """Settings of a small backend: two CPU slots, a short grace, no nursery (fast to start, and torch stays out)."""
+    """Return settings of a small backend: 2 CPU slots, a short grace period, no nursery (to start fast without torch).
+    """
     values: dict[str, Any] = {
         "home": home, "data_fs": home / "data", "result_fs": home / "results", "user": USER, "slots": 2,
         "stop_grace": 2.0, "nursery_idle": 0.0,
@@ -46,7 +47,7 @@ def settings_for(home: Path, **changes: Any) -> Settings:
 
 @dataclass
 class Bench:
-    """Submits execs as the API does, and looks at what becomes of them."""
+    """Submits execs as the API does, and reads their state."""
 
     settings: Settings
     database: Database
@@ -54,7 +55,7 @@ class Bench:
     submitted: list[str] = field(default_factory=list)
 
     def submit(self, files: Mapping[str, str] | str, main: str = "main.py", **spec: Any) -> str:
-        """Submit a folder (or the text of its main.py); the id of the exec."""
+        """Submit a folder (or the text of its main.py), and return the id of the exec."""
         number = self.database.write(execs.next_number)
         values: dict[str, Any] = {
             "id": execs.exec_id(number), "creator": USER, "model_dir": "model-dir",
@@ -91,19 +92,19 @@ class Bench:
         return self.database.read(lambda c: events.since(c, 0, exec_id))
 
     def wait(self, exec_id: str, patience: float = PATIENCE) -> ExecRow:
-        """The row once the exec has ended."""
+        """Wait until the exec has ended, and return its row."""
         return eventually(lambda: (row := self.row(exec_id)).terminal and row, f"{exec_id} ends", patience)
 
     def wait_running(self, exec_id: str) -> None:
         eventually(lambda: self.row(exec_id).state == RUNNING, f"{exec_id} runs")
 
     def waits_for(self, exec_id: str) -> str | None:
-        """What an exec waits for, in words, None when it does not."""
+        """Return the sentence that says why an exec is pending, or None if it is not."""
         reason = self.supervisor.reason(exec_id)
         return None if reason is None else reason.sentence
 
     def wait_for_file(self, exec_id: str, name: str) -> str:
-        """Text of a file that the program writes (whole, in one go) in its code directory."""
+        """Wait for a file that the program writes (whole, in one write) in its code directory, and return its text."""
         path = self.paths(exec_id).code(self.row(exec_id).workload) / name
         return eventually(lambda: path.exists() and path.read_text(), f"{exec_id} writes {name}")
 
@@ -148,12 +149,12 @@ class Bench:
         return found
 
     def leftovers(self, exec_id: str) -> list[psutil.Process]:
-        """Processes of an exec that are still there."""
+        """Return the processes of an exec that still exist."""
         paths = self.paths(exec_id)
         return tree.leftovers(mark_of(paths.state), read_identity(paths))
 
     def sweep(self) -> None:
-        """Kill whatever a failing test has left."""
+        """Kill all processes that a failed test has left."""
         for exec_id in self.submitted:
             paths = self.paths(exec_id)
             tree.sweep(mark_of(paths.state), read_identity(paths))
@@ -161,7 +162,7 @@ class Bench:
 
 @contextmanager
 def bench(home: Path, **changes: Any) -> Iterator[Bench]:
-    """A backend in this process."""
+    """Run a backend in this process."""
     settings = settings_for(home, **changes)
     settings.paths.jobs.mkdir(parents=True, exist_ok=True)
     database = Database(settings.paths.database)
@@ -179,14 +180,14 @@ def bench(home: Path, **changes: Any) -> Iterator[Bench]:
 
 
 class Host:
-    """A backend in a process of its own, to be killed and started again."""
+    """A backend in its own process, which a test can kill and start again."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, environment: Mapping[str, str] | None = None) -> None:
-        """Start it, and wait until it serves."""
+        """Start the backend, and wait until it is ready."""
         one = self.settings
         flags = [str(one.home), str(one.slots), str(one.stop_grace), str(one.nursery_idle), str(one.die_with_server)]
         self.process = subprocess.Popen(
@@ -197,15 +198,15 @@ class Host:
         assert self.process.stdout.readline() == "ready\n"
 
     def wake(self) -> None:
-        """Make it look at the database; nothing happens while it is down."""
+        """Make the backend read the database; does nothing while it is down."""
         self._tell("wake")
 
     def resize(self, exec_id: str, count: int) -> None:
-        """Have it give a running job other slots."""
+        """Change the number of slots of a running job."""
         self._tell(f"resize {exec_id} {count}")
 
     def waits_for(self, exec_id: str) -> str:
-        """What an exec waits for, in words; empty when it does not."""
+        """Return the sentence that says why an exec is pending, or "" if it is not."""
         assert self.process is not None and self.process.stdout is not None
         self._tell(f"why {exec_id}")
         return self.process.stdout.readline().removesuffix("\n")
@@ -223,7 +224,7 @@ class Host:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
@@ -236,7 +237,7 @@ class Host:
 
 @contextmanager
 def host_bench(home: Path, **changes: Any) -> Iterator[tuple[Host, Bench]]:
-    """A running host, and a bench beside it that shares its database file."""
+    """Run a host, and a bench in this process that shares its database file."""
     settings = settings_for(home, **changes)
     settings.paths.jobs.mkdir(parents=True, exist_ok=True)
     database = Database(settings.paths.database)
@@ -255,13 +256,13 @@ def host_bench(home: Path, **changes: Any) -> Iterator[tuple[Host, Bench]]:
 
 
 def runner_of(one: Bench, exec_id: str) -> int:
-    """Pid of the runner of an exec."""
+    """Return the pid of the runner of an exec."""
     identity = eventually(lambda: read_identity(one.paths(exec_id)), f"{exec_id} has a runner")
     return identity.pid
 
 
 def gone(pid: int) -> bool:
-    """Whether there is no such process, or only its zombie."""
+    """Return whether the process has ended; a zombie has ended."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,5 +1,7 @@
-"""Servers of other people that tests start as processes: where they listen, when they answer, what they said at their
-end, and what is missing where there can be none."""
+"""Third-party servers that tests start as processes.
+
+This module finds their ports, waits until they answer, and reports their last output or a missing program.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,25 @@ from pathlib import Path
 
 from support import PATIENCE, eventually
 
-#: What libraries of the days of Java 8 look into.
+#: Java packages that libraries from the time of Java 8 access by reflection.
 _OPENED = ("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
            "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action",
            "sun.util.calendar")
 
 
 class NotThere(Exception):
-    """There is no such server here; the text says what is missing."""
+    """The server is not available here; the text says what is missing."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that no process listens on."""
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return int(asked.getsockname()[1])
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does."""
+    """Return whether a process listens on the port."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
@@ -39,7 +41,10 @@ def listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def running(command: Sequence[str | Path], answers: Callable[[], object], folder: Path) -> Iterator[None]:
-    """A process that answers, killed afterwards. Raises NotThere with the last it said when it ends before that."""
+    """Start a process, wait until it answers, and kill it afterwards.
+
+    Raises NotThere with the end of its output if the process ends before it answers.
+    """
     log = folder / f"{Path(command[0]).name}-{len(list(folder.iterdir()))}.log"
     with log.open("wb") as said:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
@@ -54,7 +59,7 @@ def running(command: Sequence[str | Path], answers: Callable[[], object], folder
 
 
 def java(jars: Sequence[str | Path], *more: str) -> list[str]:
-    """The beginning of a command. Raises NotThere."""
+    """Return the first words of a Java command. Raises NotThere."""
     program = shutil.which("java")
     if program is None:
         raise NotThere("there is no java on PATH")
@@ -64,7 +69,7 @@ def java(jars: Sequence[str | Path], *more: str) -> list[str]:
 
 
 def jars(variable: str, needed: str) -> Path:
-    """The folder that a variable of the environment names, where it has such a file. Raises NotThere."""
+    """Return the folder named by an environment variable, if it has a file `needed`. Raises NotThere."""
     folder = Path(os.environ.get(variable) or os.devnull)
     if not any(folder.glob(needed)):
         raise NotThere(f"{variable} names no folder with {needed} (docs/dependencies.md says where it comes from)")

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-#: How many times a tenth of the random cases is tried: 10 for all, 100 for a night.
+#: Factor for the number of random cases, in tenths: 10 runs all of them, 100 is for a nightly run.
 VOLUME = int(os.environ.get("TEST_VOLUME", "1"))
 
-#: Generous on purpose: tests must not depend on how busy the machine is.
+#: Generous on purpose: the load of the machine must not fail a test.
 PATIENCE = 90.0
 
 
 def eventually(probe: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Wait until `probe` returns something truthy, and return it; fail with `what` when it never does."""
+    """Wait until `probe` returns a truthy value, and return it; fail with `what` after `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         began = time.monotonic()
@@ -26,10 +26,10 @@ def eventually(probe: Callable[[], T], what: str, patience: float = PATIENCE) ->
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"not within {patience:.0f} s: {what}")
-        # Who asks by starting a process leaves as much time to those that it waits for as the asking takes.
+        # A probe may start a process: leave the observed processes at least as much time as the probe took.
         time.sleep(max(0.02, now - began))
 
 
 def examples(count: int) -> int:
-    """Return how many random cases to try of `count`: a tenth, times TEST_VOLUME."""
+    """Return how many of `count` random cases to run: a tenth, times TEST_VOLUME."""
     return max(1, count * VOLUME // 10)

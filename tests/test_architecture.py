@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md that a machine can hold."""
+"""The rules of docs/architecture.md that a program can check."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dlicmd.sdk.errors import DlicmdError
 from local_backend import errors
 
 ROOT = Path(__file__).parent.parent
-#: Classes of errors that have a code, and the form of a code.
+#: Error classes with a code, and the format of a code.
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"BodyCompressed", "RangeUnsatisfied"}
 CODE = re.compile(r"[a-z]+\.[a-z_]+")
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
-#: Package → packages of ours that it may import, besides itself, or single modules of one.
+#: Package → packages of the product that it may import besides itself; single modules are allowed, too.
 MAY_IMPORT = {
     "dlicmd": {"dlicmd.sdk"},
     "dlicmd.contract": set(),
@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "dlicmd.cli": {"dlicmd.contract", "dlicmd.sdk"},
     "local_backend.api": {
         "dlicmd.contract", "local_backend", "local_backend.services",
-        # Types of what services return, and what reads and writes bodies: rows, paths, parsers, sources of bytes.
+        # Types that services return, and code that reads and writes bodies: rows, paths, parsers, byte sources.
         "local_backend.store.connections", "local_backend.store.execs", "local_backend.store.states",
         "local_backend.store.users", "local_backend.store", "local_backend.scheduler.model",
         "local_backend.scheduler.plans", "local_backend.scheduler", "local_backend.runtime.launcher_log",
@@ -50,7 +50,7 @@ MAY_IMPORT = {
         "local_backend.elastic", "local_backend.sources",
     },
     "local_backend.elastic": set(),
-    # The names of files are made in one module, and YAML that people write is read by one.
+    # File names are built in only 1 module, and only 1 module parses YAML written by users.
     "local_backend": {"dlicmd.contract", "dlicmd.sdk.yaml_file", "dlicmd.sdk.errors", "local_backend.runtime.paths",
                       "local_backend.store.postgres"},
     "local_backend.sources": {"dlicmd.contract", "dlicmd.sdk.yaml_file", "dlicmd.sdk.errors", "local_backend",
@@ -70,15 +70,17 @@ MAY_IMPORT = {
 
 
 def sources(package: str) -> list[Path]:
-    """Python files of a package; `dlicmd` and `local_backend` mean their top folder alone. The entry point `cli.py` of
-    `local_backend` is left out."""
+    """Return the Python files of a package, without the entry point `cli.py` of `local_backend`.
+
+    `dlicmd` and `local_backend` mean only the files of their top folder.
+    """
     folder = ROOT / package.replace(".", "/")
     found = folder.glob("*.py") if package in ("dlicmd", "local_backend") else folder.rglob("*.py")
     return sorted(path for path in found if path != folder / "cli.py")
 
 
 def imports(path: Path) -> set[str]:
-    """Modules that a file imports, wherever in it."""
+    """Return the modules that a file imports, at any level of its code."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -90,14 +92,14 @@ def imports(path: Path) -> set[str]:
 
 
 def package_of(module: str) -> str:
-    """The package of a module of ours."""
+    """Return the package of a module of the product."""
     parts = module.split(".")
     nested = ".".join(parts[:2])
     return nested if nested in MAY_IMPORT else parts[0]
 
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
-def test_arrows_point_down(package: str) -> None:
+def test_packages_import_only_allowed_packages(package: str) -> None:
     for path in sources(package):
         for module in imports(path) - {"dlicmd.__version__"}:
             if module.split(".")[0] in ("dlicmd", "local_backend"):
@@ -106,12 +108,12 @@ def test_arrows_point_down(package: str) -> None:
                 assert seen & (MAY_IMPORT[package] | {package}), f"{path.relative_to(ROOT)} imports {module}"
 
 
-#: Packages of the engine: each may import those after it, and the modules of `local_backend.elastic` itself.
+#: Packages of the engine. Each may import later ones, and the modules of `local_backend.elastic` itself.
 ENGINE_LAYERS = ("api", "driver", "worker", "collective", "data", "state", "script", "hub")
 
 
 @pytest.mark.parametrize("layer", ENGINE_LAYERS)
-def test_packages_of_the_engine_import_only_lower_ones(layer: str) -> None:
+def test_engine_packages_import_only_lower_packages(layer: str) -> None:
     lower = set(ENGINE_LAYERS[ENGINE_LAYERS.index(layer):])
     for path in sources(f"local_backend.elastic.{layer}"):
         used = {parts[2] for module in imports(path) if (parts := module.split("."))[:2] == ["local_backend", "elastic"]
@@ -125,7 +127,7 @@ def test_packages_of_the_engine_import_only_lower_ones(layer: str) -> None:
      ("dlicmd.sdk", {"jsonschema", "pathspec", "requests", "yaml"}),
      ("dlicmd.cli", {"click", "keyring", "rich", "yaml"})],
 )
-def test_libraries_of_a_package(package: str, libraries: set[str]) -> None:
+def test_packages_import_only_allowed_libraries(package: str, libraries: set[str]) -> None:
     allowed = libraries | set(sys.stdlib_module_names) | {"dlicmd", "local_backend"}
     for path in sources(package):
         tops = {module.split(".")[0] for module in imports(path)}
@@ -133,7 +135,7 @@ def test_libraries_of_a_package(package: str, libraries: set[str]) -> None:
 
 
 def test_the_client_has_no_circular_imports() -> None:
-    """Imports at the top of modules alone: those inside functions and for type checkers happen later or never."""
+    """Only imports at the top of modules count: imports in functions and for type checkers happen later or never."""
     graph: dict[str, set[str]] = {}
     for path in (ROOT / "dlicmd").rglob("*.py"):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -155,15 +157,15 @@ def test_the_client_has_no_circular_imports() -> None:
         visit(name, ())
 
 
-def test_routers_decide_nothing_and_open_no_transaction() -> None:
-    """What services decide: a router that reads or writes the database would go around permissions and the audit."""
+def test_routers_do_not_access_the_database() -> None:
+    """Services decide: a router that reads or writes the database would bypass permissions and the audit."""
     for path in sources("local_backend.api"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"\.(read|write)\(lambda|database\.(read|write)\(", text), path
         assert "from sqlalchemy import" not in text, path
 
 
-def test_every_error_of_the_server_has_a_code_that_is_listed() -> None:
+def test_every_error_code_of_the_server_is_listed() -> None:
     raised = set()
     for path in (ROOT / "local_backend").rglob("*.py"):
         if "elastic" not in path.parts:
@@ -172,11 +174,11 @@ def test_every_error_of_the_server_has_a_code_that_is_listed() -> None:
                     constants = [word.value for word in node.args if isinstance(word, ast.Constant)]
                     found = [word for word in constants if isinstance(word, str) and CODE.fullmatch(word)]
                     raised |= set(found) if node.func.id in {*KINDS, "cls", "error_response"} else set()
-    listed = error_codes.SERVER.keys() - {"http.method", "http.no_such_path"}  # FastAPI's own
+    listed = error_codes.SERVER.keys() - {"http.method", "http.no_such_path"}  # raised by FastAPI
     assert raised == listed
 
 
-def test_every_error_of_the_client_has_a_code_that_is_listed() -> None:
+def test_every_error_code_of_the_client_is_listed() -> None:
     def classes(one: type[DlicmdError]) -> set[type[DlicmdError]]:
         return {one}.union(*(classes(below) for below in one.__subclasses__()))
 
@@ -204,7 +206,7 @@ def test_every_package_is_listed_for_installation() -> None:
     assert listed == found | {"dlicmd.samples", "fabric_data", "pyedt"}
 
 
-def test_no_work_is_left_open() -> None:
+def test_the_sources_contain_no_open_todos() -> None:
     for top in ("dlicmd", "local_backend", "samples", "docs", "benchmarks"):
         for path in (ROOT / top).rglob("*"):
             if path.suffix in (".py", ".md", ".cfg"):

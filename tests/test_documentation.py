@@ -1,4 +1,4 @@
-"""Documentation that cannot lie: generated parts are current, links lead somewhere."""
+"""The documentation is consistent: generated parts are current, and links have targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_generated_parts_are_current() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
                for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
@@ -30,7 +30,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
 
 
-def test_ci_runs_the_readmes_test_command() -> None:
+def test_ci_runs_the_test_command_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     command = next(line for line in readme.splitlines() if line.startswith("python3 -m venv") and "pytest" in line)
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")

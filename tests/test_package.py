@@ -1,4 +1,4 @@
-"""The wheel holds everything that an installed package needs, and nothing else at the top level."""
+"""The wheel contains everything that an installed package needs, and nothing else at the top level."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    # From a copy: building leaves a build folder beside the sources.
+    # Build from a copy: a build leaves a build folder beside the sources.
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
     for name in filter(None, tracked.split("\0")):
         target = source / name
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_what_the_wheel_holds(wheel: Path) -> None:
+def test_the_wheel_contains_exactly_the_product_packages(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {

@@ -1,4 +1,4 @@
-"""The unit of systemd in docs: what it says is understood, and it leaves jobs alone."""
+"""The systemd unit in docs: systemd accepts it, and a restart of the service leaves jobs running."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ UNIT = Path(__file__).parent.parent / "docs" / "local-backend.service"
 
 
 def service() -> list[tuple[str, str]]:
-    """Every line of [Service]."""
+    """Return every setting of [Service] as (key, value)."""
     section = UNIT.read_text(encoding="utf-8").partition("[Service]\n")[2].partition("\n[")[0]
     lines = [line for line in section.splitlines() if line and not line.startswith("#")]
     return [(line.partition("=")[0], line.partition("=")[2]) for line in lines]
 
 
-def test_it_is_a_file_of_sections() -> None:
+def test_the_unit_has_its_three_sections() -> None:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.read(UNIT)
     assert parser.sections() == ["Unit", "Service", "Install"]
@@ -38,7 +38,7 @@ def test_jobs_outlive_a_restart() -> None:
     assert "PrivateTmp" not in found and "PrivateDevices" not in found
 
 
-def test_it_names_only_what_there_is() -> None:
+def test_the_unit_names_only_existing_variables_and_commands() -> None:
     variables = {name for key, value in service() if key == "Environment" for name in re.findall(r"(DLI\w+)=", value)}
     assert variables <= {setting.variable for setting in TABLE} and len(variables) > 4
     command = dict(service())["ExecStart"].split()[1:]
@@ -46,7 +46,7 @@ def test_it_names_only_what_there_is() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
-def test_systemd_understands_it(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     text = UNIT.read_text(encoding="utf-8")
     copy = tmp_path / UNIT.name
     copy.write_text(text.replace("/opt/dlicmd/bin/local-backend", sys.executable), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A kind of connection for tests: files of a folder of this machine, which can be away, slow or closed to strangers.
+"""A kind of connection for tests: files of a local folder, served by a pretend server that can fail.
 
-What is going on is said by files beside the data: `down` (the server is not there), `gate` (the second half of a
-file does not come while this is there), `broken` (a fault of ours).
+Files beside the data control the server: `down` (the server is not reachable), `gate` (the second half of a file is
+held back while this file exists), `broken` (an internal error of the kind).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PASSWORD = "planted-right-password"
 
 
 class ToyFamily(FileFamily):
-    """See the module."""
+    """The family of the kind; the docstring of the module describes its behavior."""
 
     @property
     def root(self) -> Path:
-        """The folder; every way in passes here."""
+        """Return the folder, after the checks that every operation makes."""
         folder = Path(self.values["folder"])
         if (folder / "down").exists():
             raise DataUnavailable("the toy server is down")
@@ -64,7 +64,7 @@ TOY = Kind(
 
 
 def installed_in(folder: Path) -> str:
-    """Put a package with this kind into `folder`; what PYTHONPATH has to be."""
+    """Write a package with this kind into `folder`, and return the value for PYTHONPATH."""
     put_package(folder, "toy-kinds", {"toy": "toy_kind:TOY"}, {
         file.name: file.read_text(encoding="utf-8") for file in (Path(__file__), Path(put_package.__code__.co_filename))
     })

@@ -1,4 +1,4 @@
-"""A user with a machine: their own DLICMD_HOME and the installed commands."""
+"""A user of the product, with their own DLICMD_HOME and the installed commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import commands
 import psutil
 
-#: Everything a command may take on a loaded machine.
+#: The maximum time in seconds for any command on a loaded machine.
 DEADLINE = 150
 
 
@@ -26,14 +26,15 @@ class Done:
 
     @property
     def json(self) -> dict:
-        """The JSON object on stdout, after whatever lines stand before it."""
+        """Return the JSON object on stdout, without the lines before it."""
         return json.loads(self.out[self.out.index("{"):])
 
 
 class User:
-    """Runs the commands as processes, as a user would.
+    """Runs the commands as processes, as a user does.
 
-    Without a nursery: most programs of tests are over before one would be warm. `warm` is for those that train.
+    The backend has no nursery: most test programs end before a nursery has started. Call `warm` for tests that
+    train.
     """
 
     def __init__(self, home: Path, desk: str = "desk") -> None:
@@ -48,12 +49,12 @@ class User:
         self.environment["DLI_NURSERY_IDLE"] = "0"
 
     def warm(self) -> User:
-        """With a nursery, as servers have one unless they are told otherwise; from the next start of one on."""
+        """Use a nursery, the default of the server, from the next start of a server on."""
         del self.environment["DLI_NURSERY_IDLE"]
         return self
 
     def start(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> subprocess.Popen[str]:
-        """Start a command, for those that are interrupted or watched."""
+        """Start a command and return its process, for tests that interrupt or watch the command."""
         call = f"import sys; from {program} import main; sys.exit(main())"
         return subprocess.Popen(
             [sys.executable, "-c", call, *words], env=self.environment, cwd=cwd or self.folder, text=True,
@@ -61,7 +62,7 @@ class User:
         )
 
     def run(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> Done:
-        """Run a command to its end."""
+        """Run a command until it ends."""
         try:
             code, out, err = commands.run(program, words, self.environment, cwd or self.folder, DEADLINE)
         except subprocess.TimeoutExpired:
@@ -73,13 +74,13 @@ class User:
         return self.run(*words, program="local_backend.cli")
 
     def submit(self, *words: str) -> str:
-        """Submit and return the id."""
+        """Submit a job and return its id."""
         done = self.run("--exec-start", *words)
         assert done.code == 0, done
         return str(done.json["execId"])
 
     def model(self, name: str, **files: str) -> Path:
-        """A model folder with these files (`train` means train.py)."""
+        """Create a model folder with these files (the key `train` means train.py)."""
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         for stem, text in files.items():
@@ -88,11 +89,11 @@ class User:
 
     @property
     def server_pid(self) -> int:
-        """Process id of the running backend."""
+        """Return the process id of the running backend."""
         return int(json.loads((self.home / "backend.json").read_text())["pid"])
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that lives for this home: found by its environment, or by working in a folder of it."""
+        """Return all processes of this home: by their environment, or by a working directory in the home."""
         marker = str(self.home)
         found = []
         for process in psutil.process_iter():
