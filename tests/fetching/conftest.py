@@ -1,4 +1,4 @@
-"""Fixtures of the tests of deliveries."""
+"""Fixtures for the download tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from range_server import Site, serving
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """An empty cache."""
+    """A desk with an empty cache."""
     return Desk(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""What tests of deliveries share: a meter that counts, content to serve, and one call."""
+"""Shared parts of the download tests: a meter that counts, content to serve, and a function for one download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_backend.data.progress import Cancelled, Delivered
 
 @dataclass
 class Count:
-    """Takes note; cancels when it is told to."""
+    """A meter that records its calls, and raises Cancelled once `cancelled` is set."""
 
     expected: tuple[int | None, int | None] = (None, None)
     bytes: int = 0
@@ -47,13 +47,13 @@ class Count:
 
 
 def content(size: int, seed: int = 1) -> bytes:
-    """Bytes that no shift of themselves equals."""
+    """Return random bytes, which equal no shifted copy of themselves."""
     return random.Random(seed).randbytes(size)
 
 
 @dataclass
 class Desk:
-    """A cache and folders of jobs."""
+    """A cache and the data folders of jobs."""
 
     folder: Path
     limit: int = 1 << 40
@@ -63,12 +63,12 @@ class Desk:
         return Cache(self.folder / "cache", self.limit)
 
     def job(self, number: int) -> Path:
-        """The folder of the data of a job."""
+        """Return the folder with the data of a job."""
         return self.folder / f"job-{number}"
 
     def get(self, kind: str, values: Mapping[str, str], location: Mapping[str, Any], job: int = 1,
             meter: Count | None = None) -> Delivered:
-        """One delivery."""
+        """Deliver data to the folder of a job, once."""
         family = registry.find(kind).open(values, loopback=True)
         try:
             return download(family, location, self.job(job), self.cache, meter or Count())  # type: ignore[arg-type]
@@ -76,10 +76,10 @@ class Desk:
             family.close()
 
     def read(self, job: int = 1) -> dict[str, bytes]:
-        """What the program of a job sees."""
+        """Return the files that the program of a job sees."""
         top = self.job(job)
         return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
 
     def kept(self) -> list[str]:
-        """Names of the entries of the cache."""
+        """Return the names of the cache entries."""
         return sorted(path.name for path in (self.folder / "cache").iterdir() if path.is_dir())

@@ -1,5 +1,7 @@
-"""Real servers for tests, as they come from packages: S3 (moto), SFTP (asyncssh), Azure storage
-(Azurite), Google's (gcp-storage-emulator)."""
+"""Real servers for tests, installed as packages: S3, SFTP, Azure and Google storage.
+
+The packages are moto (S3), asyncssh (SFTP), Azurite (Azure storage) and gcp-storage-emulator (Google).
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,24 @@ from typing import Any
 from server_process import NotThere, free_port, listens, running
 from support import PATIENCE
 
-#: Of Azurite, and of every other copy of it.
+#: The well-known account and key of every Azurite installation.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
 @dataclass
 class S3Server:
-    """A server of S3's protocol, in a process of its own."""
+    """A server of the S3 protocol, in its own process."""
 
     url: str
 
     @property
     def values(self) -> dict[str, str]:
-        """Values of a connection to it."""
+        """Return the values of a connection to the server."""
         return {"url": self.url, "access_key": "testing", "secret_key": "testing"}
 
     def client(self) -> Any:
-        """A client that may write."""
+        """Return a client with write access."""
         import boto3
 
         return boto3.client("s3", endpoint_url=self.url, region_name="us-east-1", aws_access_key_id="testing",
@@ -45,7 +47,7 @@ class S3Server:
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """Raises NotThere."""
+    """Run an S3 server. Raises NotThere."""
     missing = [name for name in ("boto3", "moto", "flask", "flask_cors") if importlib.util.find_spec(name) is None]
     if missing:
         raise NotThere(f"there is no S3 server: {missing[0]} is not installed (extra test)")
@@ -57,7 +59,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @dataclass
 class SftpServer:
-    """An SSH server that has files of one folder, for one user."""
+    """An SSH server that serves the files of one folder to one user."""
 
     folder: Path
     port: int
@@ -65,14 +67,14 @@ class SftpServer:
 
     @property
     def values(self) -> dict[str, str]:
-        """Values of a connection to it."""
+        """Return the values of a connection to the server."""
         return {"host": "127.0.0.1", "port": str(self.port), "username": "someone", "password": "right",
                 "host_key": self.host_key}
 
 
 @contextlib.contextmanager
 def sftp_server(folder: Path) -> Iterator[SftpServer]:
-    """Raises NotThere."""
+    """Run an SFTP server. Raises NotThere."""
     if importlib.util.find_spec("sshfs") is None:
         raise NotThere("there is no SFTP server: sshfs is not installed (extra sftp)")
     import asyncssh
@@ -80,7 +82,7 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
     key = asyncssh.generate_private_key("ssh-ed25519")
 
     class Files(asyncssh.SFTPServer):  # type: ignore[misc]
-        """Has folders that nobody may look into, of which it says what careful servers say."""
+        """Serves folders; denies the content of a folder `closed` with "no such file", as cautious servers do."""
 
         async def scandir(self, path: bytes) -> AsyncIterator[Any]:
             if path.endswith(b"/closed"):
@@ -111,7 +113,7 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
         await ended.wait()
         server.close()
 
-    # `asyncio.run` ends what serves a connection, too: nothing of it is left to whichever test runs next.
+    # `asyncio.run` also ends the tasks of open connections, so they do not run into the next test.
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     try:
@@ -125,14 +127,14 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
 
 @dataclass
 class AzureServer:
-    """Azurite's blobs."""
+    """The blob service of Azurite."""
 
     connection_string: str
 
 
 @contextlib.contextmanager
 def azure_server() -> Iterator[AzureServer]:
-    """Raises NotThere."""
+    """Run an Azure server. Raises NotThere."""
     program = shutil.which("azurite-blob")
     if program is None or importlib.util.find_spec("adlfs") is None:
         raise NotThere("there is no Azure server: " + ("azurite-blob is not on PATH (npm install -g azurite)"
@@ -147,12 +149,12 @@ def azure_server() -> Iterator[AzureServer]:
 
 @dataclass
 class GoogleServer:
-    """A server of Google's protocol, in a process of its own."""
+    """A server of the Google storage protocol, in its own process."""
 
     url: str
 
     def put(self, bucket: str, **files: bytes) -> None:
-        """A new bucket with objects, with `__` in their names for a slash."""
+        """Create a bucket with objects; `__` in a name stands for a slash."""
         import requests
 
         bucket_answer = requests.post(f"{self.url}/storage/v1/b", params={"project": "p"}, json={"name": bucket},
@@ -165,7 +167,7 @@ class GoogleServer:
 
 @contextlib.contextmanager
 def google_server() -> Iterator[GoogleServer]:
-    """Raises NotThere."""
+    """Run a Google storage server. Raises NotThere."""
     for module, extra in (("gcsfs", "gcs"), ("gcp_storage_emulator", "test")):
         if importlib.util.find_spec(module) is None:
             raise NotThere(f"there is no Google server: {module} is not installed (extra {extra})")

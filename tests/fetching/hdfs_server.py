@@ -1,5 +1,8 @@
-"""A real HDFS: the name node and a data node of Apache Hadoop 2.7, out of the jars of the package pyspark 2.4 (which
-has Hadoop whole) and Debian's libjersey1-servlet-java and libjersey1-server-java (which is what those jars lack)."""
+"""A real HDFS: the name node and a data node of Apache Hadoop 2.7.
+
+The jars come from the package pyspark 2.4, which contains all of Hadoop. Debian's libjersey1-servlet-java and
+libjersey1-server-java add the missing ones.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import requests
 from server_process import NotThere, free_port, jars, java, running
 from support import PATIENCE
 
-#: Of a folder with more than two hundred: a second Jersey, which is too new, must not be among them.
+#: Prefixes of the needed jars. The folder has more than 200 jars, and its newer Jersey must not be loaded.
 _NEEDED = (
     "activation", "commons-", "guava-", "hadoop-", "htrace-", "httpc", "jackson-core-asl", "jackson-jaxrs",
     "jackson-mapper-asl", "jackson-xc", "javax.servlet-api", "jaxb-api", "jetty-", "leveldbjni", "log4j-1", "netty-",
@@ -27,24 +30,24 @@ _JERSEY = ("jersey1-core", "jersey1-server", "jersey1-servlet", "jsr311-api")
 
 @dataclass
 class HdfsServer:
-    """A cluster of one machine, in which this process may do anything."""
+    """An HDFS cluster on one machine, with full access for this process."""
 
     url: str
 
     def put(self, path: str, data: bytes, **more: str) -> None:
-        """A file with these bytes."""
+        """Write a file with these bytes."""
         asked = requests.put(self._at(path), params=self._as_root(op="CREATE", **more), allow_redirects=False,
                              timeout=PATIENCE)
         assert asked.status_code == 307, asked.text
         requests.put(asked.headers["Location"], data=data, timeout=PATIENCE).raise_for_status()
 
     def close(self, path: str) -> None:
-        """Let nobody else into a folder."""
+        """Restrict a folder to its owner."""
         asked = self._as_root(op="SETPERMISSION", permission="700")
         requests.put(self._at(path), params=asked, timeout=PATIENCE).raise_for_status()
 
     def ready(self) -> bool:
-        """Whether there is somebody to write to."""
+        """Return whether the cluster accepts writes."""
         try:
             self.put("/ready", b"", overwrite="true")
         except (AssertionError, requests.RequestException):
@@ -55,13 +58,13 @@ class HdfsServer:
         return f"{self.url}/webhdfs/v1{quote(path)}"
 
     def _as_root(self, **asked: str) -> dict[str, str]:
-        # Whoever has started it is its superuser.
+        # The user that started HDFS is its superuser.
         return asked | {"user.name": os.environ.get("USER") or subprocess.getoutput("id -un")}
 
 
 @contextlib.contextmanager
 def hdfs_server() -> Iterator[HdfsServer]:
-    """Raises NotThere."""
+    """Run an HDFS cluster. Raises NotThere."""
     found = jars("TEST_HADOOP_JARS", "hadoop-hdfs-2.*.jar")
     path = [*(jar for name in _NEEDED for jar in sorted(found.glob(f"{name}*.jar"))),
             *(Path(f"/usr/share/java/{name}.jar") for name in _JERSEY)]
@@ -90,7 +93,7 @@ def _answers(url: str) -> bool:
 
 
 def _settings(folder: Path, web: str) -> None:
-    """The settings of both nodes, and the web pages that they want to have but no jar has."""
+    """Write the settings of both nodes, and the web applications that they require and no jar contains."""
     own = "127.0.0.1:0"
     settings = {
         "fs.defaultFS": f"hdfs://127.0.0.1:{free_port()}", "dfs.namenode.name.dir": f"file://{folder}/name",

@@ -1,4 +1,4 @@
-"""A web server with ranges and ETags, and with the faults that servers have."""
+"""A web server with ranges and ETags, and with the typical faults of servers."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ _PIECE = 1 << 16
 
 @dataclass
 class Site:
-    """What is served, and what goes wrong. Files are bytes, or a length with what makes the bytes of a range."""
+    """The served files, and the faults. A file is bytes, or an object with a length that computes a range."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
     versions: bool = True
-    #: The answer to a request breaks off after so many bytes of its body, as long as there are any in the list.
+    #: Each answer takes one number from the list and breaks off after that many bytes of its body.
     cuts: list[int] = field(default_factory=list)
-    #: Called for every request that asks for more than the first byte, before it is answered.
+    #: Called before the answer to every request for more than the first byte.
     before: Callable[[str], None] = lambda path: None
-    #: The same for those that ask for the first byte alone.
+    #: Called before the answer to every request for only the first byte.
     question: Callable[[str], None] = lambda path: None
-    #: Called before each piece of a body is read from the file, with the place in it. A file that is another by then
-    #: gives bytes of the other, as one that is overwritten where it lies.
+    #: Called before each piece of a body is read, with its offset. If the call replaces the file, the rest of the
+    #: answer
+    #: comes from the new file, as with a file that is overwritten in place.
     reading: Callable[[str, int], None] = lambda path, at: None
     #: Path → Last-Modified.
     dates: dict[str, str] = field(default_factory=dict)
     authorization: str = ""
     status: int = 0
-    #: Path → the address that whoever asks for it is sent on to.
+    #: Path → the address to which requests for it are redirected.
     moved: dict[str, str] = field(default_factory=dict)
-    #: What came as Authorization, with each request.
+    #: The Authorization header of each request.
     shown: list[str | None] = field(default_factory=list)
-    #: Bytes of bodies by path, without those of questions for one byte.
+    #: Sent bytes of bodies by path, without requests for only the first byte.
     sent: Counter[str] = field(default_factory=Counter)
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def etag(self, path: str) -> str:
-        """Of what the file is now."""
+        """Return the ETag of the present content."""
         return f'"{hashlib.md5(self.files[path]).hexdigest()}"'
 
 
@@ -53,7 +54,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
         def do_GET(self) -> None:
             wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
@@ -93,7 +94,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
                     if not question:
                         site.reading(self.path, at)
                     piece = site.files[self.path][at:min(at + _PIECE, stop)]
-                    if not question:  # before it is sent: who has it all may look at once
+                    if not question:  # count before sending: a client that has all bytes may check at once
                         with site.lock:
                             site.sent[self.path] += len(piece)
                     self.wfile.write(piece)
@@ -111,7 +112,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def serving(site: Site) -> Iterator[Site]:
-    """Serve it on the loopback."""
+    """Serve the site on loopback."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(site))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,4 +1,4 @@
-"""What stays in the cache, and what goes."""
+"""The eviction and locking of cache entries."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from local_backend.data.transfer import WholeFile
 
 
 def fill(desk: Desk, site: Site, name: str, job: int) -> None:
-    """A file of 100 bytes, for a job."""
+    """Download a file of 100 bytes for a job."""
     site.files[f"/{name}"] = name[:1].encode() * 100
     desk.get("http", {"url": site.url}, {"paths": name}, job)
 
 
 def there(desk: Desk, site: Site, name: str) -> bool:
-    """Whether the cache has that file."""
+    """Return whether the cache has the file."""
     return any((desk.folder / "cache" / key / "files" / name).exists() for key in desk.kept())
 
 
-def test_the_least_recently_used_goes_first(desk: Desk, site: Site) -> None:
+def test_the_least_recently_used_entry_is_evicted_first(desk: Desk, site: Site) -> None:
     desk.limit = 250
     for number, name in enumerate("ab"):
         fill(desk, site, name, number)
@@ -43,7 +43,7 @@ def test_the_least_recently_used_goes_first(desk: Desk, site: Site) -> None:
     assert [there(desk, site, name) for name in "abc"] == [True, False, True]
 
 
-def test_what_a_job_uses_stays_and_the_next_one_waits(desk: Desk, site: Site) -> None:
+def test_an_entry_in_use_stays_and_the_next_download_waits(desk: Desk, site: Site) -> None:
     desk.limit = 250
     fill(desk, site, "a", 1)
     fill(desk, site, "b", 2)
@@ -55,7 +55,7 @@ def test_what_a_job_uses_stays_and_the_next_one_waits(desk: Desk, site: Site) ->
     assert [there(desk, site, name) for name in "abc"] == [False, True, True]
 
 
-def test_more_than_the_cache_may_hold_is_refused(desk: Desk, site: Site) -> None:
+def test_data_larger_than_the_cache_limit_is_refused(desk: Desk, site: Site) -> None:
     desk.limit = 99
     with pytest.raises(DataError, match=r"100 bytes, but the cache limit is 99; raise cache_bytes") as problem:
         fill(desk, site, "a", 1)
@@ -65,7 +65,7 @@ def test_more_than_the_cache_may_hold_is_refused(desk: Desk, site: Site) -> None
         fill(desk, site, "b", 2)
 
 
-def test_more_than_the_disk_has_is_refused_before_a_byte(
+def test_data_larger_than_the_free_disk_is_refused_before_the_first_byte(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(desk.folder)
@@ -75,20 +75,20 @@ def test_more_than_the_disk_has_is_refused_before_a_byte(
     assert not site.sent
 
 
-def test_what_nobody_fetches_any_more_goes(desk: Desk, site: Site) -> None:
+def test_a_partial_entry_is_removed_with_its_last_job(desk: Desk, site: Site) -> None:
     site.files["/a"] = b"x" * 100
     site.before = lambda path: setattr(site, "status", 500)
     with pytest.raises(DataUnavailable):
         desk.get("http", {"url": site.url}, {"paths": "a"})
     assert len(desk.kept()) == 1
     desk.cache.sweep()
-    assert len(desk.kept()) == 1, "its job may try again"
+    assert len(desk.kept()) == 1, "the job may try again, so the entry must stay"
     release(desk.job(1), desk.cache)
     assert desk.kept() == []
     assert sorted(path.name for path in (desk.folder / "cache").iterdir()) == [".room.lock", "salt"]
 
 
-def test_what_is_no_entry_is_nobodys_to_remove(desk: Desk) -> None:
+def test_the_sweep_keeps_foreign_folders(desk: Desk) -> None:
     mine = desk.cache.folder / "thesis"
     mine.mkdir()
     (mine / "chapter-1").write_text("of who said that the cache is to lie in this folder")
@@ -97,7 +97,7 @@ def test_what_is_no_entry_is_nobodys_to_remove(desk: Desk) -> None:
     assert (mine / "chapter-1").exists()
 
 
-def test_names_of_entries_say_nothing(desk: Desk) -> None:
+def test_names_of_entries_reveal_nothing(desk: Desk) -> None:
     found = [SourceFile("a", "a", 1, "v")]
     one = desk.cache.entry("http", {"password": "secret"}, found, "x")
     assert one.folder == desk.cache.entry("http", {"password": "secret"}, found, "y").folder
@@ -112,7 +112,7 @@ _ENTRIES = st.lists(st.tuples(st.integers(1, 60), st.booleans(), st.booleans()),
 
 @settings(max_examples=40)
 @given(_ENTRIES, st.integers(1, 100))
-def test_room_is_made_of_what_is_not_used_alone(
+def test_only_unused_entries_are_evicted(
     tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, bool, bool]], wanted: int
 ) -> None:
     folder = tmp_path_factory.mktemp("room")
@@ -143,14 +143,14 @@ def test_room_is_made_of_what_is_not_used_alone(
     kept = [number for number, (_, _, used, _) in left if not used]
     gone = [number for number, (entry, _, used, whole) in enumerate(made) if whole and not entry.folder.exists()]
     assert all(whole for _, (_, _, used, whole) in left if not used)
-    assert not kept or not gone or max(gone) < min(kept), "the oldest go first"
+    assert not kept or not gone or max(gone) < min(kept), "the oldest entries must be evicted first"
 
 
 def _held(one: tuple[CacheEntry, int, bool, bool]) -> int:
     return one[0].size()
 
 
-def test_a_waiting_job_hears_that_nobody_wants_it_any_more(desk: Desk) -> None:
+def test_a_job_that_waits_for_a_lock_can_be_cancelled(desk: Desk) -> None:
     from local_backend.data.progress import Cancelled
 
     entry = desk.cache.entry("http", {}, [SourceFile("a", "a", 1, "v")], "x")
@@ -161,7 +161,7 @@ def test_a_waiting_job_hears_that_nobody_wants_it_any_more(desk: Desk) -> None:
             pass
 
 
-def test_a_lock_that_went_with_its_entry_is_made_anew(desk: Desk) -> None:
+def test_a_removed_lock_file_is_created_again(desk: Desk) -> None:
     entry = desk.cache.entry("http", {}, [SourceFile("a", "a", 1, "v")], "x")
     with desk.cache.locked(entry, Count()):
         Path(entry.lock_path).unlink()

@@ -1,4 +1,4 @@
-"""Files of a web server that change while they are read: what arrives is one of them, never a mixture."""
+"""Files of a web server that change during a download: the result is one version, never a mixture."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ LARGE = 5 * 2**20 + 12345
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    """Use parts of 0.5 MiB, and almost no pause before a retry."""
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def get(desk: Desk, site: Site, path: str, meter: Count | None = None) -> None:
-    """Deliver a file of the site."""
+    """Download a file of the site."""
     desk.get("http", {"url": site.url}, {"paths": path}, meter=meter)
 
 
-def test_a_file_that_changes_while_it_is_read_is_fetched_anew(
+def test_a_file_that_changes_during_the_download_is_fetched_again(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_THREADS", 1)
@@ -55,7 +55,7 @@ def test_a_file_that_changes_while_it_is_read_is_fetched_anew(
     assert len(desk.kept()) == 1
 
 
-def test_a_file_that_changes_all_the_time_is_refused(desk: Desk, site: Site) -> None:
+def test_a_file_that_changes_at_every_request_is_refused(desk: Desk, site: Site) -> None:
     site.files = {"/a": content(LARGE)}
 
     def change(path: str) -> None:
@@ -69,7 +69,7 @@ def test_a_file_that_changes_all_the_time_is_refused(desk: Desk, site: Site) -> 
 
 
 def overwritten_once(site: Site, path: str, at: int, new: bytes, date: str = "") -> None:
-    """Have another file be there when a server is about to read the byte `at`, in an answer that began before."""
+    """Replace the file once, when the server is about to read the byte `at` for an answer that has already begun."""
     def reading(asked: str, here: int) -> None:
         if (asked, here) == (path, at) and site.files[path] != new:
             site.files[path] = new
@@ -81,10 +81,10 @@ def overwritten_once(site: Site, path: str, at: int, new: bytes, date: str = "")
 
 @pytest.mark.parametrize("ranges", [True, False])
 @pytest.mark.parametrize("version", ["ETag", "Last-Modified"])
-def test_a_file_that_is_overwritten_while_its_last_answers_are_on_their_way_is_never_a_mixture(
+def test_a_file_overwritten_during_its_last_answers_is_never_mixed(
     desk: Desk, site: Site, ranges: bool, version: str
 ) -> None:
-    """Each answer said at its beginning that it is of the old one."""
+    """The header of each answer names the old version."""
     old, new = content(LARGE, 1), content(LARGE, 2)
     site.files, site.ranges, site.versions = {"/a": old}, ranges, version == "ETag"
     if not site.versions:
@@ -99,8 +99,8 @@ def test_a_file_that_is_overwritten_while_its_last_answers_are_on_their_way_is_n
     assert len(desk.kept()) == 1
 
 
-def test_without_a_version_a_file_that_grows_while_it_is_read_is_noticed(desk: Desk, site: Site) -> None:
-    """Another length is all that such a server shows of another file."""
+def test_growth_of_a_file_without_a_version_is_noticed(desk: Desk, site: Site) -> None:
+    """Without a version, the length is the only sign of a change."""
     old, new = content(LARGE, 1), content(LARGE + 1, 2)
     site.files, site.versions = {"/a": old}, False
     overwritten_once(site, "/a", 5 << 20, new)
@@ -108,7 +108,7 @@ def test_without_a_version_a_file_that_grows_while_it_is_read_is_noticed(desk: D
     assert desk.read() == {"a": new}
 
 
-def test_a_file_that_is_overwritten_at_each_attempt_is_refused(desk: Desk, site: Site) -> None:
+def test_a_file_overwritten_in_every_attempt_is_refused(desk: Desk, site: Site) -> None:
     site.files = {"/a": content(LARGE)}
 
     def reading(path: str, at: int) -> None:
@@ -121,7 +121,7 @@ def test_a_file_that_is_overwritten_at_each_attempt_is_refused(desk: Desk, site:
     assert desk.read() == {} and desk.kept() == []
 
 
-def test_a_server_that_is_down_when_it_is_asked_at_the_end_is_asked_again(desk: Desk, site: Site) -> None:
+def test_a_failed_check_at_the_end_of_a_download_is_repeated(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     asked: list[str] = []
 
@@ -135,7 +135,7 @@ def test_a_server_that_is_down_when_it_is_asked_at_the_end_is_asked_again(desk: 
 
 
 @pytest.mark.parametrize(("query", "whole"), [("sig=S", True), ("", False)])
-def test_a_signature_that_runs_out_before_the_end_is_no_reason_to_lose_what_came(
+def test_a_403_at_the_end_is_tolerated_only_for_a_signed_address(
     desk: Desk, site: Site, query: str, whole: bool
 ) -> None:
     path = "/a?sig=S" if query else "/a"
@@ -154,10 +154,8 @@ def test_a_signature_that_runs_out_before_the_end_is_no_reason_to_lose_what_came
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_file_of_pythons_web_server_that_changes_is_never_a_mixture(
-    desk: Desk, tmp_path: Path, replaced: bool
-) -> None:
-    """It gives no parts, and has a time of change for a version."""
+def test_a_changing_file_of_the_python_web_server_is_never_mixed(desk: Desk, tmp_path: Path, replaced: bool) -> None:
+    """That server has no ranges, and its only version is the modification time."""
     old, new = content(LARGE, 1), content(LARGE, 2)
     served = tmp_path / "served"
     served.mkdir()
@@ -165,7 +163,7 @@ def test_a_file_of_pythons_web_server_that_changes_is_never_a_mixture(
     os.utime(served / "a", (1, 1))
 
     def change() -> None:
-        """Halfway, once."""
+        """Replace the file once, halfway through the answer."""
         if (served / "a").stat().st_mtime != 1:
             return
         if replaced:
@@ -179,10 +177,10 @@ def test_a_file_of_pythons_web_server_that_changes_is_never_a_mixture(
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
         def copyfile(self, source: Any, outputfile: Any) -> None:
-            # Who asked for one byte hangs up before the rest.
+            # The client closes a request for one byte before the rest is sent.
             with suppress(OSError):
                 outputfile.write(source.read(LARGE // 2))
                 if "Range" not in self.headers:
@@ -200,8 +198,8 @@ def test_a_file_of_pythons_web_server_that_changes_is_never_a_mixture(
     assert desk.read() == {"a": new}
 
 
-def test_a_share_of_azure_is_asked_again_at_the_end() -> None:
-    """With a stand-in for Azure's library: its files are written to while pieces of them are read."""
+def test_an_azure_share_checks_the_version_at_the_end() -> None:
+    """With a stand-in for the Azure library, whose files can change between two reads."""
     pytest.importorskip("azure.core")
     about = SimpleNamespace(etag="one", size=3)
     client = SimpleNamespace(get_share_client=lambda share: client, get_file_client=lambda path: client,

@@ -1,4 +1,4 @@
-"""Blobs of Azurite, and those of data lakes: adlfs asks for both in the same way, at the same address."""
+"""Blobs of Azurite. adlfs reads blob storage and data lakes in the same way, at the same address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 2**20 + 7
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[AzureServer]:
-    """One for all tests here; the tests are skipped where there can be none."""
+    """One server for all tests of this module. Tests are skipped where none can run."""
     try:
         with azure_server() as found:
             yield found
@@ -31,7 +31,7 @@ def server() -> Iterator[AzureServer]:
 
 @pytest.fixture
 def container(server: AzureServer) -> str:
-    """A new one, with files."""
+    """A new container with files."""
     from azure.storage.blob import BlobServiceClient
 
     name = f"c{uuid.uuid4().hex}"
@@ -42,8 +42,9 @@ def container(server: AzureServer) -> str:
 
 
 @pytest.mark.parametrize("kind", ["azure-blob", "azure-data-lake"])
-def test_folders_and_files(server: AzureServer, container: str, desk: Desk, kind: str,
-                           monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_and_files_are_downloaded(
+    server: AzureServer, container: str, desk: Desk, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     values, meter = {"connection_string": server.connection_string}, Count()
     found = desk.get(kind, values, {"container": container, "path": "set"}, meter=meter)
@@ -55,8 +56,8 @@ def test_folders_and_files(server: AzureServer, container: str, desk: Desk, kind
     assert len(desk.read(3)) == 3
 
 
-def test_folders_of_a_data_lake_are_no_files(server: AzureServer, container: str, desk: Desk) -> None:
-    """There a folder is a blob, too, without bytes but with a mark."""
+def test_folders_of_a_data_lake_are_not_downloaded_as_files(server: AzureServer, container: str, desk: Desk) -> None:
+    """A data lake stores a folder as an empty blob with the metadata `hdi_isfolder`."""
     from azure.storage.blob import BlobServiceClient
 
     found = BlobServiceClient.from_connection_string(server.connection_string).get_container_client(container)
@@ -68,7 +69,7 @@ def test_folders_of_a_data_lake_are_no_files(server: AzureServer, container: str
     assert desk.read() == {"ä %2F": b"file"}
 
 
-def test_what_is_wrong_is_said(server: AzureServer, container: str, desk: Desk) -> None:
+def test_a_wrong_location_or_key_is_rejected_with_the_reason(server: AzureServer, container: str, desk: Desk) -> None:
     values = {"connection_string": server.connection_string}
     for location, words in (({"container": container, "path": "no/such"}, "no/such does not exist"),
                             ({"container": "no-such"}, "no-such does not exist"),
@@ -85,7 +86,7 @@ def test_what_is_wrong_is_said(server: AzureServer, container: str, desk: Desk) 
         desk.get("azure-blob", {}, {"container": container})
 
 
-def test_a_program_can_read_the_same_by_itself(server: AzureServer, container: str) -> None:
+def test_a_program_can_read_the_same_blob_with_fsspec(server: AzureServer, container: str) -> None:
     import fsspec
 
     family = find("azure-blob").open({"connection_string": server.connection_string})
@@ -95,7 +96,7 @@ def test_a_program_can_read_the_same_by_itself(server: AzureServer, container: s
         assert file.read() == b"no"
 
 
-def test_paths_as_shells_write_them(server: AzureServer, container: str, desk: Desk) -> None:
+def test_paths_with_dots_and_double_slashes_are_normalized(server: AzureServer, container: str, desk: Desk) -> None:
     values = {"connection_string": server.connection_string}
     for job, path in enumerate(("./set", ".//set//", "set/.")):
         desk.get("azure-blob", values, {"container": container, "paths": path}, job=job)

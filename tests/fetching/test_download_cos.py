@@ -1,5 +1,7 @@
-"""IBM Cloud Object Storage with an API key: moto behind a stand-in for IBM Cloud, which gives tokens and asks for them.
-Nothing here speaks to the real one."""
+"""IBM Cloud Object Storage with an API key: moto behind a stand-in for IBM Cloud.
+
+The stand-in issues tokens and requires them. No test connects to the real service.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ LARGE = 3 * 2**20 + 7
 
 
 class Cloud(BaseHTTPRequestHandler):
-    """Tokens for the key at /identity/token; all else is the S3 server's, for who has one."""
+    """Issues tokens for the key at /identity/token, and forwards requests with a valid token to the S3 server."""
 
     server_version = "stand-in"
     behind: ClassVar[str] = ""
@@ -74,7 +76,7 @@ def moto() -> Iterator[S3Server]:
 
 @pytest.fixture
 def cloud(moto: S3Server) -> Iterator[str]:
-    """Its address."""
+    """The address of the stand-in."""
     Cloud.behind, Cloud.lasts = moto.url, 3600
     Cloud.given.clear()
     Cloud.instances.clear()
@@ -91,7 +93,7 @@ def values(cloud: str, **more: str) -> dict[str, str]:
     return {"url": cloud, "apikey": KEY, "iam_url": f"{cloud}/identity/token", **more}
 
 
-def test_a_token_stands_in_every_request_and_is_not_got_for_each(moto: S3Server, cloud: str, desk: Desk) -> None:
+def test_every_request_carries_a_token_and_tokens_are_reused(moto: S3Server, cloud: str, desk: Desk) -> None:
     moto.client().create_bucket(Bucket="lake")
     moto.client().put_object(Bucket="lake", Key="train/big", Body=content(LARGE))
     moto.client().put_object(Bucket="lake", Key="train/small", Body=b"few")
@@ -106,7 +108,7 @@ def test_a_token_stands_in_every_request_and_is_not_got_for_each(moto: S3Server,
     assert len(Cloud.given) == before + 1
 
 
-def test_one_that_ends_soon_is_got_anew(cloud: str) -> None:
+def test_a_token_that_expires_soon_is_renewed(cloud: str) -> None:
     Cloud.lasts = 10
     tokens = iam.Tokens("COS", KEY, f"{cloud}/identity/token")
     assert [tokens.current(), tokens.current()] == ["token-0", "token-1"]
@@ -114,7 +116,7 @@ def test_one_that_ends_soon_is_got_anew(cloud: str) -> None:
     assert tokens.current() == tokens.current() == "token-2"
 
 
-def test_what_is_wrong_with_a_key_is_said_without_it(cloud: str) -> None:
+def test_a_wrong_key_is_reported_without_showing_it(cloud: str) -> None:
     family = find("cos").open(values(cloud, apikey="planted-wrong-key"), loopback=True)
     with pytest.raises(DataError, match=r"/identity/token issues no token for this 'api_key' \(400\)") as wrong:
         family.test()
@@ -131,13 +133,13 @@ def test_what_is_wrong_with_a_key_is_said_without_it(cloud: str) -> None:
     ({"url": "https://192.0.2.1", "iam_url": "http://192.0.2.1/token"}, "'iam_url' must be https"),
     ({"url": "https://192.0.2.1", "iam_url": "https://127.0.0.1/token"}, "does not connect to the address 127"),
 ])
-def test_others_on_the_way_do_not_get_it(change: dict[str, str], said: str) -> None:
+def test_a_key_is_not_sent_without_https_or_to_loopback(change: dict[str, str], said: str) -> None:
     pytest.importorskip("boto3")
     with pytest.raises(DataError, match=said):
         find("cos").open({"api_key": KEY, **change}, loopback=False).test()
 
 
-def test_hmac_keys_count_where_there_are_both(moto: S3Server, cloud: str) -> None:
+def test_hmac_keys_take_precedence_over_an_api_key(moto: S3Server, cloud: str) -> None:
     family = find("cos").open({**moto.values, "api_key": KEY}, loopback=True)
     family.test()
     assert Cloud.given == [] and family.storage()[1]["key"] == "testing"  # type: ignore[attr-defined]

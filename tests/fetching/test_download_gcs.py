@@ -1,4 +1,4 @@
-"""Files of a server that speaks Google's protocol."""
+"""Downloads from a server of the Google storage protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE = 2**20 + 7
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[GoogleServer]:
-    """One for all tests here; the tests are skipped where there can be none."""
+    """One server for all tests of this module. Tests are skipped where none can run."""
     try:
         with google_server() as found:
             yield found
@@ -32,7 +32,7 @@ def server() -> Iterator[GoogleServer]:
 
 @pytest.fixture
 def bucket(server: GoogleServer) -> str:
-    """A new one, with files."""
+    """A new bucket with files."""
     name = f"b{uuid.uuid4().hex}"
     server.put(name, set__big=content(LARGE), set__x__one=b"1", other=b"no", **{"set__ä %2F?.txt": b"odd"})
     return name
@@ -40,11 +40,13 @@ def bucket(server: GoogleServer) -> str:
 
 @pytest.fixture
 def values(server: GoogleServer) -> dict[str, str]:
-    """Values of a connection to it."""
+    """The values of a connection to the server."""
     return {"endpoint_url": server.url}
 
 
-def test_folders_and_files(values: dict[str, str], bucket: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_and_files_are_downloaded(
+    values: dict[str, str], bucket: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     meter = Count()
     found = desk.get("gcs", values, {"bucket": bucket, "path": "set"}, meter=meter)
@@ -56,7 +58,7 @@ def test_folders_and_files(values: dict[str, str], bucket: str, desk: Desk, monk
     assert len(desk.read(3)) == 4
 
 
-def test_what_is_wrong_is_said(values: dict[str, str], bucket: str, desk: Desk) -> None:
+def test_a_wrong_location_is_rejected_with_the_reason(values: dict[str, str], bucket: str, desk: Desk) -> None:
     for location, words in (({"bucket": bucket, "path": "no/such"}, "no/such does not exist"),
                             ({"bucket": "no-such"}, "no-such does not exist"), ({"path": "a"}, "needs a 'bucket'")):
         with pytest.raises(DataError, match=words) as problem:
@@ -70,13 +72,15 @@ def test_what_is_wrong_is_said(values: dict[str, str], bucket: str, desk: Desk) 
     (json.dumps({"type": "service_account", "client_email": "a@b.example", "token_uri": "http://127.0.0.1:1",
                  "private_key": "k3y"}), "not the key of a service account"),
 ])
-def test_keys_that_are_none(values: dict[str, str], bucket: str, credentials: str, words: str) -> None:
+def test_invalid_credentials_are_rejected_without_showing_them(
+    values: dict[str, str], bucket: str, credentials: str, words: str
+) -> None:
     with pytest.raises(DataError, match=words) as problem:
         find("gcs").open(values | {"bucket": bucket, "credentials": credentials}, loopback=True).test()
     assert not isinstance(problem.value, DataUnavailable) and "k3y" not in str(problem.value)
 
 
-def test_a_program_can_read_the_same_by_itself(values: dict[str, str], bucket: str) -> None:
+def test_a_program_can_read_the_same_object_with_gcsfs(values: dict[str, str], bucket: str) -> None:
     from gcsfs.core import GCSFileSystem
 
     family = find("gcs").open(values, loopback=True)
@@ -85,11 +89,11 @@ def test_a_program_can_read_the_same_by_itself(values: dict[str, str], bucket: s
     protocol, options = family.storage()  # type: ignore[attr-defined]
     address = family.url(entry)  # type: ignore[attr-defined]
     assert protocol == "gs" and address == f"gs://{bucket}/other"
-    # Not what fsspec has for the protocol: that asks this server for a minute what it does not know.
+    # Not `fsspec.open`: its file system asks this server for a minute about features it does not have.
     assert GCSFileSystem(**options).cat_file(address) == b"no"
 
 
-def test_paths_as_shells_write_them(values: dict[str, str], bucket: str, desk: Desk) -> None:
+def test_paths_with_dots_and_double_slashes_are_normalized(values: dict[str, str], bucket: str, desk: Desk) -> None:
     for job, path in enumerate(("./set", ".//set//", "set/.")):
         desk.get("gcs", values, {"bucket": bucket, "paths": path}, job=job)
         assert desk.read(job)["big"] == content(LARGE), path

@@ -1,4 +1,4 @@
-"""Files of a real HDFS."""
+"""Downloads from a real HDFS."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from local_backend.data.registry import find
 
 pytestmark = pytest.mark.integration
 
-#: Three blocks, and some of a fourth.
+#: 3 blocks and a part of a fourth.
 LARGE = 3 * 2**20 + 7
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[HdfsServer]:
-    """One for all tests here; the tests are skipped where there can be none."""
+    """One server for all tests of this module. Tests are skipped where none can run."""
     try:
         with hdfs_server() as found:
             found.put("/data/set/big", content(LARGE))
@@ -39,18 +39,18 @@ def server() -> Iterator[HdfsServer]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    """Use parts of 0.5 MiB, and almost no pause before a retry."""
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 @pytest.fixture
 def values(server: HdfsServer) -> dict[str, str]:
-    """Values of a connection to it."""
+    """The values of a connection to the server."""
     return {"url": server.url, "username": "ada"}
 
 
-def test_folders_and_files(values: dict[str, str], desk: Desk) -> None:
+def test_folders_and_files_are_downloaded(values: dict[str, str], desk: Desk) -> None:
     meter = Count()
     found = desk.get("hdfs", values, {"path": "data/set"}, meter=meter)
     assert desk.read() == {"big": content(LARGE), "x/empty": b"", "ä ☃": b"odd", "b+c&d=?#": b""}
@@ -61,14 +61,14 @@ def test_folders_and_files(values: dict[str, str], desk: Desk) -> None:
     assert desk.read(3) == {"empty": b""}
 
 
-def test_a_file_that_was_written_anew_is_fetched_anew(server: HdfsServer, values: dict[str, str], desk: Desk) -> None:
+def test_a_rewritten_file_is_fetched_again(server: HdfsServer, values: dict[str, str], desk: Desk) -> None:
     for number, data in enumerate((b"old", b"new")):
         server.put("/again/a", data, overwrite="true")
         desk.get("hdfs", values, {"path": "again"}, job=number)
         assert desk.read(number) == {"a": data}
 
 
-def test_what_is_wrong_is_said(values: dict[str, str], desk: Desk) -> None:
+def test_a_wrong_location_is_rejected_with_the_reason(values: dict[str, str], desk: Desk) -> None:
     for location, words in (({"path": "no/such"}, "no/such does not exist"), ({"path": "half/open/closed"}, "ada"),
                             ({"path": "half"}, "denies access to half .*user=ada")):
         with pytest.raises(DataError, match=words) as problem:
@@ -76,13 +76,13 @@ def test_what_is_wrong_is_said(values: dict[str, str], desk: Desk) -> None:
         assert not isinstance(problem.value, DataUnavailable)
 
 
-def test_a_server_that_does_not_answer_and_a_token_that_nobody_sees(desk: Desk) -> None:
+def test_an_unreachable_server_is_reported_without_the_token(desk: Desk) -> None:
     with pytest.raises(DataUnavailable, match="refused") as problem:
         desk.get("hdfs", {"url": "http://127.0.0.1:1", "token": "T0ken"}, {"path": "data"})
     assert "T0ken" not in str(problem.value)
 
 
-def test_a_connection_is_tested(values: dict[str, str]) -> None:
+def test_a_connection_can_be_tested(values: dict[str, str]) -> None:
     find("hdfs").open(values, loopback=True).test()
     with pytest.raises(DataError, match="denies access"):
         find("hdfs").open(values | {"folder": "half/open/closed"}, loopback=True).test()
@@ -90,7 +90,7 @@ def test_a_connection_is_tested(values: dict[str, str]) -> None:
         find("hdfs").open(values).test()
 
 
-def test_a_program_can_read_the_same_by_itself(values: dict[str, str]) -> None:
+def test_a_program_can_read_the_same_file_with_fsspec(values: dict[str, str]) -> None:
     import fsspec
 
     family = find("hdfs").open(values, loopback=True)

@@ -1,4 +1,4 @@
-"""Files of a web server, and everything that goes wrong on the way."""
+"""Downloads from a web server, and all faults of a transfer."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ LARGE = 5 * 2**20 + 12345
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    """Use parts of 0.5 MiB, and almost no pause before a retry."""
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def get(desk: Desk, site: Site, paths: str, job: int = 1, meter: Count | None = None, **values: str) -> int:
-    """Deliver some paths of the site; how many bytes those have."""
+    """Download some paths of the site, and return their size in bytes."""
     return desk.get("http", {"url": site.url, **values}, {"paths": paths}, job, meter).size
 
 
 def manifest(desk: Desk) -> dict[str, str]:
-    """Path → checksum of the only entry."""
+    """Return path → checksum of the only cache entry."""
     [key] = desk.kept()
     found = json.loads((desk.folder / "cache" / key / "manifest.json").read_text())
     return {one["path"]: one["sha256"] for one in found["files"]}
 
 
 def forge(path: Path, data: bytes) -> None:
-    """Put other bytes in a file of the cache, as a program may that runs as the same user, and set its time back."""
+    """Replace the bytes of a cached file and restore its mtime, as a program of the same user could."""
     before = path.stat()
     path.chmod(0o600)
     path.write_bytes(data)
     path.chmod(0o444)
-    # The clock of a file system goes in steps.
+    # The clock of a file system has a limited resolution.
     while path.stat().st_ctime_ns == before.st_ctime_ns:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_large_and_small_and_empty_files_arrive_whole(desk: Desk, site: Site) -> None:
+def test_large_small_and_empty_files_are_downloaded(desk: Desk, site: Site) -> None:
     site.files = {"/big.bin": content(LARGE), "/sub/a.txt": b"few", "/sub/empty": b""}
     meter = Count()
     assert get(desk, site, "big.bin, sub/a.txt, sub/empty", meter=meter) == LARGE + 3
@@ -67,26 +67,26 @@ def test_large_and_small_and_empty_files_arrive_whole(desk: Desk, site: Site) ->
     assert site.sent["/big.bin"] == LARGE
 
 
-def test_the_only_file_has_its_own_name(desk: Desk, site: Site) -> None:
+def test_a_single_file_keeps_its_name_without_folders(desk: Desk, site: Site) -> None:
     site.files = {"/a/b%20c.txt": b"few"}
     get(desk, site, "a/b c.txt")
     assert desk.read() == {"b c.txt": b"few"}
 
 
-def test_paths_as_shells_write_them(desk: Desk, site: Site) -> None:
+def test_paths_with_dots_are_normalized(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few", "/b/c": b"more"}
     get(desk, site, "./a, ./b/./c")
     assert desk.read() == {"a": b"few", "b/c": b"more"}
 
 
-def test_the_program_may_add_files_and_not_write_to_those_of_the_cache(desk: Desk, site: Site) -> None:
+def test_a_program_can_add_files_but_not_change_cached_files(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     get(desk, site, "a")
     (desk.job(1) / "own").write_text("x")
     assert (desk.job(1) / "a").stat().st_mode & 0o777 == 0o444
 
 
-def test_the_second_job_downloads_nothing(desk: Desk, site: Site) -> None:
+def test_a_second_job_uses_the_cache(desk: Desk, site: Site) -> None:
     site.files = {"/a": content(LARGE)}
     get(desk, site, "a")
     meter = Count()
@@ -95,7 +95,7 @@ def test_the_second_job_downloads_nothing(desk: Desk, site: Site) -> None:
     assert site.sent["/a"] == LARGE == meter.bytes
 
 
-def test_a_new_version_is_another_entry(desk: Desk, site: Site) -> None:
+def test_a_new_version_gets_its_own_entry(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"old"}
     get(desk, site, "a")
     site.files["/a"] = b"new"
@@ -103,7 +103,7 @@ def test_a_new_version_is_another_entry(desk: Desk, site: Site) -> None:
     assert (desk.read(1), desk.read(2)) == ({"a": b"old"}, {"a": b"new"})
 
 
-def test_without_a_version_nothing_is_shared(desk: Desk, site: Site) -> None:
+def test_files_without_a_version_are_not_shared(desk: Desk, site: Site) -> None:
     site.versions = False
     site.files = {"/a": b"old"}
     get(desk, site, "a")
@@ -112,14 +112,14 @@ def test_without_a_version_nothing_is_shared(desk: Desk, site: Site) -> None:
     assert desk.read(2) == {"a": b"new"}
 
 
-def test_other_credentials_do_not_share(desk: Desk, site: Site) -> None:
+def test_jobs_with_different_credentials_do_not_share_entries(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     get(desk, site, "a", token="one")
     get(desk, site, "a", job=2, token="two")
     assert site.sent["/a"] == 6
 
 
-def test_a_server_without_ranges_is_read_in_one_go(desk: Desk, site: Site) -> None:
+def test_a_server_without_ranges_is_read_in_one_request(desk: Desk, site: Site) -> None:
     site.ranges = False
     site.files = {"/a": content(LARGE)}
     site.cuts = [1000]
@@ -131,18 +131,18 @@ def test_a_server_without_ranges_is_read_in_one_go(desk: Desk, site: Site) -> No
 
 
 @pytest.mark.parametrize("cuts", [[0], [1], [700_000, 5, 100], [1 << 19], [0, 0, 1]])
-def test_a_connection_that_breaks_goes_on_where_it_broke(desk: Desk, site: Site, cuts: list[int]) -> None:
+def test_a_broken_download_continues_where_it_broke(desk: Desk, site: Site, cuts: list[int]) -> None:
     site.files = {"/a": content(LARGE)}
     site.cuts = list(cuts)
     meter = Count()
     get(desk, site, "a", meter=meter)
     assert desk.read() == {"a": site.files["/a"]}
     assert meter.bytes == LARGE
-    # What the library had not handed over yet when the connection broke comes again.
+    # The HTTP library may lose received bytes when the connection breaks; these are sent again.
     assert site.sent["/a"] - LARGE <= len(cuts) << 18
 
 
-def test_a_server_that_gives_no_byte_any_more_is_down_and_the_next_attempt_goes_on(
+def test_a_fetch_fails_without_progress_and_a_retry_continues_it(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_THREADS", 1)
@@ -157,7 +157,7 @@ def test_a_server_that_gives_no_byte_any_more_is_down_and_the_next_attempt_goes_
     assert site.sent["/a"] == LARGE
 
 
-def test_what_is_wrong_is_said(desk: Desk, site: Site) -> None:
+def test_a_wrong_path_or_credential_is_rejected_with_the_reason(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     with pytest.raises(DataError, match=r"/missing: the server answers 404") as missing:
         get(desk, site, "missing")
@@ -174,12 +174,12 @@ def test_what_is_wrong_is_said(desk: Desk, site: Site) -> None:
     assert not isinstance(missing.value, DataUnavailable) and not isinstance(refused.value, DataUnavailable)
 
 
-def test_a_server_that_is_down_may_come_back(desk: Desk) -> None:
+def test_a_refused_connection_is_a_temporary_failure(desk: Desk) -> None:
     with pytest.raises(DataUnavailable, match=r"http://127\.0\.0\.1:\d+/a does not answer: it refuses connections"):
         desk.get("http", {"url": "http://127.0.0.1:9"}, {"paths": "a"})
 
 
-def test_credentials_go_to_the_server_of_the_connection_alone(desk: Desk, site: Site) -> None:
+def test_credentials_are_sent_only_to_the_server_of_the_connection(desk: Desk, site: Site) -> None:
     for location in ({"url": "http://127.0.0.1:9/a"}, {"paths": "http://127.0.0.1:9/a"}, {"url": "//127.0.0.1:9/a"}):
         with pytest.raises(DataError):
             desk.get("http", {"url": site.url, "token": "t"}, location)
@@ -187,10 +187,11 @@ def test_credentials_go_to_the_server_of_the_connection_alone(desk: Desk, site: 
 
 
 @pytest.mark.parametrize("values", [{"token": "t"}, {"username": "u", "password": "p"}, {}])
-def test_a_server_that_sends_on_gives_no_credentials_away(
+def test_a_redirect_does_not_leak_credentials(
     desk: Desk, site: Site, values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither those of the connection nor what ~/.netrc of whoever runs the server has for the other one."""
+    """Neither the credentials of the connection nor those in ~/.netrc of the server's user are sent to the other host.
+    """
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login evil password evil\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with serving(Site(files={"/there": b"few"})) as other:
@@ -200,7 +201,7 @@ def test_a_server_that_sends_on_gives_no_credentials_away(
         assert all(site.shown) == bool(values)
 
 
-def test_an_altered_file_is_fetched_again_and_no_other(desk: Desk, site: Site) -> None:
+def test_only_an_altered_file_is_fetched_again(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few", "/b": b"more"}
     get(desk, site, "a,b")
     victim = (desk.job(1) / "a").resolve()
@@ -211,7 +212,7 @@ def test_an_altered_file_is_fetched_again_and_no_other(desk: Desk, site: Site) -
     assert (site.sent["/a"], site.sent["/b"]) == (6, 4)
 
 
-def test_an_altered_file_is_seen_though_its_time_was_set_back(desk: Desk, site: Site) -> None:
+def test_an_altered_file_is_detected_although_its_mtime_was_restored(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     get(desk, site, "a")
     victim = (desk.job(1) / "a").resolve()
@@ -222,14 +223,14 @@ def test_an_altered_file_is_seen_though_its_time_was_set_back(desk: Desk, site: 
     assert desk.read(2) == {"a": b"few"} and site.sent["/a"] == 6
 
 
-def test_what_was_fetched_before_the_machine_went_down_is_compared(
+def test_files_from_before_a_reboot_are_verified_by_checksum(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.files = {"/a": b"few", "/b": b"more"}
     get(desk, site, "a,b")
     victim = (desk.job(1) / "a").resolve()
     forge(victim, b"\0\0\0")
-    # What the disk lost, its times do not tell.
+    # Data that the disk lost in a crash does not show in the timestamps.
     [key] = desk.kept()
     kept = desk.folder / "cache" / key / "manifest.json"
     said = json.loads(kept.read_text())
@@ -240,10 +241,10 @@ def test_what_was_fetched_before_the_machine_went_down_is_compared(
     assert desk.read(2) == {"a": b"few", "b": b"more"}
     meter = Count()
     get(desk, site, "a,b", job=3, meter=meter)
-    assert "comparing checksums" not in meter.said, "it was compared already"
+    assert "comparing checksums" not in meter.said, "a verified entry must not be compared again"
 
 
-def test_cancel_leaves_nothing(desk: Desk, site: Site) -> None:
+def test_a_cancelled_download_leaves_no_files(desk: Desk, site: Site) -> None:
     site.files = {"/a": content(LARGE)}
     meter, goes_on = Count(), threading.Event()
 
@@ -261,7 +262,7 @@ def test_cancel_leaves_nothing(desk: Desk, site: Site) -> None:
         goes_on.set()
 
 
-def test_two_that_want_the_same_wait_for_one_download(desk: Desk, site: Site) -> None:
+def test_two_jobs_with_the_same_data_share_one_download(desk: Desk, site: Site) -> None:
     site.files = {"/a": content(LARGE)}
     second, waits, done = Count(), threading.Event(), threading.Event()
     second.say = lambda text: waits.set() if "waiting" in text else None  # type: ignore[method-assign]
@@ -285,7 +286,7 @@ def test_two_that_want_the_same_wait_for_one_download(desk: Desk, site: Site) ->
     assert site.sent["/a"] == LARGE
 
 
-def test_a_full_disk_leaves_no_half_file(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_file(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.files = {"/a": content(LARGE)}
     written = [0]
 
@@ -316,12 +317,12 @@ Desk(Path({folder!r})).get("http", {{"url": {url!r}}}, {{"paths": "a,b"}})
 """
 
 
-def test_kill_minus_nine_goes_on_where_it_was(desk: Desk, site: Site) -> None:
+def test_a_download_continues_after_sigkill(desk: Desk, site: Site) -> None:
     site.files = {"/a": content(LARGE), "/b": b"few"}
     reached, goes_on = threading.Event(), threading.Event()
 
     def stall(path: str) -> None:
-        # One part after the other: the sixth is asked for when five are there.
+        # Parts are fetched one by one: the sixth request means that 5 parts have arrived.
         if site.sent["/a"] == 5 << 19 and not goes_on.is_set():
             reached.set()
             goes_on.wait(PATIENCE)
@@ -340,11 +341,11 @@ def test_kill_minus_nine_goes_on_where_it_was(desk: Desk, site: Site) -> None:
     get(desk, site, "a,b", meter=meter)
     assert desk.read() == {"a": site.files["/a"], "b": b"few"}
     assert (meter.bytes, meter.files) == (LARGE + 3, 2)
-    # The part that was asked for when it was killed comes twice, perhaps.
+    # The part in transfer at the kill may be sent twice.
     assert site.sent["/a"] <= LARGE + (1 << 19)
 
 
-def test_release_removes_the_folder_and_keeps_what_is_whole(desk: Desk, site: Site) -> None:
+def test_release_removes_the_job_folder_and_keeps_the_cache_entry(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     get(desk, site, "a")
     release(desk.job(1), desk.cache)
@@ -353,7 +354,7 @@ def test_release_removes_the_folder_and_keeps_what_is_whole(desk: Desk, site: Si
     assert site.sent["/a"] == 3
 
 
-def test_streams_get_an_address_and_what_lets_them_in(site: Site) -> None:
+def test_a_stream_gets_an_address_and_credentials(site: Site) -> None:
     import base64
 
     assert find("http").open({"url": site.url, "token": "t"}).storage() == (  # type: ignore[attr-defined]
@@ -364,7 +365,7 @@ def test_streams_get_an_address_and_what_lets_them_in(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", ["http", "s3", "sftp", "hdfs"])
-def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str) -> None:
+def test_a_multi_user_server_does_not_connect_to_loopback(kind: str) -> None:
     values = {"url": "http://127.0.0.1:9"} if kind != "sftp" else {"host": "127.0.0.1", "username": "u"}
     pytest.importorskip({"s3": "boto3", "sftp": "sshfs"}.get(kind, "requests"))
     family = find(kind).open(values, loopback=False)
@@ -378,7 +379,7 @@ def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str)
     {"url": "../one.csv"}, {"url": "/one.csv"}, {"url": "%2e%2e/one.csv"}, {"url": "a/%2E%2E%2f../one.csv"},
     {"url": "/setsquare.csv"}, {"url": "..", "path": "one.csv"}, {"url": "http://[", "path": "a"},
 ])
-def test_nothing_but_what_is_below_the_address_is_asked_for(
+def test_paths_outside_the_address_of_the_connection_are_refused(
     desk: Desk, site: Site, location: dict[str, Any]
 ) -> None:
     site.files = {"/one.csv": b"1", "/sets/a.csv": b"a", "/setsquare.csv": b"2"}
@@ -390,7 +391,7 @@ def test_nothing_but_what_is_below_the_address_is_asked_for(
     assert desk.read(2) == {"a.csv": b"a"}
 
 
-def test_what_stands_behind_the_question_mark_is_a_secret_of_its_own(desk: Desk, site: Site) -> None:
+def test_a_query_is_kept_secret(desk: Desk, site: Site) -> None:
     site.files = {"/d/x.txt?sig=S": b"few"}
     get(desk, site, "d/x.txt", query="sig=S")
     assert desk.read() == {"x.txt": b"few"}

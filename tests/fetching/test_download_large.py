@@ -1,4 +1,4 @@
-"""A file that is much larger than the memory it may take."""
+"""Download of a file that is much larger than the memory limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(json.dumps([found.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class Large(bytes):
-    """As many bytes as SIZE, of a pattern, without having them."""
+    """SIZE bytes of a repeated pattern, computed on access instead of stored."""
 
     def __len__(self) -> int:
         return SIZE
@@ -42,7 +42,7 @@ class Steady(Site):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_memory_is_bounded(tmp_path: Path) -> None:
+def test_a_download_of_a_large_file_uses_little_memory(tmp_path: Path) -> None:
     with serving(Steady(files={"/large": Large()})) as site:
         code = _FETCH.format(here=str(Path(__file__).parent), folder=str(tmp_path), url=site.url)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

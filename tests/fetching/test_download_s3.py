@@ -1,4 +1,4 @@
-"""Files of a real S3 server."""
+"""Downloads from a real S3 server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGE = 3 * 2**20 + 7
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    """One for all tests here; the tests are skipped where there can be none."""
+    """One server for all tests of this module. Tests are skipped where none can run."""
     try:
         with s3_server() as found:
             yield found
@@ -34,7 +34,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def bucket(server: S3Server) -> str:
-    """A new one."""
+    """A new bucket."""
     name = f"b{uuid.uuid4().hex}"
     server.client().create_bucket(Bucket=name)
     return name
@@ -42,26 +42,26 @@ def bucket(server: S3Server) -> str:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    """Use parts of 0.5 MiB, and almost no pause before a retry."""
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def put(server: S3Server, bucket: str, **files: bytes) -> None:
-    """Objects, with `__` in their names for a slash."""
+    """Write objects; `__` in a name stands for a slash."""
     for name, data in files.items():
         server.client().put_object(Bucket=bucket, Key=name.replace("__", "/"), Body=data)
 
 
 def family(server: S3Server, **values: str) -> FileFamily:
-    """Of a connection to the server."""
+    """Return the family of a connection to the server."""
     found = find("s3").open(server.values | values, loopback=True)
     assert isinstance(found, FileFamily)
     return found
 
 
 @pytest.mark.parametrize("kind", ["s3", "cos", "Amazon S3"])
-def test_a_folder_of_a_bucket(server: S3Server, bucket: str, desk: Desk, kind: str) -> None:
+def test_a_folder_of_a_bucket_is_downloaded(server: S3Server, bucket: str, desk: Desk, kind: str) -> None:
     put(server, bucket, train__x__big=content(LARGE), train__empty=b"", other=b"no")
     server.client().put_object(Bucket=bucket, Key="train/x/", Body=b"")
     meter = Count()
@@ -70,7 +70,7 @@ def test_a_folder_of_a_bucket(server: S3Server, bucket: str, desk: Desk, kind: s
     assert (found.size, found.files, meter.bytes) == (LARGE, 2, LARGE)
 
 
-def test_paths_as_clients_write_them(server: S3Server, bucket: str, desk: Desk) -> None:
+def test_paths_are_accepted_in_every_form_of_a_client(server: S3Server, bucket: str, desk: Desk) -> None:
     put(server, bucket, **{"a.gz": b"1", "dir__b.json": b"22"})
     desk.get("s3", server.values, {"paths": "a.gz, dir/b.json", "bucket": bucket})
     assert desk.read() == {"a.gz": b"1", "dir/b.json": b"22"}
@@ -80,9 +80,7 @@ def test_paths_as_clients_write_them(server: S3Server, bucket: str, desk: Desk) 
     assert desk.read(3) == desk.read(1)
 
 
-def test_paths_as_shells_write_them_unless_objects_are_called_that(
-    server: S3Server, bucket: str, desk: Desk
-) -> None:
+def test_paths_are_normalized_unless_an_object_has_the_literal_name(server: S3Server, bucket: str, desk: Desk) -> None:
     put(server, bucket, **{"train__x__a": b"1", "b": b"22", "odd____c": b"literally", "odd__c": b"plainly"})
     for job, (path, there) in enumerate({
         "./train": {"x/a": b"1"}, ".//train//x/./a": {"a": b"1"}, "./train/x/": {"a": b"1"},
@@ -98,8 +96,9 @@ def test_paths_as_shells_write_them_unless_objects_are_called_that(
         desk.get("s3", server.values, {"bucket": bucket, "path": "./no//such"})
 
 
-def test_more_objects_than_one_page_lists(server: S3Server, bucket: str, desk: Desk,
-                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_of_several_pages_is_downloaded_completely(
+    server: S3Server, bucket: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import botocore.paginate
 
     ask = botocore.paginate.PageIterator._make_request
@@ -110,8 +109,9 @@ def test_more_objects_than_one_page_lists(server: S3Server, bucket: str, desk: D
     assert desk.read() == {f"n{number}": str(number).encode() for number in range(8)}
 
 
-def test_an_object_that_was_replaced_is_never_mixed(server: S3Server, bucket: str, desk: Desk,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_replaced_during_the_download_is_never_mixed(
+    server: S3Server, bucket: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transfer, "_THREADS", 1)
     put(server, bucket, a=content(LARGE, 1))
     write, count = transfer._write, [0]
@@ -129,7 +129,7 @@ def test_an_object_that_was_replaced_is_never_mixed(server: S3Server, bucket: st
     assert "a file changed while it was read; starting again" in meter.said
 
 
-def test_what_is_wrong_is_said(server: S3Server, bucket: str, desk: Desk) -> None:
+def test_a_wrong_location_is_rejected_with_the_reason(server: S3Server, bucket: str, desk: Desk) -> None:
     for location, words in (
         ({"bucket": bucket}, f"the bucket {bucket} is empty"),
         ({"bucket": bucket, "path": "no/such"}, f"there is no 'no/such' in the bucket {bucket}"),
@@ -146,21 +146,21 @@ def test_what_is_wrong_is_said(server: S3Server, bucket: str, desk: Desk) -> Non
         find("s3").open({"acces_key": "x"})
 
 
-def test_a_key_that_is_no_path_is_refused(server: S3Server, bucket: str, desk: Desk) -> None:
+def test_a_key_that_is_no_valid_path_is_refused(server: S3Server, bucket: str, desk: Desk) -> None:
     server.client().put_object(Bucket=bucket, Key="a/../../../x", Body=b"x")
     with pytest.raises(DataError, match="is not a valid file path"):
         desk.get("s3", server.values, {"bucket": bucket})
     assert desk.read() == {} and desk.kept() == []
 
 
-def test_a_connection_is_tested(server: S3Server, bucket: str) -> None:
+def test_a_connection_can_be_tested(server: S3Server, bucket: str) -> None:
     family(server).test()
     family(server, bucket=bucket).test()
     with pytest.raises(DataError, match="there is no no-such"):
         family(server, bucket="no-such").test()
 
 
-def test_every_range_is_read_as_it_is(server: S3Server, bucket: str) -> None:
+def test_every_range_is_read_exactly(server: S3Server, bucket: str) -> None:
     data = content(300_000)
     put(server, bucket, a=data)
     found = family(server)
@@ -177,7 +177,7 @@ def test_every_range_is_read_as_it_is(server: S3Server, bucket: str) -> None:
         list(found.read(SourceFile("a", entry.key, entry.size, '"other"'), 0, 10))
 
 
-def test_a_program_can_read_the_same_by_itself(server: S3Server, bucket: str) -> None:
+def test_a_program_can_read_the_same_object_with_fsspec(server: S3Server, bucket: str) -> None:
     fsspec = pytest.importorskip("fsspec")
     pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
     put(server, bucket, a__b=b"streamed")

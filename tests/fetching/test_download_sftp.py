@@ -1,4 +1,4 @@
-"""Files of a real SFTP server."""
+"""Downloads from a real SFTP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 2**20 + 7
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SftpServer]:
-    """One for all tests here; the tests are skipped where there can be none."""
+    """One server for all tests of this module. Tests are skipped where none can run."""
     try:
         with sftp_server(tmp_path_factory.mktemp("sftp")) as found:
             yield found
@@ -31,19 +31,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SftpServer]:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    """Use parts of 0.5 MiB, and almost no pause before a retry."""
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
 
 
 def put(server: SftpServer, path: str, data: bytes) -> None:
-    """A file of the server."""
+    """Write a file on the server."""
     file = Path(server.folder / path)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
 
 
-def test_folders_and_files(server: SftpServer, desk: Desk) -> None:
+def test_folders_and_files_are_downloaded(server: SftpServer, desk: Desk) -> None:
     put(server, "set/big", content(LARGE))
     put(server, "set/x/empty", b"")
     put(server, "other", b"no")
@@ -57,7 +57,7 @@ def test_folders_and_files(server: SftpServer, desk: Desk) -> None:
     assert desk.read(3) == {"empty": b""}
 
 
-def test_a_file_that_changes_while_it_is_read_is_never_mixed(
+def test_a_file_that_changes_during_the_download_is_never_mixed(
     server: SftpServer, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_THREADS", 1)
@@ -76,7 +76,7 @@ def test_a_file_that_changes_while_it_is_read_is_never_mixed(
     assert desk.read() == {"a": content(LARGE + 1, 2)}
 
 
-def test_a_folder_that_nobody_may_look_into_is_not_taken_for_an_empty_one(server: SftpServer, desk: Desk) -> None:
+def test_an_unreadable_folder_is_not_treated_as_empty(server: SftpServer, desk: Desk) -> None:
     put(server, "half/open/a", b"a")
     put(server, "half/open/closed/b", b"b")
     with pytest.raises(DataError, match="SFTP: half does not exist") as problem:
@@ -84,7 +84,7 @@ def test_a_folder_that_nobody_may_look_into_is_not_taken_for_an_empty_one(server
     assert not isinstance(problem.value, DataUnavailable)
 
 
-def test_what_is_wrong_is_said(server: SftpServer, desk: Desk) -> None:
+def test_wrong_values_are_rejected_with_the_reason(server: SftpServer, desk: Desk) -> None:
     with pytest.raises(DataError, match="SFTP: no/such does not exist"):
         desk.get("sftp", server.values, {"paths": "no/such"})
     with pytest.raises(DataError, match="denies access") as refused:
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said(server: SftpServer, desk: Desk) -> None:
         desk.get("sftp", server.values | {"port": "ssh"}, {"paths": "a"})
 
 
-def test_a_server_that_is_another_is_refused(server: SftpServer, desk: Desk) -> None:
+def test_a_server_with_another_host_key_is_refused(server: SftpServer, desk: Desk) -> None:
     import asyncssh
 
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
@@ -104,7 +104,7 @@ def test_a_server_that_is_another_is_refused(server: SftpServer, desk: Desk) -> 
         desk.get("sftp", server.values | {"host_key": other}, {"paths": "a"})
 
 
-def test_a_connection_is_tested_and_streams_need_a_password(server: SftpServer) -> None:
+def test_a_connection_can_be_tested_and_a_stream_needs_an_absolute_folder(server: SftpServer) -> None:
     family = find("sftp").open(server.values, loopback=True)
     family.test()
     with pytest.raises(DataError, match="cannot be streamed"):
@@ -117,7 +117,7 @@ def test_a_connection_is_tested_and_streams_need_a_password(server: SftpServer) 
     assert protocol == "sftp" and options["password"] == "right" and options["client_keys"] == []
 
 
-def test_paths_as_shells_write_them(server: SftpServer, desk: Desk) -> None:
+def test_paths_with_dots_and_double_slashes_are_normalized(server: SftpServer, desk: Desk) -> None:
     put(server, "shell/x/a", b"1")
     put(server, "shell.txt", b"2")
     desk.get("sftp", server.values, {"path": "./shell//x/."})

@@ -1,4 +1,4 @@
-"""Exceptions of libraries, in words for people: each is what really happens to a connection."""
+"""Texts for exceptions of libraries; each test causes a real fault of a connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Behave = Callable[[socket.socket], None]
 
 @pytest.fixture
 def server() -> Iterator[Callable[[Behave], str]]:
-    """Starts a server that does something to its first connection; its address."""
+    """Return a function that starts a server, which runs `behave` on its first connection, and returns its address."""
     listening = socket.create_server(("127.0.0.1", 0))
     threads: list[threading.Thread] = []
 
@@ -45,7 +45,7 @@ def told(url: str, **more: object) -> str:
     return words
 
 
-def test_a_connection_that_breaks_off(server: Callable[[Behave], str]) -> None:
+def test_a_truncated_answer_is_a_broken_connection(server: Callable[[Behave], str]) -> None:
     def half(connection: socket.socket) -> None:
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
@@ -53,7 +53,7 @@ def test_a_connection_that_breaks_off(server: Callable[[Behave], str]) -> None:
     assert told("http:" + server(half)) == "the connection broke"
 
 
-def test_one_that_says_nothing(server: Callable[[Behave], str]) -> None:
+def test_a_silent_server_is_a_timeout(server: Callable[[Behave], str]) -> None:
     gone = threading.Event()
     try:
         address = server(lambda connection: (gone.wait(), None)[1])
@@ -62,11 +62,11 @@ def test_one_that_says_nothing(server: Callable[[Behave], str]) -> None:
         gone.set()
 
 
-def test_one_that_hangs_up(server: Callable[[Behave], str]) -> None:
+def test_a_closed_connection_is_a_broken_connection(server: Callable[[Behave], str]) -> None:
     assert told("http:" + server(lambda connection: (connection.recv(4096), None)[1])) == "the connection broke"
 
 
-def test_one_that_speaks_no_tls(server: Callable[[Behave], str]) -> None:
+def test_a_server_without_tls_is_a_tls_failure(server: Callable[[Behave], str]) -> None:
     def plain(connection: socket.socket) -> None:
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -74,19 +74,19 @@ def test_one_that_speaks_no_tls(server: Callable[[Behave], str]) -> None:
     assert told("https:" + server(plain)).startswith("TLS failed")
 
 
-def test_nobody_there() -> None:
+def test_a_closed_port_refuses_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert told(f"http://127.0.0.1:{port}/?sig=planted") == "it refuses connections"
 
 
-def test_a_certificate_that_is_no_good() -> None:
+def test_an_invalid_certificate_is_named() -> None:
     problem = ssl.SSLCertVerificationError(1, "failed")
     problem.verify_message = "self-signed certificate"
     assert in_words(requests.exceptions.SSLError(problem)) == "its certificate is not valid: self-signed certificate"
 
 
-def test_others() -> None:
+def test_other_exceptions_have_short_texts() -> None:
     assert in_words(requests.TooManyRedirects("30")) == "too many redirects"
     assert in_words(requests.ConnectionError(socket.gaierror(-2, "x"))) == "its host name is unknown"
     assert in_words(OSError(113, "No route to host")) == "no route to host"

@@ -1,4 +1,4 @@
-"""What a fetcher does with a server that does not get better: it ends, however much of it was here before."""
+"""A fetch from a server that stays broken ends after the configured patience, even with partial data in the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fetched = Callable[[], FetchOutcome]
 
 @pytest.fixture
 def fetched(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> Fetched:
-    """Fetches the file `a` of the site, with a minute of patience, which is over as soon as it is waited for."""
+    """A function that fetches the file `a` with a patience of 60 s; a pause only advances a simulated clock."""
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     monkeypatch.setattr(transfer, "_PAUSE_S", 0.001)
     monkeypatch.setattr(transfer, "_THREADS", 1)
@@ -33,20 +33,20 @@ def fetched(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> Fetched:
     return lambda: fetcher.fetch(order, {1: {"url": site.url}}, gauge)
 
 
-def test_what_was_here_before_is_no_sign_of_life(site: Site, fetched: Fetched) -> None:
+def test_data_of_earlier_tries_does_not_extend_the_patience(site: Site, fetched: Fetched) -> None:
     site.files = {"/a": content(LARGE)}
     site.cuts = [1 << 19] * 3 + [0] * 1000
     outcome = fetched()
     assert outcome.state == FAILED and "gave up after 6 tries in 31 s (DLI_DATA_PATIENCE)" in outcome.message
 
 
-def test_but_what_comes_is(site: Site, fetched: Fetched) -> None:
+def test_new_data_extends_the_patience(site: Site, fetched: Fetched) -> None:
     site.files = {"/a": content(LARGE)}
     site.cuts = ([1 << 18] + [0] * 3 * 4) * 6
     assert fetched().state == DELIVERED
 
 
-def test_what_came_of_a_file_that_always_changes_is_none(site: Site, fetched: Fetched) -> None:
+def test_data_of_a_changing_file_does_not_extend_the_patience(site: Site, fetched: Fetched) -> None:
     site.files = {"/a": content(LARGE)}
     left = list(range(1000))
 

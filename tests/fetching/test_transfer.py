@@ -1,4 +1,4 @@
-"""Plans of parts, paths of files, and the journal: whatever the input."""
+"""Properties of parts, file paths and the journal, for any input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_backend.data.transfer import LONGEST, SMALLEST, ArrivingFile, Journal
 
 
 @given(st.integers(0, 10**14))
-def test_parts_follow_each_other_from_the_first_byte_to_the_last(size: int) -> None:
+def test_parts_cover_the_file_without_gaps(size: int) -> None:
     if size > 2**40:
         size %= 2**40
     parts = part_ranges(size, True)
@@ -28,13 +28,13 @@ def test_parts_follow_each_other_from_the_first_byte_to_the_last(size: int) -> N
 
 
 @pytest.mark.parametrize(("size", "ranges"), [(None, True), (None, False), (10**9, False)])
-def test_what_cannot_be_read_in_parts_is_one(size: int | None, ranges: bool) -> None:
+def test_a_file_without_size_or_ranges_is_one_part(size: int | None, ranges: bool) -> None:
     assert part_ranges(size, ranges) == [(0, None)]
 
 
 @settings(max_examples=60)
 @given(st.lists(st.text(min_size=1, max_size=20), max_size=6))
-def test_every_path_that_is_taken_is_one_below_a_folder(paths: list[str]) -> None:
+def test_every_accepted_path_lies_below_the_folder(paths: list[str]) -> None:
     try:
         found = checked(SourceFile(path, f"key of {path}", 1) for path in paths)
     except DataError:
@@ -46,19 +46,19 @@ def test_every_path_that_is_taken_is_one_below_a_folder(paths: list[str]) -> Non
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "a/", ".", "", "a\0b", "a\nb", "x" * 256])
-def test_a_path_that_leads_out_is_refused(path: str) -> None:
+def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(DataError, match="is not a valid file path"):
         checked([SourceFile(path, "key", 1)])
 
 
-def test_a_file_that_is_a_folder_too_is_refused() -> None:
+def test_a_path_that_is_a_file_and_a_folder_is_refused() -> None:
     with pytest.raises(DataError, match="'a' is both a file and a folder"):
         checked([SourceFile("a", "a", 1), SourceFile("a/b", "a/b", 1)])
     with pytest.raises(DataError, match="contains no files"):
         checked([])
 
 
-def test_paths_as_clients_write_them() -> None:
+def test_paths_of_a_location_are_parsed_in_every_form() -> None:
     assert paths_of({"paths": "a.gz, dir/b.json"}) == ["a.gz", "dir/b.json"]
     assert paths_of({"path": "/a"}) == paths_of({"file_name": "a"}) == paths_of({"paths": ["a", ""]}) == ["a"]
     assert paths_of({}) == paths_of({"paths": ""}) == paths_of({"paths": "/"}) == []
@@ -66,7 +66,7 @@ def test_paths_as_clients_write_them() -> None:
         paths_of({"paths": [1]})
 
 
-def test_where_files_lie() -> None:
+def test_files_lie_at_their_path_below_the_requested_folder() -> None:
     assert path_below("train", False, "train/a/b.csv") == "a/b.csv"
     assert path_below("train/a.csv", False, "train/a.csv") == "a.csv"
     assert path_below("train", True, "train/a.csv") == "train/a.csv"
@@ -96,7 +96,7 @@ def test_parts_in_any_order_make_the_file_and_its_checksum(
 
 @settings(max_examples=40)
 @given(st.integers(0, 200))
-def test_a_journal_that_was_cut_anywhere_tells_nothing_wrong(
+def test_a_truncated_journal_never_reports_a_missing_part_as_done(
     tmp_path_factory: pytest.TempPathFactory, length: int
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")

@@ -1,4 +1,4 @@
-"""The package that docs/write-a-data-kind.md shows: built, installed and used as it stands there."""
+"""The example package of docs/write-a-data-kind.md, built, installed and used as printed there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "planted-token-of-artifacts"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that pip installed the package into."""
+    """The folder into which pip installed the package."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     text = PAGE.read_text(encoding="utf-8")
     for name, language in (("pyproject.toml", "toml"), ("dlicmd_artifacts.py", "python")):
@@ -38,7 +38,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def site(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """An artifact server, in a process that knows the kind."""
+    """An artifact server, in a process where the kind is registered."""
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.setattr(transfer, "SMALLEST", 1 << 19)
     registry.clear()
@@ -49,7 +49,7 @@ def site(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def put(site: Site, **files: bytes) -> None:
-    """Have the server serve these files, and list them."""
+    """Make the server serve these files and list them in its index."""
     site.files = {f"/files/{name}": data for name, data in files.items()}
     site.files["/index.json"] = json.dumps(
         [(name, len(data), site.etag(f"/files/{name}")) for name, data in files.items()]).encode()
@@ -65,7 +65,7 @@ def test_the_command_lists_the_kind(installed: Path) -> None:
     assert "token of a user (required, secret)" in done.stdout
 
 
-def test_its_files_are_delivered(site: Site, tmp_path: Path) -> None:
+def test_files_of_the_example_kind_are_downloaded(site: Site, tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     assert desk.get("artifacts", values(site), {}).files == 3
     assert desk.read() == {"a/x.bin": content(3 << 19), "a/y.bin": content(10, 2), "b.bin": b""}
@@ -73,7 +73,7 @@ def test_its_files_are_delivered(site: Site, tmp_path: Path) -> None:
     assert desk.read(2) == {"a/y.bin": content(10, 2)}
 
 
-def test_a_file_that_changes_meanwhile_is_never_mixed(site: Site, tmp_path: Path) -> None:
+def test_a_file_that_changes_during_the_download_is_never_mixed(site: Site, tmp_path: Path) -> None:
     new = content(3 << 19, 7)
 
     def change(path: str) -> None:
