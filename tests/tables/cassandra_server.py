@@ -1,5 +1,6 @@
-"""A stand-in for Cassandra: a process-wide thread that speaks version 4 of its protocol, as far as reading a table page
-by page goes. Values are packed by the driver's own codecs; what else the driver asks of a cluster is answered emptily.
+"""A stand-in for Cassandra: a thread that speaks version 4 of its protocol, enough to read a table page by page.
+
+The codecs of the driver pack the values. Other requests of the driver get empty answers.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ _LOCAL = (
     ("rpc_address", cqltypes.InetAddressType, "127.0.0.1"), ("schema_version", cqltypes.UUIDType, uuid.UUID(int=2)),
 )
 
-#: Names, and the driver's codecs.
+#: Column names and the codecs of the driver.
 Columns = Sequence[tuple[str, Any]]
 
 
 class CassandraServer(socketserver.ThreadingTCPServer):
-    """Has `tables` of one keyspace, `test`: columns with their types, and rows. `busy` says that the second page of any
-    is not given."""
+    """A server with `tables` of the keyspace `test`: columns with types, and rows.
+
+    If `busy` is true, every page after the first is refused.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
@@ -53,7 +56,7 @@ class CassandraServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def answer(self, body: bytes) -> tuple[int, bytes]:
-        """What a query is answered: the number of a message, and what stands in it."""
+        """Return the answer to a query: the opcode and the body of the message."""
         text, size, start = _query(body)
         if text.startswith("USE "):
             return (_RESULT, struct.pack(">i", _KEYSPACE) + _text("test")) if text == 'USE "test"' else \
@@ -73,7 +76,7 @@ class CassandraServer(socketserver.ThreadingTCPServer):
         return _RESULT, _rows(columns, rows[start:start + size], start + size if start + size < len(rows) else None)
 
     def _system(self, text: str) -> tuple[int, bytes]:
-        """The names of the tables; of peers of the cluster, keyspaces and types it has none."""
+        """Answer a query of system tables: the table names, and no peers, keyspaces or types."""
         known = re.search(r"SELECT table_name FROM system_schema\.tables WHERE keyspace_name = 'test'", text)
         return _RESULT, _rows([("name", cqltypes.UTF8Type)], [[name] for name in self.tables] if known else [])
 
@@ -103,11 +106,11 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def _query(body: bytes) -> tuple[str, int, int]:
-    """The text of a query, how many rows are wanted, and from which one on."""
+    """Return the text of a query, the number of requested rows, and the first row."""
     (length,) = struct.unpack_from(">i", body)
     text, at = body[4:4 + length].decode().strip(), 4 + length
     flags, at = body[at + 2], at + 3
-    assert not flags & _HAS_VALUES, "nothing here binds values"
+    assert not flags & _HAS_VALUES, "this stand-in does not support bound values"
     size, start = 5000, 0
     if flags & _HAS_SIZE:
         (size,), at = struct.unpack_from(">i", body, at), at + 4
@@ -144,7 +147,7 @@ def _error(code: int, text: str) -> tuple[int, bytes]:
 
 @contextmanager
 def serving() -> Iterator[CassandraServer]:
-    """A server without tables."""
+    """Run a server without tables."""
     with CassandraServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

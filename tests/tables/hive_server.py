@@ -1,4 +1,4 @@
-"""A real server of HiveServer2's protocol: Spark's, out of the jars of the package pyspark 3.5."""
+"""A real server of the HiveServer2 protocol: that of Spark, from the jars of the package pyspark 3.5."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from server_process import NotThere, free_port, jars, java, listens, running
 
 PASSWORD = "5 apples"
-#: Lets in whoever knows the password.
+#: An authentication provider that accepts any user with the right password.
 _KEEPER = """
 public class Keeper implements org.apache.hive.service.auth.PasswdAuthenticationProvider {
     public void Authenticate(String user, String password) throws javax.security.sasl.AuthenticationException {
@@ -25,12 +25,12 @@ public class Keeper implements org.apache.hive.service.auth.PasswdAuthentication
 
 @dataclass
 class HiveServer:
-    """A server that listens on the loopback, and wants the password of whoever comes."""
+    """A server that listens on loopback and requires the password."""
 
     port: int
 
     def ask(self, *statements: str) -> None:
-        """Carry out what a user asks for."""
+        """Execute statements as a user."""
         from pyhive import hive
 
         with hive.connect("127.0.0.1", self.port, username="ada", password=PASSWORD, auth="CUSTOM") as connection:
@@ -41,7 +41,7 @@ class HiveServer:
 
 @contextmanager
 def serving() -> Iterator[HiveServer]:
-    """A server without tables. Raises NotThere."""
+    """Run a server without tables. Raises NotThere."""
     found = jars("TEST_SPARK_JARS", "spark-hive-thriftserver_*.jar")
     if shutil.which("javac") is None:
         raise NotThere("there is no javac on PATH")

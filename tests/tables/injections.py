@@ -1,4 +1,4 @@
-"""Texts that would do harm where somebody pastes them into SQL."""
+"""Names and queries for SQL injection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real MariaDB server for tests, where one is installed (on Debian: mariadb-server-core and mariadb-client-core)."""
+"""A real MariaDB server for tests, where installed (on Debian: mariadb-server-core and mariadb-client-core)."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ PASSWORD = "5 apples"
 
 @dataclass
 class MariadbServer:
-    """A server that listens on the loopback."""
+    """A server that listens on loopback."""
 
     folder: Path
     process: subprocess.Popen[bytes]
     port: int
 
     def ask(self, statement: str, database: str | None = None) -> list[tuple[Any, ...]]:
-        """What a statement of its administrator answers."""
+        """Run a statement as administrator and return its rows."""
         with self.asking(database) as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
 
     @contextmanager
     def asking(self, database: str | None = None) -> Iterator[Any]:
-        """A session of its administrator: what it locks is locked until its end."""
+        """Open a session of the administrator, which holds its locks until the end of the block."""
         with pymysql.connect(unix_socket=str(self.folder / "socket"), user="root", database=database,
                              autocommit=True) as connection, connection.cursor() as cursor:
             yield cursor
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the server without a shutdown."""
         self.process.kill()
         self.process.wait(PATIENCE)
 
 
 def _binaries() -> tuple[Path, Path]:
-    """The server and what makes its first files. Raises NotThere."""
+    """Return the server program and the program that initializes its files. Raises NotThere."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
     server, maker = shutil.which("mariadbd", path=path), shutil.which("mariadb-install-db", path=path)
     if server is None or maker is None:
@@ -58,7 +58,7 @@ def _binaries() -> tuple[Path, Path]:
 
 @contextmanager
 def serving() -> Iterator[MariadbServer]:
-    """A server with a user `ada` that may do anything, gone afterwards. Raises NotThere."""
+    """Run a server with an all-powerful user `ada`, and remove it afterwards. Raises NotThere."""
     binary, maker = _binaries()
     base = binary.resolve().parent.parent
     # The path of a socket must be short.

@@ -1,4 +1,4 @@
-"""A stand-in for MongoDB: a process-wide thread that speaks its wire protocol, as far as reading a collection goes."""
+"""A stand-in for MongoDB: a thread that speaks its wire protocol, enough to read a collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MESSAGE, _REPLY, _QUERY = 2013, 1, 2004
 
 
 class MongoServer(socketserver.ThreadingTCPServer):
-    """Has `collections` of one database; `cut` says that `getMore` breaks off, `slow` that none are counted in time."""
+    """A server with `collections` of one database.
+
+    If `cut` is true, `getMore` breaks the connection. If `slow` is true, counting exceeds its time limit.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
@@ -30,7 +33,7 @@ class MongoServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def answer(self, command: dict[str, Any]) -> dict[str, Any] | None:
-        """What a command is answered; None breaks the connection."""
+        """Return the answer to a command; None breaks the connection."""
         name = next(iter(command))
         if name.lower() in ("hello", "ismaster"):
             return {"ok": 1, "isWritablePrimary": True, "ismaster": True, "helloOk": True, "maxWireVersion": 21,
@@ -73,7 +76,7 @@ class _Handler(socketserver.StreamRequestHandler):
         while len(head := self.rfile.read(16)) == 16:
             length, number, _, code = struct.unpack("<iiii", head)
             body = self.rfile.read(length - 16)
-            # Flags and the kind of section, or flags, a name, two numbers: then the command.
+            # A message has flags and a section kind before the command; a query has flags, a name and 2 numbers.
             start = 5 if code == _MESSAGE else body.index(b"\0", 4) + 9
             size = struct.unpack_from("<i", body, start)[0]
             answer = self.server.answer(bson.decode(body[start:start + size]))
@@ -87,7 +90,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[MongoServer]:
-    """A server without collections."""
+    """Run a server without collections."""
     with MongoServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

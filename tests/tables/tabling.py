@@ -1,4 +1,4 @@
-"""What tests of tables share: a meter that can be told to stop, and an export that is read back."""
+"""Shared parts of the table tests: a meter that can cancel, and an export that is read back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_backend.data.progress import Cancelled
 
 @dataclass
 class Tally:
-    """A meter. `unwanted` says when nobody wants the data any more."""
+    """A meter that raises Cancelled once `unwanted` returns true."""
 
     unwanted: Callable[[], bool] = lambda: False
     size: int = 0
@@ -40,7 +40,7 @@ class Tally:
 
 def exported(family: Any, location: Mapping[str, Any], folder: Path,
              limits: TableLimits = TableLimits()) -> pyarrow.Table:
-    """The table that an export makes, read as a program would."""
+    """Export a table, and read the files as a program does."""
     assert isinstance(family, TableFamily)
     tally = Tally()
     delivered = export_table(family, location, folder, tally, limits)
@@ -51,11 +51,11 @@ def exported(family: Any, location: Mapping[str, Any], folder: Path,
 
 
 def row(family: Any, location: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The only row of an export."""
+    """Export exactly one row and return it."""
     (found,) = exported(family, location, folder).to_pylist()
     return dict(found)
 
 
 def types(table: pyarrow.Table) -> dict[str, str]:
-    """Its columns."""
+    """Return column name → type of a table."""
     return {column.name: str(column.type) for column in table.schema}

@@ -1,4 +1,4 @@
-"""What every table goes through on its way to Parquet, with a family that lives here."""
+"""The common steps of every table export to Parquet, with families defined in this module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from local_backend.data.progress import Cancelled
 
 
 class Toy(TableFamily):
-    """Rows that are counted up, until what happens to them happens."""
+    """A family with 3,000 counted rows, which then calls `happens`."""
 
     happens: Any = None
     schema = pyarrow.schema([("x", pyarrow.int64())])
@@ -50,7 +50,7 @@ def toy(happens: Any = None) -> Toy:
     return family
 
 
-def test_what_is_delivered(tmp_path: Path) -> None:
+def test_an_export_writes_private_files_and_a_schema(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     delivered = export_table(toy(), {}, folder, Tally())
     assert (delivered.path, delivered.files, delivered.version) == (folder, 2, "v7")
@@ -59,7 +59,7 @@ def test_what_is_delivered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", [DataUnavailable("gone"), DataError("bad"), OSError(28, "No space left on device")])
-def test_a_table_that_broke_off_is_not_there_and_begun_anew(tmp_path: Path, problem: Exception) -> None:
+def test_a_broken_export_leaves_no_files_and_the_next_one_succeeds(tmp_path: Path, problem: Exception) -> None:
     def breaks() -> None:
         raise problem
 
@@ -71,8 +71,8 @@ def test_a_table_that_broke_off_is_not_there_and_begun_anew(tmp_path: Path, prob
     assert exported(toy(), {}, tmp_path).num_rows == 3000
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    """No file may have more than some bytes: as full for us as a disk can be."""
+def test_a_full_disk_leaves_no_files(tmp_path: Path) -> None:
+    """The limit on the file size of this process acts as a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
@@ -83,8 +83,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_that_hangs_keeps_nobody(tmp_path: Path) -> None:
-    """The server does not even notice that its rows are not wanted."""
+def test_a_hanging_reader_does_not_delay_a_cancellation(tmp_path: Path) -> None:
+    """The reader never learns that its rows are not wanted."""
     hangs, over = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -98,7 +98,7 @@ def test_a_reader_that_hangs_keeps_nobody(tmp_path: Path) -> None:
 
 
 class Sqlite(Sql):
-    """What all dialects have in common, on a file."""
+    """The common code of all SQL dialects, on an SQLite file."""
 
     def url(self, catalog: str) -> URL:
         return URL.create("sqlite", database=self.values["database"])
@@ -113,7 +113,7 @@ def sqlite(tmp_path: Path) -> Sqlite:
     return Sqlite(Kind("sqlite", "SQLite", Sqlite), {"database": str(file)})
 
 
-def test_sql_of_any_dialect(sqlite: Sqlite, tmp_path: Path) -> None:
+def test_any_sql_dialect_is_exported_and_checked(sqlite: Sqlite, tmp_path: Path) -> None:
     sqlite.test()
     folder = tmp_path / "out"
     table = exported(sqlite, {"table_name": "people"}, folder)
@@ -142,7 +142,7 @@ def test_sql_of_any_dialect(sqlite: Sqlite, tmp_path: Path) -> None:
     ([Decimal("1.25"), Decimal("3")], "decimal128(38, 2)"), ([Decimal("1e40"), Decimal("0.1")], "decimal256(76, 1)"),
     ([Decimal("NaN")], "string"), ([{"a": 1}], "string"), ([[1]], "string"),
 ])
-def test_what_a_column_seems_to_be(values: list[Any], kind: str) -> None:
+def test_the_type_of_a_column_is_inferred_from_its_values(values: list[Any], kind: str) -> None:
     assert str(seen_type(values)) == kind
 
 
@@ -157,7 +157,7 @@ def test_what_a_column_seems_to_be(values: list[Any], kind: str) -> None:
     (pyarrow.decimal128(5, 2), "1.255", None), (pyarrow.bool_(), 2, None), (pyarrow.date32(), "0000-00-00", None),
     (pyarrow.float64(), "much", None), (pyarrow.uint64(), -1, None), (pyarrow.int64(), float("inf"), None),
 ])
-def test_values_of_drivers(kind: pyarrow.DataType, value: Any, becomes: Any) -> None:
+def test_values_of_drivers_are_converted_exactly_or_rejected(kind: pyarrow.DataType, value: Any, becomes: Any) -> None:
     schema = pyarrow.schema([("c", kind)])
     rows = iter([[(value,), (None,)], []])
     if becomes is None:
@@ -168,7 +168,7 @@ def test_values_of_drivers(kind: pyarrow.DataType, value: Any, becomes: Any) -> 
         assert batch.column(0).to_pylist() == [becomes, None]
 
 
-def test_batches_are_as_long_as_rows_are_narrow() -> None:
+def test_batches_of_wide_rows_are_shorter() -> None:
     asked: list[int] = []
 
     def rows(wish: int) -> list[tuple[str]]:

@@ -1,4 +1,4 @@
-"""What a location may name, and queries that do more than read."""
+"""The content of a location, and the check that a query only reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from local_backend.data.errors import DataError
 from local_backend.data.locations import check_query, selection_of
 
 
-def test_a_table_or_a_query() -> None:
+def test_a_location_names_a_table_or_a_query() -> None:
     found = selection_of({"table_name": "t", "schema_name": "s", "catalog_name": "c", "bucket": "of no interest"})
     assert (found.title, found.query) == ("c.s.t", "")
     assert selection_of({"query": "SELECT 1"}).query == "SELECT 1"
@@ -29,7 +29,7 @@ def test_a_table_or_a_query() -> None:
     ({"table_name": "t" * 256}, "at most 255"),
     ({"table_name": "t", "schema_name": ["s"]}, "'schema_name' is not a valid name"),
 ])
-def test_other_locations_are_refused(location: dict[str, Any], words: str) -> None:
+def test_an_invalid_location_is_rejected_with_the_reason(location: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         selection_of(location)
 
@@ -39,13 +39,13 @@ def test_other_locations_are_refused(location: dict[str, Any], words: str) -> No
     "WITH x AS (SELECT 1 AS a) SELECT * FROM x", "(SELECT 1)", "VALUES (1), (2)",
     "SELECT replace(a, 'x', 'y'), updated, deleted_at FROM t ORDER BY 1", "SELECT arr[1], j #>> '{a}' FROM t",
 ])
-def test_what_reads_is_taken(query: str) -> None:
+def test_a_query_that_only_reads_is_accepted(query: str) -> None:
     assert check_query(query) == query.strip().rstrip("; ")
 
 
 @pytest.mark.parametrize(
     "query", [*QUERIES, "", "SELECT 'open", 7, ["SELECT 1"], "SELECT 1\0", "SELECT 1" * 10**5])
-def test_what_does_more_is_refused(query: Any) -> None:
+def test_a_query_that_may_write_is_refused(query: Any) -> None:
     with pytest.raises(DataError):
         check_query(query)
 
@@ -54,12 +54,12 @@ def test_what_does_more_is_refused(query: Any) -> None:
     ({"a": 1}, "'query' must be a text for this kind of server"),
     ("SELECT 1" + " " * LONGEST, "has 20,008 characters; the limit is 20,000"),
 ])
-def test_it_is_said_what_is_wrong_with_it(query: Any, said: str) -> None:
+def test_a_query_of_wrong_type_or_length_is_rejected_with_the_reason(query: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):
         check_query(query)
 
 
-def test_words_and_signs_of_one_kind_of_server() -> None:
+def test_words_and_signs_of_one_kind_of_server_are_refused() -> None:
     with pytest.raises(DataError, match="'waitfor'"):
         check_query("SELECT 1 WAITFOR DELAY '1'", frozenset({"waitfor"}))
     with pytest.raises(DataError, match="'#'"):
@@ -67,8 +67,8 @@ def test_words_and_signs_of_one_kind_of_server() -> None:
 
 
 @given(st.text(alphabet="'\"`[]$\\;-a \n", max_size=20), st.text(alphabet="'\"`[]$\\;-a \n", max_size=20))
-def test_whatever_stands_around_it_a_second_statement_is_seen(before: str, after: str) -> None:
-    """Unless it is text for every server: between quotes, with no backslash that would end them for some."""
+def test_a_second_statement_is_detected_in_any_context(before: str, after: str) -> None:
+    """Except inside quotes without a backslash, where the statement is text for every server."""
     query = f"SELECT {before}; DROP TABLE victim {after}"
     try:
         check_query(query)

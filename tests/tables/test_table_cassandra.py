@@ -1,4 +1,4 @@
-"""Tables of a stand-in that speaks Cassandra's protocol, read by the real driver, become Parquet."""
+"""Export of tables to Parquet, by the real driver, from a stand-in that speaks the Cassandra protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cassandra_server import PASSWORD, CassandraServer, serving
 pytestmark = pytest.mark.integration
 
 ONE, AT = uuid.UUID(int=7), datetime(2024, 1, 2, 3, 4, 5, 6000)
-#: Name, codec, a value, the type that it has afterwards, and the value.
+#: Name, codec, stored value, exported type, exported value.
 COLUMNS = (
     ("a", cqltypes.AsciiType, "a", "string", "a"), ("l", cqltypes.LongType, 2**40, "int64", 2**40),
     ("raw", cqltypes.BytesType, b"\0\xff", "binary", b"\0\xff"), ("b", cqltypes.BooleanType, True, "bool", True),
@@ -57,14 +57,16 @@ def cassandra() -> Iterator[CassandraServer]:
 
 @pytest.fixture
 def connect(cassandra: CassandraServer) -> Any:
-    """What opens a connection, with other values perhaps."""
+    """A function that opens a connection, optionally with changed values."""
     cassandra.busy = False
     values = {"host": "127.0.0.1", "port": str(cassandra.server_address[1]), "keyspace": "test", "username": "ada",
               "password": PASSWORD}
     return lambda loopback=True, **other: find("Apache Cassandra").open(values | other, loopback)
 
 
-def test_a_table_and_a_query_page_by_page(connect: Any, cassandra: CassandraServer, tmp_path: Path) -> None:
+def test_a_table_and_a_query_are_exported_page_by_page(
+    connect: Any, cassandra: CassandraServer, tmp_path: Path
+) -> None:
     family = connect()
     family.test()
     for location in ({"table_name": "digits"}, {"schema_name": "test", "table_name": "digits"},
@@ -77,7 +79,7 @@ def test_a_table_and_a_query_page_by_page(connect: Any, cassandra: CassandraServ
         assert family.table(location).schema.equals(table.schema)
 
 
-def test_a_name_in_another_case_is_found_and_its_rows_are_counted(connect: Any, cassandra: CassandraServer) -> None:
+def test_the_case_of_a_table_name_is_ignored_and_rows_are_counted(connect: Any, cassandra: CassandraServer) -> None:
     family = connect()
     assert family.table({"table_name": "DIGITS"}).schema.names == ["id", "text"]
     assert family.extent({"table_name": "Digits"}, 60) == Extent(5500)
@@ -87,27 +89,27 @@ def test_a_name_in_another_case_is_found_and_its_rows_are_counted(connect: Any, 
         family.table({"table_name": "TWIN"})
 
 
-def test_types(connect: Any, tmp_path: Path) -> None:
+def test_cassandra_types_are_converted(connect: Any, tmp_path: Path) -> None:
     table = exported(connect(), {"table_name": "everything"}, tmp_path)
     assert types(table) == {name: kind for name, _, _, kind, _ in COLUMNS}
     first, nothing = table.to_pylist()
     assert first == {name: value for name, *_, value in COLUMNS} and set(nothing.values()) == {None}
 
 
-def test_no_rows_are_one_shard_with_the_schema(connect: Any, tmp_path: Path) -> None:
+def test_an_empty_result_is_one_shard_with_the_schema(connect: Any, tmp_path: Path) -> None:
     table = exported(connect(), {"table_name": "empty"}, tmp_path)
     assert table.num_rows == 0 and types(table) == {"id": "int32", "text": "string"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_want_to_be_more(connect: Any, cassandra: CassandraServer, name: str) -> None:
+def test_names_with_injection_are_refused(connect: Any, cassandra: CassandraServer, name: str) -> None:
     for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
         with pytest.raises(DataError, match="unconfigured table"):
             next(connect().batches(location))
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_queries_that_write(connect: Any, query: str) -> None:
+def test_queries_that_write_are_refused(connect: Any, query: str) -> None:
     with pytest.raises(DataError):
         next(connect().batches({"query": query}))
 
@@ -117,24 +119,28 @@ def test_queries_that_write(connect: Any, query: str) -> None:
     ({"password": "6 pears"}, DataError, "password are incorrect"),
     ({"keyspace": "nowhere"}, DataError, "nowhere"),
 ])
-def test_servers_that_do_not_let_in(connect: Any, values: dict[str, str], kind: type[DataError], words: str) -> None:
+def test_a_failed_connection_is_reported_with_the_reason(
+    connect: Any, values: dict[str, str], kind: type[DataError], words: str
+) -> None:
     with pytest.raises(DataError, match=words) as problem:
         connect(**values).test()
     assert type(problem.value) is kind and "pears" not in str(problem.value)
 
 
-def test_a_server_for_several_users_does_not_connect_to_itself(connect: Any) -> None:
+def test_a_multi_user_server_does_not_connect_to_loopback(connect: Any) -> None:
     with pytest.raises(DataError, match="does not connect to the address"):
         connect(loopback=False).test()
 
 
-def test_what_is_missing(connect: Any) -> None:
+def test_a_missing_table_is_reported(connect: Any) -> None:
     with pytest.raises(DataError, match='unconfigured table "digit"') as problem:
         connect().table({"table_name": "digit"})
     assert not isinstance(problem.value, DataUnavailable)
 
 
-def test_a_server_that_is_busy_in_the_middle(connect: Any, cassandra: CassandraServer, tmp_path: Path) -> None:
+def test_a_server_overloaded_during_an_export_leaves_no_files(
+    connect: Any, cassandra: CassandraServer, tmp_path: Path
+) -> None:
     cassandra.busy = True
     with pytest.raises(DataUnavailable):
         exported(connect(), {"table_name": "digits"}, tmp_path)

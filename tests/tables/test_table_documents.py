@@ -1,5 +1,7 @@
-"""Collections of documents become Parquet: MongoDB by a stand-in that speaks its protocol, Cloudant by a real server of
-CouchDB's protocol where one is installed."""
+"""Export of document collections to Parquet: MongoDB and Cloudant.
+
+MongoDB is a stand-in that speaks its protocol. Cloudant is a real server of the CouchDB protocol, where installed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from mongo_server import MongoServer, serving
 pytestmark = pytest.mark.integration
 
 
-def test_columns_of_a_sample() -> None:
+def test_columns_are_inferred_from_a_sample() -> None:
     documents = Documents([
         {"_id": "a", "n": 1, "x": 1, "mixed": 1, "deep": {"a": [1]}, "when": datetime(2024, 1, 1, tzinfo=timezone.utc)},
         {"_id": "b", "n": None, "x": 1.5, "mixed": "two", "deep": None, "flag": True, "raw": b"\0", "never": None},
@@ -41,7 +43,7 @@ def test_columns_of_a_sample() -> None:
         "c", None, None, '"two"', '{"a": [1]}', None, None, None, None, None]
 
 
-def test_what_the_sample_did_not_show_is_kept() -> None:
+def test_values_that_do_not_fit_the_sample_go_to_the_rest_column() -> None:
     documents = Documents([{"n": 1, "s": "x"}])
     row = documents.row({"n": "many", "s": 7, "new": {"raw": b"\xff"}, "_rest": "own"})
     assert row[:2] == [None, None]
@@ -70,7 +72,7 @@ def collection(mongodb: MongoServer) -> Any:
     return find("Databases for MongoDB").open(values, loopback=True)
 
 
-def test_a_collection(collection: Any, mongodb: MongoServer, tmp_path: Path) -> None:
+def test_a_collection_is_exported(collection: Any, mongodb: MongoServer, tmp_path: Path) -> None:
     collection.test()
     table = exported(collection, {"collection": "many", "query": '{"_id": {"$gte": 0}}'}, tmp_path)
     assert types(table) == {"_id": "int64", "half": "double", "text": "string", "_rest": "string"}
@@ -79,7 +81,7 @@ def test_a_collection(collection: Any, mongodb: MongoServer, tmp_path: Path) -> 
     assert exported(collection, {"table_name": "empty"}, tmp_path).num_rows == 0
 
 
-def test_how_many_documents(collection: Any, mongodb: MongoServer) -> None:
+def test_documents_are_counted_or_estimated(collection: Any, mongodb: MongoServer) -> None:
     assert collection.extent({"collection": "MANY"}, 5) == Extent(3000, size=300_000)
     wanted = {"collection": "many", "query": '{"_id": {"$gte": 0}}'}
     assert collection.extent(wanted, 5) == Extent(3000) and mongodb.filters == [{}, {"_id": {"$gte": 0}}]
@@ -88,14 +90,14 @@ def test_how_many_documents(collection: Any, mongodb: MongoServer) -> None:
     assert collection.extent(wanted, 5) == Extent()
 
 
-def test_a_collection_in_another_case_is_found_where_one_is_like_it(collection: Any, mongodb: MongoServer) -> None:
+def test_the_case_of_a_collection_name_is_ignored_if_it_is_unique(collection: Any, mongodb: MongoServer) -> None:
     mongodb.collections |= {"Twin": [], "twin": []}
     collection.table({"collection": "Many"}), collection.table({"collection": "twin"})
     with pytest.raises(DataError, match="2 names differ from it only in case: 'Twin', 'twin'"):
         collection.table({"collection": "TWIN"})
 
 
-def test_types_of_mongodb(collection: Any, tmp_path: Path) -> None:
+def test_mongodb_types_are_converted(collection: Any, tmp_path: Path) -> None:
     (row,) = exported(collection, {"collection": "odd"}, tmp_path).to_pylist()
     assert row.pop("code") is not None
     assert row == {
@@ -111,20 +113,20 @@ def test_types_of_mongodb(collection: Any, tmp_path: Path) -> None:
     ({"collection": "many", "query": {"$where": "sleep(1)"}}, r"\$where, which runs a program"),
     ({"collection": "many", "query": '{"$or": [{"a": {"$expr": {"$function": {}}}}]}'}, r"\$function, which runs"),
 ])
-def test_locations_that_are_none(collection: Any, location: dict[str, Any], words: str) -> None:
+def test_an_invalid_location_is_rejected_with_the_reason(collection: Any, location: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words) as problem:
         collection.table(location)
     assert not isinstance(problem.value, DataUnavailable)
 
 
-def test_a_connection_to_mongodb_that_breaks(collection: Any, mongodb: MongoServer, tmp_path: Path) -> None:
+def test_a_broken_mongodb_connection_leaves_no_files(collection: Any, mongodb: MongoServer, tmp_path: Path) -> None:
     mongodb.cut = True
     with pytest.raises(DataUnavailable):
         exported(collection, {"collection": "many"}, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_for_several_users_asks_nobody_on_its_own_machine() -> None:
+def test_a_multi_user_server_does_not_connect_to_local_addresses() -> None:
     for kind, values in (("mongodb", {"host": "localhost"}), ("cloudant", {"url": "https://127.0.0.1"}),
                          ("cloudant", {"url": "https://169.254.169.254"})):
         with pytest.raises(DataError, match="does not connect to the address"):
@@ -135,7 +137,7 @@ def test_a_server_for_several_users_asks_nobody_on_its_own_machine() -> None:
 
 @pytest.fixture(scope="module")
 def couchdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server with two databases."""
+    """The address of a CouchDB server with 3 databases."""
     program = shutil.which("pouchdb-server")
     if program is None:
         pytest.skip("there is no pouchdb-server on PATH (npm install pouchdb-server)")
@@ -169,7 +171,7 @@ def _answers(address: str) -> bool:
         return False
 
 
-def test_a_database_of_cloudant(couchdb: str, tmp_path: Path) -> None:
+def test_a_cloudant_database_is_exported(couchdb: str, tmp_path: Path) -> None:
     family: Any = find("Cloudant").open({"url": couchdb, "database": "many"}, loopback=True)
     family.test()
     table = exported(family, {}, tmp_path)
@@ -183,7 +185,7 @@ def test_a_database_of_cloudant(couchdb: str, tmp_path: Path) -> None:
         assert exported(find("cloudant").open({"url": couchdb, "database": name}, True), {}, tmp_path).num_rows == 0
 
 
-def test_whom_cloudant_lets_in(couchdb: str) -> None:
+def test_cloudant_rejects_a_wrong_password(couchdb: str) -> None:
     values = {"url": couchdb, "database": "many", "username": "ada", "password": "5 apples"}
     find("cloudant").open(values, loopback=True).test()
     with pytest.raises(DataError, match="answers 401: Name or password is incorrect") as problem:
@@ -191,7 +193,7 @@ def test_whom_cloudant_lets_in(couchdb: str) -> None:
     assert not isinstance(problem.value, DataUnavailable) and "pears" not in str(problem.value)
 
 
-def test_what_cloudant_does_not_have(couchdb: str) -> None:
+def test_a_missing_cloudant_database_or_server_is_reported(couchdb: str) -> None:
     with pytest.raises(DataError, match="answers 404") as problem:
         find("cloudant").open({"url": couchdb, "database": "none"}, True).test()
     assert not isinstance(problem.value, DataUnavailable)

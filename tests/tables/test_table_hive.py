@@ -1,4 +1,4 @@
-"""Tables of a real server of Hive's protocol become Parquet."""
+"""Export of tables to Parquet from a real server of the Hive protocol."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def hive() -> Iterator[HiveServer]:
 
 @pytest.fixture
 def connect(hive: HiveServer) -> Any:
-    """What opens a connection, with other values perhaps."""
+    """A function that opens a connection, optionally with changed values."""
     values = {"host": "127.0.0.1", "port": str(hive.port), "database": "default", "username": "ada",
               "password": PASSWORD}
     return lambda **other: find("Apache Hive").open(values | other, loopback=True)
 
 
-def test_a_table_and_a_query(connect: Any, tmp_path: Path) -> None:
+def test_a_table_and_a_query_are_exported(connect: Any, tmp_path: Path) -> None:
     family = connect()
     family.test()
     for location in ({"table_name": "digits"}, {"schema_name": "default", "table_name": "digits"},
@@ -71,7 +71,7 @@ def test_a_table_and_a_query(connect: Any, tmp_path: Path) -> None:
         assert family.table(location).schema.equals(table.schema)
 
 
-def test_types(connect: Any, hive: HiveServer, tmp_path: Path) -> None:
+def test_hive_types_are_converted(connect: Any, hive: HiveServer, tmp_path: Path) -> None:
     table = exported(connect(), {"table_name": "everything"}, tmp_path)
     assert types(table) == TYPES and table.to_pylist() == [ROW]
     hive.ask("INSERT INTO everything (i) VALUES (9)")
@@ -79,7 +79,7 @@ def test_types(connect: Any, hive: HiveServer, tmp_path: Path) -> None:
     assert rows == [ROW, dict.fromkeys(ROW) | {"i": 9}]
 
 
-def test_no_rows_are_one_shard_with_the_schema(connect: Any, tmp_path: Path) -> None:
+def test_an_empty_result_is_one_shard_with_the_schema(connect: Any, tmp_path: Path) -> None:
     table = exported(connect(), {"schema_name": "other", "table_name": "select"}, tmp_path)
     assert table.num_rows == 0 and types(table) == {"x": "int32", "day": "date32[day]"}
     table = exported(connect(database="other"), {"query": "SELECT day FROM `select`"}, tmp_path)
@@ -87,14 +87,14 @@ def test_no_rows_are_one_shard_with_the_schema(connect: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_want_to_be_more(connect: Any, name: str) -> None:
+def test_names_with_sql_injection_are_refused(connect: Any, name: str) -> None:
     for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
         with pytest.raises(DataError):
             next(connect().batches(location))
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_queries_that_write(connect: Any, query: str, tmp_path: Path) -> None:
+def test_queries_that_write_are_refused(connect: Any, query: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as problem:
         next(connect().batches({"query": query}))
     assert not isinstance(problem.value, DataUnavailable)
@@ -106,13 +106,15 @@ def test_queries_that_write(connect: Any, query: str, tmp_path: Path) -> None:
     ({"password": "5 pears"}, DataError, "validating the login"),
     ({"database": "nowhere"}, DataError, "nowhere"),
 ])
-def test_servers_that_do_not_let_in(connect: Any, values: dict[str, str], kind: type[DataError], words: str) -> None:
+def test_a_failed_connection_is_reported_with_the_reason(
+    connect: Any, values: dict[str, str], kind: type[DataError], words: str
+) -> None:
     with pytest.raises(DataError, match=words) as problem:
         connect(**values).test()
     assert type(problem.value) is kind and "pears" not in str(problem.value)
 
 
-def test_what_is_missing(connect: Any) -> None:
+def test_a_missing_table_or_column_is_reported(connect: Any) -> None:
     for location, words in (({"table_name": "digit"}, "there is no table 'digit'"),
                             ({"table_name": "digits", "schema_name": "no"}, "there is no table 'no.digits'"),
                             ({"query": "SELECT nothing FROM digits"}, "`nothing`")):

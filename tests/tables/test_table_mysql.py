@@ -1,4 +1,4 @@
-"""Tables of a real MariaDB server become Parquet."""
+"""Export of tables of a real MariaDB server to Parquet."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def mariadb() -> Iterator[MariadbServer]:
 
 @pytest.fixture
 def connect(mariadb: MariadbServer) -> Any:
-    """What opens a connection, with other values perhaps."""
+    """A function that opens a connection, optionally with changed values."""
     values = {"host": "127.0.0.1", "port": str(mariadb.port), "database": "test", "user": "ada", "password": PASSWORD}
     return lambda loopback=True, **other: find("Databases for MySQL").open(values | other, loopback)
 
@@ -61,7 +61,7 @@ def family(connect: Any) -> Any:
     return connect()
 
 
-def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
+def test_a_table_and_a_query_are_exported(family: Any, tmp_path: Path) -> None:
     family.test()
     for location in ({"table_name": "digits"}, {"schema_name": "test", "table_name": "digits"},
                      {"query": "SELECT * FROM digits WHERE '%s' <> ':x'"}):
@@ -75,7 +75,9 @@ def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["c`ol", "c``ol", "`", "%s", "100%", "%%", "%(x)s", 'd"q', "[b]", "qu'ote", ":x",
                                   "a.b", "x, `y` INT", "back\\slash", "-- x", "sél"])
-def test_names_with_what_somebody_quotes_with(family: Any, mariadb: MariadbServer, name: str, tmp_path: Path) -> None:
+def test_names_with_quotes_and_special_characters_are_exported(
+    family: Any, mariadb: MariadbServer, name: str, tmp_path: Path
+) -> None:
     quoted = "`" + name.replace("`", "``") + "`"
     mariadb.ask(f"CREATE TABLE {quoted[:-1]} t` AS SELECT 1 AS {quoted}, 2 AS z", "test")
     mariadb.ask(f"CREATE OR REPLACE VIEW looks AS SELECT * FROM {quoted[:-1]} t`", "test")
@@ -83,7 +85,7 @@ def test_names_with_what_somebody_quotes_with(family: Any, mariadb: MariadbServe
         assert exported(family, {"table_name": wanted}, tmp_path).to_pylist() == [{name: 1, "z": 2}]
 
 
-def test_a_name_in_another_case_is_found_where_one_is_like_it(
+def test_the_case_of_a_table_name_is_ignored_if_it_is_unique(
     family: Any, mariadb: MariadbServer, tmp_path: Path
 ) -> None:
     assert exported(family, {"table_name": "DIGITS", "schema_name": "test"}, tmp_path).num_rows == 20000
@@ -94,7 +96,7 @@ def test_a_name_in_another_case_is_found_where_one_is_like_it(
         family.table({"table_name": "TWIN"})
 
 
-def test_how_many_rows(family: Any, mariadb: MariadbServer) -> None:
+def test_rows_are_counted_or_estimated(family: Any, mariadb: MariadbServer) -> None:
     found = family.extent({"table_name": "Digits"}, 60)
     assert (found.rows, found.estimated) == (20000, False) and found.size > 20000
     query = {"query": "SELECT text FROM digits WHERE '%s' <> ':x' AND id <= 70;"}
@@ -121,7 +123,7 @@ def test_a_location_names_another_database(mariadb: MariadbServer, connect: Any,
 
 
 def test_singlestore_is_read_without_a_transaction(mariadb: MariadbServer, connect: Any, tmp_path: Path) -> None:
-    """Of it there is no server here; MariaDB speaks the protocol, and not its SQL."""
+    """No SingleStore server is available here; MariaDB speaks its protocol, but not its SQL."""
     family: Any = find("SingleStoreDB").open(connect().values, loopback=True)
     family.test()
     for location in ({"table_name": "digits"}, {"query": "SELECT * FROM digits"}):
@@ -133,13 +135,13 @@ def test_singlestore_is_read_without_a_transaction(mariadb: MariadbServer, conne
         find("singlestore").open(connect().values | {"password": "6 pears"}, loopback=True).test()
 
 
-def test_types(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+def test_mysql_types_are_converted(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     mariadb.ask(ALL_TYPES, "test")
     mariadb.ask("""INSERT INTO everything VALUES (1, 18446744073709551615, -1, 9, 1.25, 3.5, 1.5, 2.5, 'ä', '{"a": 1}',
                 'a', x'00ff', b'101', '2024-01-02 03:04:05.000006', '2024-01-02 03:04:05', '2024-01-02', '-30:00:01',
                 2024, 7)""", "test")
     found = row(family, {"table_name": "everything"}, tmp_path)
-    # The server's own zone is that of the machine.
+    # The server uses the time zone of the machine.
     ((seconds,),) = mariadb.ask("SELECT UNIX_TIMESTAMP(instant) FROM everything", "test")
     assert found == {
         "id": 1, "u": 2**64 - 1, "tiny": -1, "medium": 9, "n": Decimal("1.25"), "wide": Decimal("3.5"), "f": 1.5,
@@ -153,20 +155,20 @@ def test_types(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     assert nothing.pop("id") == 2 and set(nothing.values()) == {None}
 
 
-def test_a_value_that_nothing_else_has(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+def test_a_zero_date_is_rejected(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     mariadb.ask("CREATE TABLE zero AS SELECT CAST('2024-01-02' AS DATE) AS d", "test")
     mariadb.ask("SET STATEMENT sql_mode='' FOR UPDATE zero SET d = '0000-00-00'", "test")
     with pytest.raises(DataError, match="column 'd' has a value that is not a valid date32"):
         exported(family, {"table_name": "zero"}, tmp_path)
 
 
-def test_no_rows_are_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
+def test_an_empty_result_is_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
     table = exported(family, {"query": "SELECT secret * 1.5 AS s FROM victim WHERE secret < 0"}, tmp_path)
     assert table.num_rows == 0 and types(table) == {"s": "decimal128(38, 1)"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_want_to_be_more(family: Any, name: str) -> None:
+def test_names_with_sql_injection_are_refused(family: Any, name: str) -> None:
     for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
         with pytest.raises(DataError):
             next(family.batches(location))
@@ -174,7 +176,7 @@ def test_names_that_want_to_be_more(family: Any, name: str) -> None:
 
 @pytest.mark.parametrize("query", [*QUERIES, "SELECT NEXTVAL(counter)", "SELECT LOAD_FILE('/etc/passwd')",
                                    "SELECT 1 # '\n; DROP TABLE victim; -- '"])
-def test_queries_that_write(family: Any, query: str, mariadb: MariadbServer) -> None:
+def test_queries_that_write_are_refused(family: Any, query: str, mariadb: MariadbServer) -> None:
     mariadb.ask("CREATE SEQUENCE IF NOT EXISTS counter", "test")
     with pytest.raises(DataError):
         next(family.batches({"query": query}))
@@ -189,38 +191,42 @@ def test_queries_that_write(family: Any, query: str, mariadb: MariadbServer) -> 
     ({"ssl": "perhaps"}, DataError, "must be true or false"),
     ({"ssl_certificate": "none"}, DataError, "is not in PEM format"),
 ])
-def test_servers_that_do_not_let_in(connect: Any, values: dict[str, str], kind: type[DataError], words: str) -> None:
+def test_a_failed_connection_is_reported_with_the_reason(
+    connect: Any, values: dict[str, str], kind: type[DataError], words: str
+) -> None:
     with pytest.raises(DataError, match=words) as problem:
         connect(**values).test()
     assert type(problem.value) is kind and "pears" not in str(problem.value)
 
 
-def test_a_server_for_several_users_does_not_connect_to_itself(connect: Any) -> None:
+def test_a_multi_user_server_does_not_connect_to_loopback(connect: Any) -> None:
     with pytest.raises(DataError, match="does not connect to the address"):
         connect(loopback=False).test()
 
 
-def test_what_is_missing(family: Any, tmp_path: Path) -> None:
+def test_a_missing_table_or_column_is_reported(family: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no table 'digit'; did you mean 'digits'"):
         exported(family, {"table_name": "digit"}, tmp_path)
     with pytest.raises(DataError, match="Unknown column 'nothing'"):
         exported(family, {"query": "SELECT nothing FROM digits"}, tmp_path)
 
 
-def test_limits(family: Any, tmp_path: Path) -> None:
+def test_the_number_of_rows_is_limited(family: Any, tmp_path: Path) -> None:
     assert exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=20000)).num_rows == 20000
     with pytest.raises(DataError, match=r"more than 19,999 rows.*DLI_DATA_ROWS"):
         exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=19999))
 
 
 def reading(mariadb: MariadbServer, mark: str) -> int:
-    """The connection that a slow query runs in, once it does."""
+    """Wait until the slow query with this mark runs, and return the id of its connection."""
     rows = eventually(lambda: mariadb.ask("SELECT id FROM information_schema.processlist WHERE user = 'ada' "
                                           f"AND info LIKE '%{mark}%'"), "the server reads")
     return int(rows[0][0])
 
 
-def test_a_connection_that_breaks_in_the_middle(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+def test_a_connection_broken_during_an_export_leaves_no_files(
+    family: Any, mariadb: MariadbServer, tmp_path: Path
+) -> None:
     breaker = threading.Thread(target=lambda: mariadb.ask(f"KILL {reading(mariadb, 'broken')}"))
     breaker.start()
     with pytest.raises(DataUnavailable):
@@ -229,7 +235,7 @@ def test_a_connection_that_breaks_in_the_middle(family: Any, mariadb: MariadbSer
     assert [file.name for file in tmp_path.iterdir()] == []
 
 
-def test_what_nobody_wants_any_more(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+def test_a_cancelled_export_leaves_no_files(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     unwanted = threading.Event()
     canceller = threading.Thread(target=lambda: (reading(mariadb, 'unwanted'), unwanted.set()))
     canceller.start()

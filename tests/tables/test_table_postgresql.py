@@ -1,4 +1,4 @@
-"""Tables of a real PostgreSQL server become Parquet."""
+"""Export of tables of a real PostgreSQL server to Parquet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytest.importorskip("adbc_driver_postgresql", reason="the driver is not installe
 
 
 def slow(mark: str) -> str:
-    """A query that takes for ever, and can be told from the others of this kind, which may not be over yet."""
+    """Return a query that runs very long, with a mark that tells it from other such queries that may still run."""
     return f"SELECT i, pg_sleep(0.01)::text AS {mark}, repeat('x', 1000) AS x FROM generate_series(1, 1000000) AS i"
 
 
@@ -50,7 +50,7 @@ def database(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def connect(postgres: PostgresServer, database: str) -> Any:
-    """What opens a connection, with other values perhaps."""
+    """A function that opens a connection, optionally with changed values."""
     values = {"host": str(postgres.folder), "database": database, "username": "dlicmd", "password": "not-asked-for"}
     return lambda loopback=True, **other: find("postgresql").open(values | other, loopback)
 
@@ -60,7 +60,7 @@ def family(connect: Any) -> Any:
     return connect()
 
 
-def test_a_table_and_its_schema(family: Any, tmp_path: Path) -> None:
+def test_a_table_and_its_schema_are_exported(family: Any, tmp_path: Path) -> None:
     family.test()
     table = exported(family, {"schema_name": "public", "table_name": "digits"}, tmp_path)
     assert table.num_rows == 50000 and types(table) == {"id": "int64", "half": "double", "text": "string"}
@@ -86,16 +86,18 @@ def test_a_location_names_another_database(
         connect(**find("postgresql").database({key: "nodb"})).table({"table_name": "digits"})
 
 
-def test_shards_of_bounded_size(family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_is_split_into_shards_of_bounded_size(
+    family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(export, "SHARD_BYTES", 50_000)
     monkeypatch.setattr(export, "GROUP_BYTES", 100_000)
     query = {"query": "SELECT i, md5(i::text) AS m FROM generate_series(1, 400000) AS i"}
     assert exported(family, query, tmp_path).num_rows == 400000
     assert len(list(tmp_path.glob("part-*.parquet"))) > 1
-    assert exported(family, {"table_name": "victim"}, tmp_path).num_rows == 1, "what was there before is gone"
+    assert exported(family, {"table_name": "victim"}, tmp_path).num_rows == 1, "older shards must be gone"
 
 
-def test_types(family: Any, tmp_path: Path) -> None:
+def test_postgresql_types_are_converted(family: Any, tmp_path: Path) -> None:
     found = row(family, {"query": """
         SELECT true AS b, 1::int2 AS s, 2::int8 AS l, 1.5::float4 AS f, 12.25::numeric(12, 2) AS n,
                1e40::numeric(60, 1) AS wide, 0.1::numeric AS any, 'ä' AS t, '\\x00ff'::bytea AS bytes,
@@ -117,25 +119,25 @@ def test_types(family: Any, tmp_path: Path) -> None:
     ("'infinity'::date", "infinite time"), ("'-infinity'::timestamptz", "infinite time"),
     ("'NaN'::numeric(5, 2)", "not a valid decimal128"), ("1 AS x, 2", "two columns 'x'"),
 ])
-def test_values_that_nothing_else_has(family: Any, tmp_path: Path, column: str, words: str) -> None:
+def test_values_without_an_equivalent_are_rejected(family: Any, tmp_path: Path, column: str, words: str) -> None:
     with pytest.raises(DataError, match=words) as problem:
         exported(family, {"query": f"SELECT {column} AS x"}, tmp_path)
     assert not isinstance(problem.value, DataUnavailable) and not (tmp_path / "_schema.json").exists()
 
 
-def test_no_rows_are_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
+def test_an_empty_result_is_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
     table = exported(family, {"query": "SELECT * FROM digits WHERE id < 0"}, tmp_path)
     assert table.num_rows == 0 and types(table) == {"id": "int64", "half": "double", "text": "string"}
 
 
-def test_names_are_quoted(family: Any, tmp_path: Path) -> None:
+def test_schema_and_table_names_are_quoted(family: Any, tmp_path: Path) -> None:
     table = exported(family, {"schema_name": 'Odd "one', "table_name": "T;t"}, tmp_path)
     assert table.column_names == ["C 'c"]
 
 
 @pytest.mark.parametrize("name", ["c`ol", '"', 'd"q', "100%", "%s", "[b]", "]", "$1", "qu'ote", "a.b", "?",
                                   "back\\slash"])
-def test_names_with_what_somebody_quotes_with(
+def test_names_with_quotes_and_special_characters_are_exported(
     family: Any, postgres: PostgresServer, database: str, name: str, tmp_path: Path
 ) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
@@ -143,7 +145,7 @@ def test_names_with_what_somebody_quotes_with(
     assert exported(family, {"table_name": name + " t"}, tmp_path).to_pylist() == [{name: 1, "%z": "10.0.0.1/32"}]
 
 
-def test_a_name_in_another_case_is_found_where_one_is_like_it(
+def test_the_case_of_a_table_name_is_ignored_if_it_is_unique(
     family: Any, postgres: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     for location in ({"table_name": "DIGITS"}, {"schema_name": "Public", "table_name": "digits"},
@@ -158,7 +160,7 @@ def test_a_name_in_another_case_is_found_where_one_is_like_it(
             family.table(location)
 
 
-def test_how_many_rows(family: Any, postgres: PostgresServer, database: str) -> None:
+def test_rows_are_counted_or_estimated(family: Any, postgres: PostgresServer, database: str) -> None:
     found = family.extent({"table_name": "Digits"}, 60)
     assert (found.rows, found.estimated) == (50000, False) and found.size > 50000
     assert family.extent({"query": "SELECT text FROM digits WHERE '%s' <> ':x' AND id <= 70;"}, 60) == Extent(70)
@@ -173,7 +175,7 @@ def test_how_many_rows(family: Any, postgres: PostgresServer, database: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_want_to_be_more(family: Any, name: str) -> None:
+def test_names_with_sql_injection_are_refused(family: Any, name: str) -> None:
     for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
         with pytest.raises(DataError, match="does not exist"):
             next(family.batches(location))
@@ -181,7 +183,7 @@ def test_names_that_want_to_be_more(family: Any, name: str) -> None:
 
 @pytest.mark.parametrize("query", [*QUERIES, "SELECT nextval('counter')", "SELECT lo_create(7)",
                                    "SELECT set_config('transaction_read_only', 'off', false), nextval('counter')"])
-def test_queries_that_write(family: Any, query: str, postgres: PostgresServer, database: str) -> None:
+def test_queries_that_write_are_refused(family: Any, query: str, postgres: PostgresServer, database: str) -> None:
     with pytest.raises(DataError) as problem:
         next(family.batches({"query": query}))
     assert not isinstance(problem.value, DataUnavailable)
@@ -196,26 +198,28 @@ def test_queries_that_write(family: Any, query: str, postgres: PostgresServer, d
     ({"host": "169.254.169.254"}, DataError, "does not connect to the address"),
     ({"sslmode": "sometimes"}, DataError, "sslmode"),
 ])
-def test_servers_that_do_not_let_in(connect: Any, values: dict[str, str], kind: type[DataError], words: str) -> None:
+def test_a_failed_connection_is_reported_with_the_reason(
+    connect: Any, values: dict[str, str], kind: type[DataError], words: str
+) -> None:
     with pytest.raises(DataError, match=words) as problem:
         connect(**values).test()
     assert type(problem.value) is kind and "not-asked-for" not in str(problem.value)
 
 
-def test_a_server_for_several_users_does_not_connect_to_itself(connect: Any) -> None:
+def test_a_multi_user_server_does_not_connect_to_itself(connect: Any) -> None:
     for host in ({}, {"host": "127.0.0.1"}, {"host": "localhost"}):
         with pytest.raises(DataError, match="does not connect to"):
             connect(loopback=False, **host).test()
 
 
-def test_what_is_missing(family: Any, tmp_path: Path) -> None:
+def test_a_missing_table_or_column_is_reported(family: Any, tmp_path: Path) -> None:
     for location in ({"table_name": "nothing"}, {"query": "SELECT nothing FROM digits"}):
         with pytest.raises(DataError, match="does not exist") as problem:
             exported(family, location, tmp_path)
         assert not isinstance(problem.value, DataUnavailable)
 
 
-def test_limits(family: Any, tmp_path: Path) -> None:
+def test_rows_and_time_of_an_export_are_limited(family: Any, tmp_path: Path) -> None:
     assert exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=50000)).num_rows == 50000
     with pytest.raises(DataError, match=r"more than 49,999 rows.*DLI_DATA_ROWS"):
         exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=49999))
@@ -226,7 +230,7 @@ def test_limits(family: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def reading(postgres: PostgresServer) -> Any:
-    """What waits until the server has begun with a slow query, and does something about its process."""
+    """A function that waits until the server runs a slow query, and then applies `then` to its process."""
     def begun(mark: str, then: str) -> None:
         eventually(lambda: postgres.ask(
             f"SELECT {then} FROM pg_stat_activity WHERE query LIKE 'COPY%{mark}%' AND state = 'active'"),
@@ -235,7 +239,7 @@ def reading(postgres: PostgresServer) -> Any:
     return begun
 
 
-def test_a_connection_that_breaks_in_the_middle(family: Any, reading: Any, tmp_path: Path) -> None:
+def test_a_connection_broken_during_an_export_leaves_no_files(family: Any, reading: Any, tmp_path: Path) -> None:
     breaker = threading.Thread(target=reading, args=("broken", "pg_terminate_backend(pid)"))
     breaker.start()
     with pytest.raises(DataUnavailable):
@@ -244,7 +248,7 @@ def test_a_connection_that_breaks_in_the_middle(family: Any, reading: Any, tmp_p
     assert [file.name for file in tmp_path.iterdir()] == []
 
 
-def test_what_nobody_wants_any_more_ends_at_the_server_too(
+def test_a_cancelled_export_also_ends_on_the_server(
     family: Any, reading: Any, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     unwanted = threading.Event()

@@ -1,5 +1,8 @@
-"""Tables of fakesnow, a server of Snowflake's protocol, become Parquet. It serves the drivers before version 5 alone,
-and those the dialects of SQLAlchemy 2.0: an environment of its own (docs/dependencies.md). It lets in whoever comes."""
+"""Export of tables to Parquet from fakesnow, a server of the Snowflake protocol.
+
+fakesnow works only with drivers before version 5, and these only with SQLAlchemy 2.0, so it needs its own
+environment (docs/dependencies.md). fakesnow accepts any user.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ ROW = {"id": 1, "n": Decimal("1.25"), "f": 2.5, "s": "ä ☃", "b": True, "day":
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Values of a connection to a server with a few tables."""
+    """The values of a connection to a server with a few tables."""
     for module in ("fakesnow", "snowflake.sqlalchemy"):
         try:
             missing = importlib.util.find_spec(module) is None
@@ -71,7 +74,7 @@ def family(values: dict[str, str]) -> Any:
     return find("snowflake").open(values, loopback=True)
 
 
-def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
+def test_a_table_and_a_query_are_exported(family: Any, tmp_path: Path) -> None:
     family.test()
     for location in ({"table_name": "digits"}, {"schema_name": "PUBLIC", "table_name": "DIGITS"},
                      {"query": "SELECT * FROM digits WHERE '%s' <> ':x'"}):
@@ -80,20 +83,20 @@ def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
         assert set(table.column(1).to_pylist()) == {f"digit {number}" for number in range(1, 20001)}
 
 
-def test_types(family: Any, tmp_path: Path) -> None:
+def test_snowflake_types_are_converted(family: Any, tmp_path: Path) -> None:
     table = exported(family, {"table_name": "everything"}, tmp_path)
     first, second = sorted(table.to_pylist(), key=lambda row: row["id"])
     assert types(table) == TYPES and first == ROW
     assert second == dict.fromkeys(TYPES) | {"id": 2, "moment": AT, "zoned": ROW["zoned"]}
 
 
-def test_no_rows_are_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
+def test_an_empty_result_is_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
     table = exported(family, {"table_name": "empty"}, tmp_path)
     assert table.num_rows == 0 and types(table) == {"x": "decimal128(38, 0)"}
     assert exported(family, {"query": "SELECT id FROM digits WHERE id < 0"}, tmp_path).num_rows == 0
 
 
-def test_what_is_missing(family: Any) -> None:
+def test_a_missing_table_or_column_is_reported(family: Any) -> None:
     for location, words in (({"table_name": "digit"}, "no table 'digit'"),
                             ({"query": "SELECT nothing FROM digits"}, "(?i)nothing")):
         with pytest.raises(DataError, match=words) as problem:
@@ -101,7 +104,7 @@ def test_what_is_missing(family: Any) -> None:
         assert not isinstance(problem.value, DataUnavailable)
 
 
-def test_addresses_that_are_none(values: dict[str, str]) -> None:
+def test_an_invalid_address_is_rejected_with_the_reason(values: dict[str, str]) -> None:
     for address, words in (("ftp://x", "not a server address"), ("https://x:y", "not a valid address")):
         with pytest.raises(DataError, match=words):
             find("snowflake").open(values | {"url": address}, loopback=True).test()
