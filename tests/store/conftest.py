@@ -1,4 +1,4 @@
-"""Every test of the store runs on an SQLite file and on a real PostgreSQL server."""
+"""Fixtures that run every store test on an SQLite file and on a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local_backend.store.database import Database
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | URL:
-    """Where an empty database is."""
+    """The location of an empty database."""
     if request.param == "sqlite":
         return tmp_path / "x.db"
     url: URL = request.getfixturevalue("postgres").new()

@@ -1,9 +1,9 @@
-"""Write tests/data/schema_VERSION.sql, a small database as a version of the schema leaves it, as SQL of SQLite.
+"""Write tests/data/schema_VERSION.sql: a small database of one schema version, as SQLite SQL.
 
     python tests/store/dump_schema.py 0004
 
-Run it when a migration is added, for the version before it; what was written once stays as it is, for it stands for the
-databases that are out there.
+Run it when you add a migration, for the version before the migration. Never change an existing dump: it stands for
+the databases that users have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
 from local_backend.store.migrations import upgrade
 
 DATA = Path(__file__).parent.parent / "data"
-#: Rows of every table; the columns that a version does not have yet are left out, those that it has more are filled.
+#: The rows of every table. Columns that a version lacks are left out; additional columns are filled.
 ROWS: Mapping[str, list[dict[str, Any]]] = {
     "execs": [
         {
@@ -64,7 +64,7 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
 
 
 def migrate(connection: Connection, version: str) -> None:
-    """Bring the tables to a version."""
+    """Upgrade the tables to a version."""
     config = Config()
     config.set_main_option("script_location", str(Path(upgrade.__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
@@ -72,7 +72,7 @@ def migrate(connection: Connection, version: str) -> None:
 
 
 def tables(connection: Connection) -> MetaData:
-    """The tables as they are."""
+    """Return the present tables of the database."""
     metadata = MetaData()
     metadata.reflect(connection)
     return metadata

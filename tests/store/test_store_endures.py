@@ -1,4 +1,4 @@
-"""Writers, checkpoints and readers on one database at the same time: every write that was acknowledged is there."""
+"""Concurrent writers, checkpoints and readers on one database: no acknowledged write is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITERS, READERS = 4, 3
 
 
 class Endurance:
-    """Each writer counts what was acknowledged to it; no reader may see less than that. Until `over`."""
+    """Runs until `over`: each writer counts its acknowledged writes, and no reader may see fewer."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.database = path, Database(path)
@@ -27,7 +27,7 @@ class Endurance:
         self.over = False
 
     def run(self, is_enough: Callable[[int], bool]) -> None:
-        """Work until the number of acknowledged writes is enough. Raises what went wrong."""
+        """Run all threads until `is_enough` accepts the number of acknowledged writes. Raises the error of a thread."""
         def until_over(work: Callable[[], None]) -> None:
             try:
                 while not self.over:
@@ -49,11 +49,11 @@ class Endurance:
     def _read(self) -> None:
         before = sum(self.acknowledged)
         found = self.database.read(count)
-        assert before <= found, "a write that was acknowledged is not seen"
-        assert found <= sum(self.acknowledged) + WRITERS, "a write is there that nobody has asked for"
+        assert before <= found, "a reader misses an acknowledged write"
+        assert found <= sum(self.acknowledged) + WRITERS, "a reader sees a write that was not requested"
 
     def _checkpoint(self) -> None:
-        """One of another connection, as from a tool that looks into the database while the server runs."""
+        """Run a checkpoint in another connection, as a tool does that inspects the database of a running server."""
         with closing(sqlite3.connect(self.path, timeout=30)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -74,12 +74,12 @@ def endure(path: Path, is_enough: Callable[[int], bool]) -> None:
     assert names == written
 
 
-def test_all_that_is_acknowledged_is_there(tmp_path: Path) -> None:
+def test_every_acknowledged_write_is_in_the_database(tmp_path: Path) -> None:
     endure(tmp_path / "x.db", lambda written: written >= 200)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_for_a_quarter_of_an_hour(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_15_minutes_of_load(tmp_path: Path) -> None:
     ends = time.monotonic() + 900
     endure(tmp_path / "x.db", lambda _: time.monotonic() >= ends)

@@ -1,4 +1,4 @@
-"""The event stream: which changes it tells, in which order, for how long, and how its readers are woken."""
+"""The event stream: its content, order and retention, and how readers are notified."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def cpus(*numbers: int) -> list[Part]:
     return [Part(f"cpu-{number}", "cpu") for number in numbers]
 
 
-def test_every_change_that_users_see_is_an_event(database: Database) -> None:
+def test_every_change_visible_to_users_is_an_event(database: Database) -> None:
     exec_id = new_exec(database)
     changes: list[tuple[Callable[[Connection], object], list[tuple[str, dict[str, Any]]]]] = [
         (lambda c: execs.transition(c, exec_id, PENDING), [("state", {"state": PENDING})]),
-        (lambda c: execs.transition(c, exec_id, FINISHED), []),  # not a legal move
+        (lambda c: execs.transition(c, exec_id, FINISHED), []),  # not a legal transition
         (lambda c: execs.note(c, exec_id, message="no space"), [("message", {"message": "no space"})]),
         (lambda c: execs.note(c, exec_id, message="no space"), []),
         (lambda c: execs.begin_attempt(c, exec_id, cpus(0), TRAINING), []),
@@ -76,7 +76,7 @@ def test_every_change_that_users_see_is_an_event(database: Database) -> None:
         last = found[-1].id if found else last
 
 
-def test_ids_only_grow(database: Database) -> None:
+def test_event_ids_only_grow(database: Database) -> None:
     one, other = new_exec(database), new_exec(database)
     move(database, other, PENDING)
     last = stream(database)[-1].id
@@ -86,7 +86,7 @@ def test_ids_only_grow(database: Database) -> None:
     assert found.id > last
 
 
-def test_a_change_that_is_rolled_back_is_no_event(database: Database) -> None:
+def test_a_rolled_back_change_is_no_event(database: Database) -> None:
     exec_id = new_exec(database)
     woken: list[int] = []
     database.bus.subscribe(lambda: woken.append(1))
@@ -100,7 +100,7 @@ def test_a_change_that_is_rolled_back_is_no_event(database: Database) -> None:
     assert [event.data for event in stream(database)] == [{"state": SUBMITTED}] and not woken
 
 
-def test_a_removed_exec_leaves_only_its_deletion(database: Database) -> None:
+def test_a_removed_exec_leaves_only_its_deletion_event(database: Database) -> None:
     one, other = new_exec(database), new_exec(database)
     database.write(lambda c: execs.note(c, one, deleted=True))
     database.write(lambda c: execs.remove(c, one))
@@ -129,12 +129,12 @@ def test_old_events_are_pruned(database: Database, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("readers", [1, 5])
-def test_readers_that_come_at_any_time_get_every_event_once_and_in_order(database: Database, readers: int) -> None:
+def test_readers_get_every_event_once_and_in_order(database: Database, readers: int) -> None:
     ids = [new_exec(database) for _ in range(40)]
     total = 3 * len(ids)
 
     def read() -> list[Event]:
-        """As a reader in a thread: wait for the bus, then read on from the last event."""
+        """Read as a reader thread does: wait for the bus, then read on from the last event."""
         woken: queue.SimpleQueue[int] = queue.SimpleQueue()
         wake = lambda: woken.put(1)  # noqa: E731
         database.bus.subscribe(wake)
@@ -160,18 +160,18 @@ def test_readers_that_come_at_any_time_get_every_event_once_and_in_order(databas
     assert all(one == seen[0] for one in seen) and database.bus.readers == 0
 
 
-def test_a_reader_of_one_exec_is_not_woken_for_others(database: Database) -> None:
+def test_a_reader_of_one_exec_is_not_woken_for_other_execs(database: Database) -> None:
     one, other = new_exec(database), new_exec(database)
     woken: list[str] = []
     database.bus.subscribe(lambda: woken.append("one"), one)
     database.bus.subscribe(lambda: woken.append("any"))
     move(database, other, PENDING)
-    database.write(lambda c: execs.note(c, one, stop_requested=True))  # no event
+    database.write(lambda c: execs.note(c, one, stop_requested=True))  # writes no event
     move(database, one, PENDING)
     assert sorted(woken) == ["any", "any", "one"] and database.bus.count == 4
 
 
-def test_a_reader_that_cannot_be_woken_is_dropped_and_the_writer_goes_on(database: Database) -> None:
+def test_a_reader_that_fails_is_dropped_and_the_writer_continues(database: Database) -> None:
     exec_id = new_exec(database)
 
     async def listen() -> None:

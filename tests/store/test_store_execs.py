@@ -1,4 +1,4 @@
-"""Numbers, states and tokens in the database."""
+"""Exec numbers, states, unfinished execs and tokens in the database."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def move(database: Database, exec_id: str, to: str) -> bool:
 
 
 def entered(database: Database, exec_id: str) -> list[str]:
-    """The states of an exec in the order in which it entered them."""
+    """Return the states of an exec in the order in which the exec entered them."""
     found = database.read(lambda c: events.since(c, 0, exec_id))
     return [event.data["state"] for event in found if event.kind == events.STATE]
 
 
-def test_numbers_are_never_used_twice(database: Database) -> None:
+def test_exec_numbers_are_unique(database: Database) -> None:
     with ThreadPoolExecutor(8) as pool:
         numbers = list(pool.map(lambda _: database.write(execs.next_number), range(100)))
     assert sorted(numbers) == list(range(1, 101))
     assert database.read(execs.last_number) == 100
 
 
-def test_a_failed_write_leaves_nothing_and_the_next_one_works(database: Database) -> None:
+def test_a_failed_write_changes_nothing_and_the_next_write_succeeds(database: Database) -> None:
     def fails(connection) -> None:
         execs.next_number(connection)
         raise ValueError("stop")
@@ -63,7 +63,7 @@ def test_a_reader_cannot_write(database: Database) -> None:
         database.read(execs.next_number)
 
 
-def test_row_and_spec_survive(database: Database) -> None:
+def test_an_exec_and_its_spec_are_read_as_written(database: Database) -> None:
     exec_id = new_exec(database)
     row = database.read(lambda c: execs.get(c, exec_id))
     assert row is not None and row.state == states.SUBMITTED and row.workload.program.user_cmd == ("ls",)
@@ -71,7 +71,7 @@ def test_row_and_spec_survive(database: Database) -> None:
     assert database.read(execs.damaged) is None
 
 
-def test_an_exec_that_recovers_has_run_since_its_start(database: Database) -> None:
+def test_recovery_keeps_the_start_time_of_an_exec(database: Database) -> None:
     exec_id = new_exec(database)
     began = []
     for to in (states.PENDING, states.RUNNING, states.RECOVERING, states.RUNNING, states.PENDING, states.RUNNING):
@@ -85,7 +85,7 @@ def test_an_exec_that_recovers_has_run_since_its_start(database: Database) -> No
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(sorted(MOVES)), max_size=8))
-def test_only_legal_moves_happen(database: Database, wanted: list[str]) -> None:
+def test_only_legal_state_transitions_happen(database: Database, wanted: list[str]) -> None:
     exec_id, state, passed = new_exec(database), states.SUBMITTED, [states.SUBMITTED]
     for to in wanted:
         moved = database.write(lambda c, t=to: execs.transition(c, exec_id, t))
@@ -99,7 +99,7 @@ def test_only_legal_moves_happen(database: Database, wanted: list[str]) -> None:
     assert (row.end_time is not None) == (state in states.TERMINAL)
 
 
-def test_stop_and_finish_at_the_same_time_end_in_one_state(database: Database) -> None:
+def test_concurrent_final_transitions_end_in_one_state(database: Database) -> None:
     for _ in range(20):
         exec_id = new_exec(database)
         for state in (states.PENDING, states.RUNNING):
@@ -109,7 +109,7 @@ def test_stop_and_finish_at_the_same_time_end_in_one_state(database: Database) -
         assert sum(won) == 1
 
 
-def test_an_exec_whose_beginning_is_heard_of_after_its_end_has_not_begun_later(database: Database) -> None:
+def test_a_late_report_does_not_set_the_start_after_the_end(database: Database) -> None:
     exec_id = new_exec(database)
     ended = time.time() - 3600
     for to, values in ((states.PENDING, {}), (states.RUNNING, {}), (states.FINISHED, {"end_time": ended})):
@@ -119,14 +119,14 @@ def test_an_exec_whose_beginning_is_heard_of_after_its_end_has_not_begun_later(d
     assert database.read(lambda c: execs.earlier_runs(c, row, 1)) == [0.0]
 
 
-def test_an_exec_that_never_ran_has_no_beginning(database: Database) -> None:
+def test_an_exec_that_never_ran_has_no_start_time(database: Database) -> None:
     exec_id = new_exec(database)
     assert move(database, exec_id, states.PENDING) and move(database, exec_id, states.KILLED)
     row = database.read(lambda c: execs.get(c, exec_id))
     assert row is not None and row.start_time is None and row.end_time is not None
 
 
-def test_news_of_a_stale_attempt_change_nothing(database: Database) -> None:
+def test_reports_of_a_stale_attempt_are_ignored(database: Database) -> None:
     exec_id = new_exec(database)
     database.write(lambda c: execs.transition(c, exec_id, states.PENDING))
     assert database.write(lambda c: execs.begin_attempt(c, exec_id, [Part("cpu-0", "cpu")], "/local")) == 1
@@ -150,11 +150,11 @@ def test_deleted_execs_are_hidden_until_they_are_removed(database: Database) -> 
     ("local-1", True), ("local-0", False), ("local-01", False), ("LOCAL-1", False), ("local-1/..", False), ("", False),
     ("local-1\n", False), ("local-\u0661", False), ("local-" + "9" * 19, False),
 ])
-def test_form_of_an_id(text: str, valid: bool) -> None:
+def test_exec_ids_have_one_form(text: str, valid: bool) -> None:
     assert execs.is_exec_id(text) == valid
 
 
-def test_tokens(database: Database) -> None:
+def test_tokens_expire_and_can_be_revoked(database: Database) -> None:
     now, (token, over) = time.time(), ("one", "two")
     database.write(lambda c: tokens.keep(c, token, "alice", now + 60))
     database.write(lambda c: tokens.keep(c, over, "alice", now - 1))
@@ -169,11 +169,11 @@ def test_tokens(database: Database) -> None:
     ((3, 40, 1), False), ((3, 44, 5), False), ((3, 44, 6), True), ((3, 45, 0), False), ((3, 50, 6), False),
     ((3, 50, 7), True), ((3, 51, 0), False), ((3, 51, 2), False), ((3, 51, 3), True), ((3, 52, 0), True),
 ])
-def test_where_write_ahead_logging_is_safe(version: tuple[int, ...], safe: bool) -> None:
+def test_sqlite_versions_with_a_safe_wal_are_known(version: tuple[int, ...], safe: bool) -> None:
     assert wal_is_safe(version) == safe
 
 
-def test_what_is_kept_of_unfinished_execs_is_what_is_in_the_database_after_any_change(database: Database) -> None:
+def test_cached_unfinished_execs_match_the_database_after_each_change(database: Database) -> None:
     kept = Unfinished()
     first, second, third = (new_exec(database) for _ in range(3))
     changes: list[Callable[[Connection], object]] = [
@@ -197,7 +197,7 @@ def test_what_is_kept_of_unfinished_execs_is_what_is_in_the_database_after_any_c
     assert [row.id for row in database.read(kept.read)] == [second, third, another]
 
 
-def test_more_execs_than_a_query_takes_numbers_are_all_kept(database: Database) -> None:
+def test_more_execs_than_the_parameters_of_a_query_are_cached(database: Database) -> None:
     spec = workload(creator="alice", name="name")
 
     def many(connection: Connection) -> None:

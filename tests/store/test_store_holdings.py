@@ -1,4 +1,4 @@
-"""Who held which slot, and when."""
+"""The history of slots: which exec held which slot, and when."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hold(database: Database, exec_id: str, parts: list[Part], now: float, consum
 
 
 def lines(database: Database, kind: str | None = None) -> list[tuple[object, ...]]:
-    """(exec, consumer, slot, share, since, until) of every interval, oldest first."""
+    """Return (exec, consumer, slot, share, since, until) of every interval, oldest first."""
     found = database.read(lambda c: holdings.intervals(c, -1.0, 1e12, kind, 1000))
     return [tuple(row[name] for name in ("exec_id", "consumer", "slot", "share", "since", "until")) for row in found]
 
@@ -46,7 +46,7 @@ def totals(database: Database, begin: float, end: float, by: str, now: float = 1
     return dict(database.read(lambda c: holdings.totals(c, begin, end, now, None, by)))
 
 
-def test_only_what_changes_is_written(database: Database) -> None:
+def test_only_changes_are_written_to_the_history(database: Database) -> None:
     hold(database, "local-1", cpus(0, 1), 100.0)
     hold(database, "local-1", cpus(1, 2), 110.0)
     hold(database, "local-1", cpus(1, 2), 120.0)
@@ -61,7 +61,7 @@ def test_only_what_changes_is_written(database: Database) -> None:
     ]
 
 
-def test_what_is_held_counts_for_another_plan_from_then_on(database: Database) -> None:
+def test_a_change_of_plan_starts_a_new_interval(database: Database) -> None:
     hold(database, "local-1", cpus(0), 100.0)
     hold(database, "local-2", cpus(1), 100.0)
     database.write(lambda c: holdings.recount(c, {"local-1": "/local/night", "local-2": TRAINING}, 160.0))
@@ -73,7 +73,7 @@ def test_what_is_held_counts_for_another_plan_from_then_on(database: Database) -
     assert totals(database, 0, 1e6, "consumer", now=200.0) == {TRAINING: 160.0, "/local/night": 40.0}
 
 
-def test_totals_are_clipped_to_the_time_asked_for(database: Database) -> None:
+def test_totals_are_clipped_to_the_requested_time(database: Database) -> None:
     hold(database, "local-1", cpus(0, 1), 100.0)
     hold(database, "local-1", cpus(0), 200.0)
     hold(database, "local-2", cpus(1, share=0.5), 200.0)
@@ -81,10 +81,10 @@ def test_totals_are_clipped_to_the_time_asked_for(database: Database) -> None:
     assert totals(database, 150, 250, "exec_id", now=300.0) == {"local-1": 150.0, "local-2": 25.0}
     assert totals(database, 250, 400, "slot", now=300.0) == {"cpu-0": 50.0, "cpu-1": 25.0}
     assert totals(database, 0, 100, "user", now=300.0) == totals(database, 300, 400, "user", now=300.0) == {}
-    assert list(totals(database, 0, 1e6, "exec_id", now=300.0)) == ["local-1", "local-2"], "most first"
+    assert list(totals(database, 0, 1e6, "exec_id", now=300.0)) == ["local-1", "local-2"], "largest total first"
 
 
-def test_a_clock_that_is_set_back_makes_no_negative_time(database: Database) -> None:
+def test_a_clock_that_is_set_back_gives_no_negative_time(database: Database) -> None:
     hold(database, "local-1", cpus(0), 100.0)
     database.write(lambda c: holdings.release(c, "local-1", 40.0))
     assert lines(database) == [("local-1", TRAINING, "cpu-0", 1.0, 100.0, 100.0)]
@@ -92,7 +92,7 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(database: Database) -> 
     assert totals(database, 0, 1e6, "slot", now=50.0) == {}
 
 
-def test_old_intervals_are_forgotten_and_open_ones_never(database: Database) -> None:
+def test_old_intervals_are_deleted_and_open_intervals_are_kept(database: Database) -> None:
     hold(database, "local-1", cpus(0, 1), 100.0)
     hold(database, "local-1", cpus(0), 200.0)
     assert database.write(lambda c: holdings.prune(c, 200.0 + holdings.KEPT)) == 0
@@ -100,7 +100,7 @@ def test_old_intervals_are_forgotten_and_open_ones_never(database: Database) -> 
     assert [line[2] for line in lines(database)] == ["cpu-0"]
 
 
-def test_an_end_that_is_found_out_later_ends_its_intervals_when_it_was(database: Database) -> None:
+def test_intervals_end_at_the_reported_end_of_the_exec(database: Database) -> None:
     exec_id = new_exec(database)
     database.write(lambda c: execs.transition(c, exec_id, PENDING))
     database.write(lambda c: execs.begin_attempt(c, exec_id, cpus(0), TRAINING))
@@ -120,7 +120,7 @@ def test_a_removed_exec_keeps_its_history(database: Database) -> None:
     assert list(totals(database, 0, 1e12, "user", now=1e12)) == ["bob"]
 
 
-def test_a_write_that_fails_leaves_row_and_history_as_they_were(database: Database) -> None:
+def test_a_failed_write_changes_neither_row_nor_history(database: Database) -> None:
     exec_id = new_exec(database)
     database.write(lambda c: execs.begin_attempt(c, exec_id, cpus(0), TRAINING))
 
@@ -145,7 +145,7 @@ STEPS = st.one_of(
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS, max_size=12))
-def test_history_and_row_never_disagree(database: Database, steps: list[tuple[str, object]]) -> None:
+def test_the_history_always_matches_the_row(database: Database, steps: list[tuple[str, object]]) -> None:
     exec_id = new_exec(database)
     for what, value in steps:
         row = database.read(lambda c: execs.get(c, exec_id))
@@ -168,7 +168,7 @@ def test_history_and_row_never_disagree(database: Database, steps: list[tuple[st
         assert row.slots is None or row.state not in TERMINAL
 
 
-def test_a_database_without_history_gets_one(where: Path | URL) -> None:
+def test_a_database_without_history_is_upgraded(where: Path | URL) -> None:
     old = Database(where)
     with old._write_engine.begin() as connection:
         config = Config()
@@ -184,7 +184,7 @@ def test_a_database_without_history_gets_one(where: Path | URL) -> None:
     opened.close()
 
 
-def test_how_long_an_exec_had_anything_and_since_when_it_has_nothing(database: Database) -> None:
+def test_covered_time_and_start_of_the_present_gap_are_computed(database: Database) -> None:
     def had(since: float, now: float) -> tuple[float, float | None]:
         return database.read(lambda c: holdings.covered(c, "local-1", since, now))
 
@@ -200,6 +200,6 @@ def test_how_long_an_exec_had_anything_and_since_when_it_has_nothing(database: D
     assert had(0, 100) == (20, 30)
     hold("cpu-0", at=50)
     assert had(0, 100) == (70, None)
-    assert had(25, 100) == (55, None), "not before"
+    assert had(25, 100) == (55, None), "time before the start must not count"
     hold(at=60)
     assert had(0, 100) == (30, 60)

@@ -1,4 +1,4 @@
-"""The migrations make exactly the tables that the program uses, from every earlier version, and lose nothing."""
+"""Migrations create exactly the tables of the program, from every earlier version, without loss of data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from local_backend.store.migrations import upgrade
 from local_backend.store.schema import metadata
 
 
-def test_migrations_make_the_schema(where: Path | URL) -> None:
+def test_migrations_create_the_schema(where: Path | URL) -> None:
     engine = migrated(where)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -32,7 +32,7 @@ def test_migrations_make_the_schema(where: Path | URL) -> None:
     engine.dispose()
 
 
-def test_a_new_database_is_as_if_all_migrations_had_made_it(
+def test_a_new_database_equals_a_migrated_one(
     database: Database, where: Path | URL, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     other = request.getfixturevalue("postgres").new() if isinstance(where, URL) else tmp_path / "other.db"
@@ -45,7 +45,7 @@ def test_a_new_database_is_as_if_all_migrations_had_made_it(
 
 
 def migrated(where: Path | URL) -> Engine:
-    """A new database, made by one migration after the other."""
+    """Create a database by running all migrations."""
     engine = create_engine(where if isinstance(where, URL) else f"sqlite:///{where}")
     with engine.begin() as connection:
         migrate(connection, upgrade.VERSIONS[-1])
@@ -53,7 +53,7 @@ def migrated(where: Path | URL) -> Engine:
 
 
 def described(engine: Engine) -> dict[str, Any]:
-    """Table → all that the database knows about it; the order of columns is no matter."""
+    """Return table → its description by the database, without the order of columns."""
     with engine.connect() as connection:
         inspector = inspect(connection)
         return {
@@ -72,14 +72,14 @@ def described(engine: Engine) -> dict[str, Any]:
         }
 
 
-def test_the_list_of_versions_is_that_of_the_scripts() -> None:
+def test_the_list_of_versions_matches_the_scripts() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(upgrade.__file__).parent))
     scripts = list(ScriptDirectory.from_config(config).walk_revisions())
     assert [script.revision for script in reversed(scripts)] == list(upgrade.VERSIONS)
 
 
-def test_only_a_database_of_an_earlier_version_needs_alembic(tmp_path: Path) -> None:
+def test_only_a_database_of_an_earlier_version_imports_alembic(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from local_backend.store.database import Database\n"
         "database = Database(Path(sys.argv[1])); database.open(); database.close()\n"
@@ -103,7 +103,7 @@ def test_the_file_is_private_and_a_folder_is_refused(tmp_path: Path) -> None:
         Database(tmp_path / "folder").open()
 
 
-def test_a_path_with_a_percent_sign(tmp_path: Path) -> None:
+def test_a_path_may_contain_a_percent_sign(tmp_path: Path) -> None:
     (tmp_path / "100%s").mkdir()
     database = Database(tmp_path / "100%s" / "x.db")
     database.open()
@@ -111,7 +111,7 @@ def test_a_path_with_a_percent_sign(tmp_path: Path) -> None:
 
 
 def contents(engine: Engine) -> dict[str, list[dict[str, Any]]]:
-    """Table → its rows, in their order."""
+    """Return table → its rows, ordered by primary key."""
     found = {}
     with engine.connect() as connection:
         for name, table in tables(connection).tables.items():
@@ -122,7 +122,7 @@ def contents(engine: Engine) -> dict[str, list[dict[str, Any]]]:
 
 
 def old_database(version: str, where: Path | URL, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Make the database of a dump; what is in it."""
+    """Create the database of a dump, and return its rows."""
     file = where if isinstance(where, Path) else folder / "dump.db"
     with sqlite3.connect(file) as made:
         made.executescript((DATA / f"schema_{version}.sql").read_text(encoding="utf-8"))
@@ -130,7 +130,7 @@ def old_database(version: str, where: Path | URL, folder: Path) -> dict[str, lis
     dumped = create_engine(f"sqlite:///{file}")
     found = contents(dumped)
     dumped.dispose()
-    if isinstance(where, URL):  # what the same version of the program has left there
+    if isinstance(where, URL):  # load the same rows into PostgreSQL tables of that version
         engine = create_engine(where)
         with engine.begin() as connection:
             migrate(connection, version)
@@ -143,9 +143,7 @@ def old_database(version: str, where: Path | URL, folder: Path) -> dict[str, lis
 
 
 @pytest.mark.parametrize("version", upgrade.VERSIONS)
-def test_every_version_is_brought_up_to_date_and_nothing_is_lost(
-    version: str, where: Path | URL, tmp_path: Path
-) -> None:
+def test_every_version_is_upgraded_without_loss(version: str, where: Path | URL, tmp_path: Path) -> None:
     if version == upgrade.VERSIONS[-1] and not (DATA / f"schema_{version}.sql").exists():
         pytest.skip("the newest version gets its dump when there is a newer one")
     before = old_database(version, where, tmp_path)
@@ -154,9 +152,9 @@ def test_every_version_is_brought_up_to_date_and_nothing_is_lost(
     database.open()
     try:
         after = contents(database._write_engine)
-        if version < "0004":  # there tokens became signed ones; those of before are worthless
+        if version < "0004":  # version 0004 replaced tokens by signed ones; older tokens are invalid
             assert before.pop("tokens") and not after["tokens"]
-        if version < "0008":  # there events were states
+        if version < "0008":  # before version 0008, every event was a state
             assert [json.loads(row["data"]) for row in after["events"]] == [
                 {"state": row["state"]} for row in before.pop("events")
             ]
@@ -173,7 +171,7 @@ def test_every_version_is_brought_up_to_date_and_nothing_is_lost(
         database.close()
 
 
-def test_a_newer_database_is_left_alone(where: Path | URL) -> None:
+def test_a_newer_database_is_not_changed(where: Path | URL) -> None:
     database = Database(where)
     database.open()
     database.write(lambda c: c.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'"))

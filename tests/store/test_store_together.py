@@ -1,4 +1,4 @@
-"""Writes that wait at the same time are committed together, and fail apart."""
+"""Group commit: writes that wait together share one commit, and a failed write does not affect the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Work = Callable[[Connection], Any]
 
 @contextmanager
 def together(database: Database, works: Sequence[Work]) -> Iterator[list[Future[Any]]]:
-    """These writes, all waiting at once: one before them keeps the writer busy until they do."""
+    """Queue these writes at once, behind a write that keeps the writer busy until all of them wait."""
     busy, go = threading.Event(), threading.Event()
 
     def hold(_connection: Connection) -> None:
@@ -53,14 +53,14 @@ def names(database: Database) -> set[str]:
     return set(database.read(lambda c: c.execute(text("SELECT name FROM documents")).scalars().all()))
 
 
-def test_one_commit_is_for_all_that_wait(database: Database) -> None:
+def test_waiting_writes_share_one_commit(database: Database) -> None:
     before = database.changes
     with together(database, [execs.next_number] * 5) as asked:
         assert [one.result(60) for one in asked] == [1, 2, 3, 4, 5]
     assert database.changes == before + 2
 
 
-def test_what_one_raises_takes_nothing_from_the_others(database: Database) -> None:
+def test_a_failed_write_does_not_affect_the_other_writes(database: Database) -> None:
     def refused(connection: Connection) -> None:
         note("refused")(connection)
         raise ValueError("no more")
@@ -75,7 +75,7 @@ def test_what_one_raises_takes_nothing_from_the_others(database: Database) -> No
     assert names(database) == {"a", "b"}
 
 
-def test_when_the_database_fails_nobody_is_told_that_it_went_well(database: Database) -> None:
+def test_a_database_error_fails_all_writes_of_the_commit(database: Database) -> None:
     def breaks(connection: Connection) -> None:
         connection.execute(text("INSERT INTO nothing VALUES (1)"))
 
@@ -87,7 +87,7 @@ def test_when_the_database_fails_nobody_is_told_that_it_went_well(database: Data
     assert database.write(note("c")) == "c" and names(database) == {"c"}
 
 
-def test_what_waits_when_it_is_closed_is_written(database: Database) -> None:
+def test_waiting_writes_are_committed_when_the_database_closes(database: Database) -> None:
     works = [note(f"{number}") for number in range(70)]
     with together(database, works) as asked:
         database._jobs.put(None)

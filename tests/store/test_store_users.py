@@ -1,4 +1,4 @@
-"""Users and tokens in the database, and how an older one comes to have them."""
+"""Users and tokens in the database, and the migration that adds users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
     found.close()
 
 
-def test_names_are_whole_and_differ_by_case(database: Database) -> None:
+def test_user_names_are_matched_exactly(database: Database) -> None:
     for name in ("bob", "Bob", "b", "b" * 64):
         database.write(lambda c, name=name: users.add(c, name, "hash", users.USER))
     assert {row.name for row in database.read(users.everybody)} == {"Bob", "b", "b" * 64, "bob"}
@@ -33,7 +33,7 @@ def test_names_are_whole_and_differ_by_case(database: Database) -> None:
         assert database.read(lambda c, name=name: users.get(c, name)) is None
 
 
-def test_a_user_is_there_once(database: Database) -> None:
+def test_a_user_name_is_unique(database: Database) -> None:
     database.write(lambda c: users.add(c, "bob", "one", users.USER))
     with pytest.raises(UserExists, match="'bob' already"):
         database.write(lambda c: users.add(c, "bob", "two", users.ADMIN))
@@ -46,7 +46,7 @@ def test_a_user_is_there_once(database: Database) -> None:
 
 @pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "new"),
                                     lambda c: users.remove(c, "bob", "alice")])
-def test_tokens_go_with_the_password_and_the_user(database: Database, change) -> None:
+def test_tokens_end_with_a_new_password_and_with_the_user(database: Database, change) -> None:
     for name in ("bob", "carol"):
         database.write(lambda c, name=name: users.add(c, name, "hash", users.USER))
         for number in range(3):
@@ -57,7 +57,7 @@ def test_tokens_go_with_the_password_and_the_user(database: Database, change) ->
     assert left == ["carol-0", "carol-2"]
 
 
-def test_an_older_database_loses_its_tokens_and_nothing_else(tmp_path: Path) -> None:
+def test_the_migration_drops_only_the_tokens(tmp_path: Path) -> None:
     database = Database(tmp_path / "x.db")
     config = Config()
     config.set_main_option("script_location", str(Path(upgrade.__file__).parent))
