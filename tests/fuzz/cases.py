@@ -1,4 +1,4 @@
-"""How many cases are made up, of what: some with every push, and many in the long run (`-m slow`)."""
+"""The numbers of random cases: some for every push, and many for a long run (`-m slow`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-#: What is made up → cases with every push, and in the long run.
+#: Kind of case → number for every push, and for a long run.
 CASES = {
     "calls of the API": (650, 20_000),
     "words": (3000, 50_000),
@@ -28,14 +28,14 @@ _HOUR = 3600
 
 
 def counted(what: str) -> pytest.MarkDecorator:
-    """Run a test, which takes `cases`, for both numbers of CASES."""
+    """Run a test with both numbers of CASES, as its argument `cases`."""
     some, many = CASES[what]
     long = [pytest.mark.slow, pytest.mark.timeout(_HOUR)]
     return pytest.mark.parametrize("cases", [pytest.param(some, id="some"), pytest.param(many, id="many", marks=long)])
 
 
 def tried(cases: int, *strategies: SearchStrategy[Any]) -> Callable[[Callable[..., None]], None]:
-    """Run what is decorated for so many cases, the same ones each time unless they are very many."""
+    """Run the decorated function for this many cases: the same ones every time, if fewer than 10,000."""
 
     def run(test: Callable[..., None]) -> None:
         made = 0

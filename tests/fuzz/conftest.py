@@ -1,4 +1,4 @@
-"""The server of the server's tests and that of the client's are here, too."""
+"""Fixtures of the fuzz tests; they reuse the servers of the server tests and of the client tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fake_server import TOKEN, FakeServer, exec_object  # noqa: E402
 
 @pytest.fixture(scope="module")
 def standing_in() -> Iterator[FakeServer]:
-    """What stands in for the local backend; it has one exec."""
+    """A stand-in for the local backend, with one exec."""
     with FakeServer("argv,follow,local-paths,metrics,code") as server:
         server.execs["w-1"] = exec_object("w-1", state="FINISHED")
         yield server
@@ -27,7 +27,7 @@ def standing_in() -> Iterator[FakeServer]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory, standing_in: FakeServer) -> Iterator[Path]:
-    """A folder with a model to work in, and a local backend to talk to."""
+    """A working folder with a model, and a local backend that answers."""
     root = tmp_path_factory.mktemp("client")
     folder = root / "in" / "desk"
     (folder / "model").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""dlicmd in this process, for thousands of commands."""
+"""Runs dlicmd in this process, fast enough for thousands of commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlicmd.contract.exits import Exit
 
 
 def run(*words: str) -> tuple[int, str, str]:
-    """Run dlicmd: exit code, standard output, standard error."""
+    """Run dlicmd, and return exit code, standard output, standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), patch("sys.stdin", io.StringIO()):
         code = cli.main(list(words))
@@ -19,13 +19,13 @@ def run(*words: str) -> tuple[int, str, str]:
 
 
 def check(*words: str) -> int:
-    """Run it, and look at how it says what is wrong."""
+    """Run dlicmd, check the form of its error messages, and return the exit code."""
     code, out, err = run(*words)
     assert code in set(Exit), (words, code)
     assert "Traceback" not in err + out and "for the traceback" not in err, (words, err)
     assert "\x1b" not in err and "\u202e" not in err, (words, err)
     if code == Exit.USAGE:
-        # Slips that are told come before; the line that says what is wrong is the last.
+        # Warnings about typos come first; the last line is the error.
         assert err.endswith("Try 'dlicmd --help'.\n") and len(err.splitlines()[-1]) < 6000, (words, err)
         assert err.count("Try 'dlicmd --help'") == 1, (words, err)
     return code

@@ -1,4 +1,4 @@
-"""Calls made from the description of the API: whatever is asked, the answer is as described, and nothing fails."""
+"""Calls generated from the API description: every answer matches the description, and no call fails on the server."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from local_backend.runtime.resizing import Resized
 schemathesis = pytest.importorskip("schemathesis", reason="it needs Python 3.11")
 checks = pytest.importorskip("schemathesis.checks")
 checks.load_all_checks()
-#: What an answer is held to. The others ask that every text be taken for an id, or that none be refused.
+#: The checks of an answer. The other checks require that every text is a valid id, or that no text is refused.
 HELD = {"not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
         "response_headers_conformance"}
 OTHERS = [check for check in checks.CHECKS.get_all() if check.__name__ not in HELD]
-#: Names that lead to something, so that not every call ends at an unknown id.
+#: Valid values of parameters, so that not every call ends at an unknown id.
 KNOWN = {
     "exec_id": ["local-1", "local-2", "local-3"], "app_id": ["local-1", "local-3"], "number": ["1", "2"],
     "log": ["stdout", "stderr", "launcherlog"], "name": ["local/training", "training", "local"],
 }
-#: The same for headers: keys come again, with other submissions, and results are asked for from a byte on.
+#: Valid values of headers: keys are reused with other submissions, and results are requested from an offset.
 HEADERS = {"Idempotency-Key": ["a", '"b"'], "Range": ["bytes=0-", "bytes=1-", "bytes=99999-"]}
 ARGS = ["--exec-start PyTorch --user-cmd -- true", "--exec-start PyTorch --user-cmd -- false"]
-#: Deploying is refused with 501, and that is as meant.
+#: Deployment is not implemented: its answer 501 is correct.
 REFUSING = [*OTHERS, *(check for check in checks.CHECKS.get_all() if check.__name__ == "not_a_server_error")]
 
 
@@ -53,13 +53,15 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def fuzz(live: Live, cases: int) -> Counter[int]:
-    """Ask so many times, of everything that takes anything as often as of the rest, and at least once; how often which
-    status was the answer."""
+    """Call each operation several times, and return how often each status was the answer.
+
+    An operation that takes parameters or a body is called as often as all others together, and at least once.
+    """
     schema: Any = schemathesis.openapi.from_dict(live.call("GET", "/openapi.json", base="").json())
     url = f"http://127.0.0.1:{live.port}"
     found: Counter[int] = Counter()
     with requests.Session() as session:
-        session.trust_env = False  # proxies and .netrc are looked for with every call, which takes longer than the call
+        session.trust_env = False  # looking for proxies and .netrc takes longer than a call
         operations = [item.ok() for item in schema.get_all_operations()]
         each = -(-cases // sum(bool(list(operation.iter_parameters()) or operation.body) for operation in operations))
         for operation in sorted(operations, key=lambda operation: operation.method.lower() == "delete"):
@@ -71,7 +73,7 @@ def fuzz(live: Live, cases: int) -> Counter[int]:
 
 
 def named(ask: Any) -> Any:
-    """What hypothesis can call."""
+    """Wrap a function so that hypothesis can call it."""
 
     def test(case: Any, data: st.DataObject) -> None:
         ask(case, data)
@@ -82,7 +84,7 @@ def named(ask: Any) -> Any:
 def call(  # noqa: PLR0917
     session: requests.Session, url: str, left_out: list[Any], found: Counter[int], case: Any, data: st.DataObject
 ) -> None:
-    """Ask for one thing, and look at the answer."""
+    """Send one request, and check the answer."""
     for name in case.path_parameters or {}:
         if name in KNOWN and data.draw(st.booleans()):
             case.path_parameters[name] = data.draw(st.sampled_from(KNOWN[name]))
@@ -103,7 +105,7 @@ def call(  # noqa: PLR0917
 
 
 def outside(live: Live) -> set[Path]:
-    """Everything beside the home of the server."""
+    """Return all files beside the home of the server."""
     return set(live.settings.home.parent.iterdir()) - {live.settings.home}
 
 
@@ -115,12 +117,12 @@ def test_a_few_answers_of_every_call_are_as_described(live: Live) -> None:
 
 @pytest.mark.integration
 @counted("calls of the API")
-def test_every_answer_is_as_described(live: Live, cases: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_answer_matches_the_description(live: Live, cases: int, caplog: pytest.LogCaptureFixture) -> None:
     found = fuzz(live, cases)
     assert sum(found.values()) >= cases
-    assert found[200] > 50 and found[400] > 50, "some calls were right, and some were wrong"
+    assert found[200] > 50 and found[400] > 50, "expected both valid and invalid calls"
     assert found[206] and found[422], found
-    # What other tests of this process have left to the garbage collector is not the server's.
+    # Other tests of this process may log errors during garbage collection; these are not errors of the server.
     told = [record for record in caplog.records if record.name.partition(".")[0] in ("local_backend", "uvicorn")]
     assert [record for record in told if record.levelno >= logging.ERROR] == []
     assert not outside(live)

@@ -1,4 +1,4 @@
-"""Archives that nobody means well with, made up: those of submissions, and the zips of results."""
+"""Random malicious archives: archives of submissions, and zips of results."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ PAX = st.dictionaries(
     st.sampled_from(["../../x", "/x", "-1", "0", "1", "99999999999999999999", "nan", "0,1", "BINARY", "d/y", "\u00fc"]),
     max_size=2)
 MEMBERS = st.lists(st.tuples(NAMES, KINDS, st.binary(max_size=20), st.integers(0, 0o7777), NAMES, PAX), max_size=5)
-#: Where a byte is changed, as a part of the whole, and to what.
+#: Positions of changed bytes, as fractions of the whole, and their new values.
 CHANGES = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6)
 LIMITS = {"bytes": 10_000, "files": 20, "ratio": Limits().unpack_ratio, "seconds": 10, "memory": 1 << 30}
 CANARY = b"nobody may change this"
 
 
 def tar_of(members: list[tuple[Any, ...]], form: int) -> bytes:
-    """A tar archive; members that tarfile itself cannot write are left out."""
+    """Return a tar archive, without members that tarfile cannot write."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
         for name, kind, content, mode, link, headers in members:
@@ -60,7 +60,7 @@ def tar_of(members: list[tuple[Any, ...]], form: int) -> bytes:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to unpack into, with something beside it and above it that must stay as it is."""
+    """A folder to unpack into; canary files beside and above it must not change."""
     monkeypatch.setattr(unpacker.Tree, "make_durable", lambda _tree: None)  # thousands of flushes take minutes
     target = tmp_path / "up" / "target"
     target.parent.mkdir()
@@ -73,7 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def unpack(content: bytes, target: Path) -> int:
-    """Unpack an archive, look at what came of it, and put it away; the code of how it ended."""
+    """Unpack an archive, check the result, remove it, and return the exit code."""
     archive = target.parent / "a.tar"
     archive.write_bytes(content)
     target.mkdir()
@@ -97,7 +97,7 @@ FORMS = st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_F
 
 
 @counted("archives")
-def test_any_archive(place: Path, cases: int) -> None:
+def test_any_archive_is_unpacked_safely_or_refused(place: Path, cases: int) -> None:
     codes = set()
 
     @tried(cases, MEMBERS, FORMS, st.booleans())
@@ -105,11 +105,11 @@ def test_any_archive(place: Path, cases: int) -> None:
         content = tar_of(members, form)
         codes.add(unpack(gzip.compress(content, 1) if zipped else content, place))
 
-    assert codes == {unpacker.DONE, unpacker.REFUSED}, "some are fine, and some are not"
+    assert codes == {unpacker.DONE, unpacker.REFUSED}, "expected accepted and refused archives"
 
 
 @counted("damaged archives")
-def test_any_damage(place: Path, cases: int) -> None:
+def test_any_damaged_archive_is_unpacked_safely_or_refused(place: Path, cases: int) -> None:
     good = tar_of([
         ("d/", tarfile.DIRTYPE, b"", 0o755, "", {}),
         ("d/" + "n" * 120, tarfile.REGTYPE, b"x" * 600, 0o644, "", {"comment": "\u00fc"}),
@@ -120,7 +120,7 @@ def test_any_damage(place: Path, cases: int) -> None:
     @tried(cases, st.sampled_from([good, zipped]), CHANGES, st.floats(0, 1))
     def _case(content: bytes, changes: list[tuple[float, int]], cut: float) -> None:
         damaged = bytearray(content)
-        # Most of a tar archive of small files is nothing; what is changed lies where something is.
+        # Most of a tar archive of small files is padding: change bytes at the start, where the data is.
         for where, byte in changes:
             damaged[int(where * min(len(damaged), 4096))] = byte
         unpack(bytes(damaged[: int(len(damaged) * (0.5 + cut))]), place)
@@ -128,7 +128,7 @@ def test_any_damage(place: Path, cases: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @counted("zips of results")
-def test_any_zip(desk: Path, standing_in: FakeServer, cases: int) -> None:
+def test_any_zip_of_results_is_unpacked_inside_its_folder(desk: Path, standing_in: FakeServer, cases: int) -> None:
     above = desk.parent.parent
     before = {path for path in above.rglob("*") if not path.is_relative_to(desk)}
     target = desk / "out"

@@ -1,6 +1,6 @@
-"""Whatever a user types, or has in a file or a variable: one line that says what is wrong, and never a traceback.
+"""Any input of a user, in arguments, files or variables, gives at most one error line and never a traceback.
 
-In this process, for thousands of commands; the grammar alone has its tests in tests/client/test_client_argv.py.
+The commands run in this process, by the thousand. tests/client/test_client_argv.py tests the grammar alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from in_process import check, run
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import OPTIONS
 
-#: Options of a submission; those that name a server would make this a test of the network.
+#: Options of a submission, without those that name a server: they would make this a test of the network.
 NAMES = sorted(option.name for option in OPTIONS if option.group.name not in ("CONNECTION",))
 COMMANDS = ["--exec-start", "--exec-get", "--exec-get-all", "--exec-stop", "--exec-delete", "--exec-diff",
             "--config-show", "--exec-trainlogs",
@@ -34,13 +34,13 @@ VALUES = TEXTS | st.sampled_from([
     "..", ".", "\x1b]0;x\x07", "\u202e", "a\nb", "x" * 5000,
 ])
 WORDS = st.sampled_from(NAMES) | VALUES | st.tuples(st.sampled_from(NAMES), VALUES).map("=".join) | st.just("--")
-#: What waits, serves or asks at a terminal has tests of its own.
+#: Other tests cover options that wait, serve or prompt.
 LEFT_OUT = ("--follow", "--wait", "--top", "--app-wait", "--demo", "--logon", "--logoff", "--file", "-f", "--to",
             "--rest-host")
 
 
 @counted("command lines")
-def test_any_command_line(desk: Path, cases: int) -> None:
+def test_any_command_line_runs_or_is_refused(desk: Path, cases: int) -> None:
     @tried(cases, st.sampled_from(COMMANDS), st.lists(WORDS, max_size=6))
     def _case(command: str, words: list[str]) -> None:
         words = [word for word in words if word.partition("=")[0] not in LEFT_OUT]
@@ -56,7 +56,7 @@ JSON = st.recursive(
 
 
 @counted("data sources")
-def test_any_data_source(desk: Path, cases: int) -> None:
+def test_any_data_source_runs_or_is_refused(desk: Path, cases: int) -> None:
     words = ["--exec-start", "PyTorch", "--user-cmd", "--dry-run"]
 
     @tried(cases, JSON.map(json.dumps) | TEXTS)
@@ -82,13 +82,13 @@ HOSTILE = [
 
 
 def kinds(file: Path) -> list[tuple[str, ...]]:
-    """The commands that read YAML."""
+    """Return the commands that read YAML."""
     return [("--exec-start", "-f", str(file), "--dry-run"), ("--rp-apply", str(file)),
             ("--exec-start", "PyTorch", "--user-cmd", "--profile", "p", "--dry-run", "--", "true")]
 
 
 @counted("YAML files")
-def test_any_yaml(desk: Path, cases: int) -> None:
+def test_any_yaml_runs_or_is_refused(desk: Path, cases: int) -> None:
     file = desk / "x.yaml"
     job, plans, profile = kinds(file)
 
@@ -98,7 +98,7 @@ def test_any_yaml(desk: Path, cases: int) -> None:
         if which == 0:
             check(*job)
         elif which == 1:
-            # The server that stands in knows no plans: what is YAML ends there.
+            # The stand-in server knows no plans, so valid YAML fails there.
             assert check(*plans) in (Exit.FAILED, Exit.USAGE)
         else:
             with patch.dict(os.environ, DLICMD_CONFIG=str(file)):
@@ -106,7 +106,7 @@ def test_any_yaml(desk: Path, cases: int) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_yaml(desk: Path, text: bytes) -> None:
+def test_hostile_yaml_is_refused_in_one_line(desk: Path, text: bytes) -> None:
     file = desk / "hostile.yaml"
     file.write_bytes(text)
     for words in kinds(file)[:2]:
@@ -118,7 +118,7 @@ def test_hostile_yaml(desk: Path, text: bytes) -> None:
         assert check(*kinds(file)[2]) == Exit.USAGE
 
 
-def test_plans_nested_too_deeply(desk: Path) -> None:
+def test_deeply_nested_plans_are_refused(desk: Path) -> None:
     (desk / "deep.yaml").write_bytes(b"plans: " + b"[" * 10_000 + b"]" * 10_000)
     assert check("--rp-apply", str(desk / "deep.yaml")) == Exit.USAGE
 
@@ -129,7 +129,7 @@ VARIABLES = ["DLICMD_PROFILE", "DLICMD_CONFIG", "DLICMD_TOKEN", "DLICMD_INSECURE
 
 
 @counted("environments")
-def test_any_environment(desk: Path, cases: int) -> None:
+def test_any_environment_gives_no_traceback(desk: Path, cases: int) -> None:
     commands = st.sampled_from(["--exec-get-all", "--config-show"])
 
     @tried(cases, st.dictionaries(st.sampled_from(VARIABLES), VALUES, max_size=4), commands)

@@ -1,5 +1,7 @@
-"""Every option that takes a number: what is none, or too much, is refused by a line with its name and its bounds, by
-the command line and by the server, which cannot know what sends it."""
+"""Invalid values of numeric options are refused with the name and the bounds of the option.
+
+Both the command line and the server check them, because other clients can send requests, too.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,22 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def names_bounds(option: Option, text: str) -> bool:
-    """Whether a refusal names the option and what it takes."""
+    """Return whether an error message names the option and its bounds."""
     return f"{option.name}: " in text and any(bounds in text for bounds in BOUNDS[option.kind])
 
 
-def test_there_are_many_of_them() -> None:
+def test_the_tests_cover_every_numeric_kind() -> None:
     assert len(taking_numbers()) >= 15
-    assert len({option.kind for option in taking_numbers()}) == len(BOUNDS), "one of each kind"
+    assert len({option.kind for option in taking_numbers()}) == len(BOUNDS), "expected options of every numeric kind"
 
 
 @pytest.mark.parametrize("option", taking_numbers(), ids=lambda option: option.name)
-def test_on_the_command_line(desk: Path, option: Option) -> None:
+def test_the_command_line_refuses_invalid_numbers(desk: Path, option: Option) -> None:
     for value, fine in values(option):
         words = [f"{option.name}={value}"] if option in COMMANDS else [
             "--exec-start", "distPyTorch", "--model-dir", "model", f"{option.name}={value}", "--dry-run"]
         if fine and (option in COMMANDS or option.kind is Kind.PORT):
-            continue  # what it does then is for other tests
+            continue  # other tests cover the effect of these
         code, _, err = run(*words)
         assert code == (Exit.DONE if fine else Exit.USAGE), (value, code, err)
         assert fine or (names_bounds(option, err) or not value), (value, err)
@@ -51,7 +53,7 @@ def test_on_the_command_line(desk: Path, option: Option) -> None:
 @pytest.mark.parametrize(
     "option", [option for option in taking_numbers() if option.travel is Travel.ARGS and option not in COMMANDS],
     ids=lambda option: option.name)
-def test_on_the_server(live: Live, option: Option) -> None:
+def test_the_server_refuses_invalid_numbers(live: Live, option: Option) -> None:
     for value, fine in values(option):
         argv = [*START, f"{option.name}={value}"]
         answer = live.submit("", {"main.py": b"1"}, json.dumps({"argv": argv}))
@@ -64,13 +66,13 @@ def test_on_the_server(live: Live, option: Option) -> None:
 
 
 FIELDS = {"num_nodes": "between 1 and", "gpu.num_gpu": "between 0 and", "mem.size": "at most 1024"}
-#: As JSON, which has more kinds of values than a command line.
+#: JSON has more kinds of values than a command line.
 ODD = ["-1", "1.5", "1e400", "1.0001e3", "NaN", "true", "[]", "[1]", "{}", '"NaN"', '"１"', '"-1"', '"0x10"', '"1e3"',
        '"½"', '"lots"', "10000000000", "1" + "0" * 400, '"9999999999999"', "-0.5", '" "']
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_in_a_hardware_spec(live: Live, field: str) -> None:
+def test_a_hardware_spec_with_an_invalid_number_is_refused(live: Live, field: str) -> None:
     for value in ODD:
         nested = value
         for name in reversed(field.split(".")):
@@ -85,8 +87,8 @@ def test_in_a_hardware_spec(live: Live, field: str) -> None:
     assert live.nothing_left()
 
 
-def test_as_many_as_can_be_asked_for(live: Live) -> None:
-    """It waits, or is told that it never runs; what it asks for, multiplied, is still a number."""
+def test_the_largest_valid_numbers_do_not_break_the_server(live: Live) -> None:
+    """The job is pending or impossible; the products of its numbers still fit."""
     most = ["--numWorker", "1000000000", "--workerDeviceNum", "1000000000", "--workerMemory", "1024t",
             "--msd-priority", "1000000000", "--msd-pending-timeout", "1000000000"]
     answer = live.submit("", {"main.py": b"1"}, json.dumps({"argv": [*START, *most]}))

@@ -1,4 +1,4 @@
-"""What a submission says, word by word, in `args` and in the `data` part: read, or refused with one sentence."""
+"""Random `args` and `data` parts of submissions are parsed, or refused with one sentence."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ STARTS = ["--exec-start PyTorch", "--exec-start edtPyTorch --numWorker 2", "--ex
 VALUES = ["", "-1", "0", "1", "2.5", "１", "NaN", "1e9", "8g", "8q", "a=b", "A=b", "mode=fast", "=", "{", '{"a": "b"}',
           "type=fs", "type=s3", "type=fs,data_path=../..", "../..", "/etc/passwd", "x" * 5000, "\0", "\x1b[2J",
           "\u202e", "\ud800", "'", '"', "\\", "a b", "$(id)", "`id`", "local\n", "cpu", "gpu"]
-#: Options and values alone and together; drawn from a list, for what is drawn letter by letter takes ten times as long.
+#: Options and values, alone and combined. A list, because drawing letter by letter takes ten times as long.
 WORDS = st.sampled_from([
     *SPELLINGS, *VALUES, "--", "-", "-o", "-x", "--num",
     *(f"{name}={value}" for name in SPELLINGS for value in VALUES)])
-#: What glues words together to a text that is no clean command line.
+#: Separators that make a malformed command line.
 GLUE = st.sampled_from([" ", "  ", "\t", "\n", "\\\n", "'", '"', "\\", "", "\u00a0", "&"])
 FIELDS = st.sampled_from(["args", "argv", "dataSource", "hardwareSpec", "nodes", "num_nodes", "mem", "size", "gpu",
                           "num_gpu", "mig_profile", "type", "location", "paths", "volume"])
@@ -52,12 +52,12 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> DataRoots:
 
 
 def nobodys(_meant: Any) -> Connection:
-    """There are no connections."""
+    """Raise the error for an unknown connection."""
     raise DataError("there is no such connection")
 
 
 def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
-    """Read and check a submission: what is taken has its data below the roots, what is not gets one printable line."""
+    """Parse and check a submission: accepted data lies below the roots, and an error is printable text."""
     try:
         asked = read(args, data)
         job = check(asked, "alice", data_of(asked, roots, nobodys), lambda secret: f"sealed {len(secret)}")
@@ -72,7 +72,7 @@ def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
 
 
 @counted("words")
-def test_any_words_give_a_command_line_or_a_sentence(cases: int) -> None:
+def test_any_words_are_parsed_or_refused_with_a_sentence(cases: int) -> None:
     @tried(cases, st.lists(WORDS, max_size=8))
     def _case(words: list[str]) -> None:
         try:
@@ -85,7 +85,7 @@ def test_any_words_give_a_command_line_or_a_sentence(cases: int) -> None:
 
 
 @counted("args of submissions")
-def test_any_args(roots: DataRoots, cases: int) -> None:
+def test_any_args_are_parsed_or_refused_with_a_sentence(roots: DataRoots, cases: int) -> None:
     @tried(cases, st.sampled_from(STARTS), st.lists(WORDS, max_size=6), GLUE)
     def _case(start: str, words: list[str], glue: str) -> None:
         judge(glue.join([f"{start} ", *words]), None, roots)
@@ -93,7 +93,7 @@ def test_any_args(roots: DataRoots, cases: int) -> None:
 
 
 @counted("data parts of submissions")
-def test_any_data_part(roots: DataRoots, cases: int) -> None:
+def test_any_data_part_is_parsed_or_refused_with_a_sentence(roots: DataRoots, cases: int) -> None:
     @tried(cases, SPECS | JSON, st.booleans())
     def _case(value: Any, with_args: bool) -> None:
         judge("--exec-start PyTorch --model-main main.py" if with_args else None, json.dumps(value), roots)
