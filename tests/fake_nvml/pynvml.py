@@ -1,4 +1,6 @@
-"""GPUs that are a JSON file: what FAKE_NVML names. First on the path, it stands for NVIDIA's bindings.
+"""A fake of the NVIDIA bindings that reads its GPUs from the JSON file in FAKE_NVML.
+
+Tests put this folder first on the module path. The format of the file:
 
     [{"uuid": "GPU-a", "used": 0.1, "lost": false, "ecc": 0, "rows": [0, 0, 0, 0], "xid": null,
       "mig": [{"uuid": "MIG-b", "name": "NVIDIA H200 MIG 1g.18gb"}]}]
