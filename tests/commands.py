@@ -1,4 +1,4 @@
-"""Run commands of the product as separate processes, forked from a process that has imported their libraries."""
+"""Runs commands of the product as separate processes, forked from a process that has imported their libraries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def run(  # noqa: PLR0917
 ) -> tuple[int, bytes, bytes]:
     """Run `program`.main() with the arguments `words` until it ends; return exit code, standard output, standard error.
 
-    `given` is the standard input. Raises subprocess.TimeoutExpired when the process was killed after `timeout`
-    seconds.
+    `given` is the standard input. Raises subprocess.TimeoutExpired if it kills the process after `timeout` s.
     """
     if _of_interpreters(environment) != _of_interpreters(os.environ):
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \

@@ -33,8 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Return the number of workers for `-n auto`: cores + 2, because most tests wait for processes they have started.
-    """
+    """Return the number of workers for `-n auto`: cores + 2, because most tests wait for processes they start."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # xdist uses the variable
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 2

@@ -20,8 +20,7 @@ Living = dict[int, int]
 def serve(begin: Begin) -> None:
     """Fork for every request, forward signals and report every exit, until the socket of `forking.Host` closes.
 
-    In a forked child, `begin` runs on top of the stack of this function, so `begin` may raise an exception to leave
-    it.
+    In a forked child, `begin` runs on the stack of this function, so `begin` may raise an exception to leave it.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):

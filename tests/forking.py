@@ -16,8 +16,7 @@ from typing import Any
 
 
 class Host:
-    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`. It ends with this process.
-    """
+    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; ends with this process."""
 
     def __init__(self, script: Path, **environment: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -14,7 +14,8 @@ class Receiver:
     """A server that records what it receives.
 
     The server uses up the list `answers` first, one entry per request: a status, `silent` (no answer until the test
-    ends), `garbage`, `cut`, or a function that maps the body to a status. Then every answer is 200.
+    ends), `garbage`, `cut` (closes the connection), or a function that maps the body to a status. Then every answer
+    is 200.
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Line:
     def hear(self) -> dict[str, Any]:
         """Return the next message."""
         text = self._lines.readline()
-        assert text, "the other end is gone"
+        assert text, "the other end has closed the connection"
         return dict(json.loads(text))
 
     def hear_or_end(self) -> dict[str, Any] | None:

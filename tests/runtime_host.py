@@ -1,4 +1,4 @@
-"""Run a backend without its HTTP server until its input closes. `runtime_support.Host` starts and kills it."""
+"""Runs a backend without its HTTP server until its input closes. `runtime_support.Host` starts and kills it."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ HOST = Path(__file__).parent / "runtime_host.py"
 
 
 def settings_for(home: Path, **changes: Any) -> Settings:
-    """Return settings of a small backend: 2 CPU slots, a short grace period, no nursery (to start fast without torch).
-    """
+    """Return settings of a small backend: 2 CPU slots, a short grace, no nursery (to start fast without torch)."""
     values: dict[str, Any] = {
         "home": home, "data_fs": home / "data", "result_fs": home / "results", "user": USER, "slots": 2,
         "stop_grace": 2.0, "nursery_idle": 0.0,

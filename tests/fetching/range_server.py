@@ -27,9 +27,8 @@ class Site:
     before: Callable[[str], None] = lambda path: None
     #: Called before the answer to every request for only the first byte.
     question: Callable[[str], None] = lambda path: None
-    #: Called before each piece of a body is read, with its offset. If the call replaces the file, the rest of the
-    #: answer
-    #: comes from the new file, as with a file that is overwritten in place.
+    #: Called before each piece of a body is read, with its offset. If the call replaces the file, later pieces come
+    #: from the new file, as with a file that is overwritten in place.
     reading: Callable[[str, int], None] = lambda path, at: None
     #: Path → Last-Modified.
     dates: dict[str, str] = field(default_factory=dict)

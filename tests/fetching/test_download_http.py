@@ -190,8 +190,7 @@ def test_credentials_are_sent_only_to_the_server_of_the_connection(desk: Desk, s
 def test_a_redirect_does_not_leak_credentials(
     desk: Desk, site: Site, values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the credentials of the connection nor those in ~/.netrc of the server's user are sent to the other host.
-    """
+    """Neither credentials of the connection nor those in ~/.netrc of the server's user reach the other host."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login evil password evil\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with serving(Site(files={"/there": b"few"})) as other:

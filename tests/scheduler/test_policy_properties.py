@@ -28,8 +28,7 @@ PLANS = (("local", "training"), ("local", "a"), ("local", "a", "x"), ("local", "
 
 
 class Life(RuleBasedStateMachine):
-    """A random history; the checks of `World` run at every decision, and more checks run when no change is under way.
-    """
+    """A random history; the checks of `World` run at every decision, further checks when no change is under way."""
 
     @initialize(
         tree=st.sampled_from(TREES), cpus=st.integers(1, 8), gpus=st.integers(0, 3),
@@ -129,7 +128,7 @@ class Life(RuleBasedStateMachine):
                         assert allowed(one.per_worker) is not None, f"{one} could use {idle}"
                 elif not one.running and one.elastic and len(idle) >= one.floor:
                     reason = decision.waiting[one.exec_id]
-                    assert allowed(one.floor) is not None, f"{one} could begin on {idle}: {reason}"
+                    assert allowed(one.floor) is not None, f"{one} could start on {idle}: {reason}"
 
     def _alike(self):
         """Check that elastic jobs with equal user, bounds and urgency differ by at most one worker."""

@@ -46,7 +46,8 @@ def test_the_odd_slot_moves_between_jobs_only_now_and_then(slots, jobs, pause):
     assert 20 <= world.moves <= 100, "expected 2 moves for about every 60 slot-seconds of difference"
 
 
-def test_workers_that_are_kept_for_a_while_keep_their_memory():
+def test_short_memory_does_not_cause_endless_moves():
+    """A worker that a job keeps for a while holds its memory, too."""
     world = World(4, tree(ResourcePlan("a", weight=0.5), ResourcePlan("b")), memory=6)
     world.submit(job(1, 1, 4, memory=2, plan=A, since=0.0), job(2, 1, 4, memory=2, pause=2.0, plan=B, since=0.0))
     world.turn()

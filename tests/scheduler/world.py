@@ -26,8 +26,7 @@ def job(number: int, least: int = 1, most: int | None = None, **more: object) ->
 
 
 class World:
-    """A simulated machine; each turn asserts that no slot is allocated twice, and that each pending job has an answer.
-    """
+    """A simulated machine; each turn checks that no slot has two owners and that each pending job has an answer."""
 
     def __init__(self, slots: int | Iterable[Slot] = 4, plans: ResourcePlan = TREE, memory: int | None = None) -> None:
         self.machine = Machine(cpu_slots(slots) if isinstance(slots, int) else tuple(slots), memory)

@@ -1,4 +1,4 @@
-"""Write tests/data/schema_VERSION.sql: a small database of one schema version, as SQLite SQL.
+"""Writes tests/data/schema_VERSION.sql: a small database of one schema version, as SQLite SQL.
 
     python tests/store/dump_schema.py 0004
 

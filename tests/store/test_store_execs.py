@@ -197,7 +197,7 @@ def test_cached_unfinished_execs_match_the_database_after_each_change(database: 
     assert [row.id for row in database.read(kept.read)] == [second, third, another]
 
 
-def test_more_execs_than_the_parameters_of_a_query_are_cached(database: Database) -> None:
+def test_more_execs_than_a_query_has_parameters_are_cached(database: Database) -> None:
     spec = workload(creator="alice", name="name")
 
     def many(connection: Connection) -> None:
