@@ -19,7 +19,7 @@ from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract import wire  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
-from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
+from dlicmd.contract.options import Local, Section, help_sections  # noqa: E402
 from dlicmd.sdk import errors  # noqa: E402
 from dlicmd.sdk.objects import RECORDS, Key  # noqa: E402
 from local_backend.api.app import application  # noqa: E402
@@ -56,7 +56,7 @@ def options() -> str:
     ]
     for group, members in help_sections(hidden=True).items():
         lines += ["", f"## {group.value}", ""]
-        submission = group in (Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING)
+        submission = group in (Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING)
         lines += ["| option | meaning |" + (" on the local backend |" if submission else "")]
         lines += ["|---|---|" + ("---|" if submission else "")]
         for option in members:

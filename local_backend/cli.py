@@ -80,7 +80,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C. Running jobs continue after the server stops."""
-    from local_backend.serving.server import ServerError
+    from local_backend.serving.server import ServingError
     from local_backend.serving.server import serve as run
 
     flags["embedded"] = embedded or None
@@ -88,7 +88,7 @@ def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
         run(settings_of(more, **flags))
-    except ServerError as problem:
+    except ServingError as problem:
         fail(str(problem))
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 
 
-class ServerError(Exception):
+class ServingError(Exception):
     """The server cannot run. The text is one line that says why and what to do."""
 
 
@@ -54,7 +54,7 @@ class Unauthorized(BackendError):
     """The call has no valid token or password."""
 
 
-class Denied(BackendError):
+class AccessDenied(BackendError):
     """The user may not do this."""
 
 

@@ -18,7 +18,7 @@ _YES, _NO = ("true", "yes", "1"), ("false", "no", "0")
 
 
 @dataclass(frozen=True)
-class Kind:
+class SettingKind:
     """How a value is written. `must` completes the message `VARIABLE must be …`. `parse` returns the value of a text
     that is not empty, or raises ValueError. `show` returns the text of a value for people."""
 
@@ -32,7 +32,7 @@ class Setting:
     """The statement of a setting. `default` is the text of its default for people."""
 
     variable: str
-    kind: Kind
+    kind: SettingKind
     meaning: str
     default: str
     #: Whether `server.yaml` may contain it.
@@ -46,12 +46,14 @@ class Setting:
         return self.variable.removeprefix(_PREFIX).lower()
 
 
-def stated(variable: str, kind: Kind, meaning: str, default: str, secret: bool = False) -> dict[str, Setting]:
+def stated(variable: str, kind: SettingKind, meaning: str, default: str, secret: bool = False) -> dict[str, Setting]:
     """Return the metadata of a field with a setting."""
     return {_STATEMENT: Setting(variable, kind, meaning, default, secret=secret)}
 
 
-def setting(value: Any, variable: str, kind: Kind, meaning: str, default: str = "", *, secret: bool = False) -> Any:
+def setting(
+    value: Any, variable: str, kind: SettingKind, meaning: str, default: str = "", *, secret: bool = False
+) -> Any:
     """Return a field of a dataclass with the default `value`. `default` is its text for people; if it is empty, the
     kind makes the text."""
     return field(default=value, metadata=stated(variable, kind, meaning, default or kind.show(value), secret),
@@ -65,26 +67,26 @@ def settings_of(group: type[Any]) -> Iterator[tuple[str, Setting]]:
             yield one.name, one.metadata[_STATEMENT]
 
 
-def number(least: int, most: int) -> Kind:
+def number(least: int, most: int) -> SettingKind:
     """Return the kind of whole numbers between 2 limits, which are included."""
-    return Kind(f"a whole number between {least} and {most}", partial(_number, least=least, most=most),
+    return SettingKind(f"a whole number between {least} and {most}", partial(_number, least=least, most=most),
                 lambda value: f"{value:.0f}")
 
 
-def size(least: int = 1) -> Kind:
+def size(least: int = 1) -> SettingKind:
     """Return the kind of numbers of bytes: a whole number, or a number with a unit, such as 20G or 1.5T."""
-    return Kind(f"a number of bytes, optionally with K, M, G or T, for example 20G, and at least {least}",
+    return SettingKind(f"a number of bytes, optionally with K, M, G or T, for example 20G, and at least {least}",
                 partial(_size, least=least), lambda value: show_size(value).replace(".0", " ") + "iB")
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> SettingKind:
     """Return the kind of one of these words, in upper or lower case."""
-    return Kind(f"one of {', '.join(words)}", partial(_choice, words=words))
+    return SettingKind(f"one of {', '.join(words)}", partial(_choice, words=words))
 
 
-def labels(base: Mapping[str, str]) -> Kind:
+def labels(base: Mapping[str, str]) -> SettingKind:
     """Return the kind of labels, as a mapping. It contains those in `base`, too."""
-    return Kind("label=value,label=value", partial(_labels, base=base))
+    return SettingKind("label=value,label=value", partial(_labels, base=base))
 
 
 def _number(text: str, least: int, most: int) -> int:
@@ -130,9 +132,9 @@ def _labels(text: str, base: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-TEXT = Kind("a text", str)
+TEXT = SettingKind("a text", str)
 #: A path of a file or a folder; `~` is the home directory of the user. The value is absolute.
-FILE = Kind("a path; ~NAME needs a user NAME", _file)
-SWITCH = Kind("true or false", _switch, lambda value: str(value).lower())
+FILE = SettingKind("a path; ~NAME needs a user NAME", _file)
+SWITCH = SettingKind("true or false", _switch, lambda value: str(value).lower())
 #: Words, separated by commas, as a tuple.
-WORDS = Kind("words, separated by commas", _words)
+WORDS = SettingKind("words, separated by commas", _words)

@@ -18,7 +18,7 @@ _ADDRESS = ("DLI_HOST", "DLI_PORT", "DLI_TLS_CERT", "DLI_TLS_KEY")
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenSettings:
     """Values from flags, environment and file: variable → text, and variable → its source. A hidden secret has a source
     and no text."""
 
@@ -45,7 +45,7 @@ class Given:
 
 
 def given(table: Iterable[Setting], home: Path, more: Sequence[str] = (),
-          flags: Mapping[str, object] | None = None) -> Given:
+          flags: Mapping[str, object] | None = None) -> GivenSettings:
     """Return the values of the settings in `table`, and their sources. For each setting, the first source that has it
     counts: the `flags` of `serve` that are not None; `more`, the words of `--set`, of the form `key=value` with the
     keys of the file; the environment; the file.
@@ -65,7 +65,7 @@ def given(table: Iterable[Setting], home: Path, more: Sequence[str] = (),
         if key in keys and value is not None:
             text = "true" if value is True else str(value)
             found[keys[key].variable] = text, "--" + key.replace("_", "-")
-    return Given({variable: text for variable, (text, _) in found.items()},
+    return GivenSettings({variable: text for variable, (text, _) in found.items()},
                  {variable: source for variable, (_, source) in found.items()})
 
 

@@ -28,7 +28,7 @@ from local_backend.setting_kinds import (
     size,
     stated,
 )
-from local_backend.setting_source import Given, given
+from local_backend.setting_source import GivenSettings, given
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -179,7 +179,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
     #: The values that flags, environment and file set, with their sources.
-    said: Given = field(default=Given({}, {}), repr=False, compare=False)
+    said: GivenSettings = field(default=GivenSettings({}, {}), repr=False, compare=False)
 
     @property
     def speaks_tls(self) -> bool:
@@ -220,7 +220,7 @@ class Settings:
         return cls.of(home, given(TABLE, home, more, flags), **flags)
 
     @classmethod
-    def of(cls, home: Path, found: Given, **flags: object) -> Settings:
+    def of(cls, home: Path, found: GivenSettings, **flags: object) -> Settings:
         """Return the settings from `found`, and from the `flags` that are not in the table of settings. Without the
         flag `embedded`, a server is embedded if it has neither address nor certificate. Raises ValueError."""
         stated = {row.key for row in TABLE}
@@ -259,7 +259,7 @@ TABLE = (
 )
 
 
-def _values(group: type[Any], found: Given) -> dict[str, Any]:
+def _values(group: type[Any], found: GivenSettings) -> dict[str, Any]:
     """Return field → value for the settings of a dataclass that have a value. Raises ValueError."""
     values = {name: found.value(row) for name, row in settings_of(group)}
     return {name: value for name, value in values.items() if value is not None}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlicmd import __version__
-from local_backend.errors import ServerError
+from local_backend.errors import ServingError
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _SERVICE = "dlicmd-local-backend"
@@ -60,7 +60,7 @@ def traced() -> Iterator[None]:
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
-        raise ServerError("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its libraries are not installed; run "
+        raise ServingError("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its libraries are not installed; run "
                           "pip install 'dlicmd[otel]', or unset the variable") from None
     # OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence.
     about = Resource.create({"service.name": _SERVICE, "service.version": __version__})

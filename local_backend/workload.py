@@ -47,7 +47,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """Checked data of a workload: a path on this machine, or data that is fetched before the start."""
 
     #: Name in the submission, or a name derived from the data. Any text that can be shown.
@@ -75,7 +75,7 @@ class Data:
     """The data of a workload."""
 
     #: All data sources of --data-source, in order; empty for workloads without it.
-    sources: tuple[Source, ...] = ()
+    sources: tuple[DataSource, ...] = ()
     #: DATA_DIR of a workload whose first data source is on this machine: resolved, checked, absolute. Empty if it is
     #: not, and if no data directory is configured.
     data_dir: str = ""
@@ -185,7 +185,7 @@ class Workload:
             }),
             "scheduling": Scheduling(**value["scheduling"]),
             "environment": Environment(**value["environment"]),
-            "data": Data(**data | {"sources": tuple(Source(**source) for source in data["sources"])}),
+            "data": Data(**data | {"sources": tuple(DataSource(**source) for source in data["sources"])}),
             "resources": Resources(**value["resources"]),
         })
 

@@ -19,7 +19,7 @@ from dlicmd.contract.options import FILE
 from dlicmd.sdk.data import change_meta, change_source
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import info
-from dlicmd.sdk.yaml_file import Place, read, shown
+from dlicmd.sdk.yaml_file import YamlPlace, read, shown
 
 FRAMEWORK, ARGS = "framework", "args"
 META, MAIN, FOLDER = "--cs-datastore-meta", "--model-main", "--model-dir"
@@ -29,7 +29,7 @@ _NAMED_FILES = (FOLDER, "--conda-env-yaml", "--conda-package", "--ca-cert")
 
 
 @dataclass
-class Job:
+class JobFile:
     """The content of a job file. `args` are the program's words in groups, each with the name of its option or ""."""
 
     framework: str | None = None
@@ -76,7 +76,7 @@ def _named(own: Sequence[str]) -> tuple[int, int, str] | None:
     return None
 
 
-def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
+def _with_framework(words: list[str], job: JobFile, name: str) -> list[str]:
     """Return `words` with the file's framework as the operand of --exec-start, unless it has one."""
     at = next((at for at, word in enumerate(words) if word == START), None)
     if at is None or (at + 1 < len(words) and not words[at + 1].startswith("-")):
@@ -86,7 +86,7 @@ def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
     return [*words[: at + 1], job.framework, *words[at + 1 :]]
 
 
-def _merged(line: CommandLine, job: Job, folder: Path) -> list[str]:
+def _merged(line: CommandLine, job: JobFile, folder: Path) -> list[str]:
     """Return the words of the command line and, for options that it does not give, those of the file."""
     options = [word for given in job.options if not overruled(given, line)
                for word in _beside(given, folder, job, line).words]
@@ -99,7 +99,7 @@ def _is_given(name: str, program: Sequence[str]) -> bool:
     return name != "" and any(word.partition("=")[0] == name for word in program)
 
 
-def _beside(given: Given, folder: Path, job: Job, line: CommandLine) -> Given:
+def _beside(given: Given, folder: Path, job: JobFile, line: CommandLine) -> Given:
     """Return the option with paths relative to the current folder. In the file they are relative to the file's
     folder."""
     name, text = given.option.name, given.text
@@ -130,12 +130,12 @@ def _data_beside(folder: Path) -> Callable[[str], str]:
     return change
 
 
-def read_job(file: Path) -> Job:
+def read_job(file: Path) -> JobFile:
     """Return the content of a job file, every value checked as on a command line. Raises UsageProblem."""
     found = read(file)
     if found is None:
         raise UsageProblem(f"{file}: the job file is empty")
-    job = Job()
+    job = JobFile()
     for key, place, value in found.entries("a job file"):
         if key == FRAMEWORK:
             job.framework = _framework(value)
@@ -149,14 +149,14 @@ def read_job(file: Path) -> Job:
     return job
 
 
-def _framework(value: Place) -> str:
+def _framework(value: YamlPlace) -> str:
     text = value.text(FRAMEWORK)
     if not text.strip() or text.startswith("-"):
         value.refuse(f"'{shown(text)}' is not the name of a framework")
     return text
 
 
-def _args(value: Place) -> list[tuple[str, list[str]]]:
+def _args(value: YamlPlace) -> list[tuple[str, list[str]]]:
     """Return the program's words: a list unchanged, a mapping as `--name value`."""
     if not value.is_mapping:
         if not value.is_list:
@@ -165,7 +165,7 @@ def _args(value: Place) -> list[tuple[str, list[str]]]:
     return [_arg(key, item) for key, _, item in value.entries(ARGS)]
 
 
-def _arg(key: str, value: Place) -> tuple[str, list[str]]:
+def _arg(key: str, value: YamlPlace) -> tuple[str, list[str]]:
     """Return the words of one option of the program: for true its name alone, for false none, for a list several
     words."""
     name = key if key.startswith("-") else f"--{key}"

@@ -21,21 +21,21 @@ _PENDING = frozenset({states.NEW, states.SUBMITTED, states.PENDING_JOB, states.P
 BUCKETS = ("PENDING", "RUNNING", "FINISHED", "KILLED", "ERROR", "UNKNOWN")
 
 
-class Resources(NamedTuple):
+class ApplicationResources(NamedTuple):
     """An amount of each resource; `mem` in MB. None: the server does not give the amount."""
 
     cpu: float | None = None
     gpu: float | None = None
     mem: float | None = None
 
-    def __add__(self, other: object) -> Resources:
+    def __add__(self, other: object) -> ApplicationResources:
         """Return the sum. An amount that one side does not give counts as 0; None if neither side gives it."""
-        assert isinstance(other, Resources)
-        return Resources(*(_sum(pair) for pair in zip(self, other, strict=True)))
+        assert isinstance(other, ApplicationResources)
+        return ApplicationResources(*(_sum(pair) for pair in zip(self, other, strict=True)))
 
-    def times(self, count: float) -> Resources:
+    def times(self, count: float) -> ApplicationResources:
         """Return `count` times these amounts."""
-        return Resources(*(None if value is None else value * count for value in self))
+        return ApplicationResources(*(None if value is None else value * count for value in self))
 
 
 def identity(found: Mapping[str, Any]) -> str:
@@ -131,29 +131,30 @@ def addresses(found: Mapping[str, Any]) -> list[str]:
     return [words(kernel.get("ip")) for kernel in objects(found.get("kernels"))]
 
 
-def requested(found: Mapping[str, Any]) -> Resources:
+def requested(found: Mapping[str, Any]) -> ApplicationResources:
     """Return the whole request: that of the driver, if there is one, and of all workers."""
     suffix = "_limit" if is_pack(found) else ""
     return _request(found.get("task0_resreq"), suffix) + _request(found.get("task12n_resreq"), suffix).times(
         workers(found))
 
 
-def used(found: Mapping[str, Any]) -> Resources:
+def used(found: Mapping[str, Any]) -> ApplicationResources:
     """Return the amounts that the application uses now, as the server reports them."""
-    return Resources(*(number(found.get(name)) for _, name in _COUNTED.values()))
+    return ApplicationResources(*(number(found.get(name)) for _, name in _COUNTED.values()))
 
 
-def held(found: Mapping[str, Any]) -> Resources:
+def held(found: Mapping[str, Any]) -> ApplicationResources:
     """Return the amounts that a running application holds: those in use if the server reports them, else the
     request."""
-    return Resources(*(asked if now is None else now for now, asked in zip(used(found), requested(found), strict=True)))
+    pairs = zip(used(found), requested(found), strict=True)
+    return ApplicationResources(*(asked if now is None else now for now, asked in pairs))
 
 
-def _request(text: Any, suffix: str) -> Resources:
+def _request(text: Any, suffix: str) -> ApplicationResources:
     """Return the amounts in `ncpus=1,ngpus=0,mem=4096`. Parts that are no amounts are skipped."""
     pairs = (part.partition("=") for part in words(text).split(","))
     amounts = {name.strip(): number(value) for name, _, value in pairs}
-    return Resources(*(amounts.get(name + suffix, amounts.get(name)) for name, _ in _COUNTED.values()))
+    return ApplicationResources(*(amounts.get(name + suffix, amounts.get(name)) for name, _ in _COUNTED.values()))
 
 
 def _time(found: Mapping[str, Any], name: str) -> Any:

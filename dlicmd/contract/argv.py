@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Kind, Option, Travel, option_named
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Form, Option, Travel, option_named
 from dlicmd.contract.sizes import parse_size
 
 #: Commands that pass unknown words to the program; for other commands, an unknown word is an error.
@@ -24,8 +24,8 @@ _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
 _SLIPPED = frozenset({"--rest-host", "--rest-port", "--username", "--password", "--jwt-token", "--query-args"})
 MAX_NUMBER = 10**9
 _BOUNDS = {
-    Kind.POSITIVE: (1, MAX_NUMBER), Kind.COUNT: (0, MAX_NUMBER), Kind.DEVICES: (0, MAX_NUMBER),
-    Kind.SECONDS: (1, MAX_NUMBER), Kind.PORT: (-1, 65535),
+    Form.POSITIVE: (1, MAX_NUMBER), Form.COUNT: (0, MAX_NUMBER), Form.DEVICES: (0, MAX_NUMBER),
+    Form.SECONDS: (1, MAX_NUMBER), Form.PORT: (-1, 65535),
 }
 #: Fewest and most operands of a command.
 _OPERANDS = {Arity.ONE: (1, 1), Arity.MANY: (1, MAX_NUMBER), Arity.TWO: (2, 2), Arity.OPTIONAL: (0, 1)}
@@ -164,7 +164,7 @@ def _values(
 ) -> list[str]:
     """Return the values of an option or command: `given` in its own word, and the words from `at` on that it takes.
     Raises ArgvError."""
-    if option.kind is Kind.FLAG:
+    if option.kind is Form.FLAG:
         if given:
             raise ArgvError(f"{name} takes no value")
         return []
@@ -223,21 +223,21 @@ def convert(option: Option, text: str) -> object:
     """Check one value, and return it converted; texts and sizes are returned unchanged. Raises ArgvError."""
     if option.choices and text not in option.choices:
         raise ArgvError(f"{option.name}: '{text}' is not one of {', '.join(option.choices)}")
-    if option.kind is Kind.SIZE:
+    if option.kind is Form.SIZE:
         try:
             parse_size(text)
         except ValueError as problem:
             raise ArgvError(f"{option.name}: {problem}") from None
         return text
-    if option.kind is Kind.TEXT:
+    if option.kind is Form.TEXT:
         return text
-    if option.kind is Kind.AMOUNT or (option.kind is Kind.DEVICES and re.fullmatch(r"0?\.[0-9]*", text)):
+    if option.kind is Form.AMOUNT or (option.kind is Form.DEVICES and re.fullmatch(r"0?\.[0-9]*", text)):
         return _amount(option, text)
-    if option.kind is Kind.DEVICES:
+    if option.kind is Form.DEVICES:
         text = re.sub(r"(?<=[0-9])\.0*$", "", text)
     least, most = _BOUNDS.get(option.kind, (-MAX_NUMBER, MAX_NUMBER))
     if not re.fullmatch(r"-?[0-9]{1,40}", text):
-        part = ", or a part of one such as 0.5" if option.kind is Kind.DEVICES else ""
+        part = ", or a part of one such as 0.5" if option.kind is Form.DEVICES else ""
         raise ArgvError(f"{option.name}: '{text}' is not a whole number between {least} and {most}{part}")
     number = int(text)
     if not least <= number <= most:

@@ -6,8 +6,8 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Kind(Enum):
-    """The kind of an option's value; a flag has no value."""
+class Form(Enum):
+    """The form of the value of an option; a flag has no value."""
 
     FLAG = "flag"
     TEXT = "text"
@@ -47,7 +47,7 @@ class Local(Enum):
     CLIENT = "used by the client only"
 
 
-class Group(Enum):
+class Section(Enum):
     """Section of the help."""
 
     COMMAND = "Commands"
@@ -63,8 +63,8 @@ class Option(NamedTuple):
     """One option or command. `name` is the canonical spelling, `aliases` are other exact spellings."""
 
     name: str
-    kind: Kind
-    group: Group
+    kind: Form
+    group: Section
     help: str
     metavar: str = ""
     aliases: tuple[str, ...] = ()
@@ -77,23 +77,23 @@ class Option(NamedTuple):
 
 
 def _command(
-    name: str, text: str, metavar: str = "", *, hidden: bool = False, arity: Arity = Arity.ONE, kind: Kind = Kind.TEXT,
+    name: str, text: str, metavar: str = "", *, hidden: bool = False, arity: Arity = Arity.ONE, kind: Form = Form.TEXT,
 ) -> Option:
-    taken = kind if metavar else Kind.FLAG
-    return Option(name, taken, Group.COMMAND, text, metavar, hidden=hidden, local=Local.CLIENT, arity=arity)
+    taken = kind if metavar else Form.FLAG
+    return Option(name, taken, Section.COMMAND, text, metavar, hidden=hidden, local=Local.CLIENT, arity=arity)
 
 
-def _client(name: str, kind: Kind, group: Group, text: str, metavar: str = "", **more: object) -> Option:
+def _client(name: str, kind: Form, group: Section, text: str, metavar: str = "", **more: object) -> Option:
     more.setdefault("local", Local.CLIENT)
     more.setdefault("travel", Travel.CLIENT)
     return Option(name, kind, group, text, metavar, **more)  # type: ignore[arg-type]
 
 
-def _ignored(name: str, text: str, group: Group, metavar: str = "", kind: Kind = Kind.TEXT, **more: object) -> Option:
+def _ignored(name: str, text: str, group: Section, metavar: str = "", kind: Form = Form.TEXT, **more: object) -> Option:
     return Option(name, kind, group, text, metavar, local=Local.IGNORED, **more)  # type: ignore[arg-type]
 
 
-_C, _S, _R, _E, _O = Group.CONNECTION, Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING, Group.OUTPUT
+_C, _S, _R, _E, _O = Section.CONNECTION, Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING, Section.OUTPUT
 
 COMMANDS: tuple[Option, ...] = (
     _command("--help", "show this help"),
@@ -101,7 +101,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--logon", "log on to a remote server and store the token in ~/.dlicmd"),
     _command("--logoff", "delete the token and revoke it on the server", hidden=True),
     _command("--status", "show the server's status", hidden=True),
-    Option("--completion", Kind.TEXT, Group.COMMAND, "print the completion script of dlicmd for bash, zsh or fish",
+    Option("--completion", Form.TEXT, Section.COMMAND, "print the completion script of dlicmd for bash, zsh or fish",
            "SHELL", choices=("bash", "zsh", "fish"), local=Local.CLIENT),
     _command("--config-show", "show connection settings and defaults, with the source of each"),
     _command("--dl-frameworks", "list the frameworks for --exec-start"),
@@ -133,7 +133,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--app-stop", "stop jobs", "ID...", arity=Arity.MANY),
     _command("--app-stop-all", "stop all jobs that --app-get-all lists", hidden=True),
     _command("--app-analyze", "count the jobs of the last hours (default 2) and their resources", "[HOURS]",
-             hidden=True, arity=Arity.OPTIONAL, kind=Kind.POSITIVE),
+             hidden=True, arity=Arity.OPTIONAL, kind=Form.POSITIVE),
     _command("--app-launcherlogs", "show the launcher log of a job", "ID", hidden=True),
     _command("--app-outlogs", "show the standard output of every process of a job", "ID", hidden=True),
     _command("--app-errlogs", "show the standard error of every process of a job", "ID", hidden=True),
@@ -161,64 +161,64 @@ COMMANDS: tuple[Option, ...] = (
 )
 
 #: `--follow ID` and `--wait ID` are commands as the first option, and flags beside another command.
-FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the job live until it ends; as a command: --follow ID")
-WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the job ends; as a command: --wait ID")
+FOLLOW = _client("--follow", Form.FLAG, _O, "follow the job live until it ends; as a command: --follow ID")
+WAIT = _client("--wait", Form.FLAG, _O, "wait silently until the job ends; as a command: --wait ID")
 
 #: For --exec-start alone, and not part of the grammar. The words of the file replace the option before the parsing. If
 #: the value names no such file, the option goes to the program.
-FILE = _client("--file", Kind.TEXT, _S, "YAML file with options; only with --exec-start", "FILE",
+FILE = _client("--file", Form.TEXT, _S, "YAML file with options; only with --exec-start", "FILE",
                aliases=("-f",))
 
-PROFILE = _client("--profile", Kind.TEXT, _C, "profile of the configuration file, for values that are not given; "
+PROFILE = _client("--profile", Form.TEXT, _C, "profile of the configuration file, for values that are not given; "
                   "none: no profile", "NAME")
 #: For a submission alone: with another command, a user could take that command for harmless.
-DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission without sending it")
+DRY_RUN = _client("--dry-run", Form.FLAG, _O, "show the request of a submission without sending it")
 
 OPTIONS: tuple[Option, ...] = (
     # Connection
-    _client("--rest-host", Kind.TEXT, _C, "server to connect to; default: the local backend", "HOST",
+    _client("--rest-host", Form.TEXT, _C, "server to connect to; default: the local backend", "HOST",
             aliases=("--master-host",)),
-    _client("--rest-port", Kind.PORT, _C, "port of the server", "PORT", aliases=("--dli-rest-port",)),
-    _client("--username", Kind.TEXT, _C, "user for --logon", "USER"),
-    _client("--password", Kind.TEXT, _C, "password for --logon; safer: DLICMD_PASSWORD, or the prompt",
+    _client("--rest-port", Form.PORT, _C, "port of the server", "PORT", aliases=("--dli-rest-port",)),
+    _client("--username", Form.TEXT, _C, "user for --logon", "USER"),
+    _client("--password", Form.TEXT, _C, "password for --logon; safer: DLICMD_PASSWORD, or the prompt",
             "PASSWORD"),
-    _client("--jwt-token", Kind.TEXT, _C, "token to use instead of the stored token of --logon; safer: DLICMD_TOKEN",
+    _client("--jwt-token", Form.TEXT, _C, "token to use instead of the stored token of --logon; safer: DLICMD_TOKEN",
             "TOKEN"),
-    _client("--ca-cert", Kind.TEXT, _C, "certificate authority of the server", "FILE"),
-    _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
-    _client("--http", Kind.FLAG, _C, "use plain HTTP for --rest-host"),
-    _client("--keyring", Kind.FLAG, _C, "store the token of --logon in the system keyring, not in ~/.dlicmd"),
-    _client("--call-timeout", Kind.SECONDS, _C, "seconds that a server may be silent before a call fails; default 60, "
+    _client("--ca-cert", Form.TEXT, _C, "certificate authority of the server", "FILE"),
+    _client("--insecure", Form.FLAG, _C, "do not verify the server's certificate"),
+    _client("--http", Form.FLAG, _C, "use plain HTTP for --rest-host"),
+    _client("--keyring", Form.FLAG, _C, "store the token of --logon in the system keyring, not in ~/.dlicmd"),
+    _client("--call-timeout", Form.SECONDS, _C, "seconds that a server may be silent before a call fails; default 60, "
             "more for submissions, previews and results", "SECONDS"),
     PROFILE,
     # Submission
-    Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
-    Option("--model-dir", Kind.TEXT, _S, "folder to upload", "DIR"),
-    Option("--user-cmd", Kind.FLAG, _S, "run the command after -- instead of a Python program"),
-    Option("--appName", Kind.TEXT, _S, "name of the job", "NAME"),
-    Option("--cs-datastore-meta", Kind.TEXT, _S, "data of the job: type=fs,data_path=PATH", "KEY=VALUE,..."),
-    Option("--data-source", Kind.TEXT, _S, "data of the job as a JSON list, see docs/data-sources.md; repeatable",
+    Option("--model-main", Form.TEXT, _S, "program to run", "FILE"),
+    Option("--model-dir", Form.TEXT, _S, "folder to upload", "DIR"),
+    Option("--user-cmd", Form.FLAG, _S, "run the command after -- instead of a Python program"),
+    Option("--appName", Form.TEXT, _S, "name of the job", "NAME"),
+    Option("--cs-datastore-meta", Form.TEXT, _S, "data of the job: type=fs,data_path=PATH", "KEY=VALUE,..."),
+    Option("--data-source", Form.TEXT, _S, "data of the job as a JSON list, see docs/data-sources.md; repeatable",
            "JSON", multiple=True, travel=Travel.DATA),
-    Option("--conda-env-name", Kind.TEXT, _S, "name or path of the conda environment of the job", "NAME"),
-    Option("--conda-home", Kind.TEXT, _S, "installation folder of conda", "DIR", hidden=True),
+    Option("--conda-env-name", Form.TEXT, _S, "name or path of the conda environment of the job", "NAME"),
+    Option("--conda-home", Form.TEXT, _S, "installation folder of conda", "DIR", hidden=True),
     _ignored("--conda-env-yaml", "conda environment file", _S, "FILE", hidden=True),
     _ignored("--conda-package", "conda package file", _S, "FILE", hidden=True),
-    Option("--pbmodel-name", Kind.TEXT, _S, "prebuilt model, only on servers that have such models", "NAME",
+    Option("--pbmodel-name", Form.TEXT, _S, "prebuilt model, only on servers that have such models", "NAME",
            local=Local.REFUSED),
     _ignored("--pbmodel-cmd", "command for the prebuilt model", _S, "CMD", hidden=True),
-    Option("--submit-user", Kind.TEXT, _S, "user that the job counts for", "USER", hidden=True),
+    Option("--submit-user", Form.TEXT, _S, "user that the job counts for", "USER", hidden=True),
     # Resources
-    Option("--numWorker", Kind.POSITIVE, _R, "number of workers; for elastic frameworks the maximum", "N"),
-    Option("--workerDeviceType", Kind.TEXT, _R, "device type of a worker", choices=("cpu", "gpu")),
-    Option("--workerDeviceNum", Kind.DEVICES, _R, "devices per worker; below 1, such as 0.5: part of a shared "
+    Option("--numWorker", Form.POSITIVE, _R, "number of workers; for elastic frameworks the maximum", "N"),
+    Option("--workerDeviceType", Form.TEXT, _R, "device type of a worker", choices=("cpu", "gpu")),
+    Option("--workerDeviceNum", Form.DEVICES, _R, "devices per worker; below 1, such as 0.5: part of a shared "
            "device", "N", aliases=("--gpuPerWorker",)),
-    Option("--workerMemory", Kind.SIZE, _R, "limit of the resident memory of a worker, for example 8g", "SIZE"),
-    Option("--workerCPULimit", Kind.AMOUNT, _R, "CPUs of a worker in a pack, for example 0.5", "N"),
-    Option("--workerGPULimit", Kind.AMOUNT, _R, "part of the pack's GPU for a worker, for example 0.25", "N",
+    Option("--workerMemory", Form.SIZE, _R, "limit of the resident memory of a worker, for example 8g", "SIZE"),
+    Option("--workerCPULimit", Form.AMOUNT, _R, "CPUs of a worker in a pack, for example 0.5", "N"),
+    Option("--workerGPULimit", Form.AMOUNT, _R, "part of the pack's GPU for a worker, for example 0.25", "N",
            hidden=True),
-    Option("--workerMemoryLimit", Kind.SIZE, _R, "limit of the resident memory of a worker in a pack", "SIZE"),
-    _ignored("--numPs", "number of parameter servers", _R, "N", Kind.INTEGER, hidden=True),
-    _ignored("--numDriver", "number of drivers", _R, "N", Kind.INTEGER, hidden=True),
+    Option("--workerMemoryLimit", Form.SIZE, _R, "limit of the resident memory of a worker in a pack", "SIZE"),
+    _ignored("--numPs", "number of parameter servers", _R, "N", Form.INTEGER, hidden=True),
+    _ignored("--numDriver", "number of drivers", _R, "N", Form.INTEGER, hidden=True),
     _ignored("--driverDeviceType", "device type of the driver", _R, choices=("cpu", "gpu")),
     _ignored("--driverDeviceNum", "devices of the driver", _R, "N"),
     _ignored("--driverMemory", "memory of the driver", _R, "SIZE"),
@@ -226,70 +226,70 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--driverGPULimit", "GPU limit of a packed driver", _R, "N", hidden=True),
     _ignored("--driverMemoryLimit", "memory limit of a packed driver", _R, "SIZE"),
     # Scheduling and environment
-    Option("--msd-env", Kind.TEXT, _E, "environment variable of the job; repeatable", "NAME=VALUE", multiple=True),
-    Option("--msd-attr", Kind.TEXT, _E, "attribute of the job, such as minWorkers=2 of an elastic job; repeatable",
+    Option("--msd-env", Form.TEXT, _E, "environment variable of the job; repeatable", "NAME=VALUE", multiple=True),
+    Option("--msd-attr", Form.TEXT, _E, "attribute of the job, such as minWorkers=2 of an elastic job; repeatable",
            "NAME=VALUE", multiple=True),
-    Option("--msd-pending-timeout", Kind.SECONDS, _E, "end the job if it waits longer for slots", "SECONDS"),
-    Option("--consumer", Kind.TEXT, _E, "resource plan of the job", "PATH"),
+    Option("--msd-pending-timeout", Form.SECONDS, _E, "end the job if it waits longer for slots", "SECONDS"),
+    Option("--consumer", Form.TEXT, _E, "resource plan of the job", "PATH"),
     _ignored("--ig", "instance group", _E, "NAME", hidden=True),
-    Option("--msd-priority", Kind.POSITIVE, _E, "priority of the job; larger is more urgent; default 5000", "N"),
+    Option("--msd-priority", Form.POSITIVE, _E, "priority of the job; larger is more urgent; default 5000", "N"),
     _ignored("--msd-label", "label; repeatable", _E, "LABEL", multiple=True, hidden=True),
     _ignored("--msd-image-name", "image of the workers", _E, "IMAGE"),
     _ignored("--msd-image-pull-secret", "secret for pulling the image", _E, "NAME"),
     _ignored("--msd-image-pull-policy", "when to pull the image", _E, choices=("Always", "Never", "IfNotPresent")),
-    Option("--msd-task0-node-selector", Kind.TEXT, _E, "labels that the driver's node must have", "LABEL=VALUE,..."),
-    Option("--msd-task12n-node-selector", Kind.TEXT, _E, "labels that the workers' nodes must have",
+    Option("--msd-task0-node-selector", Form.TEXT, _E, "labels that the driver's node must have", "LABEL=VALUE,..."),
+    Option("--msd-task12n-node-selector", Form.TEXT, _E, "labels that the workers' nodes must have",
            "LABEL=VALUE,..."),
     _ignored("--lsf-gpu-syntax", "GPU requirement in LSF's syntax", _E, "TEXT"),
     _ignored("--msd-podaffinity-rule", "affinity of the workers: preferred or required", _E, "RULE"),
     _ignored("--msd-podaffinity-topology-key", "topology key of --msd-podaffinity-rule", _E, "KEY"),
-    Option("--msd-pack-id", Kind.TEXT, _E, "pack of jobs that share 1 device", "ID"),
-    _ignored("--sc-runasuser", "user id in the container", _E, "UID", Kind.INTEGER, hidden=True),
-    _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Kind.INTEGER, hidden=True),
-    _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Kind.INTEGER, hidden=True),
-    Option("--cs-rmq-meta", Kind.TEXT, _E, "forward metrics to a RabbitMQ broker: amqps://USER:PASSWORD@HOST/VHOST"
+    Option("--msd-pack-id", Form.TEXT, _E, "pack of jobs that share 1 device", "ID"),
+    _ignored("--sc-runasuser", "user id in the container", _E, "UID", Form.INTEGER, hidden=True),
+    _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Form.INTEGER, hidden=True),
+    _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Form.INTEGER, hidden=True),
+    Option("--cs-rmq-meta", Form.TEXT, _E, "forward metrics to a RabbitMQ broker: amqps://USER:PASSWORD@HOST/VHOST"
            "?exchange=NAME&routing_key=KEY, or host=HOST,user=USER,...", "PLACE"),
-    Option("--cs-url-meta", Kind.TEXT, _E, "forward metrics to a URL with POST", "URL"),
-    Option("--cs-url-bearer", Kind.TEXT, _E, "bearer token for --cs-url-meta", "TOKEN"),
+    Option("--cs-url-meta", Form.TEXT, _E, "forward metrics to a URL with POST", "URL"),
+    Option("--cs-url-bearer", Form.TEXT, _E, "bearer token for --cs-url-meta", "TOKEN"),
     # Spellings of the first product generation, from scripts. Consumed here, so that they do not reach the program.
-    Option("--edt-options", Kind.TEXT, _R, "maxWorkers=N: the maximum number of elastic workers", "KEY=VALUE",
+    Option("--edt-options", Form.TEXT, _R, "maxWorkers=N: the maximum number of elastic workers", "KEY=VALUE",
            hidden=True),
     _ignored("--python-version", "Python version of the job", _S, "VERSION", hidden=True),
-    _ignored("--exclusive", "do not share devices", _E, kind=Kind.FLAG, hidden=True),
+    _ignored("--exclusive", "do not share devices", _E, kind=Form.FLAG, hidden=True),
     _ignored("--accelerators", "accelerators per node", _R, "N", hidden=True),
     _ignored("--mpiarg", "argument for mpirun", _E, "ARG", hidden=True),
     _ignored("--msd-task12n-device-type", "device type of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
     DRY_RUN,
-    _client("--output", Kind.TEXT, _O, "table, json, jsonl (1 object per line), yaml or custom-columns=COLUMN,...",
+    _client("--output", Form.TEXT, _O, "table, json, jsonl (1 object per line), yaml or custom-columns=COLUMN,...",
             "FORMAT", aliases=("-o",)),
-    _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
+    _client("--query-args", Form.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
             "of --rp-usage: from=2026-01-01&to=2026-02-01&by=user (or consumer, exec, slot, holding)", "QUERY"),
-    _client("--app-search-start", Kind.COUNT, _O, "skip the newest N jobs of a list", "N",
+    _client("--app-search-start", Form.COUNT, _O, "skip the newest N jobs of a list", "N",
             hidden=True),
-    _client("--app-search-length", Kind.COUNT, _O, "list at most N jobs; default 10000", "N",
+    _client("--app-search-length", Form.COUNT, _O, "list at most N jobs; default 10000", "N",
             hidden=True),
     FOLLOW,
     WAIT,
-    _client("--wait-timeout", Kind.SECONDS, _O, "stop waiting or following after this many seconds", "SECONDS"),
-    _client("--junit", Kind.TEXT, _O, "with --wait or --follow: write a JUnit report about the job for CI systems",
+    _client("--wait-timeout", Form.SECONDS, _O, "stop waiting or following after this many seconds", "SECONDS"),
+    _client("--junit", Form.TEXT, _O, "with --wait or --follow: write a JUnit report about the job for CI systems",
             "FILE"),
-    _client("--pass-exit-code", Kind.FLAG, _O, "exit with the exit code of the program if the job ends ERROR"),
-    _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult; default: the current folder", "DIR"),
-    _client("--unpack", Kind.FLAG, _O, "unpack the result of --exec-trainresult; keep no zip"),
-    _client("--force", Kind.FLAG, _O, "overwrite existing files of the same name"),
-    Option("--debug-level", Kind.TEXT, _O, "level of messages on standard error; default info",
+    _client("--pass-exit-code", Form.FLAG, _O, "exit with the exit code of the program if the job ends ERROR"),
+    _client("--to", Form.TEXT, _O, "folder for --exec-trainresult; default: the current folder", "DIR"),
+    _client("--unpack", Form.FLAG, _O, "unpack the result of --exec-trainresult; keep no zip"),
+    _client("--force", Form.FLAG, _O, "overwrite existing files of the same name"),
+    Option("--debug-level", Form.TEXT, _O, "level of messages on standard error; default info",
            choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
 )
 
 
 def _deployment(name: str, text: str, metavar: str) -> Option:
-    return _client(name, Kind.TEXT, Group.DEPLOYMENT, text, metavar, hidden=True)
+    return _client(name, Form.TEXT, Section.DEPLOYMENT, text, metavar, hidden=True)
 
 
 #: Options of one command alone. With other commands such words go to the program: many programs have their own --name.
 OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
-    "--exec-verify": (_client("--steps", Kind.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
+    "--exec-verify": (_client("--steps", Form.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
     "--exec-deploy": (
         _deployment("--kernel", "kernel that serves the model; required", "FILE"),
         _deployment("--name", "name of the deployed model", "NAME"),
@@ -316,9 +316,9 @@ APP_COMMANDS: frozenset[str] = frozenset(
     option.name for option in COMMANDS if option.name.startswith("--app-") and option.metavar.startswith("ID"))
 
 
-def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
+def help_sections(hidden: bool = False) -> dict[Section, list[Option]]:
     """Return commands and options by section of the help, in the order of the table."""
-    sections: dict[Group, list[Option]] = {group: [] for group in Group}
+    sections: dict[Section, list[Option]] = {group: [] for group in Section}
     for option in (*COMMANDS, FILE, *OPTIONS, *(own for options in OWN_OPTIONS.values() for own in options)):
         if hidden or not option.hidden:
             sections[option.group].append(option)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from dlicmd.contract.argv import ArgvError, Given, convert
-from dlicmd.contract.options import BY_NAME, OPTIONS, Kind, Option, Travel
+from dlicmd.contract.options import BY_NAME, OPTIONS, Form, Option, Travel
 from dlicmd.sdk.data import check_sources
 from dlicmd.sdk.errors import UsageProblem
 
@@ -149,8 +149,8 @@ def _given(option: Option, spelling: str, value: object) -> Iterator[Given]:
     for one in value if isinstance(value, list | tuple) else [value]:
         if one is False:
             continue
-        if (one is True) is not (option.kind is Kind.FLAG):
-            expected = "must be True or False" if option.kind is Kind.FLAG else "needs a value"
+        if (one is True) is not (option.kind is Form.FLAG):
+            expected = "must be True or False" if option.kind is Form.FLAG else "needs a value"
             raise UsageProblem(f"{spelling} {expected}")
         given = Given(option, None if one is True else str(one), spelling)
         try:

@@ -26,7 +26,7 @@ _SHOWN = 60
 _DEEPEST = 100
 
 
-class Place:
+class YamlPlace:
     """A value in a file. Its errors name the file and the line."""
 
     def __init__(self, file: Path, node: yaml.Node) -> None:
@@ -61,22 +61,22 @@ class Place:
             self.refuse(f"{what} contains a character that is not text")
         return text
 
-    def items(self) -> list[Place]:
+    def items(self) -> list[YamlPlace]:
         """Return the values of a list, or a single value as a list of one."""
-        return [Place(self._file, node) for node in self._node.value] if self.is_list else [self]
+        return [YamlPlace(self._file, node) for node in self._node.value] if self.is_list else [self]
 
-    def entries(self, what: str) -> list[tuple[str, Place, Place]]:
+    def entries(self, what: str) -> list[tuple[str, YamlPlace, YamlPlace]]:
         """Return key, place of the key and place of the value for each entry of a mapping, in order. Raises
         UsageProblem when the value is no mapping, or when a key occurs twice."""
         if not self.is_mapping:
             self.refuse(f"{what} needs lines of 'name: value'")
-        found: dict[str, tuple[str, Place, Place]] = {}
+        found: dict[str, tuple[str, YamlPlace, YamlPlace]] = {}
         for key, value in self._node.value:
-            place = Place(self._file, key)
+            place = YamlPlace(self._file, key)
             name = place.text("a name")
             if name in found:
                 place.refuse(f"'{shown(name)}' occurs twice")
-            found[name] = (name, place, Place(self._file, value))
+            found[name] = (name, place, YamlPlace(self._file, value))
         return list(found.values())
 
     def data(self) -> Any:
@@ -127,7 +127,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def read(file: Path) -> Place | None:
+def read(file: Path) -> YamlPlace | None:
     """Return the content of a YAML file, or None for an empty file. Raises UsageProblem."""
     text = _content(file)
     try:
@@ -137,7 +137,7 @@ def read(file: Path) -> Place | None:
         where = f" line {mark.line + 1}:" if mark is not None else ""
         said = getattr(problem, "problem", None) or "nested too deeply, or not text"
         raise UsageProblem(f"{file}:{where} invalid YAML: {said}") from None
-    return None if node is None or node.tag == _TAG + "null" else Place(file, node)
+    return None if node is None or node.tag == _TAG + "null" else YamlPlace(file, node)
 
 
 def _content(file: Path) -> bytes:

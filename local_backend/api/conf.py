@@ -18,7 +18,7 @@ from local_backend.api.guard import CLIENT_FILE
 from local_backend.api.models.common import present
 from local_backend.api.models.machine import Configuration, FrameworkDetail, FrameworkObject, Status
 from local_backend.api.route import Route
-from local_backend.submit.catalogue import FRAMEWORKS, Framework
+from local_backend.submit.catalogue import FRAMEWORKS, CatalogueEntry
 
 router = APIRouter(tags=["conf"], route_class=Route)
 
@@ -115,7 +115,7 @@ def framework_names(_caller: TheCaller) -> JsonAnswer[list[str]]:
     return JsonAnswer([framework.name for framework in FRAMEWORKS])
 
 
-def framework_object(framework: Framework) -> FrameworkObject:
+def framework_object(framework: CatalogueEntry) -> FrameworkObject:
     """Return a framework as the catalog shows it: the recorded keys in their order. Keys without a value are absent."""
     shown: FrameworkObject = {
         "name": framework.name,

@@ -45,7 +45,7 @@ class BodyRefused(HTTPException):
 
 
 _STATUS: dict[type[BackendError], int] = {
-    Invalid: 400, errors.Unauthorized: 401, errors.Denied: 403, errors.NotFound: 404, errors.Conflict: 409,
+    Invalid: 400, errors.Unauthorized: 401, errors.AccessDenied: 403, errors.NotFound: 404, errors.Conflict: 409,
     errors.TooLarge: 413, BodyCompressed: 415, RangeUnsatisfied: 416, errors.Mismatch: 422, errors.Busy: 429,
     errors.Unsupported: 501, Unavailable: 503, OverQuota: 507, StorageFailed: 507,
 }

@@ -27,10 +27,10 @@ from local_backend.api.showing import Endings, show, show_json
 from local_backend.api.submission_keys import key_of
 from local_backend.errors import BackendError, Invalid, StorageFailed
 from local_backend.services.access import Caller
-from local_backend.services.execs import Selection, states_named
+from local_backend.services.execs import ExecSelection, states_named
 from local_backend.services.services import Services
-from local_backend.services.submissions import Request as Asked
-from local_backend.submit.receive import Upload, receive
+from local_backend.services.submissions import SubmissionRequest as Asked
+from local_backend.submit.receive import ReceivedUpload, receive
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
@@ -80,7 +80,7 @@ def list_execs(
     state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    rows = services.execs.list(caller, Selection(wanted, column, descending, most, own=mine))
+    rows = services.execs.list(caller, ExecSelection(wanted, column, descending, most, own=mine))
     found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url)))
     return JsonAnswer(b"[" + found + b"]")
 
@@ -185,7 +185,7 @@ def _key(request: Request, services: Services, caller: Caller) -> str | None:
 
 async def _received(
     request: Request, services: Services, caller: Caller, folder: Path, *, keyed: bool
-) -> Upload:
+) -> ReceivedUpload:
     """Read the body of a submission into `folder`. Raises BackendError for a body that the server refuses."""
     submissions, limits = services.submissions, services.base.settings.limits
     declared = request.headers.get("content-length", "0")

@@ -30,7 +30,7 @@ from local_backend.api.bodies import bounded
 from local_backend.api.depends import CALLER, TOKEN
 from local_backend.api.errors import database_failed, refusal
 from local_backend.api.observe import Observation
-from local_backend.errors import BackendError, Denied, StorageFailed, Unauthorized
+from local_backend.errors import AccessDenied, BackendError, StorageFailed, Unauthorized
 from local_backend.services.access import Caller
 from local_backend.services.services import Services
 
@@ -103,11 +103,11 @@ class Guard:
         name = host_name(named[0]) if len(named) == 1 else None
         if name is None or not (name in self._hosts or (self._addresses and _is_address(name))):
             sentence = "This server does not accept the host name of the call; add it to DLI_ALLOWED_HOSTS"
-            raise Denied("http.host", sentence)
+            raise AccessDenied("http.host", sentence)
         if any(origin.lower() != f"{scheme}://{named[0].lower()}" for origin in headers.getlist("origin")):
-            raise Denied("http.origin", "Calls from pages of another origin are refused")
+            raise AccessDenied("http.origin", "Calls from pages of another origin are refused")
         if any(site not in {"same-origin", "none"} for site in headers.getlist("sec-fetch-site")):
-            raise Denied("http.origin", "Calls from pages of another site are refused")
+            raise AccessDenied("http.origin", "Calls from pages of another site are refused")
 
     async def _let_in(self, scope: Scope, headers: Headers) -> Caller:
         """Return the user whose valid token or password the call has, and set TOKEN of the scope.

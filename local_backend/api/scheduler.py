@@ -38,7 +38,7 @@ from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.errors import Invalid, NotFound
 from local_backend.services.access import Caller
-from local_backend.services.applications import Stopped
+from local_backend.services.applications import StoppedApplication
 from local_backend.services.execs import states_named
 from local_backend.services.services import Services
 from local_backend.services.views import HAS_SLOTS
@@ -174,7 +174,7 @@ def instances(request: Request, caller: TheCaller) -> JsonAnswer[list[Instance]]
     ])
 
 
-def _stopped(found: Stopped) -> StopResult:
+def _stopped(found: StoppedApplication) -> StopResult:
     """Return the result of a request to stop an application, or all jobs of a pack."""
     name = found.app_id
     if not found.states:

@@ -18,7 +18,7 @@ from local_backend.api.objects import PROGRESS, told
 from local_backend.api.route import Route
 from local_backend.api.showing import show
 from local_backend.runtime import needs
-from local_backend.runtime.occupancy import Holder, Place
+from local_backend.runtime.occupancy import Holder, SlotPlace
 from local_backend.runtime.utilisation import Use
 from local_backend.scheduler.model import CPU, GPU, WHOLE
 from local_backend.services.access import Caller
@@ -56,7 +56,7 @@ def _waits(row: ExecRow) -> bool:
 
 
 def _slot(
-    services: Services, place: Place, used: Mapping[str, Use], rows: Mapping[str, ExecRow], caller: Caller
+    services: Services, place: SlotPlace, used: Mapping[str, Use], rows: Mapping[str, ExecRow], caller: Caller
 ) -> SlotObject:
     shown: SlotObject = {
         "id": place.slot.id,
@@ -70,7 +70,7 @@ def _slot(
     return present(shown)
 
 
-def slot_state(place: Place) -> str:
+def slot_state(place: SlotPlace) -> str:
     """Return one of SLOT_STATES."""
     if place.drained is not None:
         return "drained"

@@ -34,7 +34,7 @@ def code(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[C
     paths = services.execs.paths(row)
     names, complete = manifest.read(services.base.settings.paths, row)
     model_dir = row.workload.program.model_dir
-    reader, folder = _Reader(), f"{model_dir}/" if model_dir else ""
+    reader, folder = _CodeReader(), f"{model_dir}/" if model_dir else ""
     files: list[CodeFile] = []
     for name in names:
         file = paths.opened(paths.submitted / name)
@@ -50,7 +50,7 @@ def _seen_from(folder: str, name: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-class _Reader:
+class _CodeReader:
     """Reads files until the limits of one answer are reached."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from local_backend.api.guard import address_of
 from local_backend.api.models.accounts import NewPassword, NewUser, UserObject
 from local_backend.api.objects import user_object
 from local_backend.api.route import Route
-from local_backend.errors import Denied, Invalid, Unauthorized
+from local_backend.errors import AccessDenied, Invalid, Unauthorized
 
 router = APIRouter(tags=["users"], route_class=Route)
 
@@ -61,7 +61,7 @@ async def set_password(
         try:
             await services.logons.by_password(name, old, address_of(request.scope))
         except Unauthorized:
-            raise Denied("auth.wrong_password", f"{wire.OLD_PASSWORD} is wrong") from None
+            raise AccessDenied("auth.wrong_password", f"{wire.OLD_PASSWORD} is wrong") from None
     await run_in_threadpool(services.users.set_password, caller, name, given.get(wire.PASSWORD))
     return Response(status_code=204)
 

@@ -44,7 +44,7 @@ class BackupError(Exception):
 
 
 @dataclass(frozen=True)
-class Manifest:
+class BackupManifest:
     """The description of a backup in its file."""
 
     format: int
@@ -60,7 +60,7 @@ class Manifest:
 class Made:
     """A finished backup. `left_out` counts links, special files, and files that cannot be read."""
 
-    manifest: Manifest
+    manifest: BackupManifest
     size: int = 0
     left_out: int = 0
 
@@ -120,7 +120,7 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
         rows = [row for row in database.read(execs.briefs) if not row.deleted]
     finally:
         database.close()
-    manifest = Manifest(FORMAT, __version__, schema, time.time(), results, len(rows), sha256(copy))
+    manifest = BackupManifest(FORMAT, __version__, schema, time.time(), results, len(rows), sha256(copy))
     made = Made(manifest)
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file:

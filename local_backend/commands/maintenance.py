@@ -20,7 +20,7 @@ _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), de
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
-class _Size(click.ParamType):
+class _SizeType(click.ParamType):
     """A number of bytes, with or without K, M, G or T."""
 
     name = "size"
@@ -112,7 +112,7 @@ def doctor(output: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @click.option("--keep-days", type=click.IntRange(min=1),
               help="Remove execs that finished more than this number of days ago (default: DLI_KEEP_DAYS).")
-@click.option("--keep-bytes", type=_Size(),
+@click.option("--keep-bytes", type=_SizeType(),
               help="Remove the oldest execs until all execs together use at most this number of bytes (default: "
                    "DLI_KEEP_BYTES).")
 @_OUTPUT
@@ -177,14 +177,14 @@ def renew_key() -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from local_backend.commands.sealed import renew_key as renew
-    from local_backend.serving.server import ServerError
+    from local_backend.serving.server import ServingError
     from local_backend.store.errors import DatabaseError
     from local_backend.vault import VaultError
 
     settings = settings_of()
     try:
         renew(settings)
-    except (ServerError, DatabaseError, VaultError, SQLAlchemyError, OSError) as problem:
+    except (ServingError, DatabaseError, VaultError, SQLAlchemyError, OSError) as problem:
         fail(str(getattr(problem, "orig", None) or problem))
     click.echo(f"all secrets are encrypted with a new key in {settings.paths.vault}; keep a copy of that file")
 

@@ -14,7 +14,7 @@ from dlicmd.contract import wire
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.retention import Expired, discard, expired
 from local_backend.runtime.sizes import Sizes
-from local_backend.serving.server import ServerError, locked, make_home, open_database
+from local_backend.serving.server import ServingError, locked, make_home, open_database
 from local_backend.settings import Quotas, Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -58,7 +58,7 @@ def remove(settings: Settings, found: Iterable[Expired], delete: Callable[[str],
                 remover.finish()
                 database.close()
             return gone
-    except ServerError as problem:
+    except ServingError as problem:
         raise PruneError(str(problem)) from None
 
 

@@ -29,7 +29,7 @@ from local_backend.commands.backup import (
     MANIFEST,
     TREES,
     BackupError,
-    Manifest,
+    BackupManifest,
     sha256,
 )
 from local_backend.files import sync_directory, write_atomic
@@ -37,7 +37,7 @@ from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import try_lock
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.removal import remove_tree
-from local_backend.serving.server import ServerError, locked, make_home
+from local_backend.serving.server import ServingError, locked, make_home
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.migrations.upgrade import VERSIONS
@@ -51,7 +51,7 @@ _PIECE = 1 << 20
 class Restored:
     """The result of a restore."""
 
-    manifest: Manifest
+    manifest: BackupManifest
     #: Folder with the earlier state of the home, None if there was none.
     kept: Path | None
 
@@ -76,7 +76,7 @@ def restore(settings: Settings, file: Path, force: bool) -> Restored:
                 if not settings.paths.restoring.exists():
                     _remove(new)
                 raise
-    except ServerError as problem:
+    except ServingError as problem:
         raise BackupError(str(problem)) from None
 
 
@@ -135,7 +135,7 @@ def _refuse(paths: HomePaths, force: bool) -> None:
         raise BackupError(f"{paths.home} already has execs; add --force to move them into a folder of {paths.home}")
 
 
-def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
+def _unpack(file: Path, stage: Path, trees: Path) -> BackupManifest:
     """Unpack everything: RESULT_DIRs into `trees`, the rest into `stage`. Raises BackupError and OSError."""
     manifest = None
     try:
@@ -159,7 +159,7 @@ def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
     return manifest
 
 
-def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Manifest:
+def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> BackupManifest:
     content = archive.extractfile(entry) if entry.isreg() and entry.size <= _MANIFEST_LARGEST else None
     if entry.name != MANIFEST or content is None:
         raise BackupError(f"{file} is not a backup of local-backend")
@@ -167,7 +167,7 @@ def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> M
         found = json.loads(content.read())
         if found["format"] != FORMAT:
             raise BackupError(f"{file} was made by another version of this program; use version {found['version']}")
-        return Manifest(**found)
+        return BackupManifest(**found)
     except (ValueError, TypeError, KeyError):
         raise BackupError(f"{file} is damaged: its manifest is unreadable") from None
 
@@ -190,7 +190,7 @@ def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, t
     os.utime(target, (entry.mtime, entry.mtime))
 
 
-def _check(file: Path, manifest: Manifest, database: Path) -> None:
+def _check(file: Path, manifest: BackupManifest, database: Path) -> None:
     """Raise BackupError if the database is not the one that was backed up, or if this program cannot use it."""
     if not database.exists() or sha256(database) != manifest.database_sha256:
         raise BackupError(f"{file} is damaged: its database differs from the one that was backed up")
@@ -206,7 +206,7 @@ def _check(file: Path, manifest: Manifest, database: Path) -> None:
         raise BackupError(f"{file} is damaged: {' '.join(str(found).split())}")
 
 
-def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, trees: Path) -> None:
+def _tell_what_is_missing(paths: HomePaths, manifest: BackupManifest, stage: Path, trees: Path) -> None:
     """Add a note to the launcher log of every exec that is restored without its results, because its other logs are
     empty."""
     made = f"{datetime.fromtimestamp(manifest.created, timezone.utc):%Y-%m-%d %H:%M}"

@@ -18,7 +18,7 @@ from dlicmd.contract.exits import Exit
 from local_backend.files import read_json
 from local_backend.runtime.paths import HomePaths
 from local_backend.serving import served
-from local_backend.setting_source import Given
+from local_backend.setting_source import GivenSettings
 from local_backend.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def settings_here() -> Settings:
         fail(str(problem))
 
 
-def said_here() -> Given:
+def said_here() -> GivenSettings:
     """Return the texts and the sources of these settings, without the secrets of a running server."""
     left = _served()
     return settings_of().said if left is None else left.said
@@ -149,7 +149,7 @@ def offline() -> Iterator[tuple[Settings, Database]]:
     from sqlalchemy.exc import SQLAlchemyError
 
     from local_backend.serving.home_database import opened
-    from local_backend.serving.server import ServerError, locked, make_home
+    from local_backend.serving.server import ServingError, locked, make_home
     from local_backend.store.errors import DatabaseError
 
     settings = settings_here()
@@ -157,7 +157,7 @@ def offline() -> Iterator[tuple[Settings, Database]]:
         make_home(settings)
         with locked(settings), contextlib.closing(opened(settings)) as database:
             yield settings, database
-    except (ServerError, DatabaseError) as problem:
+    except (ServingError, DatabaseError) as problem:
         fail(str(problem))
     except SQLAlchemyError as problem:
         fail(f"cannot use {settings.paths.database}: {getattr(problem, 'orig', None) or type(problem).__name__}")

@@ -29,7 +29,7 @@ from typing import Any
 from local_backend import files
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kind import SourceFile
-from local_backend.data.progress import Meter, pause
+from local_backend.data.progress import FetchMeter, pause
 from local_backend.data.transfer import WholeFile
 
 _MANIFEST = "manifest.json"
@@ -41,7 +41,7 @@ _ENTRY = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
-class Manifest:
+class CacheManifest:
     """The files of an entry. During `boot` of the machine they were put in place or their checksums last compared."""
 
     boot: str
@@ -66,15 +66,17 @@ class CacheEntry:
         """The lock file, beside the folder."""
         return self.folder.with_name(self.folder.name + _LOCK)
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> CacheManifest | None:
         """Return the manifest; None if the entry is incomplete. Raises OSError."""
         found = files.read_json(self.folder / _MANIFEST)
         try:
-            return None if found is None else Manifest(found["boot"], tuple(WholeFile(**one) for one in found["files"]))
+            if found is None:
+                return None
+            return CacheManifest(found["boot"], tuple(WholeFile(**one) for one in found["files"]))
         except (KeyError, TypeError):
             return None
 
-    def complete(self, manifest: Manifest) -> None:
+    def complete(self, manifest: CacheManifest) -> None:
         """Mark the entry as complete: all its files are in their place."""
         # A durable write would wait until all data is on the disk. If the machine crashes before that, the checksums
         # show it.
@@ -82,7 +84,7 @@ class CacheEntry:
         self.journal.unlink(missing_ok=True)
         shutil.rmtree(self.arriving, ignore_errors=True)
 
-    def altered(self, manifest: Manifest) -> list[WholeFile]:
+    def altered(self, manifest: CacheManifest) -> list[WholeFile]:
         """Return the files whose size or times differ from those in the manifest."""
         return [one for one in manifest.files if not _is_as_put_down(self.files / one.path, one)]
 
@@ -144,7 +146,7 @@ class Cache:
         return CacheEntry(self.folder / key)
 
     @contextlib.contextmanager
-    def locked(self, entry: CacheEntry, meter: Meter) -> Iterator[None]:
+    def locked(self, entry: CacheEntry, meter: FetchMeter) -> Iterator[None]:
         """Hold the lock of an entry; wait while another process has it. Raises Cancelled."""
         fd = self._try(entry)
         while fd is None:

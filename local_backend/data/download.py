@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from local_backend.boot import boot_id
-from local_backend.data.cache import Cache, CacheEntry, Manifest, full_disk, is_full
+from local_backend.data.cache import Cache, CacheEntry, CacheManifest, full_disk, is_full
 from local_backend.data.errors import DataChanged, DataError
 from local_backend.data.kind import FileFamily, SourceFile, checked
-from local_backend.data.progress import Cancelled, Delivered, Meter
+from local_backend.data.progress import Cancelled, Delivered, FetchMeter
 from local_backend.data.transfer import ArrivingFile, Journal, Transfer, WholeFile
 
 #: Attempts to read files that change meanwhile. After these, a program must still be writing to them.
@@ -22,7 +22,9 @@ _TIMES = 3
 _READ = 1 << 20
 
 
-def download(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: Meter) -> Delivered:
+def download(
+    family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: FetchMeter
+) -> Delivered:
     """Bring the files that a location names into `folder`, as links to read-only files of the cache. The job may put
     other files beside them.
 
@@ -55,7 +57,7 @@ def release(folder: Path, cache: Cache) -> None:
     cache.sweep()
 
 
-def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: Meter) -> Delivered:
+def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: FetchMeter) -> Delivered:
     meter.say("listing")
     found = checked(_watched(family.files(location), meter))
     sizes = [entry.size for entry in found if entry.size is not None]
@@ -79,13 +81,13 @@ def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: 
     return Delivered(folder, len(found), manifest.size, _version(found))
 
 
-def _watched(entries: Any, meter: Meter) -> Any:
+def _watched(entries: Any, meter: FetchMeter) -> Any:
     for entry in entries:
         meter.check()
         yield entry
 
 
-def _present(entry: CacheEntry, meter: Meter) -> Manifest | None:
+def _present(entry: CacheEntry, meter: FetchMeter) -> CacheManifest | None:
     """Return the manifest if the entry is complete and unaltered, else None.
 
     Data that was written before the machine crashed may not be on the disk. So the checksums are compared once after a
@@ -99,15 +101,15 @@ def _present(entry: CacheEntry, meter: Meter) -> Manifest | None:
         for file in manifest.files:
             if _sha256(entry.files / file.path, meter) != file.sha256:
                 return None
-        manifest = Manifest(boot_id(), manifest.files)
+        manifest = CacheManifest(boot_id(), manifest.files)
         entry.complete(manifest)
     meter.resume(manifest.size, len(manifest.files))
     return manifest
 
 
 def _fetched(
-    family: FileFamily, found: Sequence[SourceFile], cache: Cache, entry: CacheEntry, meter: Meter
-) -> Manifest:
+    family: FileFamily, found: Sequence[SourceFile], cache: Cache, entry: CacheEntry, meter: FetchMeter
+) -> CacheManifest:
     cache.make_room(sum(one.size or 0 for one in found), entry)
     meter.say("fetching")
     old = entry.manifest()
@@ -122,7 +124,7 @@ def _fetched(
         fetch = Transfer(family, [file for file in files if file.number not in whole], journal, meter)
         fetch.run()
     whole |= fetch.whole
-    manifest = Manifest(boot_id(), tuple(whole[number] for number in range(len(found))))
+    manifest = CacheManifest(boot_id(), tuple(whole[number] for number in range(len(found))))
     if any(one.size is None for one in found):
         cache.make_room(manifest.size, entry)
     entry.complete(manifest)
@@ -130,17 +132,17 @@ def _fetched(
 
 
 def _already(
-    entry: CacheEntry, files: Sequence[ArrivingFile], journal: Journal, old: Manifest | None
+    entry: CacheEntry, files: Sequence[ArrivingFile], journal: Journal, old: CacheManifest | None
 ) -> dict[int, WholeFile]:
     """Return the files that need no fetch: those of an earlier attempt, and unaltered ones of the entry."""
     whole = journal.read(files)
     if old is not None and old.boot == boot_id():
         whole = dict(enumerate(old.files)) | whole
-    altered = set(entry.altered(Manifest("", tuple(whole.values()))))
+    altered = set(entry.altered(CacheManifest("", tuple(whole.values()))))
     return {number: one for number, one in whole.items() if one not in altered}
 
 
-def _link(entry: CacheEntry, manifest: Manifest, folder: Path) -> None:
+def _link(entry: CacheEntry, manifest: CacheManifest, folder: Path) -> None:
     """Create the links. Remove links to files that the source had at an earlier start of the job."""
     links = {str(folder / file.path): str(entry.files / file.path) for file in manifest.files}
     for top, _, names in os.walk(folder):
@@ -166,7 +168,7 @@ def _version(found: Sequence[SourceFile]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _sha256(path: Path, meter: Meter) -> str:
+def _sha256(path: Path, meter: FetchMeter) -> str:
     found = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(_READ):

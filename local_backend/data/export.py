@@ -19,7 +19,7 @@ from local_backend import files
 from local_backend.data.columns import columns_of
 from local_backend.data.errors import DataError
 from local_backend.data.kind import SourceTable, TableFamily
-from local_backend.data.progress import Delivered, Meter
+from local_backend.data.progress import Delivered, FetchMeter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,7 +51,7 @@ class TableLimits:
                 "that selects fewer rows")
 
 
-def export_table(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
+def export_table(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: FetchMeter,
            limits: TableLimits = TableLimits()) -> Delivered:
     """Write the data of a location as `part-00000.parquet`, … and `_schema.json` into a folder; remove files of an
     earlier attempt. A file with its final name is complete. The table is complete only with `_schema.json`.
@@ -83,7 +83,7 @@ def export_table(family: TableFamily, location: Mapping[str, Any], folder: Path,
 
 
 def _write(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch], folder: Path,
-           meter: Meter) -> list[dict[str, Any]]:
+           meter: FetchMeter) -> list[dict[str, Any]]:
     """Write the batches to files. Return name, rows and bytes of each file. One file is the minimum; it may have no
     rows."""
     shards: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def _groups(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch]) -> I
 class _Shard:
     """A Parquet file that is being written."""
 
-    def __init__(self, folder: Path, number: int, schema: pyarrow.Schema, meter: Meter) -> None:
+    def __init__(self, folder: Path, number: int, schema: pyarrow.Schema, meter: FetchMeter) -> None:
         import pyarrow.parquet
 
         self._path = folder / f"part-{number:05d}.parquet"
@@ -180,7 +180,7 @@ class _Reader:
 
     family: TableFamily
     location: Mapping[str, Any]
-    meter: Meter
+    meter: FetchMeter
     limits: TableLimits
     _found: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(2))
     _unwanted: threading.Event = field(default_factory=threading.Event)

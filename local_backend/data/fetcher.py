@@ -30,7 +30,7 @@ from local_backend.data.errors import DataChanged, DataError, DataUnavailable, w
 from local_backend.data.export import SCHEMA_FILE, TableLimits, export_table
 from local_backend.data.kind import Family, FileFamily, TableFamily
 from local_backend.data.order import DELIVERED, FAILED, FetchItem, FetchOrder, FetchOutcome, read_outcome
-from local_backend.data.progress import Cancelled, Gauge, Meter
+from local_backend.data.progress import Cancelled, FetchMeter, Gauge
 from local_backend.files import read_json, write_json
 
 #: Seconds before the next attempt: first pause and longest pause.
@@ -136,7 +136,7 @@ def _insist(
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 
-def deliver(item: FetchItem, values: Mapping[str, str], order: FetchOrder, meter: Meter) -> dict[str, Any]:
+def deliver(item: FetchItem, values: Mapping[str, str], order: FetchOrder, meter: FetchMeter) -> dict[str, Any]:
     """Deliver a data source. Return what the program learns about it: `files`, `bytes`, `version`; of a table also
     `schema`. Of a stream: `url`, `urls` and `storageOptionsFile`.
 
@@ -162,12 +162,12 @@ def deliver(item: FetchItem, values: Mapping[str, str], order: FetchOrder, meter
         family.close()
 
 
-def _files(family: FileFamily, item: FetchItem, folder: Path, cache_bytes: int, meter: Meter) -> dict[str, Any]:
+def _files(family: FileFamily, item: FetchItem, folder: Path, cache_bytes: int, meter: FetchMeter) -> dict[str, Any]:
     found = download(family, item.location, folder, Cache(Path(item.cache), cache_bytes), meter)
     return {"files": found.files, "bytes": found.size, "version": found.version}
 
 
-def _table(family: TableFamily, item: FetchItem, folder: Path, order: FetchOrder, meter: Meter) -> dict[str, Any]:
+def _table(family: TableFamily, item: FetchItem, folder: Path, order: FetchOrder, meter: FetchMeter) -> dict[str, Any]:
     found = export_table(family, item.location, folder, meter, TableLimits(order.table_rows, order.table_seconds))
     schema = read_json(folder / SCHEMA_FILE)
     return {"files": found.files, "bytes": found.size, "version": found.version, "schema": schema}

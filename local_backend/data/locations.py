@@ -98,7 +98,7 @@ def path_below(asked: str, several: bool, key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Selection:
+class FileSelection:
     """The table or query that a location names. Exactly one of `query` and `table` is set."""
 
     table: str = ""
@@ -112,14 +112,14 @@ class Selection:
         return "the query" if self.query else ".".join(filter(None, (self.catalog, self.schema, self.table)))
 
 
-def selection_of(location: Mapping[str, Any], table: str = "table_name") -> Selection:
+def selection_of(location: Mapping[str, Any], table: str = "table_name") -> FileSelection:
     """Return the table or query that a location names; `table` is the location key of the table name. Raises DataError
     when the location names neither or both, and for an invalid name."""
     names = {key: _name(location, key) for key in (table, wire.SCHEMA_NAME, wire.CATALOG_NAME)}
     query = location.get(wire.QUERY, "")
     if bool(names[table]) == bool(query):
         raise DataError(f"the location needs either '{table}' or 'query'" + (", not both" if query else ""))
-    return Selection(names[table], names[wire.SCHEMA_NAME], names[wire.CATALOG_NAME], query)
+    return FileSelection(names[table], names[wire.SCHEMA_NAME], names[wire.CATALOG_NAME], query)
 
 
 def database_of(location: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class Delivered:
     version: str = ""
 
 
-class Meter(Protocol):
+class FetchMeter(Protocol):
     """Records the progress of a delivery. Methods may be called from any thread.
 
     `check` raises Cancelled when no job needs the data any more. Code that fetches data calls `check` at least every
@@ -174,7 +174,7 @@ def shown(size: float) -> str:
     return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
 
 
-def pause(meter: Meter, seconds: float = _SLICE_S) -> None:
+def pause(meter: FetchMeter, seconds: float = _SLICE_S) -> None:
     """Sleep in slices. Raises Cancelled."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:

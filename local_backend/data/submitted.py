@@ -14,7 +14,7 @@ from local_backend.data import registry, storage
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Connection, FileFamily, Kind, Mounted, TableFamily
 from local_backend.data.locations import named
-from local_backend.workload import Source
+from local_backend.workload import DataSource
 
 #: Longest derived name, in characters.
 _LONGEST = 100
@@ -34,7 +34,7 @@ class SubmittedData:
     1. `notes` name input that the submitter may not have meant."""
 
     data_dir: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[DataSource, ...] = ()
     shown: list[Any] = field(default_factory=list)
     secrets: dict[int, dict[str, str]] = field(default_factory=dict, repr=False)
     notes: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ def understand(sources: Sequence[Any], roots: storage.DataRoots, find: Find, *, 
     says which source is wrong, and how. With `typed`, a `path` names a table if the kind has tables: users type
     CONNECTION:PATH for every kind."""
     _check_schema(list(sources))
-    found: list[Source] = []
+    found: list[DataSource] = []
     asked = SubmittedData("")
     names = SourceNames(sources)
     for number, source in enumerate(sources, 1):
@@ -74,7 +74,7 @@ def _check_schema(sources: list[Any]) -> None:
 
 def _understood(
     source: Mapping[str, Any], roots: storage.DataRoots, find: Find, typed: bool
-) -> Iterator[tuple[Source, dict[str, str]]]:
+) -> Iterator[tuple[DataSource, dict[str, str]]]:
     """Yield the sources that one entry means, each with its secrets: one source, or one per path on this machine."""
     kind, location = source[wire.TYPE], source.get(wire.LOCATION, {})
     if kind == wire.DATA_ASSET and not named(location):
@@ -82,7 +82,7 @@ def _understood(
                         "connection (type connection)")
     if kind in (wire.FS, wire.DATA_ASSET):
         for path in storage.places(location, roots):
-            yield Source(after_path(path), kind, wire.MOUNT, path), {}
+            yield DataSource(after_path(path), kind, wire.MOUNT, path), {}
         return
     if kind == wire.CONTAINER and not source.get(wire.CONNECTION) and wire.ASSET not in source:
         raise DataError("this server has no default bucket; name a connection (type connection)")
@@ -100,7 +100,7 @@ def _understood(
             if source.get(key, wire.MOUNT) != wire.MOUNT:
                 raise DataError(f"a storage volume is always mounted, never fetched; remove '{key}'")
         for path in storage.mounted(family.values, location, roots):
-            yield Source(after_path(path), source[wire.TYPE], wire.MOUNT, path), {}
+            yield DataSource(after_path(path), source[wire.TYPE], wire.MOUNT, path), {}
         return
     access = source.get(wire.ACCESS, wire.DOWNLOAD)
     if access == wire.MOUNT:
@@ -108,7 +108,7 @@ def _understood(
     if access == wire.STREAM:
         family.storage()
     said = {key: value for key, value in location.items() if key not in wire.FOREIGN}
-    yield Source(
+    yield DataSource(
         after_location(said, kind.name), source[wire.TYPE], access, kind=kind.name, connection=connection.public,
         location=said, target=_target(source.get(wire.TARGET, wire.LOCAL), kind.cached(access), roots),
     ), connection.secrets
@@ -153,7 +153,7 @@ def _target(target: Any, cached: bool, roots: storage.DataRoots) -> str:
     return place
 
 
-def _notes(source: Mapping[str, Any], sources: Sequence[Source]) -> Iterator[str]:
+def _notes(source: Mapping[str, Any], sources: Sequence[DataSource]) -> Iterator[str]:
     """Yield notes about keys that seem to name something but do not, and about paths that programs cannot tell
     apart."""
     location, found = source.get(wire.LOCATION, {}), sources[-1]

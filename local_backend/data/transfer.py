@@ -15,7 +15,7 @@ from typing import Any
 
 from local_backend.data.errors import DataChanged, DataUnavailable
 from local_backend.data.kind import FileFamily, SourceFile
-from local_backend.data.progress import Meter
+from local_backend.data.progress import FetchMeter
 
 #: Part lengths in bytes. Shorter parts do not pay: a request costs as much as reading some MiB. Longer parts only delay
 #: the end, when the last parts to arrive still need their checksum.
@@ -219,7 +219,7 @@ class Transfer:
     """Fetches files through a family. A file that fails stops the others; the journal keeps the parts that have
     arrived."""
 
-    def __init__(self, family: FileFamily, files: Sequence[ArrivingFile], journal: Journal, meter: Meter) -> None:
+    def __init__(self, family: FileFamily, files: Sequence[ArrivingFile], journal: Journal, meter: FetchMeter) -> None:
         self._family, self._files, self._journal, self._meter = family, files, journal, meter
         self.whole: dict[int, WholeFile] = {}
         self._tasks = self._all_tasks()

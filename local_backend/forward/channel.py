@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from local_backend.forward.source import Line
+from local_backend.forward.source import SourceLine
 
 #: Seconds to connect; seconds for all work on one batch.
 CONNECT = 10.0
@@ -28,17 +28,17 @@ class Trouble(SendError):
         self.after = after
 
 
-class Refused(SendError):
+class RecordRefused(SendError):
     """The receiver does not accept this content, now or later."""
 
 
-class Channel(Protocol):
+class MetricsChannel(Protocol):
     """A channel to one target."""
 
     #: The target, as a log may show it.
     name: str
 
-    def send(self, lines: Sequence[Line]) -> None:
+    def send(self, lines: Sequence[SourceLine]) -> None:
         """Send all lines, in their order. Raises Trouble or Refused."""
 
     def close(self) -> None:

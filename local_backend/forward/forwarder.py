@@ -17,8 +17,8 @@ from pathlib import Path
 from local_backend import logs
 from local_backend.files import read_json, write_json
 from local_backend.forward import source
-from local_backend.forward.channel import Channel, Refused, Trouble
-from local_backend.forward.source import Line
+from local_backend.forward.channel import MetricsChannel, RecordRefused, Trouble
+from local_backend.forward.source import SourceLine
 from local_backend.measures import FORWARD_FAILURES, FORWARDED
 from local_backend.runtime import launcher_log
 from local_backend.runtime.loop import Backoff, Loop, LoopEnd
@@ -49,7 +49,7 @@ class Forwarder:
     """Reads, sends and records. Call `start` first. Ends when the exec is over and all is sent or given up."""
 
     def __init__(  # noqa: PLR0917
-        self, paths: ExecPaths, kind: str, notes: Path, channel: Channel, pace: Pace, done: Callable[[], None]
+        self, paths: ExecPaths, kind: str, notes: Path, channel: MetricsChannel, pace: Pace, done: Callable[[], None]
     ) -> None:
         """`notes` is the file with the offsets up to which all lines are sent to the target of this kind. `done` is
         called once `finished` is true."""
@@ -123,11 +123,11 @@ class Forwarder:
         self._done()
         raise LoopEnd
 
-    def _send(self, lines: list[Line], after: dict[str, int]) -> float:
+    def _send(self, lines: list[SourceLine], after: dict[str, int]) -> float:
         """Send a batch, or the part that the receiver accepts. Return the seconds to wait before the next batch."""
         try:
             self._channel.send(lines)
-        except Refused as problem:
+        except RecordRefused as problem:
             self._sent(lines[: problem.done])
             # Lines are then sent one by one, which shows which line the receiver refuses.
             self._most = 1
@@ -161,7 +161,7 @@ class Forwarder:
         due = time.monotonic() + seconds
         return due if self._over_at is None else min(due, self._over_at + self._pace.drain)
 
-    def _sent(self, lines: list[Line]) -> None:
+    def _sent(self, lines: list[SourceLine]) -> None:
         if lines:
             FORWARDED.labels(self._kind).inc(len(lines))
             self._remember(self._offsets | {line.source: line.end for line in lines})

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from local_backend import network
-from local_backend.forward.channel import CONNECT, Refused, Trouble
-from local_backend.forward.source import Line
+from local_backend.forward.channel import CONNECT, RecordRefused, Trouble
+from local_backend.forward.source import SourceLine
 from local_backend.forward.target import Rabbit
 
 _HEARTBEAT = 30
@@ -49,7 +49,7 @@ class RabbitChannel:
         self._connection: Any = None
         self._channel: Any = None
 
-    def send(self, lines: Sequence[Line]) -> None:
+    def send(self, lines: Sequence[SourceLine]) -> None:
         """See Channel."""
         try:
             pika = importlib.import_module("pika")
@@ -72,7 +72,7 @@ class RabbitChannel:
             raise Trouble(str(problem)) from None
         except Exception as problem:  # some connection errors of pika are no AMQPErrors or OSErrors
             self.close()
-            kind = Refused if getattr(problem, "reply_code", 0) == _CONTENT else Trouble
+            kind = RecordRefused if getattr(problem, "reply_code", 0) == _CONTENT else Trouble
             raise kind(_reason(problem), done) from None
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class RabbitChannel:
             except Exception:  # a broken connection cannot be closed in order, and need not be
                 return
 
-    def _publish(self, pika: Any, line: Line) -> None:
+    def _publish(self, pika: Any, line: SourceLine) -> None:
         properties = pika.BasicProperties(
             content_type="application/json", delivery_mode=2, app_id="dlicmd",
             message_id=f"{self._exec_id}:{line.source}:{line.offset}",

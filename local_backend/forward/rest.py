@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from dlicmd import __version__
 from dlicmd.contract.secret import without_secrets
 from local_backend import network
-from local_backend.forward.channel import CONNECT, WHOLE, Refused, Trouble
-from local_backend.forward.source import Line
+from local_backend.forward.channel import CONNECT, WHOLE, RecordRefused, Trouble
+from local_backend.forward.source import SourceLine
 from local_backend.forward.target import Rest
 
 #: Statuses that concern the content, and not the sender or the time.
@@ -39,7 +39,7 @@ class RestChannel:
         self._whole = whole
         self._tls = ssl.create_default_context() if target.url.startswith("https:") else None
 
-    def send(self, lines: Sequence[Line]) -> None:
+    def send(self, lines: Sequence[SourceLine]) -> None:
         """See Channel."""
         metrics = [{"source": line.source, "offset": line.offset, "metric": line.metric} for line in lines]
         body = json.dumps({"execId": self._exec_id, "metrics": metrics}).encode()
@@ -50,7 +50,7 @@ class RestChannel:
         if 200 <= status < 300:
             return
         if status in _REFUSALS:
-            raise Refused(f"the receiver answers {status}")
+            raise RecordRefused(f"the receiver answers {status}")
         if 300 <= status < 400:
             raise Trouble(f"the receiver answers {status}; redirects are not followed, to protect the token")
         raise Trouble(f"the receiver answers {status}", after=after)
@@ -77,14 +77,14 @@ class RestChannel:
             connection.close()
 
     def _connection(self, host: str, port: int | None) -> http.client.HTTPConnection:
-        found: _Checked | _CheckedTls = _Checked(host, port, timeout=CONNECT)
+        found: _CheckedAdapter | _CheckedTls = _CheckedAdapter(host, port, timeout=CONNECT)
         if self._tls is not None:
             found = _CheckedTls(host, port, timeout=CONNECT, context=self._tls)
         found.loopback = self._loopback
         return found
 
 
-class _Checked(http.client.HTTPConnection):
+class _CheckedAdapter(http.client.HTTPConnection):
     """Connects to permitted addresses only."""
 
     #: Whether addresses of this machine are permitted.
@@ -94,8 +94,8 @@ class _Checked(http.client.HTTPConnection):
         self.sock = network.connect(self.host, self.port, CONNECT, self.loopback)
 
 
-class _CheckedTls(http.client.HTTPSConnection, _Checked):
-    """The same with TLS: the base class wraps the socket that `_Checked` has connected."""
+class _CheckedTls(http.client.HTTPSConnection, _CheckedAdapter):
+    """The same with TLS: the base class wraps the socket that `_CheckedAdapter` has connected."""
 
 
 @contextmanager

@@ -19,7 +19,7 @@ _MOST_FILES = 2000
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """One metric. `source` is its file below the log folder of the exec, and `offset` is where its line begins
     there. Both together identify the line among all lines of the exec, however often it is sent. The next line
     begins at `end`."""
@@ -34,7 +34,7 @@ class Line:
 class Batch:
     """The result of a read: lines, the offsets at which to continue, and how many bytes were no metrics."""
 
-    lines: list[Line]
+    lines: list[SourceLine]
     offsets: dict[str, int]
     skipped: int = 0
 
@@ -57,7 +57,7 @@ def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batc
             for content in _whole(file.read(LONGEST), final):
                 metric = _metric(content)
                 if metric is not None:
-                    lines.append(Line(name, at, at + len(content), metric))
+                    lines.append(SourceLine(name, at, at + len(content), metric))
                 elif content.strip():
                     skipped += len(content)
                 at += len(content)

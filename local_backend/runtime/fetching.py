@@ -34,7 +34,7 @@ from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
 from local_backend.sources.volumes import cache_for
 from local_backend.store.execs import ExecRow, is_exec_id
-from local_backend.workload import Source, Workload
+from local_backend.workload import DataSource, Workload
 
 _log = logging.getLogger(__name__)
 #: Maximum fetchers at the same time; each of them fetches in parallel.
@@ -280,7 +280,7 @@ class Fetching:
             settings.data_seconds, os.getpid() if settings.die_with_server else None, basis,
         )
 
-    def _item(self, number: int, source: Source, paths: ExecPaths) -> FetchItem:
+    def _item(self, number: int, source: DataSource, paths: ExecPaths) -> FetchItem:
         target = source.target if registry.find(source.kind).cached(source.access) else data_sources.LOCAL
         cache = cache_for(self._settings, target)
         folder = paths.data_folder(number, source.name)

@@ -21,7 +21,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Place:
+class SlotPlace:
     """A slot of the machine and its holders."""
 
     slot: Slot
@@ -30,14 +30,14 @@ class Place:
     drained: str | None = None
 
 
-def places(machine: Machine, everyone: Iterable[Active]) -> list[Place]:
+def places(machine: Machine, everyone: Iterable[Active]) -> list[SlotPlace]:
     """Return the slots of a machine with their holders among these attempts, in the machine's order."""
     found: dict[str, list[Holder]] = {}
     for active in everyone:
         for name, holder in _holders(active):
             found.setdefault(name, []).append(holder)
     return [
-        Place(slot, tuple(found.get(slot.id, ())), machine.drained.get(slot.id))
+        SlotPlace(slot, tuple(found.get(slot.id, ())), machine.drained.get(slot.id))
         for slot in machine.slots
     ]
 

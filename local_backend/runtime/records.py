@@ -20,7 +20,7 @@ from local_backend.scheduler.model import WHOLE, Slot
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 from local_backend.workload import Workload
 
 #: Maximum execs that one transaction moves: each commit waits for the disk, and others write in between.
@@ -117,9 +117,9 @@ class Records:
             message=outcome.message, reason=outcome.reason, progress=outcome.progress,
         )
 
-    def _parts(self, row: ExecRow, slots: Iterable[Slot]) -> list[Part]:
+    def _parts(self, row: ExecRow, slots: Iterable[Slot]) -> list[SlotPart]:
         share = self._share(row.workload) / WHOLE
-        return [Part(slot.id, slot.kind, share) for slot in slots]
+        return [SlotPart(slot.id, slot.kind, share) for slot in slots]
 
     def _move(
         self, those: Sequence[ExecPaths], to: str, *, attempt: int | None = None,

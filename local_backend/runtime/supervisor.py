@@ -20,7 +20,7 @@ from local_backend.runtime.active import Live
 from local_backend.runtime.control import Control
 from local_backend.runtime.health import Health
 from local_backend.runtime.loop import Backoff, Loop
-from local_backend.runtime.occupancy import Place, places
+from local_backend.runtime.occupancy import SlotPlace, places
 from local_backend.runtime.resizing import Resized, held_by
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Reason
@@ -129,7 +129,7 @@ class Supervisor:
         """Return the last messages of the runner of an exec; None when the exec has none."""
         return self._control.live(exec_id)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SlotPlace]:
         """Return the current slots of the machine and their holders."""
         return places(self._control.machine, self._control.everyone)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from local_backend.errors import Denied
+from local_backend.errors import AccessDenied
 from local_backend.settings import Settings
 from local_backend.store import users
 from local_backend.store.execs import ExecRow
@@ -33,7 +33,9 @@ class Caller:
     def check_admin(self, action: str) -> None:
         """Raise Denied unless this is an administrator. `action` is a verb phrase: `adds users`."""
         if not self.admin:
-            raise Denied("auth.admin_only", f"Only an administrator {action}; {self.name} is not an administrator")
+            raise AccessDenied(
+                "auth.admin_only", f"Only an administrator {action}; {self.name} is not an administrator"
+            )
 
 
 def caller_named(connection: Connection, name: str, settings: Settings) -> Caller | None:

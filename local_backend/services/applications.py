@@ -15,7 +15,7 @@ from local_backend.store.execs import ExecRow
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedApplication:
     """Result of a request to stop an application: the states of its jobs before, none for an unknown application."""
 
     app_id: str
@@ -63,7 +63,7 @@ class ApplicationService:
                 self.execs.request_stop(row)
                 record.about.append(row.id)
 
-    def stop_many(self, caller: Caller, ids: list[str]) -> list[Stopped]:
+    def stop_many(self, caller: Caller, ids: list[str]) -> list[StoppedApplication]:
         """Stop the applications and packs with these ids in one transaction. Return a result for each, in this
         order."""
         with self.execs.base.recorded(caller, "application.stop") as record:
@@ -74,5 +74,6 @@ class ApplicationService:
             record.about += [name for name, state in states.items() if state not in TERMINAL]
         self.execs.base.wake()
         return [
-            Stopped(name, [states[member] for member in packs.get(name, [name]) if member in states]) for name in ids
+            StoppedApplication(name, [states[member] for member in packs.get(name, [name]) if member in states])
+            for name in ids
         ]

@@ -15,7 +15,7 @@ from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
 from local_backend.runtime.active import Live
 from local_backend.runtime.loop import Loop
-from local_backend.runtime.occupancy import Place
+from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
 from local_backend.services.access import Caller
@@ -27,7 +27,7 @@ from local_backend.store.database import Database
 _LONGEST = 500
 
 
-class Supervisor(Protocol):
+class SupervisorCalls(Protocol):
     """The part of the runtime's supervisor that services use."""
 
     def wake(self) -> None:
@@ -42,7 +42,7 @@ class Supervisor(Protocol):
     def live(self, exec_id: str) -> Live | None:
         """Return the last messages of the runner of an exec; None when it has none."""
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SlotPlace]:
         """Return the slots of the machine with the execs that hold them."""
 
     @property
@@ -57,7 +57,7 @@ class Supervisor(Protocol):
 
 
 @dataclass
-class Record:
+class AuditRecord:
     """The objects that an audit record names. The recorded block may add more."""
 
     about: list[str] = field(default_factory=list)
@@ -71,12 +71,12 @@ class Recorder:
     audit: AuditLog
 
     @contextlib.contextmanager
-    def recorded(self, caller: Caller, action: str, *about: str) -> Iterator[Record]:
+    def recorded(self, caller: Caller, action: str, *about: str) -> Iterator[AuditRecord]:
         """Write an audit record when the block ends: `done`, `refused`, `failed`, or `cut` if it was interrupted.
 
         `action` is the object and the verb: `exec.stop`. `about` names the objects; the block may add more.
         """
-        record = Record([*about])
+        record = AuditRecord([*about])
         outcome, code = "cut", None
         try:
             yield record

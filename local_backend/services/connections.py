@@ -10,7 +10,7 @@ from typing import Any
 from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.probe import tested
 from local_backend.data.storage import DataRoots
-from local_backend.errors import Busy, Conflict, Denied, Invalid, NotFound
+from local_backend.errors import AccessDenied, Busy, Conflict, Invalid, NotFound
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.sources.connections import Connections
@@ -65,7 +65,7 @@ class ConnectionService:
         with self.base.recorded(caller, "connection.remove", name):
             row = self._found(caller, name)
             if not (caller.admin or row.owner == caller.name):
-                raise Denied("connection.of_another_user", f"Connection {row.name!r} belongs to {row.owner}")
+                raise AccessDenied("connection.of_another_user", f"Connection {row.name!r} belongs to {row.owner}")
             try:
                 self.known.remove(row)
             except DataError as problem:

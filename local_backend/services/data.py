@@ -23,7 +23,7 @@ from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.sources.connections import Connections
 from local_backend.sources.volumes import cache_for
-from local_backend.workload import Source
+from local_backend.workload import DataSource
 
 #: Maximum seconds for the preview of one source.
 PATIENCE = 60.0
@@ -68,7 +68,7 @@ class DataService:
             finally:
                 self._previews.release()
 
-    def _look(self, caller: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:
+    def _look(self, caller: Caller, source: DataSource, secrets: Mapping[str, str]) -> dict[str, Any]:
         told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}
         if not source.fetched and not source.path:
             absent = f"DLI_DATA_FS does not exist: {self.base.settings.data_fs}; DATA_DIR would be empty"
@@ -84,7 +84,7 @@ class DataService:
             found[wire.MESSAGE] = hidden(found[wire.MESSAGE], connection)
         return told | {"kind": source.kind} | found | self._room(source, found)
 
-    def _room(self, source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
+    def _room(self, source: DataSource, found: Mapping[str, Any]) -> dict[str, Any]:
         """Return `ok` false and a message if the data does not fit on this machine, else nothing. A job with such
         data would end ERROR."""
         size, settings = found.get("bytes") or 0, self.base.settings

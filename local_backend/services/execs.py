@@ -16,7 +16,7 @@ from local_backend.errors import Conflict, Invalid, NotFound, Unavailable, Unsup
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
-from local_backend.services.base import Base, Supervisor
+from local_backend.services.base import Base, SupervisorCalls
 from local_backend.services.views import ExecView, Sight
 from local_backend.store import events, execs
 from local_backend.store.events import Event
@@ -24,7 +24,7 @@ from local_backend.store.execs import ExecRow
 
 
 @dataclass(frozen=True)
-class Selection:
+class ExecSelection:
     """The execs that a list contains, and their order. `states` and `most` are None for all."""
 
     states: Collection[str] | None = None
@@ -48,7 +48,7 @@ class ExecService:
     """Operations on execs."""
 
     base: Base
-    supervisor: Supervisor
+    supervisor: SupervisorCalls
     sight: Sight
 
     def find(self, caller: Caller, exec_id: str) -> ExecRow:
@@ -83,7 +83,7 @@ class ExecService:
         """Return the views of these execs."""
         return [ExecView(row, self.sight) for row in rows]
 
-    def list(self, caller: Caller, wanted: Selection) -> list[ExecRow]:
+    def list(self, caller: Caller, wanted: ExecSelection) -> list[ExecRow]:
         """Return the execs that the caller sees, oldest first unless `wanted` says otherwise."""
         creator = caller.name if wanted.own else caller.sees_of
         return self.base.database.read(lambda c: execs.of_user(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local_backend.runtime.loop import Loop
-from local_backend.runtime.occupancy import Place
+from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.utilisation import Use, Utilisation
 from local_backend.services.access import Caller
-from local_backend.services.base import Base, Supervisor
+from local_backend.services.base import Base, SupervisorCalls
 from local_backend.services.readiness import Readiness
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
@@ -22,7 +22,7 @@ class MachineService:
     """Queries about the machine and the server."""
 
     base: Base
-    supervisor: Supervisor
+    supervisor: SupervisorCalls
     readiness: Readiness
     #: The background loops of the server.
     loops: tuple[Loop, ...]
@@ -36,7 +36,7 @@ class MachineService:
         """Whole seconds since the server started."""
         return int(time.time() - self.started)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SlotPlace]:
         """Return the slots with the execs that hold them."""
         return self.supervisor.places()
 

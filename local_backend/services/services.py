@@ -12,7 +12,7 @@ from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
 from local_backend.services.applications import ApplicationService
-from local_backend.services.base import Base, Supervisor
+from local_backend.services.base import Base, SupervisorCalls
 from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
@@ -51,7 +51,7 @@ class Services:
 
 
 def make_services(
-    settings: Settings, database: Database, supervisor: Supervisor, token: str, password: str | None
+    settings: Settings, database: Database, supervisor: SupervisorCalls, token: str, password: str | None
 ) -> Services:
     """Make the services of a server. `token` and `password` admit the user that it runs as.
 

@@ -20,14 +20,14 @@ from local_backend.store import execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
-from local_backend.submit.receive import Upload
+from local_backend.submit.receive import ReceivedUpload
 
 _CHUNK = 1 << 20
 #: Seconds after which the client may ask again for a submission that is being accepted.
 _SOON = 1
 
 
-def digest(args: str | None, sig_name: str | None, upload: Upload) -> str:
+def digest(args: str | None, sig_name: str | None, upload: ReceivedUpload) -> str:
     """Return the SHA-256 of the content of a submission, in hexadecimal digits.
 
     The boundary of a form and the generated name of an archive do not count, so a client may build the body anew.

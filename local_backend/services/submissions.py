@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dlicmd.contract.secret import MASK
-from local_backend.errors import BackendError, Denied, TooLarge
+from local_backend.errors import AccessDenied, BackendError, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
 from local_backend.measures import SUBMISSIONS
@@ -32,7 +32,7 @@ from local_backend.submit.again import code_gone, to_verify
 from local_backend.submit.check import check
 from local_backend.submit.data import data_of
 from local_backend.submit.quota import check_room, check_user
-from local_backend.submit.receive import Upload
+from local_backend.submit.receive import ReceivedUpload
 from local_backend.vault import Vault
 from local_backend.workload import Workload
 
@@ -47,11 +47,11 @@ _NOT_JOINED = (
 
 
 @dataclass(frozen=True)
-class Request:
+class SubmissionRequest:
     """A submission as it arrived: `args` and `sig_name` of the query, the received body, and its idempotency key."""
 
     args: str | None
-    upload: Upload
+    upload: ReceivedUpload
     sig_name: str | None = None
     key: str | None = None
 
@@ -115,7 +115,7 @@ class SubmissionService:
         outcome = "failed" if problem.is_failure else "refused"
         base.note(caller.name, caller.address, "exec.submit", [], outcome, problem.code)
 
-    def submit(self, caller: Caller, request: Request) -> Submitted:
+    def submit(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         """Make an exec of a received submission, or return the one that was made earlier with the same key.
 
         Raises Invalid (`submission.*`, `data.*`), Denied, OverQuota, StorageFailed, Conflict and Mismatch
@@ -145,7 +145,7 @@ class SubmissionService:
         with base.recorded(caller, "exec.verify", exec_id) as record:
             row = self.execs.find(caller, exec_id)
             if row.creator != caller.name:
-                raise Denied("exec.of_another_user", f"Only {row.creator} may verify {row.id}")
+                raise AccessDenied("exec.of_another_user", f"Only {row.creator} may verify {row.id}")
             spec, shown = to_verify(row, steps)
             size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
             check_room(base.settings.paths, base.settings.quotas, size)
@@ -159,14 +159,14 @@ class SubmissionService:
         base.wake()
         return made
 
-    def _submitted_once(self, caller: Caller, request: Request) -> Submitted:
+    def _submitted_once(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         keyed = None
         if request.key is not None:
             keyed = Keyed(caller.name, request.key, digest(request.args, request.sig_name, request.upload))
         with self.keys.claimed(keyed) as row:
             return self._submitted(caller, request, keyed) if row is None else Submitted(row, _warnings(row))
 
-    def _submitted(self, caller: Caller, request: Request, keyed: Keyed | None) -> Submitted:
+    def _submitted(self, caller: Caller, request: SubmissionRequest, keyed: Keyed | None) -> Submitted:
         asked = words.read(request.args, request.upload.data)
         find = partial(self.connections.find, user=caller.name, admin=caller.admin)
         data = data_of(asked, self.execs.base.data_roots(caller), find)
@@ -184,7 +184,7 @@ class SubmissionService:
         return Submitted(row, [*data.notes, *([_NOT_JOINED] if joined(folders) is None else []), *_warnings(row)])
 
     def _accept(
-        self, caller: Caller, upload: Upload | None, size: int, checked: _Checked, keyed: Keyed | None
+        self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None
     ) -> ExecRow:
         """Store a checked submission of `size` bytes: its files, and its row in one transaction with the check of the
         quota."""
@@ -208,7 +208,7 @@ def _warnings(row: ExecRow) -> list[str]:
     return [_WRITTEN_OUT] if MASK in (row.data_source or "") else []
 
 
-def _size(upload: Upload) -> int:
+def _size(upload: ReceivedUpload) -> int:
     return sum(path.stat().st_size for _, path in upload.files)
 
 

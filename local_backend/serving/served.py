@@ -11,7 +11,7 @@ from typing import Any
 
 from dlicmd.contract import home as home_contract
 from local_backend.files import read_json, write_json
-from local_backend.setting_source import Given, given
+from local_backend.setting_source import GivenSettings, given
 from local_backend.settings import TABLE, Settings
 
 _SETTINGS, _VALUE, _SOURCE, _SELF_SIGNED = "settings", "value", "source", "tls_self_signed"
@@ -26,7 +26,7 @@ class Served:
     embedded: bool
     tls_self_signed: bool
     command: str
-    said: Given
+    said: GivenSettings
 
     def settings(self, home: Path) -> Settings:
         """Return the settings of that server. Raises ValueError when the file leaves out its database, and the present
@@ -38,7 +38,7 @@ class Served:
                 raise ValueError(f"the server took its database from {self.said.sources[_DATABASE]}, which contains "
                                  f"a password; set the same {_DATABASE} here")
             values[_DATABASE] = text
-        return Settings.of(home, Given(values, self.said.sources), embedded=self.embedded or None,
+        return Settings.of(home, GivenSettings(values, self.said.sources), embedded=self.embedded or None,
                            tls_self_signed=self.tls_self_signed or None)
 
 
@@ -61,7 +61,7 @@ def read(file: Path) -> Served | None:
         values = {variable: str(row[_VALUE]) for variable, row in rows.items() if row[_VALUE] is not None}
         sources = {variable: str(row[_SOURCE]) for variable, row in rows.items()}
         return Served(bool(found[home_contract.EMBEDDED]), bool(found[_SELF_SIGNED]), str(found[home_contract.COMMAND]),
-                      Given(values, sources))
+                      GivenSettings(values, sources))
     except (TypeError, KeyError, AttributeError):
         return None
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import home as home_contract
 from local_backend import interpreter, logs
 from local_backend.data.errors import DataError
-from local_backend.errors import ServerError
+from local_backend.errors import ServingError
 from local_backend.files import write_json
 from local_backend.runtime import bundles
 from local_backend.serving import served
@@ -55,7 +55,7 @@ def serve(settings: Settings) -> None:
         try:
             with traced():
                 _serve(settings, lock, _self_signed(settings))
-        except ServerError as problem:
+        except ServingError as problem:
             log.error("%s", problem)
             raise
         log.info("stopped")
@@ -65,14 +65,14 @@ def check_network(settings: Settings) -> None:
     """Raise ServerError for settings that would send tokens in clear over a network, for settings that contradict each
     other, and for a certificate without its key."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise ServerError("--tls-cert and --tls-key must be given together")
+        raise ServingError("--tls-cert and --tls-key must be given together")
     if settings.tls_cert is not None and settings.tls_self_signed:
-        raise ServerError("--tls-self-signed makes its own certificate; remove --tls-cert and --tls-key")
+        raise ServingError("--tls-self-signed makes its own certificate; remove --tls-cert and --tls-key")
     loopback = _is_loopback(settings.host)
     if settings.embedded and not loopback:
-        raise ServerError(f"--embedded listens only on the loopback address, not on {settings.host}")
+        raise ServingError(f"--embedded listens only on the loopback address, not on {settings.host}")
     if not loopback and not settings.speaks_tls:
-        raise ServerError(
+        raise ServingError(
             f"--host {settings.host} is reachable from other machines, so TLS is required; add --tls-cert FILE "
             "--tls-key FILE, or --tls-self-signed"
         )
@@ -89,7 +89,7 @@ def _self_signed(settings: Settings) -> SelfSigned | None:
     try:
         made.make()
     except OSError as problem:
-        raise ServerError(f"--tls-self-signed: {problem.filename}: {problem.strerror}") from None
+        raise ServingError(f"--tls-self-signed: {problem.filename}: {problem.strerror}") from None
     return made
 
 
@@ -120,7 +120,7 @@ def locked(settings: Settings) -> Iterator[int]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise ServerError(
+        raise ServingError(
             f"another server is running on {settings.home}; to show it: local-backend status; to stop it: "
             "local-backend stop"
         ) from None
@@ -181,11 +181,11 @@ def open_database(settings: Settings) -> Database:
     """Open the database. Remove what an interrupted server left, and history that is too old. Raises ServerError."""
     paths = settings.paths
     if paths.restoring.exists():
-        raise ServerError(f"a restore of {settings.home} was interrupted; run the restore again with --force")
+        raise ServingError(f"a restore of {settings.home} was interrupted; run the restore again with --force")
     try:
         database = opened(settings)
     except DatabaseError as problem:
-        raise ServerError(str(problem)) from None
+        raise ServingError(str(problem)) from None
     except OSError as problem:
         raise _unusable(settings, problem) from None
     try:
@@ -194,14 +194,14 @@ def open_database(settings: Settings) -> Database:
         )
     except (SQLAlchemyError, UnicodeDecodeError) as problem:  # the latter for damaged text
         database.close()
-        raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
+        raise ServingError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
     if damaged is not None:
         database.close()
-        raise ServerError(f"{database.name} is damaged at {damaged}; restore a backup of it or move it away")
+        raise ServingError(f"{database.name} is damaged at {damaged}; restore a backup of it or move it away")
     unknown = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and _number(name) > last]
     if unknown:
         database.close()
-        raise ServerError(
+        raise ServingError(
             f"{database.name} does not contain {unknown[0]}, but its files are in {paths.jobs}. The database was "
             f"lost, or replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
         )
@@ -228,7 +228,7 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
-        raise ServerError(f"--host {settings.host}: this machine has no such address") from None
+        raise ServingError(f"--host {settings.host}: this machine has no such address") from None
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -240,13 +240,13 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         yield sock
 
 
-def _no_port(settings: Settings, problem: OSError) -> ServerError:
+def _no_port(settings: Settings, problem: OSError) -> ServingError:
     where = f"{settings.host} port {settings.port}"
     if problem.errno == errno.EADDRINUSE:
-        return ServerError(f"{where} is in use by another program; choose another --port, or 0 for a free port")
+        return ServingError(f"{where} is in use by another program; choose another --port, or 0 for a free port")
     if problem.errno == errno.EACCES:
-        return ServerError(f"this user may not listen on {where}; choose a --port above 1023, or 0 for a free port")
-    return ServerError(f"cannot listen on {where}: {problem.strerror}")
+        return ServingError(f"this user may not listen on {where}; choose a --port above 1023, or 0 for a free port")
+    return ServingError(f"cannot listen on {where}: {problem.strerror}")
 
 
 def _run(
@@ -266,7 +266,7 @@ def _run(
         supervisor = Supervisor(settings, database)
         services = make_services(settings, database, supervisor, token, password)
     except (DataError, VaultError) as problem:
-        raise ServerError(str(problem)) from None
+        raise ServingError(str(problem)) from None
     server = make_server(create_app(services), settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
     supervisor.start()
@@ -281,7 +281,7 @@ def _run(
         supervisor.close()
         services.base.audit.close()
     if not server.may_go_on():
-        raise ServerError(f"{settings.home} was removed or replaced while the server was running; its running jobs "
+        raise ServingError(f"{settings.home} was removed or replaced while the server was running; its running jobs "
                           "stop on their own")
 
 
@@ -333,7 +333,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _unusable(settings: Settings, problem: OSError) -> ServerError:
+def _unusable(settings: Settings, problem: OSError) -> ServingError:
     where = problem.filename or settings.home
     reason = problem.strerror or problem
-    return ServerError(f"cannot use {where}: {reason}; set DLICMD_HOME to a folder that you can write to")
+    return ServingError(f"cannot use {where}: {reason}; set DLICMD_HOME to a folder that you can write to")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from local_backend.errors import ServerError
+from local_backend.errors import ServingError
 from local_backend.serving.connections import LARGEST_HEAD, Protocol
 from local_backend.settings import Settings
 
@@ -100,5 +100,5 @@ def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = N
     except (ssl.SSLError, OSError) as problem:
         of_files = not isinstance(problem, ssl.SSLError) and problem.strerror
         reason = of_files or "not a certificate and its matching key in PEM form"
-        raise ServerError(f"--tls-cert {certificate}, --tls-key {key or certificate}: {reason}") from None
+        raise ServingError(f"--tls-cert {certificate}, --tls-key {key or certificate}: {reason}") from None
     return Server(config, guard, own_tls)

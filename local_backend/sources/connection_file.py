@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dlicmd.contract import wire
 from dlicmd.sdk.errors import UsageProblem
-from dlicmd.sdk.yaml_file import Place
+from dlicmd.sdk.yaml_file import YamlPlace
 from dlicmd.sdk.yaml_file import read as read_yaml
 from local_backend.data import registry
 from local_backend.data.errors import DataError
@@ -42,7 +42,7 @@ def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
     return rows
 
 
-def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> ConnectionRow:
+def _row(name: str, place: YamlPlace, value: YamlPlace, owner: str, vault: Vault) -> ConnectionRow:
     if not is_name(name):
         place.refuse(f"invalid connection name: {NAMES}")
     entries = {key: (at, item) for key, at, item in value.entries(f"connection '{name}'")}
@@ -63,6 +63,6 @@ def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> Con
     )
 
 
-def _shared(value: Place) -> Sequence[str] | bool:
+def _shared(value: YamlPlace) -> Sequence[str] | bool:
     names = [item.text(_SHARED) for item in value.items()]
     return True if names == [wire.EVERYBODY] else names

@@ -24,7 +24,7 @@ from local_backend.store.connections import ConnectionExists, ConnectionRow
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault, VaultError
-from local_backend.workload import Source
+from local_backend.workload import DataSource
 
 #: Maximum connections of one user, and maximum characters of a value: keys and certificates are long.
 _MOST, _LONGEST = 1000, 64 * 2**10
@@ -114,7 +114,7 @@ class Connections:
                 found.append([one.id, one.created or self._file_time])
         return found
 
-    def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
+    def of_source(self, source: DataSource, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
         """Return the connection of a source: a connection that the user may use, or the one that is written out in the
         source, with its `secrets`. If the source names a database, the connection leads to that database. Raises
         DataError."""

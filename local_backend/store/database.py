@@ -111,7 +111,7 @@ class Database:
             if changed:
                 self.bus.publish(changed)
             for (_, result), outcome in zip(jobs, outcomes, strict=True):
-                if isinstance(outcome, _Refused):
+                if isinstance(outcome, _QueryRefused):
                     result.set_exception(outcome.problem)
                 else:
                     result.set_result(outcome)
@@ -131,7 +131,7 @@ class Database:
         return jobs
 
 
-class _Refused:
+class _QueryRefused:
     """The error of a write that was rolled back alone."""
 
     def __init__(self, problem: Exception) -> None:
@@ -146,10 +146,10 @@ def _apart(connection: Connection, work: Callable[[Connection], Any]) -> Any:
             return work(connection)
     except SQLAlchemyError as problem:
         if isinstance(problem, IntegrityError):
-            return _Refused(problem)
+            return _QueryRefused(problem)
         raise
     except Exception as problem:
-        return _Refused(problem)
+        return _QueryRefused(problem)
 
 
 def _first_line(problem: Exception) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.store import events, exec_secrets, holdings
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import execs, sequences
 from local_backend.store.states import MOVES, sources
 from local_backend.workload import TRAINING, Workload
@@ -325,7 +325,7 @@ def transition(
     return True
 
 
-def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> int:
+def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[SlotPart], consumer: str) -> int:
     """Count a new attempt of an exec that is not over, on these slots. Return its number, which fences all earlier
     attempts. The slots count for the resource plan with the path `consumer`."""
     active = [state for state in MOVES if state not in TERMINAL]
@@ -340,7 +340,7 @@ def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[Part], c
     return attempt
 
 
-def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> None:
+def hold(connection: Connection, exec_id: str, parts: Iterable[SlotPart], consumer: str) -> None:
     """Record that a running exec holds exactly these slots from now on, for the resource plan with the path
     `consumer`. Append an event if the slots differ."""
     parts = list(parts)
@@ -351,7 +351,7 @@ def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: 
         events.append(connection, exec_id, events.RESIZE, data)
 
 
-def _hold(connection: Connection, exec_id: str, parts: list[Part], consumer: str) -> None:
+def _hold(connection: Connection, exec_id: str, parts: list[SlotPart], consumer: str) -> None:
     ids = json.dumps([part.slot for part in parts])
     change = update(execs).where(execs.c.id == exec_id).values(slots=ids).returning(execs.c.spec)
     user = Workload.from_json(connection.execute(change).scalar_one()).scheduling.user

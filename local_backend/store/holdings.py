@@ -21,7 +21,7 @@ KEPT = 400 * 86400.0
 
 
 @dataclass(frozen=True)
-class Part:
+class SlotPart:
     """A held slot, or a fraction of one."""
 
     slot: str
@@ -30,7 +30,7 @@ class Part:
 
 
 def hold(  # noqa: PLR0917
-    connection: Connection, exec_id: str, user: str, consumer: str, parts: Iterable[Part], now: float
+    connection: Connection, exec_id: str, user: str, consumer: str, parts: Iterable[SlotPart], now: float
 ) -> None:
     """Record that from `now` on an exec holds exactly these parts, for the resource plan with this path."""
     shares: defaultdict[tuple[str, str], float] = defaultdict(float)

@@ -25,14 +25,14 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit.folders import complete, discard, reserve
 from local_backend.submit.place import place
-from local_backend.submit.receive import Upload
+from local_backend.submit.receive import ReceivedUpload
 from local_backend.vault import VaultError
 from local_backend.workload import Workload
 
 
 def accept(
     spec: Workload,
-    upload: Upload | None,
+    upload: ReceivedUpload | None,
     *,
     shown_args: str,
     data_source: list[Any] | None,
@@ -100,7 +100,9 @@ def accept(
         raise
 
 
-def _with_code(spec: Workload, upload: Upload | None, home: HomePaths, paths: ExecPaths, limits: Limits) -> Workload:
+def _with_code(
+    spec: Workload, upload: ReceivedUpload | None, home: HomePaths, paths: ExecPaths, limits: Limits
+) -> Workload:
     """Make the working copy of the code. Return the workload with the actual program and its bundle."""
     if upload is None:
         bundles.copy(home, str(spec.program.bundle), paths.submitted)

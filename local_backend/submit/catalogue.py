@@ -11,7 +11,7 @@ NO_TENSORFLOW = "TensorFlow programs are not supported by the local backend yet;
 
 
 @dataclass(frozen=True)
-class Framework:
+class CatalogueEntry:
     """One framework. `refused` is the sentence that answers a submission; None if the framework can run."""
 
     name: str
@@ -51,8 +51,8 @@ def _installed(distribution: str) -> str:
         return _RECORDED[distribution]
 
 
-FRAMEWORKS: tuple[Framework, ...] = (
-    Framework(
+FRAMEWORKS: tuple[CatalogueEntry, ...] = (
+    CatalogueEntry(
         "PyTorch", "SingleNodePytorchTrain", "PyTorch", "PyTorchCmdGen.py",
         (
             "PyTorch - one process on one worker.",
@@ -62,7 +62,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         ),
         distributed=False, max_workers=1, memory="4G",
     ),
-    Framework(
+    CatalogueEntry(
         "distPyTorch", "DistributePyTorchTrain", "PyTorch", "distPyTorchCmdGen.py",
         (
             "distPyTorch - numWorker processes of one program, started together.",
@@ -71,13 +71,13 @@ FRAMEWORKS: tuple[Framework, ...] = (
         ),
         has_driver="false", exports=(("GLOO_SOCKET_IFNAME", "lo"),),
     ),
-    Framework(
+    CatalogueEntry(
         "disttensorflow", "DistributeTensorflow2xTrain", "TensorFlow", "disttensorflowCmdGen.py",
         ("disttensorflow - not supported by the local backend yet.",),
         has_driver="false", memory="8G", strategy="MultiWorkerMirroredStrategy", parameter_servers=1,
         refused=NO_TENSORFLOW,
     ),
-    Framework(
+    CatalogueEntry(
         "edtPyTorch", "ElasticPyTorchTrain", "pytorch", "edtCmdGen.py",
         (
             "edtPyTorch - elastic training with FabricModel: a driver and 1 to numWorker workers.",
@@ -86,12 +86,12 @@ FRAMEWORKS: tuple[Framework, ...] = (
         ),
         elastic=True, workers=None, memory="4G",
     ),
-    Framework(
+    CatalogueEntry(
         "edtTensorflow", "ElasticTensorflow1xTrain", "tensorflow", "edtCmdGen.py",
         ("edtTensorflow - not supported by the local backend yet.",),
         elastic=True, workers=None, memory="8G", refused=NO_TENSORFLOW,
     ),
-    Framework(
+    CatalogueEntry(
         "tensorflow", "SingleNodeTensorflowTrain", "TensorFlow", "tensorflowCmdGen.py",
         ("tensorflow - not supported by the local backend yet.",),
         distributed=False, max_workers=1, memory="8G", refused=NO_TENSORFLOW,

@@ -60,7 +60,7 @@ def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], st
     )
 
 
-def _framework(line: CommandLine) -> catalogue.Framework:
+def _framework(line: CommandLine) -> catalogue.CatalogueEntry:
     if line.command != "--exec-start" or line.operand is None:
         raise Invalid("submission.command", "the command line of a submission must begin with --exec-start FRAMEWORK")
     framework = catalogue.BY_NAME.get(line.operand)
@@ -110,7 +110,7 @@ def _model_dir(line: CommandLine) -> str | None:
     return None if typed is None else PurePosixPath(typed.rstrip("/")).name or None
 
 
-def _app_name(line: CommandLine, framework: catalogue.Framework) -> str:
+def _app_name(line: CommandLine, framework: catalogue.CatalogueEntry) -> str:
     name = line.text("--appName")
     if name is None:
         return framework.app_name

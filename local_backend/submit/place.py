@@ -14,14 +14,14 @@ from dlicmd.contract.program import program_places
 from local_backend.errors import Invalid
 from local_backend.files import sync_directory
 from local_backend.settings import Limits
-from local_backend.submit.receive import Upload
+from local_backend.submit.receive import ReceivedUpload
 from local_backend.submit.unpack import unpack
 from local_backend.workload import Program
 
 _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 
 
-def place(upload: Upload, program: Program, elastic: bool, submitted: Path, limits: Limits) -> Program:
+def place(upload: ReceivedUpload, program: Program, elastic: bool, submitted: Path, limits: Limits) -> Program:
     """Fill the empty folder `submitted` from the upload. Return the program with the actual `model_dir` and `main`.
 
     Raises Invalid, StorageFailed or OSError. Files that were written before the error stay.

@@ -24,7 +24,7 @@ _WRITE = 1 << 20
 
 
 @dataclass
-class Upload:
+class ReceivedUpload:
     """A received body. `files` are pairs: the name that the client gave (empty for none), and the present path. `data`
     is the `data` text."""
 
@@ -32,7 +32,7 @@ class Upload:
     data: str | None = None
 
 
-async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, most: int) -> Upload:
+async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, most: int) -> ReceivedUpload:
     """Read a whole body. Write its files into `folder`, under names of the server.
 
     `most` limits the bytes of the body. Written files stay when this raises: the caller removes the folder.
@@ -47,11 +47,11 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
         return await _multipart(body, options.get(b"boundary"), folder, most)
     text = await _text(body, most)
     if not text.strip():
-        return Upload()
+        return ReceivedUpload()
     if kind in {b"application/x-www-form-urlencoded", b""}:
-        return Upload(data=_form_field(text))
+        return ReceivedUpload(data=_form_field(text))
     if kind == b"application/json":
-        return Upload(data=text)
+        return ReceivedUpload(data=text)
     raise Invalid("submission.body", "the body must be multipart/form-data or application/x-www-form-urlencoded")
 
 
@@ -79,13 +79,13 @@ def _decode(content: bytes) -> str:
         raise Invalid("submission.body", "the text of the submission is not UTF-8") from None
 
 
-async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder: Path, most: int) -> Upload:
+async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder: Path, most: int) -> ReceivedUpload:
     if not boundary:
         # Clients with fixed headers send this type also without a body.
         async for chunk in body:
             if chunk:
                 raise Invalid("submission.body", "the multipart body has no boundary")
-        return Upload()
+        return ReceivedUpload()
     parts = _Parts(folder)
     received = 0
     try:
@@ -125,7 +125,7 @@ class _Parts:
     """Collects the parser's callbacks. Content stays in memory until `flush`, which may run in another thread."""
 
     def __init__(self, folder: Path) -> None:
-        self.upload = Upload()
+        self.upload = ReceivedUpload()
         self.ended = False
         self.waiting = 0
         self._folder = folder

@@ -24,7 +24,7 @@ _PROFILE = re.compile(r"[0-9a-z.+]{1,40}")
 
 
 def resources(
-    line: CommandLine, framework: catalogue.Framework, attributes: dict[str, str], spec: dict[str, Any]
+    line: CommandLine, framework: catalogue.CatalogueEntry, attributes: dict[str, str], spec: dict[str, Any]
 ) -> Resources:
     """Return the resources that a command line asks for. `attributes` are those of --msd-attr. A `hardwareSpec`
     supplies the rest. Raises Invalid."""
@@ -92,7 +92,7 @@ def _selector(option: str, text: str) -> list[tuple[str, str]]:
     return items
 
 
-def _num_worker(line: CommandLine, framework: catalogue.Framework, hardware: Hardware) -> int:
+def _num_worker(line: CommandLine, framework: catalogue.CatalogueEntry, hardware: Hardware) -> int:
     asked = line.number("--numWorker")
     if asked is None and framework.elastic:
         asked = _edt_workers(line.text("--edt-options"))
@@ -179,7 +179,7 @@ def _memory(line: CommandLine, hardware: Hardware, *, packed: bool) -> int | Non
     return hardware.size("mem.size") if size is None else parse_size(size)
 
 
-def attributes_of(line: CommandLine, framework: catalogue.Framework) -> dict[str, str]:
+def attributes_of(line: CommandLine, framework: catalogue.CatalogueEntry) -> dict[str, str]:
     """Return the attributes of --msd-attr. For an elastic framework, raise Invalid for an unknown `mode` of the engine.
     The scheduler uses `minWorkers`. Other names are not checked here."""
     found = dict(pairs("--msd-attr", line.many("--msd-attr")))

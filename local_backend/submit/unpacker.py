@@ -37,30 +37,30 @@ _LITTER = {".DS_Store", "__MACOSX"}
 _DIRECTION = {chr(code) for code in (0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
-class Refused(Exception):
+class ArchiveRefused(Exception):
     """The archive is refused; the text says why."""
 
 
-class Member(tarfile.TarInfo):
+class ArchiveMember(tarfile.TarInfo):
     """A header that is either correct or refused. tarfile loops forever on a negative size. It also takes a damaged
     header, or a missing end mark, for the end of the archive, and would silently lose the rest of a folder."""
 
     @classmethod
-    def fromtarfile(cls, tar: tarfile.TarFile) -> Member:
+    def fromtarfile(cls, tar: tarfile.TarFile) -> ArchiveMember:
         """Return the next member. Raises Refused, or EOFHeaderError at the end mark."""
         try:
             return super().fromtarfile(tar)
         except tarfile.HeaderError as problem:
             if isinstance(problem, tarfile.EOFHeaderError):  # type: ignore[attr-defined]
                 raise
-            raise Refused(f"it is damaged, or not a tar archive ({problem})") from None
+            raise ArchiveRefused(f"it is damaged, or not a tar archive ({problem})") from None
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> ArchiveMember:
         """Return the member of one header block. Raises Refused."""
         member = super().frombuf(buf, encoding, errors)
         if member.size < 0:
-            raise Refused(f"{show(member.name)} has a negative size")
+            raise ArchiveRefused(f"{show(member.name)} has a negative size")
         return member
 
 
@@ -72,16 +72,16 @@ def show(name: str) -> str:
 def components(name: str) -> list[str]:
     """Return the checked parts of a member's name; empty for the root itself. Raises Refused."""
     if name.startswith("/"):
-        raise Refused(f"{show(name)} is an absolute path")
+        raise ArchiveRefused(f"{show(name)} is an absolute path")
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if ".." in parts:
-        raise Refused(f"{show(name)} contains '..'")
+        raise ArchiveRefused(f"{show(name)} contains '..'")
     if any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} or letter in _DIRECTION for letter in name):
-        raise Refused(f"{show(name)} contains control characters or is not UTF-8")
+        raise ArchiveRefused(f"{show(name)} contains control characters or is not UTF-8")
     if len(os.fsencode(name)) > _MAX_PATH or any(len(os.fsencode(part)) > _MAX_COMPONENT for part in parts):
-        raise Refused(f"{show(name)} is too long")
+        raise ArchiveRefused(f"{show(name)} is too long")
     if len(parts) > _MAX_DEPTH:
-        raise Refused(f"{show(name)} is more than {_MAX_DEPTH} folders deep")
+        raise ArchiveRefused(f"{show(name)} is more than {_MAX_DEPTH} folders deep")
     return parts
 
 
@@ -139,9 +139,9 @@ class Tree:
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
         taken = self._spelling.setdefault(key, path)
         if path in self._taken or taken != path:
-            raise Refused(f"{show(path)} appears twice" + (f", also as {show(taken)}" if taken != path else ""))
+            raise ArchiveRefused(f"{show(path)} appears twice" + (f", also as {show(taken)}" if taken != path else ""))
         if len(self._taken) >= self._most:
-            raise Refused(f"it has more than {self._most} files and folders (DLI_MAX_UNPACKED_FILES)")
+            raise ArchiveRefused(f"it has more than {self._most} files and folders (DLI_MAX_UNPACKED_FILES)")
         self._taken.add(path)
 
     def make_durable(self) -> None:
@@ -172,11 +172,11 @@ class Budget:
         self._members -= 1
         self.used += size
         if self._members < 0:
-            raise Refused(f"it has more than {self._limits['files']} members (DLI_MAX_UNPACKED_FILES)")
+            raise ArchiveRefused(f"it has more than {self._limits['files']} members (DLI_MAX_UNPACKED_FILES)")
         if self.used > self._bytes:
-            raise Refused(f"it unpacks to more than {self._bytes} bytes (DLI_MAX_UNPACKED_BYTES)")
+            raise ArchiveRefused(f"it unpacks to more than {self._bytes} bytes (DLI_MAX_UNPACKED_BYTES)")
         if self.used > self._by_ratio:
-            raise Refused(
+            raise ArchiveRefused(
                 f"it unpacks to more than {self._limits['ratio']} times its size, as archive bombs do; if you trust "
                 "the archive, set DLI_MAX_UNPACK_RATIO higher and restart the server"
             )
@@ -187,31 +187,31 @@ def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
     parent = os.getppid()
     plain: Any = gzip.GzipFile(fileobj=archive) if archive.read(2) == b"\x1f\x8b" else archive
     archive.seek(0)
-    with tarfile.open(fileobj=plain, mode="r|", tarinfo=Member, bufsize=_CHUNK, encoding="utf-8") as tar:
+    with tarfile.open(fileobj=plain, mode="r|", tarinfo=ArchiveMember, bufsize=_CHUNK, encoding="utf-8") as tar:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header
             if os.getppid() != parent:
-                raise Refused("the server has stopped")
+                raise ArchiveRefused("the server has stopped")
             _take(tar, member, tree, budget)
     if not tree.files:
-        raise Refused("it contains no files")
+        raise ArchiveRefused("it contains no files")
 
 
 def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Budget) -> None:
     if member.size < 0:
-        raise Refused(f"{show(member.name)} has a negative size")
+        raise ArchiveRefused(f"{show(member.name)} has a negative size")
     budget.spend(member.size)
     parts = components(member.name)
     if is_litter(parts):
         return
     if member.issparse():
-        raise Refused(f"{show(member.name)} is a sparse file")
+        raise ArchiveRefused(f"{show(member.name)} is a sparse file")
     if member.isdir():
         os.close(tree.folder(parts))
     elif not member.isreg():
-        raise Refused(f"{show(member.name)} is {_kind(member)}; only files and folders are accepted")
+        raise ArchiveRefused(f"{show(member.name)} is {_kind(member)}; only files and folders are accepted")
     elif not parts:
-        raise Refused(f"{show(member.name)} is a file without a name")
+        raise ArchiveRefused(f"{show(member.name)} is a file without a name")
     else:
         _write(tar, member, tree.file(parts, member.mode))
 
@@ -223,7 +223,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, fd: int) -> None:
         while source is not None and left > 0:
             chunk = source.read(min(_CHUNK, left))
             if not chunk:
-                raise Refused(f"it ends in the middle of {show(member.name)}")
+                raise ArchiveRefused(f"it ends in the middle of {show(member.name)}")
             left -= len(chunk)
             while chunk:
                 chunk = chunk[os.write(fd, chunk) :]
@@ -270,7 +270,7 @@ def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, st
             tree.make_durable()
             os.close(root)
         return DONE, json.dumps({"files": len(tree.files), "bytes": budget.used})
-    except Refused as problem:
+    except ArchiveRefused as problem:
         return REFUSED, str(problem)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as problem:
         return REFUSED, f"it is damaged, or not a tar archive ({type(problem).__name__})"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import examples
 
 from dlicmd.contract.argv import ArgvError, Given, join_args, parse_argv, split_args
-from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Arity, Kind, Travel
+from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Arity, Form, Travel
 from dlicmd.contract.sizes import parse_size
 from dlicmd.sdk.submission import Submission
 
@@ -45,7 +45,7 @@ def test_the_words_of_the_program_are_not_changed(before: list[str], after: list
 @pytest.mark.parametrize("option", [*COMMANDS, *OPTIONS], ids=lambda option: option.name)
 def test_every_option_is_parsed_in_each_spelling_and_sent_as_declared(option) -> None:
     value = {
-        Kind.FLAG: None, Kind.TEXT: option.choices[0] if option.choices else "x y", Kind.SIZE: "8g",
+        Form.FLAG: None, Form.TEXT: option.choices[0] if option.choices else "x y", Form.SIZE: "8g",
     }.get(option.kind, "7")
     for spelling in (option.name, *option.aliases):
         forms = [[spelling]] if value is None else [[spelling, value], [f"{spelling}={value}"]]

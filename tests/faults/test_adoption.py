@@ -19,7 +19,7 @@ from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
 from local_backend.runtime import adoption
 from local_backend.runtime.launch import read_attempt, try_lock, write_attempt
 from local_backend.store import execs
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 
 pytestmark = pytest.mark.integration
 
@@ -105,7 +105,7 @@ def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) ->
     host.kill()
     job = one.submit(COUNTED)
     one.database.write(lambda c: execs.transition(c, job, PENDING))
-    one.database.write(lambda c: execs.begin_attempt(c, job, [Part("cpu-0", "cpu")], "/local/training"))
+    one.database.write(lambda c: execs.begin_attempt(c, job, [SlotPart("cpu-0", "cpu")], "/local/training"))
     write_attempt(one.paths(job), 1)
     host.start()
     one.wait_for_file(job, "starts")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from range_server import Site
 
-from local_backend.data.cache import Cache, CacheEntry, Manifest
+from local_backend.data.cache import Cache, CacheEntry, CacheManifest
 from local_backend.data.download import release
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kind import SourceFile
@@ -124,7 +124,7 @@ def test_only_unused_entries_are_evicted(
         entry = CacheEntry(cache.folder / f"{number:040x}")
         entry.folder.mkdir()
         if whole:
-            entry.complete(Manifest("b", (WholeFile("a", size, "", 0, 0),)))
+            entry.complete(CacheManifest("b", (WholeFile("a", size, "", 0, 0),)))
         else:
             entry.expect(size)
         if used:

@@ -15,7 +15,7 @@ from live_server import Live, settings_for
 from odd_numbers import BOUNDS, taking_numbers, values
 
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.options import COMMANDS, Kind, Option, Travel
+from dlicmd.contract.options import COMMANDS, Form, Option, Travel
 
 START = ["--exec-start", "distPyTorch", "--model-main", "main.py"]
 
@@ -42,7 +42,7 @@ def test_the_command_line_refuses_invalid_numbers(desk: Path, option: Option) ->
     for value, fine in values(option):
         words = [f"{option.name}={value}"] if option in COMMANDS else [
             "--exec-start", "distPyTorch", "--model-dir", "model", f"{option.name}={value}", "--dry-run"]
-        if fine and (option in COMMANDS or option.kind is Kind.PORT):
+        if fine and (option in COMMANDS or option.kind is Form.PORT):
             continue  # other tests cover the effect of these
         code, _, err = run(*words)
         assert code == (Exit.DONE if fine else Exit.USAGE), (value, code, err)

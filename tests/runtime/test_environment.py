@@ -17,7 +17,7 @@ from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
 from local_backend.scheduler.model import CPU, GPU, Slot
-from local_backend.workload import Source
+from local_backend.workload import DataSource
 
 NAMES = ["DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE"]
 HOME = HomePaths(Path("/h"), Path("/h/data"), Path("/h/results"))
@@ -67,7 +67,7 @@ def test_data_path_leads_from_the_data_directory_to_the_data(data_dir: str, data
 
 def test_a_list_of_data_that_no_process_could_take_is_left_out() -> None:
     def told(count: int) -> dict[str, str]:
-        sources = [Source(str(number), "fs", "mount", f"/h/data/{number:04d}{'x' * 90}") for number in range(count)]
+        sources = [DataSource(str(number), "fs", "mount", f"/h/data/{number:04d}{'x' * 90}") for number in range(count)]
         return env_of(launch(sources=tuple(sources), environment=inherited(dict.fromkeys(NAMES, "of another job"))))
 
     assert told(2)["DLI_DATA_DIRS"].count(":") == 1

@@ -14,7 +14,7 @@ from runtime_support import Bench, bench, host_bench, runner_of
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
-from local_backend.runtime.occupancy import Holder, Place, places
+from local_backend.runtime.occupancy import Holder, SlotPlace, places
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler import plans
@@ -102,18 +102,18 @@ def test_slots_that_a_job_gives_up_are_leaving_and_count_until_they_are_free(tmp
         eventually(lambda: one.held(job), "it can be resized")
         eventually(lambda: _resized(supervisor, job), "it gives one up")
         assert supervisor.places() == [
-            Place(first, (Holder(job),)), Place(second, (Holder(job, leaving=True),)),
+            SlotPlace(first, (Holder(job),)), SlotPlace(second, (Holder(job, leaving=True),)),
         ]
         assert history(one, job)[1] == ("cpu-1", "/local/training", False)
         assert driver.allocation() == ["cpu-0"]
         workers[1].close()
-        eventually(lambda: supervisor.places()[1] == Place(second), "it is free")
+        eventually(lambda: supervisor.places()[1] == SlotPlace(second), "it is free")
         assert history(one, job)[1] == ("cpu-1", "/local/training", True) and agree(one, job)
         driver.close()
         one.wait(job)
         assert history(one, job)[0][2]
         # The row says first that a job has ended; the supervisor lets go of it next.
-        eventually(lambda: supervisor.places() == [Place(first), Place(second)], "both are free")
+        eventually(lambda: supervisor.places() == [SlotPlace(first), SlotPlace(second)], "both are free")
 
 
 def _resized(supervisor, job: str) -> bool:

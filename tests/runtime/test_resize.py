@@ -26,7 +26,7 @@ from local_backend.runtime.resizing import Resized, ResizeError, choose
 from local_backend.scheduler.model import CPU, Slot
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.store import execs
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 
 SLEEP = "import time\ntime.sleep(600)\n"
 #: Says whether the process whose pid is its argument was still there when it was started.
@@ -288,7 +288,7 @@ def test_an_allocation_that_the_runner_did_not_get_is_decided_again(
     assert driver.hello() == ["cpu-0"]
     one.wait_running(job)
     host.kill()
-    parts = [Part(slot.id, slot.kind) for slot in cpu_slots(2)]
+    parts = [SlotPart(slot.id, slot.kind) for slot in cpu_slots(2)]
     one.database.write(lambda c: (execs.note(c, job, pinned=0), execs.hold(c, job, parts, "/local/training")))
     host.start()
     assert driver.allocation() == []
@@ -382,7 +382,7 @@ def test_slots_that_were_promised_and_never_given_are_free_again(pair: tuple[Hos
     assert driver.hello() == ["cpu-0"]
     one.wait_running(job)
     host.kill()
-    parts = [Part(slot.id, slot.kind) for slot in cpu_slots(2)]
+    parts = [SlotPart(slot.id, slot.kind) for slot in cpu_slots(2)]
     one.database.write(lambda c: execs.hold(c, job, parts, "/local/training"))
     host.start()
     eventually(lambda: slots_of(one, job) == ["cpu-0"], "the row is put right")

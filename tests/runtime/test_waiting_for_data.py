@@ -21,10 +21,10 @@ from local_backend.scheduler.slots import cpu_slots
 from local_backend.scheduler.urgency import waited
 from local_backend.settings import Settings
 from local_backend.store.execs import ExecRow
-from local_backend.workload import Source
+from local_backend.workload import DataSource
 
 HOUR = 3600.0
-ELSEWHERE = Source("x", "s3", "download", kind="s3", connection={"type": "s3"}, location={"bucket": "b"})
+ELSEWHERE = DataSource("x", "s3", "download", kind="s3", connection={"type": "s3"}, location={"bucket": "b"})
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def fetching(settings: Settings) -> Iterator[Fetching]:
     found.close()
 
 
-def submitted(settings: Settings, *sources: Source) -> ExecRow:
+def submitted(settings: Settings, *sources: DataSource) -> ExecRow:
     """An exec that was submitted an hour ago and may wait half of one for slots."""
     spec = workload(sources=sources, pending_timeout=int(HOUR / 2))
     row = ExecRow(

@@ -30,7 +30,7 @@ from local_backend.forward.service import Forwarding
 from local_backend.runtime import bundles, progress
 from local_backend.runtime.active import Live as Said
 from local_backend.runtime.loop import Loop
-from local_backend.runtime.occupancy import Place
+from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
@@ -42,7 +42,7 @@ from local_backend.settings import Limits, Settings
 from local_backend.store import execs, tokens, users
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 from local_backend.submit.folders import discard
 
 TOKEN = "t0ken-of-this-test"
@@ -60,7 +60,7 @@ class QuietSupervisor:
     reasons: dict[str, Reason] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
     lives: dict[str, Said] = field(default_factory=dict)
-    machine: list[Place] = field(default_factory=lambda: [Place(slot) for slot in cpu_slots(2)])
+    machine: list[SlotPlace] = field(default_factory=lambda: [SlotPlace(slot) for slot in cpu_slots(2)])
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
         self.asked.append((exec_id, count))
@@ -78,7 +78,7 @@ class QuietSupervisor:
     def live(self, exec_id: str) -> Said | None:
         return self.lives.get(exec_id)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SlotPlace]:
         return self.machine
 
     def completes_turn(self, seconds: float) -> bool:
@@ -221,7 +221,7 @@ class Live:
 
     def run_on(self, exec_id: str, *slots: str, consumer: str = "/local/training") -> None:
         """Have an exec RUNNING that was just submitted, on these slots."""
-        parts = [Part(slot, slot.partition("-")[0]) for slot in slots]
+        parts = [SlotPart(slot, slot.partition("-")[0]) for slot in slots]
         self.move(exec_id, PENDING)
         self.database.write(lambda c: execs.begin_attempt(c, exec_id, parts, consumer))
         self.move(exec_id, RUNNING)

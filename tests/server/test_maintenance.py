@@ -24,7 +24,7 @@ from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.cli import main
 from local_backend.commands import doctor
 from local_backend.runtime import bundles
-from local_backend.serving.server import ServerError, locked, make_home, open_database
+from local_backend.serving.server import ServingError, locked, make_home, open_database
 from local_backend.store import execs, tokens
 
 Command = Callable[..., Result]
@@ -256,7 +256,7 @@ def test_a_restore_that_fails_anywhere_leaves_the_old_home_or_is_run_again(
             break
         refusals += 1
         assert f"{home} is incomplete" in said.output and "--force" in said.output
-        with pytest.raises(ServerError, match="restore"):
+        with pytest.raises(ServingError, match="restore"):
             rows(home)
         assert command(home, "restore", str(made), "--force").exit_code == 0
         assert len(rows(home)) == 2

@@ -10,7 +10,7 @@ from live_server import Live
 
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RECOVERING, RUNNING
 from local_backend.api.objects import APPLICATION_FIELDS, SPARK_FIELDS
-from local_backend.runtime.occupancy import Place
+from local_backend.runtime.occupancy import SlotPlace
 from local_backend.scheduler.model import GPU, Reason, Slot
 from local_backend.store import execs
 
@@ -31,7 +31,7 @@ def application(live: Live, exec_id: str) -> dict[str, Any]:
 
 
 def on_gpus(live: Live) -> None:
-    live.supervisor.machine = [Place(Slot(f"gpu-{number}", GPU)) for number in range(4)]
+    live.supervisor.machine = [SlotPlace(Slot(f"gpu-{number}", GPU)) for number in range(4)]
 
 
 def requests(live: Live, exec_id: str) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 from live_server import Live, quoted
 from test_server_slots_view import GPUS, FakeNvml, nvml
 
-from local_backend.runtime.occupancy import Holder, Place
+from local_backend.runtime.occupancy import Holder, SlotPlace
 
 __all__ = ["nvml"]
 WORDS = "--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=2"
@@ -26,7 +26,8 @@ def running(live: Live, query: str = "state=RUNNING") -> list[dict[str, Any]]:
 
 def test_an_application_with_the_gpus_that_it_uses(live: Live, nvml: FakeNvml) -> None:
     exec_id, other = live.submitted(WORDS), live.submitted(WORDS)
-    live.supervisor.machine = [Place(GPUS[0], (Holder(exec_id),)), Place(GPUS[1]), Place(GPUS[2], (Holder(exec_id),))]
+    held = (Holder(exec_id),)
+    live.supervisor.machine = [SlotPlace(GPUS[0], held), SlotPlace(GPUS[1]), SlotPlace(GPUS[2], held)]
     assert running(live) == []
     live.run_on(exec_id, "gpu-0", "gpu-2")
     (shown,) = running(live)
@@ -40,7 +41,7 @@ def test_an_application_with_the_gpus_that_it_uses(live: Live, nvml: FakeNvml) -
 
 def test_a_gpu_that_is_lost_counts_as_a_slot_alone(live: Live, nvml: FakeNvml) -> None:
     exec_id = live.submitted(WORDS)
-    live.supervisor.machine = [Place(GPUS[1], (Holder(exec_id),))]
+    live.supervisor.machine = [SlotPlace(GPUS[1], (Holder(exec_id),))]
     live.run_on(exec_id, "gpu-1")
     (shown,) = running(live)
     assert (shown["gpuslots"], shown["gpumemused"], shown["gpudevutil"]) == (1, {"total": 0}, {"total": 0})

@@ -16,7 +16,7 @@ from lockbox_kind import put_lockbox
 from dlicmd.contract.states import KILLED
 from local_backend.data import registry
 from local_backend.data.errors import DataError
-from local_backend.serving.server import ServerError, serve
+from local_backend.serving.server import ServingError, serve
 from local_backend.sources.connections import Connections
 from local_backend.store import exec_secrets
 from local_backend.store.connections import ConnectionExists
@@ -280,5 +280,5 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(live: Live, tmp_path: P
 
 def test_a_server_does_not_start_with_a_wrong_file(live: Live, tmp_path: Path) -> None:
     settings = replace(settings_for(tmp_path / "home"), connections=tmp_path / "missing.yaml")
-    with pytest.raises(ServerError, match=r"missing.yaml: No such file"):
+    with pytest.raises(ServingError, match=r"missing.yaml: No such file"):
         serve(settings)

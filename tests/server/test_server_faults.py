@@ -17,7 +17,7 @@ from live_server import Live, settings_for, tar
 from sqlalchemy.exc import OperationalError
 
 from dlicmd.contract import states, wire
-from local_backend.serving.server import ServerError, make_home, open_database
+from local_backend.serving.server import ServingError, make_home, open_database
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.submit import unpacker
@@ -160,7 +160,7 @@ def rows_of(home: Path) -> dict[str, str] | str:
     settings = settings_for(home)
     try:
         database = open_database(settings)
-    except ServerError as problem:
+    except ServingError as problem:
         return str(problem)
     try:
         return {row.id: row.state for row in database.read(lambda c: execs.of_user(c, None))}
@@ -254,7 +254,7 @@ def test_two_backends_that_share_the_results_folder_keep_apart(start: Callable[.
 
 def test_a_full_home_at_the_start_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
-    with pytest.raises(ServerError, match=r"cannot use .*home.*DLICMD_HOME"):
+    with pytest.raises(ServingError, match=r"cannot use .*home.*DLICMD_HOME"):
         make_home(settings_for(tmp_path / "home"))
     shutil.rmtree(tmp_path, ignore_errors=True)
 

@@ -12,7 +12,7 @@ import pytest
 from local_backend import network
 from local_backend.forward.channel import Trouble
 from local_backend.forward.rest import RestChannel
-from local_backend.forward.source import Line
+from local_backend.forward.source import SourceLine
 from local_backend.forward.target import Rest
 
 
@@ -42,7 +42,7 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(Trouble, match="does not connect to the address"):
-        RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([Line("f", 0, 9, {})])
+        RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([SourceLine("f", 0, 9, {})])
 
 
 @pytest.mark.parametrize("host", ["2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.16689662", "0", "0x0"])

@@ -25,7 +25,7 @@ from local_backend.forward.channel import Trouble
 from local_backend.forward.forwarder import Pace
 from local_backend.forward.rest import RestChannel
 from local_backend.forward.service import Forwarding
-from local_backend.forward.source import LONGEST, Line, read
+from local_backend.forward.source import LONGEST, SourceLine, read
 from local_backend.forward.target import Rest, Targets
 
 FAST = Pace(look=0.02, first=0.02, longest=0.05, drain=3600.0)
@@ -172,7 +172,7 @@ def test_a_whole_time_for_a_batch_whatever_trickles_in(receiver: Receiver, monke
     receiver.answers = ["silent"]
     channel = RestChannel(Rest(receiver.url), "local-1", loopback=True, whole=0.05)
     with pytest.raises(Trouble):
-        channel.send([Line("f", 0, 9, {})])
+        channel.send([SourceLine("f", 0, 9, {})])
 
 
 def test_a_refused_line_is_left_out_and_the_others_are_sent(live: Live, receiver: Receiver) -> None:

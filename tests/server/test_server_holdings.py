@@ -12,7 +12,7 @@ from live_server import Live, settings_for
 
 from dlicmd.contract.states import ERROR, FINISHED
 from local_backend.store import holdings
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 
 PATH = "/scheduler/holdings"
 TRAINING, NIGHT = "/local/training", "/local/night"
@@ -23,8 +23,8 @@ NOON = 1767225600.0
 def fill(live: Live) -> None:
     """Ten minutes of ann on two GPUs and five of bob on one core, once upon a time."""
     lives = [
-        ("local-1", "ann", TRAINING, [Part("gpu-0", "gpu"), Part("gpu-1", "gpu")], 0.0, 600.0),
-        ("local-2", "bob", NIGHT, [Part("cpu-0", "cpu")], 300.0, 600.0),
+        ("local-1", "ann", TRAINING, [SlotPart("gpu-0", "gpu"), SlotPart("gpu-1", "gpu")], 0.0, 600.0),
+        ("local-2", "bob", NIGHT, [SlotPart("cpu-0", "cpu")], 300.0, 600.0),
     ]
     for exec_id, user, consumer, parts, begin, end in lives:
         live.database.write(lambda c, a=(exec_id, user, consumer, parts, NOON + begin): holdings.hold(c, *a))
@@ -150,7 +150,7 @@ def test_a_server_that_starts_forgets_what_is_too_old(tmp_path) -> None:
     live = Live(settings_for(tmp_path / "home"))
     limit = time.time() - holdings.KEPT
     for exec_id, end in (("local-1", limit - 3600), ("local-2", limit + 3600)):
-        held = (exec_id, "ann", TRAINING, [Part("cpu-0", "cpu")], end - 9)
+        held = (exec_id, "ann", TRAINING, [SlotPart("cpu-0", "cpu")], end - 9)
         live.database.write(lambda c, a=held: holdings.hold(c, *a))
         live.database.write(lambda c, a=(exec_id, end): holdings.release(c, *a))
     live.close()

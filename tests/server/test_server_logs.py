@@ -25,7 +25,7 @@ from local_backend.api.textlog import content, json_string, last_lines_start, pr
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Reason
 from local_backend.store import execs
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 2 --model-main main.py"
 DIST = "--exec-start distPyTorch --numWorker 2 --model-main main.py"
@@ -186,7 +186,7 @@ def test_follow_delivers_every_event_once_and_in_order(live: Live) -> None:
     assert [(event["kind"], event["state"]) for event in first["events"]] == [("state", states.SUBMITTED)]
     live.run_on(exec_id, "cpu-0")
     live.move(other, states.PENDING)
-    parts = [Part("cpu-0", "cpu"), Part("cpu-1", "cpu")]
+    parts = [SlotPart("cpu-0", "cpu"), SlotPart("cpu-1", "cpu")]
     live.database.write(lambda c: execs.hold(c, exec_id, parts, "/local/training"))
     second = follow_call(live, exec_id, first["cursor"], 30)
     told = [{key: event[key] for key in event.keys() - {"id", "time"}} for event in second["events"]]

@@ -11,7 +11,7 @@ from live_server import Answer, Live, quoted, route_table, settings_for
 from dlicmd.contract import wire
 from local_backend.api.guard import OPEN_PATHS
 from local_backend.api.objects import INSTANCE_ID
-from local_backend.runtime.occupancy import Holder, Place
+from local_backend.runtime.occupancy import Holder, SlotPlace
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.store import connections, execs
@@ -52,7 +52,7 @@ class Team:
         self.waiting = live.submitted(ARGS, token=self.bob)
         live.database.write(lambda c: connections.add(c, "bob", "bob", "s3", {"endpoint_url": NAME}, None, []))
         live.run_on(self.running, "cpu-0")
-        live.supervisor.machine = [Place(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
+        live.supervisor.machine = [SlotPlace(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
         live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")
         paths = live.settings.paths.job(self.running, "bob")
         paths.model.joinpath("weights").write_text("x")

@@ -17,7 +17,7 @@ from live_server import TOKEN, Live, settings_for
 
 from dlicmd.contract import wire
 from local_backend.serving.self_signed import SelfSigned, names_of
-from local_backend.serving.server import ServerError, check_network
+from local_backend.serving.server import ServingError, check_network
 from local_backend.serving.web_server import Server, make_server
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
@@ -135,11 +135,11 @@ def test_a_running_server_shows_the_renewed_one(tmp_path: Path, monkeypatch: pyt
 
 def test_one_certificate_is_enough(tmp_path: Path) -> None:
     more = {"tls_cert": Path("c"), "tls_key": Path("k")}
-    with pytest.raises(ServerError, match="remove --tls-cert"):
+    with pytest.raises(ServingError, match="remove --tls-cert"):
         check_network(settings_for(tmp_path, embedded=False, tls_self_signed=True, **more))
 
 
 def test_other_machines_are_served_with_it(tmp_path: Path) -> None:
     check_network(settings_for(tmp_path, embedded=False, host="0.0.0.0", tls_self_signed=True))
-    with pytest.raises(ServerError, match="--tls-self-signed"):
+    with pytest.raises(ServingError, match="--tls-self-signed"):
         check_network(settings_for(tmp_path, embedded=False, host="0.0.0.0"))

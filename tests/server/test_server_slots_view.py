@@ -12,7 +12,7 @@ import pytest
 from live_server import Live
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING
-from local_backend.runtime.occupancy import Holder, Place
+from local_backend.runtime.occupancy import Holder, SlotPlace
 from local_backend.runtime.utilisation import Use, Utilisation
 from local_backend.scheduler.model import CPU, GPU, Reason, Slot
 from local_backend.store import execs
@@ -66,8 +66,8 @@ def test_slots_show_their_holders_and_how_busy_they_are(live: Live, nvml: FakeNv
     exec_id = live.submitted()
     live.run_on(exec_id, "gpu-0")
     live.supervisor.machine = [
-        Place(GPUS[0], (Holder(exec_id),)), Place(GPUS[1], (Holder(exec_id, leaving=True),)),
-        Place(GPUS[2], (), "it has been taken out of use"), Place(Slot("cpu-0", CPU)),
+        SlotPlace(GPUS[0], (Holder(exec_id),)), SlotPlace(GPUS[1], (Holder(exec_id, leaving=True),)),
+        SlotPlace(GPUS[2], (), "it has been taken out of use"), SlotPlace(Slot("cpu-0", CPU)),
     ]
     slots = live.call("GET", PATH).json()["slots"]
     assert slots[0] == {
@@ -83,7 +83,7 @@ def test_slots_show_their_holders_and_how_busy_they_are(live: Live, nvml: FakeNv
 
 def test_a_slot_that_two_share_is_used_while_one_stays(live: Live) -> None:
     both = (Holder("local-1", leaving=True, share=0.5), Holder("local-2", share=0.5))
-    live.supervisor.machine = [Place(Slot("cpu-0", CPU), both)]
+    live.supervisor.machine = [SlotPlace(Slot("cpu-0", CPU), both)]
     (slot,) = live.call("GET", PATH).json()["slots"]
     assert slot["state"] == "used"
     assert slot["holders"] == [{"id": "local-1", "share": 0.5}, {"id": "local-2", "share": 0.5}], "ended meanwhile"

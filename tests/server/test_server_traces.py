@@ -20,7 +20,7 @@ from support import PATIENCE
 
 from dlicmd.contract import wire
 from local_backend import tracing
-from local_backend.errors import ServerError
+from local_backend.errors import ServingError
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +132,7 @@ def test_attributes_of_the_user_replace_ours(
 def test_without_the_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ServerError, match=r"pip install 'dlicmd\[otel\]'"), tracing.traced():
+    with pytest.raises(ServingError, match=r"pip install 'dlicmd\[otel\]'"), tracing.traced():
         pass
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     with tracing.traced():

@@ -20,7 +20,7 @@ from local_backend.store import events, execs
 from local_backend.store.bus import Bus
 from local_backend.store.database import Database
 from local_backend.store.events import Event
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import events as table
 
 TRAINING = "/local/training"
@@ -40,8 +40,8 @@ def stream(database: Database, last: int = 0, exec_id: str | None = None) -> lis
     return database.read(lambda c: events.since(c, last, exec_id))
 
 
-def cpus(*numbers: int) -> list[Part]:
-    return [Part(f"cpu-{number}", "cpu") for number in numbers]
+def cpus(*numbers: int) -> list[SlotPart]:
+    return [SlotPart(f"cpu-{number}", "cpu") for number in numbers]
 
 
 def test_every_change_visible_to_users_is_an_event(database: Database) -> None:

@@ -17,7 +17,7 @@ from workloads import workload
 from dlicmd.contract import states
 from local_backend.store import events, execs, tokens
 from local_backend.store.database import Database
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 from local_backend.store.sqlite import wal_is_safe
 from local_backend.store.states import MOVES
 from local_backend.store.unfinished import Unfinished
@@ -129,8 +129,8 @@ def test_an_exec_that_never_ran_has_no_start_time(database: Database) -> None:
 def test_reports_of_a_stale_attempt_are_ignored(database: Database) -> None:
     exec_id = new_exec(database)
     database.write(lambda c: execs.transition(c, exec_id, states.PENDING))
-    assert database.write(lambda c: execs.begin_attempt(c, exec_id, [Part("cpu-0", "cpu")], "/local")) == 1
-    assert database.write(lambda c: execs.begin_attempt(c, exec_id, [Part("cpu-1", "cpu")], "/local")) == 2
+    assert database.write(lambda c: execs.begin_attempt(c, exec_id, [SlotPart("cpu-0", "cpu")], "/local")) == 1
+    assert database.write(lambda c: execs.begin_attempt(c, exec_id, [SlotPart("cpu-1", "cpu")], "/local")) == 2
     assert not database.write(lambda c: execs.transition(c, exec_id, states.RUNNING, attempt=1))
     assert database.write(lambda c: execs.transition(c, exec_id, states.RUNNING, attempt=2))
 
@@ -179,9 +179,9 @@ def test_cached_unfinished_execs_match_the_database_after_each_change(database: 
     changes: list[Callable[[Connection], object]] = [
         lambda c: execs.note(c, first, message="it waits"),
         lambda c: execs.transition(c, first, states.PENDING),
-        lambda c: execs.begin_attempt(c, first, [Part("cpu-0", "cpu")], "/local"),
+        lambda c: execs.begin_attempt(c, first, [SlotPart("cpu-0", "cpu")], "/local"),
         lambda c: execs.transition(c, first, states.RUNNING, attempt=1),
-        lambda c: execs.hold(c, first, [Part("cpu-1", "cpu")], "/local"),
+        lambda c: execs.hold(c, first, [SlotPart("cpu-1", "cpu")], "/local"),
         lambda c: execs.note(c, first, pinned=1),
         lambda c: execs.note(c, second, stop_requested=True),
         lambda c: execs.transition(c, first, states.FINISHED, exit_code=0),

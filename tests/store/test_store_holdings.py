@@ -16,7 +16,7 @@ from workloads import workload
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, TERMINAL
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database
-from local_backend.store.holdings import Part
+from local_backend.store.holdings import SlotPart
 from local_backend.store.migrations import upgrade
 
 TRAINING = "/local/training"
@@ -28,11 +28,11 @@ def new_exec(database: Database, user: str = "alice") -> str:
     return database.write(lambda c: execs.create(c, number, spec, "args ", None, "/work")).id
 
 
-def cpus(*numbers: int, share: float = 1.0) -> list[Part]:
-    return [Part(f"cpu-{number}", "cpu", share) for number in numbers]
+def cpus(*numbers: int, share: float = 1.0) -> list[SlotPart]:
+    return [SlotPart(f"cpu-{number}", "cpu", share) for number in numbers]
 
 
-def hold(database: Database, exec_id: str, parts: list[Part], now: float, consumer: str = TRAINING) -> None:
+def hold(database: Database, exec_id: str, parts: list[SlotPart], now: float, consumer: str = TRAINING) -> None:
     database.write(lambda c: holdings.hold(c, exec_id, "alice", consumer, parts, now))
 
 
@@ -189,7 +189,7 @@ def test_covered_time_and_start_of_the_present_gap_are_computed(database: Databa
         return database.read(lambda c: holdings.covered(c, "local-1", since, now))
 
     def hold(*slots: str, at: float) -> None:
-        parts = [Part(slot, "cpu") for slot in slots]
+        parts = [SlotPart(slot, "cpu") for slot in slots]
         database.write(lambda c: holdings.hold(c, "local-1", "ann", "/local/training", parts, at))
 
     assert had(0, 100) == (0, None)

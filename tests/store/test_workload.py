@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from workloads import workload
 
-from local_backend.workload import Data, Environment, Program, Resources, Scheduling, Source, Workload
+from local_backend.workload import Data, DataSource, Environment, Program, Resources, Scheduling, Workload
 
 #: The form before, as an earlier server stored it.
 FLAT = Path(__file__).parent.parent / "data" / "workload_1.json"
-MOUNTED = Source("mnist", "fs", "mount", "/data/mnist")
-FETCHED = Source("pets", "connection_asset", "download", kind="s3", connection={"id": "c1"},
+MOUNTED = DataSource("mnist", "fs", "mount", "/data/mnist")
+FETCHED = DataSource("pets", "connection_asset", "download", kind="s3", connection={"id": "c1"},
                  location={"paths": "pets/"}, target="shared")
 OLD = Workload(
     id="local-2", name="Näme", creator="ada",

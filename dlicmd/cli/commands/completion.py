@@ -21,7 +21,16 @@ from dlicmd.cli.session import Session
 from dlicmd.contract import wire
 from dlicmd.contract.argv import SUBMITTING, parse_argv
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.options import COMMAND_NAMES, EXEC_COMMANDS, LAST, Group, Kind, Option, help_sections, option_named
+from dlicmd.contract.options import (
+    COMMAND_NAMES,
+    EXEC_COMMANDS,
+    LAST,
+    Form,
+    Option,
+    Section,
+    help_sections,
+    option_named,
+)
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.objects import Record
 
@@ -68,7 +77,7 @@ def candidates(words: list[str], begun: str) -> list[CompletionItem]:
         return _FILES
     command = next((word for word in words if word in COMMAND_NAMES), None)
     option = option_named(words[-1], command) if words else None
-    takes_value = option is not None and option.kind is not Kind.FLAG
+    takes_value = option is not None and option.kind is not Form.FLAG
     if option is not None and (takes_value or option.name in EXEC_COMMANDS) and not begun.startswith("-"):
         found = _values(option, words)
     elif begun.startswith("-") or command is None:
@@ -82,8 +91,9 @@ def candidates(words: list[str], begun: str) -> list[CompletionItem]:
 
 def _options(command: str | None) -> list[Option]:
     """Return the options that apply to `command`; without a command, the commands and the general options."""
-    own = {Group.COMMAND: command is None, Group.DEPLOYMENT: command == "--exec-deploy",
-           **dict.fromkeys((Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING), command is None or command in SUBMITTING)}
+    submits = command is None or command in SUBMITTING
+    own = {Section.COMMAND: command is None, Section.DEPLOYMENT: command == "--exec-deploy",
+           **dict.fromkeys((Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING), submits)}
     return [option for group, members in help_sections(hidden=command == "--exec-deploy").items()
             if own.get(group, True) for option in members]
 
@@ -138,6 +148,6 @@ def _connection(words: list[str]) -> list[str]:
     found = []
     for at, word in enumerate(words):
         option = option_named(word.partition("=")[0], None)
-        if option is not None and option.group is Group.CONNECTION:
-            found += words[at : at + (1 if option.kind is Kind.FLAG or "=" in word else 2)]
+        if option is not None and option.group is Section.CONNECTION:
+            found += words[at : at + (1 if option.kind is Form.FLAG or "=" in word else 2)]
     return found

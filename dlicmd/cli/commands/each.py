@@ -18,7 +18,7 @@ from dlicmd.sdk.transport import Answer
 _BY_ITSELF = "had already finished"
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """The outcome for one object. `said` is for people; `status` is 0 if there was nothing to do."""
 
     name: str
@@ -45,9 +45,9 @@ def do(what: str, name: str, call: Callable[[str], int], output: Output) -> int:
     """Run `call` for one name, print the outcome and return the exit code. An error of `call` is printed and raised
     again."""
     try:
-        outcome = Outcome(name, ok=True, status=call(name))
+        outcome = CallOutcome(name, ok=True, status=call(name))
     except ServerError as problem:
-        _show(what, Outcome(name, ok=False, status=problem.status, said=str(problem)), output)
+        _show(what, CallOutcome(name, ok=False, status=problem.status, said=str(problem)), output)
         raise
     _show(what, outcome, output)
     return Exit.DONE
@@ -64,12 +64,12 @@ def tell(
         for name in names:
             try:
                 answer = call(name)
-                outcome = Outcome(name, ok=True, status=answer.status, said=" ".join(answer.text().split()))
+                outcome = CallOutcome(name, ok=True, status=answer.status, said=" ".join(answer.text().split()))
             except ServerError as problem:
                 if done(name):
-                    outcome = Outcome(name, ok=True, status=0, said=_BY_ITSELF)
+                    outcome = CallOutcome(name, ok=True, status=0, said=_BY_ITSELF)
                 else:
-                    outcome = Outcome(name, ok=False, status=problem.status, said=str(problem))
+                    outcome = CallOutcome(name, ok=False, status=problem.status, said=str(problem))
                     code = problem.exit_code
             found.append(outcome)
             _say(what, outcome, output)
@@ -85,11 +85,11 @@ def tell_together(what: str, outcomes: Iterable[Mapping[str, Any]], output: Outp
     for one in outcomes:
         name, said = (str(one.get(key, "")) for key in (wire.ID, wire.MESSAGE))
         if one.get(wire.STOPPED_NOW):
-            outcome = Outcome(name, ok=True, status=OK, said=said)
+            outcome = CallOutcome(name, ok=True, status=OK, said=said)
         elif over_is_done and wire.STATE in one:
-            outcome = Outcome(name, ok=True, status=0, said=_BY_ITSELF)
+            outcome = CallOutcome(name, ok=True, status=0, said=_BY_ITSELF)
         else:
-            outcome = Outcome(name, ok=False, status=BAD_REQUEST, said=said)
+            outcome = CallOutcome(name, ok=False, status=BAD_REQUEST, said=said)
             code = Exit.FAILED if wire.STATE in one else Exit.NO_SUCH_ID
         found.append(outcome)
         _say(what, outcome, output)
@@ -97,7 +97,7 @@ def tell_together(what: str, outcomes: Iterable[Mapping[str, Any]], output: Outp
     return code
 
 
-def _say(what: str, outcome: Outcome, output: Output) -> None:
+def _say(what: str, outcome: CallOutcome, output: Output) -> None:
     """Print one of several outcomes, for people as soon as it is known."""
     if not outcome.status:
         info(f"{inert(outcome.name)} {outcome.said}")
@@ -108,12 +108,12 @@ def _say(what: str, outcome: Outcome, output: Output) -> None:
         error(inert(outcome.said))
 
 
-def _list(found: list[Outcome], output: Output) -> None:
+def _list(found: list[CallOutcome], output: Output) -> None:
     if output.is_data:
         emit_value([outcome.value for outcome in found], output)
 
 
-def _show(what: str, outcome: Outcome, output: Output) -> None:
+def _show(what: str, outcome: CallOutcome, output: Output) -> None:
     if output.is_data:
         emit_value(outcome.value, output)
     else:

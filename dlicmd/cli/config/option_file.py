@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from dlicmd.contract.argv import ArgvError, CommandLine, Given, parse_argv
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Kind, Option
-from dlicmd.sdk.yaml_file import Place
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Form, Option
+from dlicmd.sdk.yaml_file import YamlPlace
 
 START, SOURCE = "--exec-start", "--data-source"
 #: Options of the form NAME=VALUE. A file may also give them as a mapping.
@@ -29,7 +29,7 @@ def overruled(given: Given, line: CommandLine) -> bool:
     return given.option.name in line.values
 
 
-def known_option(key: str, place: Place, more: Sequence[str] = ()) -> Option:
+def known_option(key: str, place: YamlPlace, more: Sequence[str] = ()) -> Option:
     """Return the option that a key names. Raises UsageProblem when there is none, or when it must not be in a file.
 
     `more` are keys of that file that are not options.
@@ -42,9 +42,9 @@ def known_option(key: str, place: Place, more: Sequence[str] = ()) -> Option:
     return option
 
 
-def option_values(option: Option, key: str, value: Place) -> list[Given]:
+def option_values(option: Option, key: str, value: YamlPlace) -> list[Given]:
     """Return the checked values that a file gives an option. Raises UsageProblem."""
-    if option.kind is Kind.FLAG:
+    if option.kind is Form.FLAG:
         switch = value.switch()
         if switch is None:
             value.refuse(f"{key} must be true or false")
@@ -58,7 +58,7 @@ def option_values(option: Option, key: str, value: Place) -> list[Given]:
     return [_checked(option, item.text(key), item) for item in value.items()]
 
 
-def _checked(option: Option, text: str, place: Place) -> Given:
+def _checked(option: Option, text: str, place: YamlPlace) -> Given:
     """Return the value. Raises UsageProblem when a command line would not accept it."""
     given = Given(option, text)
     try:
@@ -68,7 +68,7 @@ def _checked(option: Option, text: str, place: Place) -> Given:
     return given
 
 
-def _sources(option: Option, key: str, value: Place) -> Given:
+def _sources(option: Option, key: str, value: YamlPlace) -> Given:
     if not value.is_list or not all(item.is_mapping for item in value.items()):
         value.refuse(f"{key} needs a list of data sources, each with 'type' and 'location'")
     return Given(option, json.dumps(value.json(key)))

@@ -10,9 +10,9 @@ from dlicmd.cli.config.option_file import known_option, option_values
 from dlicmd.cli.config.profiles import NONE
 from dlicmd.cli.render import Output
 from dlicmd.contract.argv import Given
-from dlicmd.contract.options import PROFILE, Group, Option
+from dlicmd.contract.options import PROFILE, Option, Section
 from dlicmd.sdk.errors import UsageProblem
-from dlicmd.sdk.yaml_file import Place, read, shown
+from dlicmd.sdk.yaml_file import YamlPlace, read, shown
 
 DEFAULT, PROFILES = "default", "profiles"
 #: Output options that a profile may hold, beside connection settings and options of a submission.
@@ -58,7 +58,7 @@ def _listed(profiles: dict[str, Profile]) -> str:
     return f"only {names}" if names else "no profiles"
 
 
-def _profiles(value: Place, folder: Path) -> dict[str, Profile]:
+def _profiles(value: YamlPlace, folder: Path) -> dict[str, Profile]:
     found = {}
     for name, place, settings in value.entries(PROFILES):
         if name == NONE or not name.strip():
@@ -67,11 +67,11 @@ def _profiles(value: Place, folder: Path) -> dict[str, Profile]:
     return found
 
 
-def _settings(value: Place, folder: Path) -> list[Given]:
+def _settings(value: YamlPlace, folder: Path) -> list[Given]:
     found: list[Given] = []
     for key, place, setting in value.entries("a profile"):
         option = known_option(key, place)
-        if option is PROFILE or (option.group is Group.OUTPUT and option.name not in _OUTPUT):
+        if option is PROFILE or (option.group is Section.OUTPUT and option.name not in _OUTPUT):
             place.refuse(f"'{key}' is allowed only on the command line")
         if any(given.option is option for given in found):
             place.refuse(f"'{key}' means {option.name}, which is already set")
@@ -79,7 +79,7 @@ def _settings(value: Place, folder: Path) -> list[Given]:
     return found
 
 
-def _usable(option: Option, given: Given, place: Place, folder: Path) -> Given:
+def _usable(option: Option, given: Given, place: YamlPlace, folder: Path) -> Given:
     """Return the setting. The path of a certificate is relative to the file. Raises UsageProblem for an unknown output
     format."""
     if option.name == "--output":

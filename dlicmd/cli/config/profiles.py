@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from dlicmd.contract.argv import CommandLine, parse_argv
-from dlicmd.contract.options import PROFILE, Group
+from dlicmd.contract.options import PROFILE, Section
 from dlicmd.sdk import paths
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def applies(given: Given, profile: Profile, line: CommandLine) -> bool:
     name, group = given.option.name, given.option.group
     if overruled(given, line) or os.environ.get(ENVIRONMENT.get(name, "")):
         return False
-    if group is Group.CONNECTION:
+    if group is Section.CONNECTION:
         return line.command != "--demo" and _is_its_server(profile, line)
-    return group is Group.OUTPUT or line.command in (START, "--config-show")
+    return group is Section.OUTPUT or line.command in (START, "--config-show")
 
 
 def _is_its_server(profile: Profile, line: CommandLine) -> bool:

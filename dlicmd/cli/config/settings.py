@@ -11,7 +11,7 @@ from dlicmd.cli.config.profile_file import Profile
 from dlicmd.cli.render import Output, scalar, show_rows
 from dlicmd.contract.argv import CommandLine, Given, parse_argv
 from dlicmd.contract.home import home
-from dlicmd.contract.options import OPTIONS, PROFILE, Group, Kind, Option
+from dlicmd.contract.options import OPTIONS, PROFILE, Form, Option, Section
 from dlicmd.contract.secret import MASK, masked_words
 from dlicmd.sdk import paths
 
@@ -19,7 +19,7 @@ COLUMNS = ("setting", "value", "source")
 _DEFAULTS = {"--output": "table", "--debug-level": "info", "--http": False, "--insecure": False, "--keyring": False}
 
 
-class Setting(NamedTuple):
+class ClientSetting(NamedTuple):
     """A value in effect, and its source."""
 
     setting: str
@@ -37,7 +37,7 @@ def show_settings(line: CommandLine, output: Output) -> None:
     show_rows([row._asdict() for row in rows], output, COLUMNS, lambda row, name: scalar(row.get(name)))
 
 
-def _places(line: CommandLine, profile: Profile | None) -> list[Setting]:
+def _places(line: CommandLine, profile: Profile | None) -> list[ClientSetting]:
     """Return the configuration file, the profile, and the folder of the local backend's state."""
     variable = profiles.ENVIRONMENT[PROFILE.name]
     named = PROFILE.name in line.values
@@ -45,9 +45,9 @@ def _places(line: CommandLine, profile: Profile | None) -> list[Setting]:
     if profile is not None and source == "default":
         source = f"default of {paths.config_file()}"
     return [
-        Setting("config", str(paths.config_file()), _from("DLICMD_CONFIG")),
-        Setting("profile", profile.name if profile else None, source),
-        Setting("home", str(home()), _from("DLICMD_HOME")),
+        ClientSetting("config", str(paths.config_file()), _from("DLICMD_CONFIG")),
+        ClientSetting("profile", profile.name if profile else None, source),
+        ClientSetting("home", str(home()), _from("DLICMD_HOME")),
     ]
 
 
@@ -59,27 +59,27 @@ def _variable(name: str) -> str:
     return f"environment variable {name}"
 
 
-def _settings(option: Option, line: CommandLine, profile: Profile | None) -> list[Setting]:
+def _settings(option: Option, line: CommandLine, profile: Profile | None) -> list[ClientSetting]:
     """Return the values in effect of one option: one or none, or several for a repeatable option."""
     name, variable = option.name, profiles.ENVIRONMENT.get(option.name, "")
     given = profile.options if profile else []
     theirs = [item for item in given if item.option is option and profile and profiles.applies(item, profile, line)]
     source = f"profile {profile.name}" if profile else ""
-    rows = [Setting(name[2:], _shown(option, item), source) for item in theirs]
+    rows = [ClientSetting(name[2:], _shown(option, item), source) for item in theirs]
     if name in line.values:
         values = line.many(name) if option.multiple else [line.values[name]]
-        rows += [Setting(name[2:], _masked(option, value), "flag") for value in values]
+        rows += [ClientSetting(name[2:], _masked(option, value), "flag") for value in values]
     elif os.environ.get(variable):
-        rows = [Setting(name[2:], _of_variable(option, os.environ[variable]), _variable(variable))]
-    if not rows and (option.group is Group.CONNECTION or name in _DEFAULTS):
+        rows = [ClientSetting(name[2:], _of_variable(option, os.environ[variable]), _variable(variable))]
+    if not rows and (option.group is Section.CONNECTION or name in _DEFAULTS):
         rows = [_default(option)]
     return rows
 
 
-def _default(option: Option) -> Setting:
+def _default(option: Option) -> ClientSetting:
     if option.name == "--jwt-token" and os.path.lexists(paths.token_file()):
-        return Setting("jwt-token", MASK, f"token file {paths.token_file()}")
-    return Setting(option.name[2:], _DEFAULTS.get(option.name), "default")
+        return ClientSetting("jwt-token", MASK, f"token file {paths.token_file()}")
+    return ClientSetting(option.name[2:], _DEFAULTS.get(option.name), "default")
 
 
 def _shown(option: Option, given: Given) -> Any:
@@ -89,7 +89,7 @@ def _shown(option: Option, given: Given) -> Any:
 
 
 def _of_variable(option: Option, text: str) -> Any:
-    return profiles.is_yes(text) if option.kind is Kind.FLAG else _masked(option, text)
+    return profiles.is_yes(text) if option.kind is Form.FLAG else _masked(option, text)
 
 
 def _masked(option: Option, value: Any) -> Any:

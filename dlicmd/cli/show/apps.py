@@ -11,7 +11,7 @@ from dlicmd.cli.show.cluster import node_finder, pods
 from dlicmd.cli.show.table import MISSING
 from dlicmd.cli.show.times import epoch, full, short, since
 from dlicmd.contract import application, states, wire
-from dlicmd.contract.application import Resources
+from dlicmd.contract.application import ApplicationResources
 from dlicmd.sdk.client import MOST_APPLICATIONS, Client
 from dlicmd.sdk.objects import Application
 
@@ -84,12 +84,12 @@ def cell(app: Mapping[str, Any], column: str, nodes: Callable[[Mapping[str, Any]
     return scalar(special[column]() if column in special else app.get(application.FIELDS.get(column, column)))
 
 
-def amounts(app: Mapping[str, Any]) -> Resources:
+def amounts(app: Mapping[str, Any]) -> ApplicationResources:
     """Return the amounts that a running application holds; for any other application, its request."""
     return application.held(app) if application.is_running(app) else application.requested(app)
 
 
-def amount(name: str, found: Resources) -> str:
+def amount(name: str, found: ApplicationResources) -> str:
     """Return `cpu`, `gpu` or `mem` as text: a count, or `512M`, `8G`."""
     value = getattr(found, name)
     if value is None:
@@ -125,7 +125,7 @@ def _jobs(found: Sequence[Application]) -> list[Application]:
 
 
 def _summary(tag: str, kind: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    now, before = Resources(0, 0, 0), Resources(0, 0, 0)
+    now, before = ApplicationResources(0, 0, 0), ApplicationResources(0, 0, 0)
     for app in found:
         if application.is_running(app):
             now += application.held(app)
@@ -146,7 +146,7 @@ def _age(app: Mapping[str, Any]) -> tuple[float, int, str]:
 
 def _summary_cell(row: Mapping[str, Any], column: str) -> str:
     name = column.partition("_")[2]
-    return amount(name, Resources(**{name: row[column]})) if name in _AMOUNTS else scalar(row.get(column))
+    return amount(name, ApplicationResources(**{name: row[column]})) if name in _AMOUNTS else scalar(row.get(column))
 
 
 def _in_hand(app: Mapping[str, Any], first: float) -> bool:

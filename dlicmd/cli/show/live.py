@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dlicmd.cli.show.times import duration
 from dlicmd.cli.show.views import (
-    Part,
+    ViewPart,
     elapsed,
     fitted,
     how_it_goes,
@@ -70,7 +70,7 @@ class LiveView:
         # A message that does not fit behind the state gets lines of its own: the reason of a wait is never cut.
         apart = told and len(fitted(where_it_is(self._found), room)) > room
         shown = {**self._found, wire.MESSAGE: ""} if apart else self._found
-        parts = [*where_it_is(shown), Part(f"{passed} elapsed", 3)]
+        parts = [*where_it_is(shown), ViewPart(f"{passed} elapsed", 3)]
         cells: list[Any] = [name]
         done = share_done(self._found)
         if done is not None and len(fitted(parts)) + BAR + 1 <= room:
@@ -79,6 +79,6 @@ class LiveView:
         cells.append(Text(fitted(parts, room), style=style, no_wrap=True, overflow="ellipsis"))
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
-        below = fitted([*how_it_goes(self._found), Part("Ctrl-C detaches, the job continues")], width)
+        below = fitted([*how_it_goes(self._found), ViewPart("Ctrl-C detaches, the job continues")], width)
         reason = [Text(told, style=style, overflow="fold")] if apart else []
         return Group(row, *reason, Text(below, style="dim", no_wrap=True, overflow="ellipsis"))

@@ -26,7 +26,7 @@ _QUEUE = ("waiting", "place", "user", "name", "consumer", "pri", "slots", "not b
 Row = dict[str, str]
 
 
-class Section(NamedTuple):
+class TopSection(NamedTuple):
     """One table of the view."""
 
     columns: tuple[str, ...]
@@ -65,12 +65,12 @@ def headline(view: Mapping[str, Any]) -> str:
     return one_line("; ".join(parts))
 
 
-def sections(view: Mapping[str, Any]) -> list[Section]:
+def sections(view: Mapping[str, Any]) -> list[TopSection]:
     """Return the slots, the running jobs and the pending jobs, as rows of text. The text is not made inert yet."""
     return [
-        Section(_SLOTS, _folded([_slot(slot) for slot in _slots(view)])),
-        Section(_RUNNING, [_running(job) for job in objects(view.get(wire.RUNNING))]),
-        Section(_QUEUE, [_waiting(job) for job in objects(view.get(wire.QUEUE))]),
+        TopSection(_SLOTS, _folded([_slot(slot) for slot in _slots(view)])),
+        TopSection(_RUNNING, [_running(job) for job in objects(view.get(wire.RUNNING))]),
+        TopSection(_QUEUE, [_waiting(job) for job in objects(view.get(wire.QUEUE))]),
     ]
 
 

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from dlicmd.cli.show.top import BUSY, STATE, Section, headline, sections
+from dlicmd.cli.show.top import BUSY, STATE, TopSection, headline, sections
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import Denied, ServerError, Unreachable
 from dlicmd.sdk.messages import one_line
@@ -73,7 +73,7 @@ def picture(view: Mapping[str, Any], trouble: str) -> _Cut:
     return _Cut(Group(*parts, Text(), Text("Ctrl-C ends this view, the jobs continue", style="dim")))
 
 
-def _table(section: Section) -> Table:
+def _table(section: TopSection) -> Table:
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in section.columns:
         found.add_column(name, no_wrap=name not in _LONG, overflow="fold" if name in _LONG else "ellipsis")

@@ -63,7 +63,7 @@ class Plain:
         """See View."""
 
 
-class Part(NamedTuple):
+class ViewPart(NamedTuple):
     """A piece of a status line. If the line is too long, pieces of the highest `rank` are left out first; rank 0
     stays."""
 
@@ -71,7 +71,7 @@ class Part(NamedTuple):
     rank: int = 0
 
 
-def fitted(parts: Sequence[Part], width: int | None = None) -> str:
+def fitted(parts: Sequence[ViewPart], width: int | None = None) -> str:
     """Return the parts in one line of at most `width` columns, as far as leaving parts out can achieve that."""
     kept = list(parts)
     while width is not None and len(_joined(kept)) > width and (most := max(part.rank for part in kept)):
@@ -79,7 +79,7 @@ def fitted(parts: Sequence[Part], width: int | None = None) -> str:
     return _joined(kept)
 
 
-def _joined(parts: Sequence[Part]) -> str:
+def _joined(parts: Sequence[ViewPart]) -> str:
     return "  ".join(part.text for part in parts)
 
 
@@ -88,10 +88,10 @@ def progress_text(found: Mapping[str, Any]) -> str:
     return fitted([*where_it_is(found), *how_it_goes(found)])
 
 
-def where_it_is(found: Mapping[str, Any]) -> list[Part]:
+def where_it_is(found: Mapping[str, Any]) -> list[ViewPart]:
     """Return `RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as known, or what the exec waits for."""
     state = str(found.get(wire.STATE) or states.SUBMITTED)
-    parts = [Part(states.SHORT.get(state, state))]
+    parts = [ViewPart(states.SHORT.get(state, state))]
     if state == states.RUNNING:
         parts += _activity(found)
     parts += [
@@ -100,10 +100,10 @@ def where_it_is(found: Mapping[str, Any]) -> list[Part]:
     ]
     left = _number(found, wire.SECONDS_LEFT)
     if left is not None and not _is_trained(found):
-        parts.append(Part(f"{duration(left)} left"))
+        parts.append(ViewPart(f"{duration(left)} left"))
     if told := what_it_says(found):
-        parts.append(Part(f"({told})"))
-    return [Part(inert(part.text).replace("\n", " "), part.rank) for part in parts]
+        parts.append(ViewPart(f"({told})"))
+    return [ViewPart(inert(part.text).replace("\n", " "), part.rank) for part in parts]
 
 
 def what_it_says(found: Mapping[str, Any]) -> str:
@@ -113,16 +113,16 @@ def what_it_says(found: Mapping[str, Any]) -> str:
     return "" if over else one_line(str(found.get(wire.MESSAGE) or ""))
 
 
-def _activity(found: Mapping[str, Any]) -> list[Part]:
+def _activity(found: Mapping[str, Any]) -> list[ViewPart]:
     """Return the number of workers, or the activity without workers."""
     workers = _number(found, wire.WORKERS)
     if _is_trained(found):
-        return [Part("finishing")]
+        return [ViewPart("finishing")]
     if is_parked(found) and not workers:
-        return [Part("parked")]
+        return [ViewPart("parked")]
     if workers:
-        return [Part(f"{workers:.0f} worker" + ("" if workers == 1 else "s"), 1)]
-    return [Part("starting")] if workers == 0 and not _number(found, wire.STEP) else []
+        return [ViewPart(f"{workers:.0f} worker" + ("" if workers == 1 else "s"), 1)]
+    return [ViewPart("starting")] if workers == 0 and not _number(found, wire.STEP) else []
 
 
 def is_parked(found: Mapping[str, Any]) -> bool:
@@ -136,16 +136,16 @@ def _is_trained(found: Mapping[str, Any]) -> bool:
     return step is not None and bool(steps) and step >= (steps or 0)
 
 
-def how_it_goes(found: Mapping[str, Any]) -> list[Part]:
+def how_it_goes(found: Mapping[str, Any]) -> list[ViewPart]:
     """Return `812 samples/s  train loss 0.1234  train accuracy 0.9567  3 resizes  1 death survived`, as far as
     known."""
     forms = ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s", 2), (wire.LOSS, "train loss {:.4f}", 1),
              (wire.ACCURACY, "train accuracy {:.4f}", 3))
     numbers = ((_number(found, key), form, rank) for key, form, rank in forms)
-    parts = [Part(form.format(value), rank) for value, form, rank in numbers if value is not None]
+    parts = [ViewPart(form.format(value), rank) for value, form, rank in numbers if value is not None]
     counts = ((_number(found, wire.RESIZES), "resize", ""), (_number(found, wire.DEATHS), "death", " survived"))
     return parts + [
-        Part(f"{count:.0f} {what}{'' if count == 1 else 's'}{more}", 4) for count, what, more in counts if count
+        ViewPart(f"{count:.0f} {what}{'' if count == 1 else 's'}{more}", 4) for count, what, more in counts if count
     ]
 
 
@@ -184,11 +184,11 @@ def _reasons(found: Mapping[str, Any]) -> list[str]:
     return [text for text in ("" if told else f"exit code {code:.0f}", message) if text]
 
 
-def _count(found: Mapping[str, Any], name: str, key: str, total_key: str, rank: int) -> list[Part]:
+def _count(found: Mapping[str, Any], name: str, key: str, total_key: str, rank: int) -> list[ViewPart]:
     value, total = _number(found, key), _number(found, total_key)
     if value is None:
         return []
-    return [Part(f"{name} {value:.0f}" + (f"/{total:.0f}" if total is not None else ""), rank)]
+    return [ViewPart(f"{name} {value:.0f}" + (f"/{total:.0f}" if total is not None else ""), rank)]
 
 
 def _number(found: Mapping[str, Any], key: str) -> float | None:

@@ -12,7 +12,7 @@ from local_backend.data.columns import batches
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kind import Extent, Field, Kind, SourceTable, TableFamily
 from local_backend.data.kinds.sql import HOST, PASSWORD, USERNAME, port
-from local_backend.data.locations import Selection, check_query, other_case, selection_of
+from local_backend.data.locations import FileSelection, check_query, other_case, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -76,7 +76,7 @@ class Cassandra(TableFamily):
         text = check_query(what.query) if what.query else f"SELECT * FROM {self._name(session, what)}"
         return SimpleStatement(text, fetch_size=page)
 
-    def _name(self, session: Any, what: Selection) -> str:
+    def _name(self, session: Any, what: FileSelection) -> str:
         """Return the name after FROM. If no table has this spelling, use the only one that differs in case alone.
         Raises DataError."""
         from cassandra import InvalidRequest, Unauthorized

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Field, Kind
 from local_backend.data.kinds import iam
-from local_backend.data.kinds.s3 import KEYS, NEEDS, SCHEMES, Buckets
+from local_backend.data.kinds.s3 import KEYS, NEEDS, SCHEMES, BucketFamily
 
 
-class Cos(Buckets):
+class Cos(BucketFamily):
     """With an API key, requests are not signed: each carries an IAM token that IBM Cloud issues for the key."""
 
     def storage(self) -> tuple[str, dict[str, Any]]:

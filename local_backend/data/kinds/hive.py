@@ -12,7 +12,7 @@ from local_backend.data.columns import decimal
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Described, Sql, port
-from local_backend.data.locations import Selection
+from local_backend.data.locations import FileSelection
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,7 +50,7 @@ class Hive(Sql):
             problem = RuntimeError(text.strip().partition("\n")[0])
         return super().trouble(problem, connecting)
 
-    def _described(self, connection: Connection, what: Selection) -> Described:
+    def _described(self, connection: Connection, what: FileSelection) -> Described:
         import pyarrow
         import sqlalchemy
 

@@ -15,7 +15,7 @@ from local_backend.data.columns import as_text, decimal
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kind import Extent, Field, Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Described, Sql, port
-from local_backend.data.locations import Selection
+from local_backend.data.locations import FileSelection
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,7 +78,7 @@ class Mysql(Sql):
             with contextlib.suppress(sqlalchemy.exc.DBAPIError):
                 connection.exec_driver_sql(f"SET SESSION {limit}")
 
-    def estimate(self, connection: Connection, what: Selection) -> Extent:
+    def estimate(self, connection: Connection, what: FileSelection) -> Extent:
         rows = connection.exec_driver_sql(
             "SELECT table_rows, data_length + index_length FROM information_schema.tables "
             "WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s", (what.schema or None, what.table))
@@ -97,7 +97,7 @@ class Mysql(Sql):
         return [decimal(38 if column[4] <= 40 else 76, column[5]) if column[1] == FIELD_TYPE.NEWDECIMAL
                 else times.get(column[1]) for column in description]
 
-    def _written(self, connection: Connection, what: Selection) -> Described | None:
+    def _written(self, connection: Connection, what: FileSelection) -> Described | None:
         # The dialect's own inspection returns names with the escapes of their quoted form, some of them escaped twice.
         import pyarrow
         import sqlalchemy
@@ -114,7 +114,7 @@ class Mysql(Sql):
         quoted = ", ".join(_quoted(field.name) for field in fields)
         return Described(f"SELECT {quoted} FROM {name}", pyarrow.schema(fields), what)
 
-    def _names(self, connection: Connection, what: Selection) -> list[str]:
+    def _names(self, connection: Connection, what: FileSelection) -> list[str]:
         import sqlalchemy
 
         place = f" FROM {_quoted(what.schema)}" if what.schema else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kind import Extent, Field, Kind, SourceTable, TableFamily
-from local_backend.data.locations import Selection, check_query, other_case, selection_of
+from local_backend.data.locations import FileSelection, check_query, other_case, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -157,7 +157,7 @@ class Postgresql(TableFamily):
             words["sslrootcert"] = str(folder / "root.pem")
         return " ".join(f"{key}='{_escaped(value)}'" for key, value in words.items() if value)
 
-    def _columns(self, cursor: Any, what: Selection) -> list[_Column]:
+    def _columns(self, cursor: Any, what: FileSelection) -> list[_Column]:
         schema = cursor.adbc_execute_schema(f"SELECT * FROM {_source(what)}")
         twice = [name for name in schema.names if schema.names.count(name) > 1]
         if twice or not schema.names:
@@ -188,13 +188,13 @@ class Postgresql(TableFamily):
         return self.without_secrets(re.sub(r"\s*Query was:.*", "", str(problem), flags=re.DOTALL))
 
 
-def _found(cursor: Any, what: Selection) -> Selection:
+def _found(cursor: Any, what: FileSelection) -> FileSelection:
     """Return the requested table. If no table has this spelling, return the only one whose name differs in case alone.
     Raises DataError."""
     if what.query:
         return what
     cursor.execute(_SAME, (what.table, what.schema))
-    found = {Selection(table, schema if what.schema else "", what.catalog) for schema, table in cursor.fetchall()}
+    found = {FileSelection(table, schema if what.schema else "", what.catalog) for schema, table in cursor.fetchall()}
     if what in found:
         return what
     titles = {one.title: one for one in found}
@@ -202,7 +202,7 @@ def _found(cursor: Any, what: Selection) -> Selection:
     return titles[other] if other else what
 
 
-def _source(what: Selection) -> str:
+def _source(what: FileSelection) -> str:
     """Return the text after FROM. A query in parentheses cannot write, whatever it contains."""
     if what.query:
         return f"({check_query(what.query)}) AS wanted"

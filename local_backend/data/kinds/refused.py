@@ -6,7 +6,7 @@ from local_backend.data.errors import DataError
 from local_backend.data.kind import Family, Kind
 
 
-class Refused(Family):
+class RefusedFamily(Family):
     """The family of refused kinds. It never contacts a server."""
 
     def test(self) -> None:
@@ -21,11 +21,11 @@ class RefusedKind(Kind):
 
 
 COGNOS_ANALYTICS = RefusedKind(
-    "cognos-analytics", "Cognos Analytics", Refused, aliases=("cognos", "ibm-cognos-analytics"),
+    "cognos-analytics", "Cognos Analytics", RefusedFamily, aliases=("cognos", "ibm-cognos-analytics"),
     options={"instead": "it returns reports, not rows; read the database of its data module, or save the report as a "
                         "file and read the file"},
 )
 DATA_ENGINE = RefusedKind(
-    "data-engine", "Cloud Data Engine", Refused, aliases=("sql-query", "ibm-cloud-data-engine", "dataengine"),
+    "data-engine", "Cloud Data Engine", RefusedFamily, aliases=("sql-query", "ibm-cloud-data-engine", "dataengine"),
     options={"instead": "it stores its results in Cloud Object Storage; read them there with a connection of type s3"},
 )

@@ -23,7 +23,7 @@ _PASSING = {"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable",
             "504"}
 
 
-class Buckets(FileFamily):
+class BucketFamily(FileFamily):
     """Buckets of S3, IBM Cloud Object Storage and similar servers."""
 
     tops = (BUCKET,)
@@ -182,7 +182,7 @@ NEEDS: dict[str, Any] = {"extra": "s3", "modules": ("boto3",)}
 SCHEMES = ("https", "http")
 
 S3 = Kind(
-    "s3", "Amazon S3", Buckets, fields=(Field("endpoint_url", "URL of the server, if it is not a server of Amazon",
+    "s3", "Amazon S3", BucketFamily, fields=(Field("endpoint_url", "URL of the server, if it is not a server of Amazon",
                                      aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True), *KEYS),
     aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **NEEDS,
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from local_backend.data.columns import FIRST_ROWS, batches, decimal, seen_type
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kind import Extent, Field, SourceTable, TableFamily
-from local_backend.data.locations import Selection, check_query, other_case, selection_of
+from local_backend.data.locations import FileSelection, check_query, other_case, selection_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,7 +48,7 @@ class Described:
 
     statement: Any
     schema: pyarrow.Schema
-    what: Selection
+    what: FileSelection
 
 
 class Sql(TableFamily):
@@ -115,7 +115,7 @@ class Sql(TableFamily):
     def hurry(self, connection: Connection, seconds: float) -> None:
         """Tell the server that no statement may take longer than `seconds`."""
 
-    def estimate(self, connection: Connection, what: Selection) -> Extent:
+    def estimate(self, connection: Connection, what: FileSelection) -> Extent:
         """Return the server's estimate of the extent of a table."""
         return Extent()
 
@@ -193,7 +193,7 @@ class Sql(TableFamily):
             connecting and isinstance(problem, sqlalchemy.exc.OperationalError)) or _UNREACHED.search(text)
         return (DataUnavailable if passes and not _NOT_LET_IN.search(text) else DataError)(f"{self.kind.title}: {text}")
 
-    def _run(self, connection: Connection, what: Selection, statement: Any) -> Any:
+    def _run(self, connection: Connection, what: FileSelection, statement: Any) -> Any:
         # A text runs without parameters, so that a percent sign is not a placeholder.
         if isinstance(statement, str):
             return connection.execution_options(no_parameters=True).exec_driver_sql(statement)
@@ -206,7 +206,7 @@ class Sql(TableFamily):
             raise DataError(f"the query has two columns '{twice[0]}'; rename one with AS")
         return result
 
-    def _query(self, what: Selection) -> str:
+    def _query(self, what: FileSelection) -> str:
         """Return the query, checked. Raises DataError."""
         options = self.kind.options
         return check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
@@ -226,7 +226,7 @@ class Sql(TableFamily):
         return pyarrow.schema([(name, known or seen_type(some))
                                for name, known, some in zip(result.keys(), told, values, strict=True)]), first
 
-    def _described(self, connection: Connection, what: Selection) -> Described:
+    def _described(self, connection: Connection, what: FileSelection) -> Described:
         """Return a table. If no table has this spelling, return the only one whose name differs in case alone. Raises
         DataError."""
         found = self._written(connection, what)
@@ -241,7 +241,7 @@ class Sql(TableFamily):
         raise DataError(f"{self.kind.title}: there is no table '{what.title}'"
                         + (f"; did you mean '{near[0]}'?" if near else ""))
 
-    def _written(self, connection: Connection, what: Selection) -> Described | None:
+    def _written(self, connection: Connection, what: FileSelection) -> Described | None:
         """Return a table. Try its name as written, then in the case that the server gives to unquoted names. None if
         there is no such table."""
         import pyarrow
@@ -265,7 +265,7 @@ class Sql(TableFamily):
             return Described(sqlalchemy.select(*columns).select_from(source), pyarrow.schema(fields), what)
         return None
 
-    def _names(self, connection: Connection, what: Selection) -> list[str]:
+    def _names(self, connection: Connection, what: FileSelection) -> list[str]:
         """Return the tables and views of the requested schema; none if the server does not list them."""
         import sqlalchemy
 

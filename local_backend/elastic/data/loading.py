@@ -85,7 +85,7 @@ def lengths(dataset: Any) -> list[int]:
     return found
 
 
-class _Source(ByValue, Dataset[Any]):
+class _SampleSource(ByValue, Dataset[Any]):
     """Loads whole batches, with a seed for each sample."""
 
     def __init__(
@@ -148,7 +148,7 @@ class Stream:
         close. `pin_memory`: whether batches go to a GPU. `changes`: values that callbacks change, for loader processes.
         """
         self.dataset = dataset
-        self._source = _Source(dataset, seed, collate, changes)
+        self._source = _SampleSource(dataset, seed, collate, changes)
         self._changes = changes
         self._feed = Feed()
         if isinstance(dataset, StreamedSamples):
@@ -277,7 +277,7 @@ class Loader:
 
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self.dataset = dataset
-        self._source = _Source(dataset, seed, collate)
+        self._source = _SampleSource(dataset, seed, collate)
 
     def load(self, keys: Iterable[Sequence[Key]]) -> Iterator[Any]:
         """Yield the collated batch of each list of keys, in order."""

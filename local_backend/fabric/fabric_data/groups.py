@@ -12,16 +12,18 @@ Columns = Sequence["str | Sequence[str]"]
 
 
 @dataclass(frozen=True)
-class Group:
+class ColumnGroup:
     """One part of a sample: a column, or the columns of one tensor."""
 
     names: tuple[str, ...]
     tensor: bool = False
 
 
-def groups(columns: Columns) -> list[Group]:
+def groups(columns: Columns) -> list[ColumnGroup]:
     """Return the named parts of a sample. Raises DataProblem if `columns` is empty or no list of names."""
-    found = [Group((item,)) if isinstance(item, str) else Group(_names(item), True) for item in _items(columns)]
+    found = [
+        ColumnGroup((item,)) if isinstance(item, str) else ColumnGroup(_names(item), True) for item in _items(columns)
+    ]
     if not found:
         raise DataProblem("'columns' is empty; leave it out to get all columns")
     return found

@@ -12,7 +12,7 @@ from fabric_data import unpacked
 from fabric_data.arrays import FloatType, numpy_type
 from fabric_data.columns import Writer, element_of, kind_of, reader
 from fabric_data.errors import DataProblem
-from fabric_data.groups import Columns, Group, groups
+from fabric_data.groups import ColumnGroup, Columns, groups
 from fabric_data.places import Remote
 from fabric_data.samples import Samples
 from fabric_data.stand_ins import stand_in
@@ -43,7 +43,7 @@ class Table(Samples):
         self._named = columns is None
         schema, self._length = _survey(self._files)
         self._groups = [
-            Group((name,)) for name in schema.names if name != REST or name in self._fill
+            ColumnGroup((name,)) for name in schema.names if name != REST or name in self._fill
         ] if columns is None else groups(columns)
         self._names = [group.names[0] for group in self._groups]
         self._schema = _selected(place, schema, self._groups, self._fill)
@@ -172,7 +172,7 @@ def _survey(files: list[Path | Remote]) -> tuple[pyarrow.Schema, int]:
 
 
 def _selected(
-    place: Path | str, schema: pyarrow.Schema, groups: Sequence[Group], fill: Mapping[str, Any]
+    place: Path | str, schema: pyarrow.Schema, groups: Sequence[ColumnGroup], fill: Mapping[str, Any]
 ) -> pyarrow.Schema:
     """Return the schema, with the value type in place of each dictionary. Raises DataProblem for missing columns."""
     import pyarrow as pa
