@@ -171,6 +171,8 @@ FILE = _client("--file", Form.TEXT, _S, "YAML file with options; only with --exe
 
 PROFILE = _client("--profile", Form.TEXT, _C, "profile of the configuration file, for values that are not given; "
                   "none: no profile", "NAME")
+#: The value of `--profile` for no profile.
+NO_PROFILE = "none"
 #: For a submission alone: with another command, a user could take that command for harmless.
 DRY_RUN = _client("--dry-run", Form.FLAG, _O, "show the request of a submission without sending it")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 
 from dlicmd.cli.commands.each import tell, tell_together
-from dlicmd.cli.render import emit, emit_value
+from dlicmd.cli.render import emit, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.apps import HISTORY, active, ended, show_applications, show_summary
 from dlicmd.cli.show.cluster import show_jobs
-from dlicmd.cli.show.top import show_slots
+from dlicmd.cli.show.table import table
+from dlicmd.cli.show.top import headline, sections, slots_of
 from dlicmd.contract import wire
 from dlicmd.contract.application import identity, is_active
 from dlicmd.contract.exits import Exit
@@ -80,9 +83,20 @@ def app_analyze(session: Session) -> int:
 
 
 def top(session: Session) -> int:
-    """Show the slots, and refresh them on a terminal."""
+    """Print the slots once; on a terminal, refresh them in place until Ctrl-C."""
     session.need(wire.EXT_SLOT_VIEW, "does not report its slots")
-    return show_slots(session.client, session.output)
+    view, output = session.client.slot_view(), session.output
+    if output.is_data:
+        emit_value(view, output)
+    elif output.columns:
+        show_columns(slots_of(view), output.columns, lambda slot, name: scalar(slot.get(name)))
+    elif output.form or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        emit("\n\n".join([headline(view), *(table(part.rows, part.columns) for part in sections(view) if part.rows)]))
+    else:
+        from dlicmd.cli.show.top_live import watch  # needs rich, for a terminal alone
+
+        watch(session.client, view)
+    return Exit.DONE
 
 
 def pj_get_all(session: Session) -> int:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dlicmd.cli.config.option_file import known_option, option_values
-from dlicmd.cli.config.profiles import NONE
 from dlicmd.cli.render import Output
 from dlicmd.contract.argv import Given
-from dlicmd.contract.options import PROFILE, Option, Section
+from dlicmd.contract.options import NO_PROFILE, PROFILE, Option, Section
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.yaml_file import YamlPlace, read, shown
 
@@ -61,7 +60,7 @@ def _listed(profiles: dict[str, Profile]) -> str:
 def _profiles(value: YamlPlace, folder: Path) -> dict[str, Profile]:
     found = {}
     for name, place, settings in value.entries(PROFILES):
-        if name == NONE or not name.strip():
+        if name == NO_PROFILE or not name.strip():
             place.refuse(f"a profile cannot have the name '{name}'")
         found[name] = Profile(name, _settings(settings, folder))
     return found

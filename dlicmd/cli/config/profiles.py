@@ -10,15 +10,13 @@ import os
 from typing import TYPE_CHECKING
 
 from dlicmd.contract.argv import CommandLine, parse_argv
-from dlicmd.contract.options import PROFILE, Section
+from dlicmd.contract.options import NO_PROFILE, PROFILE, Section
 from dlicmd.sdk import paths
 
 if TYPE_CHECKING:
     from dlicmd.cli.config.profile_file import Profile
     from dlicmd.contract.argv import Given
 
-#: The value of `--profile` for no profile.
-NONE = "none"
 HOST = "--rest-host"
 #: Option → the variable that may give its value.
 ENVIRONMENT = {
@@ -55,7 +53,7 @@ def chosen(line: CommandLine) -> Profile | None:
     if named is None:
         named = os.environ.get(ENVIRONMENT[PROFILE.name]) or None
     file = paths.config_file()
-    if named == NONE or (named is None and not os.environ.get("DLICMD_CONFIG") and not os.path.lexists(file)):
+    if named == NO_PROFILE or (named is None and not os.environ.get("DLICMD_CONFIG") and not os.path.lexists(file)):
         return None
     from dlicmd.cli.config.profile_file import load  # needs YAML
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from dlicmd.cli.render import Output, emit, emit_value, scalar, show_columns
-from dlicmd.cli.show.table import table
 from dlicmd.cli.show.times import short
 from dlicmd.cli.show.views import is_parked, progress_text
 from dlicmd.contract import states, wire
-from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import number, objects, words
-from dlicmd.sdk.client import Client
 from dlicmd.sdk.messages import one_line
 
 STATE, BUSY = "state", "busy"
@@ -33,25 +27,9 @@ class TopSection(NamedTuple):
     rows: list[Row]
 
 
-def show_slots(client: Client, output: Output) -> int:
-    """Print the slots once; on a terminal, refresh them in place until Ctrl-C. Return the exit code."""
-    view = client.slot_view()
-    if output.is_data:
-        emit_value(view, output)
-    elif output.columns:
-        show_columns(_slots(view), output.columns, lambda slot, name: scalar(slot.get(name)))
-    elif output.form or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        emit("\n\n".join([headline(view), *(table(part.rows, part.columns) for part in sections(view) if part.rows)]))
-    else:
-        from dlicmd.cli.show.top_live import watch  # needs rich, for a terminal alone
-
-        watch(client, view)
-    return Exit.DONE
-
-
 def headline(view: Mapping[str, Any]) -> str:
     """Return `4 slots: 3 used, 1 free; 71% busy; 2 running, 1 pending`."""
-    slots = _slots(view)
+    slots = slots_of(view)
     counts = Counter(words(slot.get(wire.STATE)) or "unknown" for slot in slots)
     told = ", ".join(f"{count} {state}" for state, count in counts.most_common())
     parts = [f"{len(slots)} slot{'' if len(slots) == 1 else 's'}" + (f": {told}" if told else "")]
@@ -68,7 +46,7 @@ def headline(view: Mapping[str, Any]) -> str:
 def sections(view: Mapping[str, Any]) -> list[TopSection]:
     """Return the slots, the running jobs and the pending jobs, as rows of text. The text is not made inert yet."""
     return [
-        TopSection(_SLOTS, _folded([_slot(slot) for slot in _slots(view)])),
+        TopSection(_SLOTS, _folded([_slot(slot) for slot in slots_of(view)])),
         TopSection(_RUNNING, [_running(job) for job in objects(view.get(wire.RUNNING))]),
         TopSection(_QUEUE, [_waiting(job) for job in objects(view.get(wire.QUEUE))]),
     ]
@@ -80,7 +58,7 @@ def utilisation(slot: Mapping[str, Any]) -> float | None:
     return None if found is None else min(1.0, max(0.0, found))
 
 
-def _slots(view: Mapping[str, Any]) -> list[dict[str, Any]]:
+def slots_of(view: Mapping[str, Any]) -> list[dict[str, Any]]:
     return objects(view.get(wire.SLOTS))
 
 
