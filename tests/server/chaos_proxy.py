@@ -1,4 +1,4 @@
-"""A TCP proxy that does to each connection what a schedule says: cuts or resets it at any byte, is silent, is late."""
+"""A TCP proxy that applies one fault of a schedule to each connection: a cut or reset at any byte, silence, a delay."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from support import PATIENCE
 
 PASS = "pass"
-#: Close, or reset, after `at` bytes of the request or of the answer have passed.
+#: Close or reset the connection after `at` bytes of the request or of the answer.
 CUT_REQUEST, CUT_ANSWER, RESET_REQUEST, RESET_ANSWER = "cut request", "cut answer", "reset request", "reset answer"
-#: Deliver the request and keep the answer, with the connection left open.
+#: Deliver the request, keep the answer and leave the connection open.
 SILENT = "silent"
-#: Hang up at once, and deliver the whole request when the client is back with the next one.
+#: Hang up at once, and deliver the whole request when the client makes its next connection.
 LATE = "late"
 #: Keep the answer, and call `killer` before hanging up.
 KILL = "kill"
-#: Answer with this status instead of the server, which gets the request all the same (`at` odd) or does not.
+#: Answer with this status instead of the server. The server gets the request only if `at` is odd.
 STATUS = {"500": 500, "502": 502, "503": 503, "429": 429}
 KINDS = (CUT_REQUEST, CUT_ANSWER, RESET_REQUEST, RESET_ANSWER, LATE, *STATUS)
 
 
 class Fault(NamedTuple):
-    """What happens to one connection; `at` counts bytes."""
+    """The fault of one connection; `at` counts bytes."""
 
     kind: str
     at: int = 0
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class ChaosProxy:
-    """Use as a context manager. Connections beyond the schedule are passed."""
+    """The proxy, as a context manager. Connections beyond the schedule are passed through."""
 
     port_behind: int
     schedule: list[Fault] = field(default_factory=list)
@@ -64,7 +64,7 @@ class ChaosProxy:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until everything that was to be delivered has been, and was answered."""
+        """Wait until the server has received and answered all pending requests."""
         for thread in self._threads[1:]:
             thread.join(PATIENCE)
             assert not thread.is_alive()
@@ -120,14 +120,14 @@ class ChaosProxy:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def _deliver(self, request: bytes, whole: bool = True) -> bytes:
-        """Hand a request, or what there is of it, to the server; its answer."""
+        """Send a request, or a part of it, to the server; return the answer."""
         with socket.create_connection(("127.0.0.1", self.port_behind), PATIENCE) as server:
             server.sendall(request)
             return b"".join(_message(server)) if whole else b""
 
 
 def _message(sock: socket.socket) -> Iterator[bytes]:
-    """One HTTP message as far as it comes."""
+    """Yield one HTTP message, or the part that arrives before the connection ends."""
     data, whole = b"", None
     while whole is None or len(data) < whole:
         try:

@@ -1,4 +1,4 @@
-"""Fixtures of the server's tests."""
+"""Fixtures of the tests of the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from live_server import Live, settings_for
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
-    """Starts a server with settings of one's own."""
+    """A function that starts a server with the given settings."""
     running: list[Live] = []
 
     def begin(**more: Any) -> Live:
@@ -26,7 +26,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server for tests that leave nothing on it: for the many submissions that are refused."""
+    """A server for tests that leave nothing on it, such as the many refused submissions."""
     running = Live(settings_for(tmp_path_factory.mktemp("shared") / "home"))
     yield running
     running.close()

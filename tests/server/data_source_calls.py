@@ -1,4 +1,4 @@
-"""Submissions with data sources, and looks at them, as clients send them."""
+"""Submissions and previews of data sources, as clients send them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FS = {"type": "fs", "location": {"paths": "mnist"}}
 
 
 def form(live: Live, data: dict[str, Any] | str) -> Answer:
-    """POST /execs with a urlencoded field `data`, as clients send it that upload nothing."""
+    """POST /execs with a urlencoded field `data`, as clients do if they upload nothing."""
     body = f"data={quoted(data if isinstance(data, str) else json.dumps(data))}".encode()
     return live.call("POST", "/execs", body, {"Content-Type": "application/x-www-form-urlencoded"})
 

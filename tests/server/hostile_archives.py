@@ -1,4 +1,4 @@
-"""Makes archives that nobody means well with."""
+"""Makes hostile and damaged archives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GOOD = ("d/train.py", b"print(1)\n")
 def block(
     name: bytes, size: bytes = b"00000000000\0", kind: bytes = b"0", *, link: bytes = b"", prefix: bytes = b""
 ) -> bytes:
-    """One header block, written by hand, with a right checksum."""
+    """Return one header block, built byte by byte, with a correct checksum."""
     head = bytearray(512)
     for at, content in (
         (0, name[:100]), (100, b"0000644\0"), (108, b"0000000\0"), (116, b"0000000\0"), (124, size),
@@ -62,7 +62,7 @@ def record(text: bytes) -> bytes:
 
 
 def names() -> Iterator[tuple[str, bytes]]:
-    """Archives whose danger is in a name."""
+    """Yield archives with dangerous names."""
     for name in (
         "/etc/cron.d/x", "//x", "../x", "..", "a/..", "a/../../b", "d/../d/../../x", "./../x", "d/./../../x", "a/../b",
         "d/" + "../" * 40 + "tmp/x", "d/x\ny", "d/\r", "d/\x1b[31m", "d/\x7f", "d/\u202egpj.exe", "d/\u2066x",
@@ -81,7 +81,7 @@ def names() -> Iterator[tuple[str, bytes]]:
 
 
 def kinds() -> Iterator[tuple[str, bytes]]:
-    """Archives with members that are neither files nor folders."""
+    """Yield archives with members that are neither files nor folders."""
     for kind, what in (
         (tarfile.SYMTYPE, "symbolic link"), (tarfile.LNKTYPE, "hard link"), (tarfile.FIFOTYPE, "fifo"),
         (tarfile.CHRTYPE, "character device"), (tarfile.BLKTYPE, "block device"), (b"Z", "unknown"), (b"V", "volume"),
@@ -100,7 +100,7 @@ def kinds() -> Iterator[tuple[str, bytes]]:
 
 
 def twins() -> Iterator[tuple[str, bytes]]:
-    """Archives with two members of one name, as some file system sees it."""
+    """Yield archives in which two members have the same name on some file system."""
     for one, other in (
         ("d/a.py", "d/a.py"), ("d/a.py", "d/A.py"), ("d/stra\u00dfe", "d/STRASSE"), ("d/\u00fc", "d/u\u0308"),
         ("d/a.py", "d/./a.py"), ("d/a.py", "D/b.py"), ("d/a", "d/a/b"), ("d/a/b", "d/a"), ("d/\u212b", "d/\u00e5"),
@@ -109,7 +109,7 @@ def twins() -> Iterator[tuple[str, bytes]]:
 
 
 def sizes() -> Iterator[tuple[str, bytes]]:
-    """Archives that lie about sizes, or are made to exhaust."""
+    """Yield archives with false sizes, and archives that exhaust memory or disk."""
     yield "negative size", raw(block(b"d/x", b"\xff" * 12))
     yield "negative size, large", raw(block(b"d/x", b"\xff" * 8 + b"\x00" * 3 + b"\x01"))
     yield "negative size by pax", raw(pax(record(b"size=-1024")))
@@ -131,13 +131,13 @@ def sizes() -> Iterator[tuple[str, bytes]]:
 
 
 def harmless() -> Iterator[tuple[str, bytes]]:
-    """Archives that one Python takes, ignoring what makes no sense, and another refuses."""
+    """Yield archives that some versions of Python read, ignoring invalid records, and other versions refuse."""
     yield "pax record too long", raw(pax(b"99999999 a=b\n"))
     yield "pax record without end", raw(pax(b"9" * 600))
 
 
 def damaged() -> Iterator[tuple[str, bytes]]:
-    """What is hardly an archive at all."""
+    """Yield damaged archives and files of other formats."""
     good = pack(member("d/big", b"y" * 300_000))
     yield "empty", b""
     yield "text", b"hello, I am no archive\n" * 100

@@ -1,4 +1,4 @@
-"""A server in this process, on a real socket, whose supervisor is a stub; and HTTP as it is on the wire."""
+"""A server in this process, on a real socket, with a stub supervisor; and HTTP as sent over the network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PASSWORD = "pass:wörd"
 
 @dataclass
 class QuietSupervisor:
-    """Counts how often it was woken, and moves nothing. Resizes end as `resized` says."""
+    """Counts its wake-ups and moves no exec. Each resize returns or raises `resized`."""
 
     woken: int = 0
     rounds: bool = True
@@ -121,7 +121,7 @@ class Live:
         self.guard = create_app(self.services)
         self.server: Server = make_server(self.guard, self.settings)
         self.sock = socket.create_server(("127.0.0.1", 0))
-        # As the server's own sockets, which say that they are TCP; else each answer on a kept connection takes 40 ms.
+        # Set TCP_NODELAY, as on the sockets of the real server; else each answer on a kept connection takes 40 ms.
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port = self.sock.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.sock]}, daemon=True)
@@ -129,7 +129,7 @@ class Live:
         eventually(lambda: self.server.started, "the server starts")
 
     def forward_by(self, forwarding: Forwarding) -> None:
-        """Forward metrics by this one from now on."""
+        """Forward metrics through `forwarding` from now on."""
         submissions = replace(self.services.submissions, forwarding=forwarding)
         self.services = replace(self.services, forwarding=forwarding, submissions=submissions)
         self.guard.services = self.guard.app.state.services = self.services
@@ -152,7 +152,7 @@ class Live:
         token: str | None = TOKEN,
         base: str = wire.BASE,
     ) -> Answer:
-        """One call; `path` is below the base path of the contract. The answer must be as described."""
+        """Make one call and check the answer against the description. `path` is below the base path of the contract."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         sent |= headers or {}
@@ -171,7 +171,7 @@ class Live:
         return answer
 
     def add_user(self, name: str, role: str = "user") -> str:
-        """A token of a new user, who has no password."""
+        """Add a user without a password; return a token."""
         ends = time.time() + 3600
         token = self.services.logons.keys.sign({"sub": name, "iat": int(ends) - 3600, "exp": int(ends)})
 
@@ -185,7 +185,7 @@ class Live:
     def submit(
         self, args: str = "", files: dict[str, bytes] | None = None, data: str | None = None, token: str = TOKEN
     ) -> Answer:
-        """POST /execs as a multipart body (none when there is nothing to send)."""
+        """POST /execs with a multipart body, or with no body if there is nothing to send."""
         parts = [("file", name, content) for name, content in (files or {}).items()]
         body, kind = multipart([*parts, *([("data", None, data.encode())] if data is not None else [])])
         if not parts and data is None:
@@ -194,7 +194,7 @@ class Live:
         return self.call("POST", "/execs" + query, body, {"Content-Type": kind} if kind else {}, token=token)
 
     def submitted(self, args: str = "--exec-start PyTorch --model-main main.py", **more: Any) -> str:
-        """Id of an accepted exec."""
+        """Submit an exec that the server must accept; return the id."""
         answer = self.submit(args, **{"files": {"main.py": b"print(1)\n"}, **more})
         assert answer.status == 200, answer.text
         return str(answer.json()["id"])
@@ -208,7 +208,7 @@ class Live:
         return self.settings.paths.job(exec_id, self.settings.user)
 
     def move(self, exec_id: str, *states: str, **values: Any) -> None:
-        """Enter the states one after the other; `values` go with the last one."""
+        """Move an exec through the states in order; set `values` with the last state."""
         for state in states:
             more = values if state == states[-1] else {}
             if state in TERMINAL and (said := self.supervisor.lives.pop(exec_id, None)) is not None:
@@ -220,7 +220,7 @@ class Live:
         self.supervisor.lives[exec_id] = Said(progress.valid(values), workers)
 
     def run_on(self, exec_id: str, *slots: str, consumer: str = "/local/training") -> None:
-        """Have an exec RUNNING that was just submitted, on these slots."""
+        """Move a newly submitted exec to RUNNING on these slots."""
         parts = [SlotPart(slot, slot.partition("-")[0]) for slot in slots]
         self.move(exec_id, PENDING)
         self.database.write(lambda c: execs.begin_attempt(c, exec_id, parts, consumer))
@@ -233,7 +233,7 @@ class Live:
         discard(self.paths(exec_id))
 
     def nothing_left(self) -> bool:
-        """No upload, no folder of an exec, no code, no row."""
+        """Return True if the server keeps no upload, no folder of an exec, no code and no row."""
         jobs = self.settings.result_fs / self.settings.user / "batchworkdir"
         paths = self.settings.paths
         left = [one for folder in (paths.incoming, paths.jobs, paths.bundles) for one in folder.iterdir()]
@@ -242,7 +242,7 @@ class Live:
 
 
 def route_table(live: Live) -> dict[str, set[str]]:
-    """Every path of the application, with the methods that it takes."""
+    """Return the methods of every path of the application."""
     found: dict[str, set[str]] = {}
 
     def walk(routes: Any) -> None:
@@ -259,7 +259,7 @@ def route_table(live: Live) -> dict[str, set[str]]:
 
 @cache
 def _empty_database() -> bytes:
-    """A database as the migrations make it; made once for all tests."""
+    """Return an empty database made by the migrations. All tests share the result."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.db"
         database = Database(path)
@@ -280,7 +280,7 @@ def quoted(text: str) -> str:
 
 
 def multipart(parts: list[tuple[str, str | None, bytes]]) -> tuple[bytes, str]:
-    """(name, file name or None, content) of every part → body and content type."""
+    """Return body and content type of a form with these parts: (name, file name or None, content)."""
     body = b""
     for name, file_name, content in parts:
         disposition = f'form-data; name="{name}"' + (f'; filename="{file_name}"' if file_name is not None else "")
@@ -289,7 +289,7 @@ def multipart(parts: list[tuple[str, str | None, bytes]]) -> tuple[bytes, str]:
 
 
 def tar(files: dict[str, bytes], zipped: bool = True) -> bytes:
-    """A model folder as clients pack it; names that end with / are folders."""
+    """Return a model folder packed as clients pack it; a name that ends with / is a folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():

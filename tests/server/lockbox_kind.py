@@ -1,4 +1,4 @@
-"""A kind of connection for tests: a folder that opens with a password."""
+"""A kind of connection for tests: a folder protected by a password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local_backend.data.kind import Field, FileFamily, Kind, SourceFile
 
 
 class Lockbox(FileFamily):
-    """Files of `folder`; its password is in `folder/.password`."""
+    """Files of `folder`; the password is in `folder/.password`."""
 
     def test(self) -> None:
         """See the base class."""
@@ -47,7 +47,7 @@ LOCKBOX = Kind(
 
 
 def put_lockbox(folder: Path) -> str:
-    """Put a package with this kind into `folder`, and return the folder."""
+    """Put a package with this kind into `folder`; return `folder`."""
     put_package(folder, "lockbox-kind", {"lockbox": "lockbox_kind:LOCKBOX"}, {
         file.name: file.read_text(encoding="utf-8") for file in (Path(__file__), Path(put_package.__code__.co_filename))
     })
