@@ -1,4 +1,4 @@
-"""Submitted code is stored once, and as long as an exec names it."""
+"""The server stores submitted code once, for as long as an exec refers to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES = {"x.modelDir.tar": tar({"model/train.py": b"print(1)\n", "model/lib/a.py
 
 
 def stored(live: Live) -> list[str]:
-    """Everything in the folder of bundles."""
+    """Return the names of everything in the folder of bundles."""
     return sorted(os.listdir(live.settings.paths.bundles))
 
 
@@ -62,7 +62,7 @@ def test_the_same_code_is_stored_once(live: Live) -> None:
     assert not os.path.samefile(code / "train.py", live.paths(first).submitted / "model" / "train.py")
 
 
-def test_other_names_modes_and_bytes_are_other_code(tmp_path: Path) -> None:
+def test_a_change_of_a_name_mode_or_byte_changes_the_digest(tmp_path: Path) -> None:
     code = filled(tmp_path / "a", {"x/one": b"1", "y": b"2"})
     seen = {bundles.digest(code)}
     (code / "y").write_bytes(b"3")
@@ -78,7 +78,7 @@ def test_other_names_modes_and_bytes_are_other_code(tmp_path: Path) -> None:
     assert len(seen) == 6
 
 
-def test_a_copy_is_the_same_and_a_program_that_writes_into_it_does_not_change_the_bundle(
+def test_a_program_that_changes_its_copy_does_not_change_the_bundle(
     home: HomePaths, tmp_path: Path
 ) -> None:
     code = filled(tmp_path / "code", {f"many/{number}": b"#" * number for number in range(200)} | {"run.sh": b"#!x"})
@@ -93,7 +93,7 @@ def test_a_copy_is_the_same_and_a_program_that_writes_into_it_does_not_change_th
     assert bundles.digest(home.bundle(name)) == name
 
 
-def test_a_file_system_that_shares_no_blocks(
+def test_code_is_stored_on_a_file_system_that_shares_no_blocks(
     home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "copy_file_range", raising=False)
@@ -105,7 +105,7 @@ def test_a_file_system_that_shares_no_blocks(
     lambda folder: (folder / "a").write_bytes(b"other"), lambda folder: (folder / "a").unlink(),
     lambda folder: (folder / "link").symlink_to("a"), lambda folder: folder.rename(folder.with_name("away")),
 ])
-def test_a_bundle_that_has_changed_is_not_used(
+def test_a_changed_bundle_is_not_used(
     home: HomePaths, tmp_path: Path, harm: Callable[[Path], object]
 ) -> None:
     name = bundles.keep(home, filled(tmp_path / "code", {"a": b"1"}))
@@ -115,7 +115,7 @@ def test_a_bundle_that_has_changed_is_not_used(
         bundles.copy(home, name, tmp_path / "copy")
 
 
-def test_the_same_code_replaces_a_bundle_that_has_changed(home: HomePaths, tmp_path: Path) -> None:
+def test_a_new_submission_replaces_a_changed_bundle(home: HomePaths, tmp_path: Path) -> None:
     code = filled(tmp_path / "code", {"a": b"1"})
     name = bundles.keep(home, code)
     (home.bundle(name) / "a").write_bytes(b"")  # as after a power failure
@@ -123,14 +123,14 @@ def test_the_same_code_replaces_a_bundle_that_has_changed(home: HomePaths, tmp_p
     assert os.listdir(home.bundles) == [name]
 
 
-def test_two_submissions_that_store_the_same_code_at_once(
+def test_two_simultaneous_submissions_of_the_same_code_keep_one_bundle(
     home: HomePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, real = filled(tmp_path / "code", {"a": b"1"}), os.rename
 
     def rename(source: Path, target: Path) -> None:
         monkeypatch.setattr(os, "rename", real)
-        bundles.keep(home, code)  # the other submission is a moment faster
+        bundles.keep(home, code)  # the other submission finishes first
         real(source, target)
 
     monkeypatch.setattr(os, "rename", rename)
@@ -138,7 +138,7 @@ def test_two_submissions_that_store_the_same_code_at_once(
     assert os.listdir(home.bundles) == [name] == [bundles.digest(code)]
 
 
-def test_the_last_exec_takes_the_bundle_with_it(live: Live) -> None:
+def test_a_bundle_is_removed_with_its_last_exec(live: Live) -> None:
     first, second = (live.submitted(FOLDER, files=FILES) for _ in range(2))
     other = live.submitted()
     assert len(stored(live)) == 2
@@ -156,10 +156,10 @@ def test_a_refused_submission_leaves_no_bundle(live: Live) -> None:
         args = FOLDER if files is FILES else "--exec-start PyTorch --model-main main.py"
         assert live.submit(args, files).status >= 500
         live.database.write(lambda c: c.exec_driver_sql("DROP TRIGGER full"))
-    assert stored(live) == [live.row(kept).bundle], "the bundle of another exec stays"
+    assert stored(live) == [live.row(kept).bundle], "the bundle of the other exec must remain"
 
 
-def test_a_bundle_that_is_removed_during_a_submission_is_stored_again(
+def test_a_bundle_removed_during_a_submission_is_stored_again(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = live.submitted(FOLDER, files=FILES)
@@ -177,7 +177,7 @@ def test_a_bundle_that_is_removed_during_a_submission_is_stored_again(
     assert stored(live) == [live.row(second).bundle]
 
 
-def test_an_interrupted_server_leaves_nothing(tmp_path: Path) -> None:
+def test_a_starting_server_removes_unused_and_temporary_bundles(tmp_path: Path) -> None:
     live = Live(settings_for(tmp_path / "home"))
     kept = live.row(live.submitted(FOLDER, files=FILES)).bundle
     live.close()
@@ -199,7 +199,7 @@ def test_a_bundle_counts_once_for_its_oldest_exec(live: Live) -> None:
 
     paths = live.settings.paths
     used = sum(on_disk(folder) for folder in (paths.jobs, paths.bundles, live.paths(first).root.parent))
-    assert measure() <= used < measure() + 100_000, "all sizes together are the used space"
+    assert measure() <= used < measure() + 100_000, "the sizes must add up to the used space"
     assert sizes.of(first) > 1_000_000 > sizes.of(second) > 500_000
     removed(live, first)
     assert measure() == sizes.of(second) > 1_000_000

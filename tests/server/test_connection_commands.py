@@ -1,4 +1,4 @@
-"""`local-backend connection` without a server: the commands work on its database."""
+"""`local-backend connection` works on the database, without a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs `local-backend` for a home of its own, with a kind for tests."""
+    """Runs `local-backend` with a separate home and the lockbox kind."""
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
     monkeypatch.syspath_prepend(put_lockbox(tmp_path / "packages"))
     registry.clear()
@@ -28,7 +28,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     registry.clear()
 
 
-def test_a_connection_comes_and_goes(command: Command, tmp_path: Path) -> None:
+def test_a_connection_is_added_listed_and_removed(command: Command, tmp_path: Path) -> None:
     added = command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x", "--set", "username=u",
                     "--secret", "token", "--secret", "password", "--shared-with", "bob", input=f"t0ken\n{SECRET}\n")
     assert added.exit_code == 0 and added.stdout.startswith("added box (lockbox), id "), added.output
@@ -43,7 +43,7 @@ def test_a_connection_comes_and_goes(command: Command, tmp_path: Path) -> None:
     assert json.loads(command("connection", "list", "-o", "json").stdout) == []
 
 
-def test_a_secret_of_the_environment(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_can_refer_to_an_environment_variable(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_SUCH_PLACE", "x")
     added = command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x",
                     "--secret", "password=env:NO_SUCH_PLACE", "--shared-with", "everybody")
@@ -58,26 +58,26 @@ def test_a_secret_of_the_environment(command: Command, monkeypatch: pytest.Monke
     ["--set", "folder=/x", "--secret", "password", "--secret", "password=env:X"],
     ["--set", "folder=/x", "--secret", "password=env:X", "--secret", "password=env:Y"],
 ])
-def test_what_is_given_twice_is_not_lost(command: Command, words: list[str]) -> None:
+def test_a_field_given_twice_is_refused(command: Command, words: list[str]) -> None:
     refused = command("connection", "add", "box", "--type", "lockbox", *words, input=SECRET)
     assert refused.exit_code == 2 and "is given twice" in refused.stderr and "env:" not in refused.stderr
     assert json.loads(command("connection", "list", "-o", "json").stdout) == []
 
 
-def test_only_secrets_that_are_there_are_listed(command: Command) -> None:
+def test_the_list_shows_only_the_secrets_that_are_set(command: Command) -> None:
     assert command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x", "--secret", "password",
                    input=f"{SECRET}\n").exit_code == 0
     [shown] = json.loads(command("connection", "list", "-o", "json").stdout)
     assert shown["secrets"] == {"password": "sealed"}
 
 
-def test_an_address_is_looked_at_before_it_is_kept(command: Command) -> None:
+def test_an_invalid_address_is_refused_before_it_is_stored(command: Command) -> None:
     refused = command("connection", "add", "web", "--type", "http", "--set", "url=example.com/sets")
     assert refused.exit_code == 1 and "write http://HOST or https://HOST" in refused.stderr
     assert json.loads(command("connection", "list", "-o", "json").stdout) == []
 
 
-def test_a_volume_that_is_not_there_fails_its_test(command: Command, tmp_path: Path) -> None:
+def test_the_test_of_a_missing_volume_fails(command: Command, tmp_path: Path) -> None:
     for name in ("here", "gone"):
         assert command("connection", "add", name, "--type", "nfs", "--set", f"volume={name}").exit_code == 0
     (tmp_path / "home" / "volumes" / "here").mkdir()
@@ -92,7 +92,7 @@ def test_kinds_and_their_fields_are_shown(command: Command) -> None:
     assert "what opens it (required, secret)" in there.stdout and there.stderr == ""
 
 
-def test_a_kind_says_what_has_to_be_installed_for_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_names_the_package_to_install(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("local_backend.data.kind._is_there", lambda name: False)
     shown = command("connection", "kinds", "s3")
     assert shown.exit_code == 0 and shown.stdout.startswith("endpoint_url ")
@@ -115,7 +115,7 @@ def test_a_kind_says_what_has_to_be_installed_for_it(command: Command, monkeypat
     (["remove", "none"], 6, "connection 'none' does not exist"),
     (["kinds", "none"], 1, "unknown kind of connection 'none'"),
 ])
-def test_what_is_wrong_is_said_in_a_line(command: Command, words: list[str], code: int, said: str) -> None:
+def test_an_invalid_command_prints_one_line(command: Command, words: list[str], code: int, said: str) -> None:
     done = command("connection", *words)
     assert done.exit_code == code and said in done.stderr and len(done.stderr.splitlines()) == 1, done.output
     assert "planted" not in done.stderr

@@ -1,4 +1,4 @@
-"""The fetcher's decisions: what it tries again, what it goes on from, what it tells."""
+"""Decisions of the fetcher: what to retry, where to resume, what to report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gauge(monkeypatch: pytest.MonkeyPatch) -> Gauge:
 
 
 def deliveries(monkeypatch: pytest.MonkeyPatch, *results: Any) -> list[int]:
-    """What each delivery comes to, in order; the numbers of the items that were asked for."""
+    """Make each delivery return or raise the next result; return the list of the item numbers requested."""
     asked, left = [], iter(results)
 
     def deliver(item: FetchItem, values: object, order: FetchOrder, meter: Gauge) -> dict[str, Any]:
@@ -48,14 +48,16 @@ def deliveries(monkeypatch: pytest.MonkeyPatch, *results: Any) -> list[int]:
     return asked
 
 
-def test_what_may_pass_is_tried_again(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_failure_is_retried(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     down = DataUnavailable("down")
     asked = deliveries(monkeypatch, down, down, {"bytes": 1}, down, {"bytes": 2})
     assert fetcher.fetch(order, {}, gauge) == FetchOutcome(DELIVERED, "", {1: {"bytes": 1}, 2: {"bytes": 2}})
     assert asked == [1, 1, 1, 2, 2]
 
 
-def test_but_not_for_ever(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fetcher_gives_up_when_patience_ends(
+    order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deliveries(monkeypatch, *[DataUnavailable("it is down")] * 3)
     impatient = FetchOrder(**{**vars(order), "patience": 0.0})
     outcome = fetcher.fetch(impatient, {}, gauge)
@@ -63,7 +65,7 @@ def test_but_not_for_ever(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.M
     assert outcome.message == "T1 (postgresql): it is down; gave up after 1 try in 0 s (DLI_DATA_PATIENCE)"
 
 
-def test_what_is_there_is_not_fetched_again(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivered_item_is_not_refetched(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     deliveries(monkeypatch, {"bytes": 1}, DataError("there is no T2"))
     failed = fetcher.fetch(order, {}, gauge)
     assert (failed.state, failed.message) == (FAILED, "T2 (postgresql): there is no T2")
@@ -72,7 +74,7 @@ def test_what_is_there_is_not_fetched_again(order: FetchOrder, gauge: Gauge, mon
     assert fetcher.fetch(order, {}, gauge).delivered == {1: {"bytes": 1}, 2: {"bytes": 2}} and asked == [2]
 
 
-def test_no_secret_gets_out(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_contains_no_secret(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {1: {"host": "db.example.com", "password": "planted-secret"}}
     for problem in (DataError, RuntimeError):
         deliveries(monkeypatch, problem("no way in to db.example.com with planted-secret"))
@@ -82,10 +84,10 @@ def test_no_secret_gets_out(order: FetchOrder, gauge: Gauge, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("password", ["e", "to", "é", "!"])
-def test_a_secret_too_short_to_be_masked_is_not_told_by_its_mask(
+def test_a_mask_does_not_reveal_a_short_secret(
     order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch, password: str
 ) -> None:
-    """Where it cannot be one the text stays as it is; where it can, nothing of the text does."""
+    """The text stays if it cannot contain the secret. If it can, the whole text is hidden."""
     values = {1: {"host": "h", "password": password}}
     deliveries(monkeypatch, DataError("Postgres: NOT_FOUND: tomatoes, née, wrong!"))
     assert fetcher.fetch(order, values, gauge).message.endswith("Postgres: NOT_FOUND: tomatoes, née, wrong!")
@@ -95,22 +97,21 @@ def test_a_secret_too_short_to_be_masked_is_not_told_by_its_mask(
         assert UNTOLD in outcome.message and "no way in" not in outcome.message + outcome.trace
 
 
-def test_no_family_gives_a_secret_away() -> None:
-    """Of one that goes over several lines, and of a short one."""
+def test_a_family_masks_multiline_secrets_and_hides_short_ones() -> None:
     kind = registry.find("sftp")
     family = kind.family(kind, {"private_key": "-----BEGIN\nab  c\n-----END", "password": "a"})
     assert family.without_secrets("bad key\n-----BEGIN\nab  c\n-----END of mine") == "bad key *** of mine"
     assert family.without_secrets("password a is wrong") == UNTOLD
 
 
-def test_who_is_not_wanted_stops(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_fetcher_stops(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     deliveries(monkeypatch, DataUnavailable("down"))
     gauge.cancel()
     with pytest.raises(Cancelled):
         fetcher.fetch(order, {}, gauge)
 
 
-def test_who_is_to_end_with_the_server_does() -> None:
+def test_a_fetcher_stops_with_the_server() -> None:
     gauge = Gauge(lambda text: None, lambda: False)
     gauge.start()
     with pytest.raises(Cancelled):
@@ -118,7 +119,7 @@ def test_who_is_to_end_with_the_server_does() -> None:
     gauge.close()
 
 
-def test_what_an_earlier_server_had_no_time_to_remove_goes(tmp_path: Path) -> None:
+def test_a_new_server_removes_leftover_fetch_folders(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     paths = settings.paths.job("local-1", "")
     for folder in (paths.fetching, paths.data):
@@ -130,7 +131,7 @@ def test_what_an_earlier_server_had_no_time_to_remove_goes(tmp_path: Path) -> No
     assert [path.name for path in paths.state.iterdir()] == ["job.json"]
 
 
-def test_a_disk_without_room_is_told(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> Iterator[None]:
         raise OSError(errno.ENOSPC, "no", "/disk/x")
 
@@ -142,7 +143,7 @@ def test_a_disk_without_room_is_told(order: FetchOrder, gauge: Gauge, monkeypatc
         fetcher.deliver(item, values, order, gauge)
 
 
-def test_the_sentence_about_progress() -> None:
+def test_the_progress_sentence_names_item_share_and_rate() -> None:
     gauge = Gauge(lambda text: None)
     gauge.begin("s3://b/x")
     assert gauge.sentence == "fetching s3://b/x"
@@ -160,7 +161,7 @@ def test_the_sentence_about_progress() -> None:
 
 
 @given(st.integers(0, 2**60))
-def test_sizes_are_short(size: int) -> None:
+def test_sizes_are_displayed_briefly(size: int) -> None:
     number, unit = shown(size).split()
     assert float(number) < 2**60 and len(number) <= 7 and unit in {"B", "kB", "MB", "GB", "TB"}
 
@@ -171,5 +172,5 @@ def test_sizes_are_short(size: int) -> None:
     ({"paths": "", "path": "x"}, "x (s3)"),
     ({"schema_name": "S", "table_name": "T"}, "S.T (s3)"), ({"query": "select 1"}, "a query (s3)"), ({}, "n (s3)"),
 ])
-def test_what_people_are_told_of_an_item(location: dict[str, Any], label: str) -> None:
+def test_an_item_has_a_readable_label(location: dict[str, Any], label: str) -> None:
     assert FetchItem(1, "n", "s3", "download", location, "", "").label == label

@@ -1,4 +1,4 @@
-"""Where DATA_DIR is, as a pure function of what was asked for."""
+"""Resolution of DATA_DIR, as a pure function of the request."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_a_path_is_joined_to_the_data_directory(meta: str, roots: DataRoots) -> 
 
 
 @pytest.mark.parametrize("meta", ["", "type=fs"])
-def test_without_a_path_it_is_the_data_directory_itself(meta: str, roots: DataRoots) -> None:
+def test_without_a_path_data_dir_is_the_data_directory(meta: str, roots: DataRoots) -> None:
     assert from_meta(meta, roots) == str(roots.data_fs)
 
 
-def test_absolute_paths_are_for_the_own_machine_alone(roots: DataRoots, tmp_path: Path) -> None:
+def test_absolute_paths_are_allowed_only_on_the_own_machine(roots: DataRoots, tmp_path: Path) -> None:
     path = str(tmp_path / "elsewhere")
     if roots.anywhere:
         assert from_meta(f"type=fs,data_path={path}", roots) == path
@@ -42,7 +42,7 @@ def test_absolute_paths_are_for_the_own_machine_alone(roots: DataRoots, tmp_path
 
 
 @pytest.mark.parametrize("path", ["../elsewhere", "mnist/../../elsewhere", "/../elsewhere"])
-def test_no_way_out(path: str, roots: DataRoots) -> None:
+def test_a_path_cannot_leave_the_data_directory(path: str, roots: DataRoots) -> None:
     with pytest.raises(DataError):
         from_meta(f"type=fs,data_path={path}", roots)
 
@@ -50,15 +50,15 @@ def test_no_way_out(path: str, roots: DataRoots) -> None:
 @pytest.mark.parametrize(
     "location", [{"paths": "mnist, ."}, {"path": "mnist,."}, {"paths": ["mnist", "."]}, {"file_name": ["mnist", "."]}]
 )
-def test_spellings_of_a_source(location: dict, roots: DataRoots) -> None:
+def test_all_spellings_of_a_location_are_accepted(location: dict, roots: DataRoots) -> None:
     assert places(location, roots) == [str(roots.data_fs / "mnist"), str(roots.data_fs)]
 
 
-def test_a_volume_by_its_recorded_name(roots: DataRoots) -> None:
+def test_a_volume_is_found_by_its_recorded_name(roots: DataRoots) -> None:
     assert places({"volume": "cpd::demo-project-pvc"}, roots) == [str(roots.volumes / "demo_project_pvc")]
 
 
-def test_a_volume_keeps_its_place_wherever_its_data_lies(roots: DataRoots, tmp_path: Path) -> None:
+def test_a_linked_volume_keeps_its_path_and_limits(roots: DataRoots, tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "x").mkdir()
     (roots.volumes / "linked").symlink_to(tmp_path / "elsewhere")
     assert places({"volume": "linked", "paths": "x"}, roots) == [str(roots.volumes / "linked" / "x")]
@@ -67,7 +67,7 @@ def test_a_volume_keeps_its_place_wherever_its_data_lies(roots: DataRoots, tmp_p
             places({"volume": "linked", "paths": path}, roots)
 
 
-def test_a_home_where_the_data_lies_is_for_nobody(tmp_path: Path) -> None:
+def test_a_home_inside_the_data_directory_is_closed_to_jobs(tmp_path: Path) -> None:
     home = tmp_path / "data" / "home"
     for folder in ("data/mnist", "data/home/keys", "data/home/volumes/pvc", "data/home/results"):
         (tmp_path / folder).mkdir(parents=True)
@@ -81,7 +81,7 @@ def test_a_home_where_the_data_lies_is_for_nobody(tmp_path: Path) -> None:
     assert places({"volume": "pvc"}, found) == [str(home / "volumes" / "pvc")]
 
 
-def test_a_cache_lies_beside_all_that_jobs_see(tmp_path: Path) -> None:
+def test_a_cache_lies_beside_all_folders_that_jobs_see(tmp_path: Path) -> None:
     outer, inner = tmp_path / "gpfs" / "data", tmp_path / "gpfs" / "data" / "deep" / "lake"
     inner.mkdir(parents=True)
     (tmp_path / "linked").symlink_to(inner)
@@ -89,10 +89,10 @@ def test_a_cache_lies_beside_all_that_jobs_see(tmp_path: Path) -> None:
     for storage in (outer, inner, tmp_path / "linked"):
         assert beside(storage, [inner, outer, tmp_path / "linked"]) == place
     assert beside(tmp_path / "linked", []) == inner.with_name(f".lake.{os.getuid()}.dlicmd-cache")
-    assert not place.exists(), "it is made by who puts something in it"
+    assert not place.exists(), "only the first entry creates the folder"
 
 
-def test_a_cache_is_never_on_another_disk_nor_somebody_elses(tmp_path: Path) -> None:
+def test_a_cache_on_another_disk_or_of_another_user_is_refused(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / f".data.{os.getuid()}.dlicmd-cache"
     data.mkdir()
     with pytest.raises(DataError, match=r"/ is on another disk; create .* for .* only .*, or set X"):

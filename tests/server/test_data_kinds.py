@@ -1,4 +1,4 @@
-"""The names of kinds of connections, as products and their consoles write them; and what makes no connection of one."""
+"""Names of kinds of connections, as products and their consoles spell them; and refused connection values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Kind
 
-#: As the contract lists them.
+#: The names that the contract lists.
 LISTED = {
     "Databases for MySQL": "mysql", "Cloud Object Storage": "cos", "Cloudant": "cloudant",
     "Cloud Data Engine": "data-engine", "Cognos Analytics": "cognos-analytics", "Databases for MongoDB": "mongodb",
@@ -29,11 +29,11 @@ def test_every_listed_spelling_is_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LISTED if name.startswith(("Databases", "Cloud", "Db2", "Netezza"))])
-def test_with_its_maker_it_is_the_same(name: str) -> None:
+def test_the_name_of_the_maker_is_optional(name: str) -> None:
     assert registry.find(f"IBM {name}") is registry.find(name)
 
 
-def test_no_name_means_two_kinds() -> None:
+def test_each_name_means_one_kind() -> None:
     meant: dict[str, Kind] = {}
     for kind in registry.every().values():
         for name in (kind.name, kind.title, *kind.aliases):
@@ -42,7 +42,7 @@ def test_no_name_means_two_kinds() -> None:
                 assert registry.find(spelling) is meant.setdefault(spelling, kind) is kind
 
 
-def test_an_unknown_one_is_told_its_neighbour() -> None:
+def test_an_unknown_kind_gets_a_suggestion() -> None:
     with pytest.raises(DataError, match="did you mean 'postgresql'"):
         registry.find("postgresq")
     with pytest.raises(DataError, match="the kinds are azure-blob, "):
@@ -62,7 +62,7 @@ def test_an_unknown_one_is_told_its_neighbour() -> None:
     *(("sftp", {"host": "h", "username": "u", "port": port}, "'port' of the connection is not a number from 1 to 65535")
       for port in ("abc", "0", "-1", "99999", "65536", "22.0", "²", " 22", "1" * 5000)),
 ])
-def test_an_address_that_leads_nowhere_makes_no_connection(kind: str, values: dict[str, str], said: str) -> None:
+def test_a_connection_with_an_invalid_address_is_refused(kind: str, values: dict[str, str], said: str) -> None:
     with pytest.raises(DataError) as caught:
         registry.find(kind)._complete(values)
     assert said in str(caught.value)
@@ -72,7 +72,7 @@ PLANTED = "PLANTEDq17"
 
 
 def hosts() -> list[tuple[str, str]]:
-    """Every kind that has a host or an address, and the name of that field."""
+    """Return kind and field name of every field that holds a host or an address."""
     return [(kind.name, item.name) for kind in registry.every().values() for item in kind.fields
             if item.host or item.schemes]
 
@@ -81,7 +81,7 @@ def hosts() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("host", [f"u:{PLANTED}@h", f"{PLANTED} h", f"h' or {PLANTED}", f"h,{PLANTED}",
                                   f"host={PLANTED}", f"h?{PLANTED}", f"mongodb://u:{PLANTED}@h/", f"https://u:{PLANTED}/x@h/",
                                   f"h;{PLANTED}", f"-{PLANTED}", f"a..{PLANTED}", f"h\\{PLANTED}", f"h\n{PLANTED}"])
-def test_a_host_is_one_wherever_it_stands_and_no_refusal_shows_it(kind: str, field: str, host: str) -> None:
+def test_an_invalid_host_is_refused_and_never_shown(kind: str, field: str, host: str) -> None:
     found = registry.find(kind)
     values = {item.name: "x" for item in found.fields if item.required} | {field: host}
     with pytest.raises(DataError) as caught:
@@ -91,14 +91,14 @@ def test_a_host_is_one_wherever_it_stands_and_no_refusal_shows_it(kind: str, fie
 
 @pytest.mark.parametrize("host", ["h:5432", "h/x", "h#f", "[::1]", "/var/run,evil", "@abstract", "/a\nb", "x" * 64,
                                   " h", "a." * 130, "\udcff"])
-def test_a_host_has_neither_port_nor_path(host: str) -> None:
+def test_a_host_with_a_port_or_a_path_is_refused(host: str) -> None:
     with pytest.raises(DataError, match="'host' of the connection"):
         registry.find("postgresql")._complete({"host": host, "database": "d", "username": "u"})
     with pytest.raises(DataError, match="'host' of the connection"):
         registry.find("mysql")._complete({"host": "/var/run/mysqld", "database": "d", "username": "u"})
 
 
-def test_every_field_that_is_called_a_host_is_looked_at() -> None:
+def test_every_field_named_host_or_url_is_checked() -> None:
     named = {(kind.name, item.name) for kind in registry.every().values() for item in kind.fields
              if {"host", "url"} & {item.name, *item.aliases}}
     assert named <= set(hosts())
@@ -117,7 +117,7 @@ def test_every_field_that_is_called_a_host_is_looked_at() -> None:
     ("azure-blob", {"account_name": "a", "account_host": "127.0.0.1:10000/a"}),
     ("azure-files", {"account_name": "a", "account_host": "https://a.file.core.windows.net"}),
 ])
-def test_one_that_leads_somewhere_does(kind: str, values: dict[str, str]) -> None:
+def test_a_connection_with_a_valid_address_is_accepted(kind: str, values: dict[str, str]) -> None:
     assert registry.find(kind)._complete(values) == values
 
 
@@ -126,13 +126,13 @@ SERVER = {"host": "db.example", "database": "d", "username": "u", "password": "p
 
 @pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
 @pytest.mark.parametrize(("written", "meant"), [("", None), ("true", True), ("True", True), ("FALSE", False)])
-def test_tls_is_meant_however_it_is_spelled(kind: str, written: str, meant: bool | None) -> None:
+def test_the_ssl_field_accepts_every_case(kind: str, written: str, meant: bool | None) -> None:
     family = registry.find(kind).open({**SERVER, "ssl": written}, loopback=True)
     assert family.tls_wish() is meant
 
 
 @pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
-def test_a_typing_error_does_not_turn_tls_off(kind: str) -> None:
+def test_an_invalid_ssl_value_does_not_turn_tls_off(kind: str) -> None:
     family = registry.find(kind).open({**SERVER, "ssl": "yes"}, loopback=True)
     with pytest.raises(DataError, match="must be true or false"):
         family.tls_wish()

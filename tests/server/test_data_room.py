@@ -1,4 +1,4 @@
-"""What the server process does not carry about: it checks data sources, and others fetch them."""
+"""The server process imports no library for data: it checks data sources, and other processes fetch the data."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
-def test_the_server_imports_no_library_of_any_kind() -> None:
+def test_the_server_imports_no_data_library() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=90, check=True)
     assert not LIBRARIES & set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""The first rows of files, and the previewer's way to read a file of a server here and there."""
+"""Samples of the first rows of files, and random access of the previewer to a file on a server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def array(version: tuple[int, int]) -> bytes:
 
 
 def saved(*arrays: np.ndarray, **named: np.ndarray) -> bytes:
-    """As NumPy saves one array, or several in an archive."""
+    """Return one array as NumPy saves it, or several arrays in an archive."""
     buffer = io.BytesIO()
     np.save(buffer, *arrays) if arrays else np.savez_compressed(buffer, **named)
     return buffer.getvalue()
@@ -76,11 +76,11 @@ def saved(*arrays: np.ndarray, **named: np.ndarray) -> bytes:
         "format": "numpy", "shape": [3, 4], "dtype": "<f4", "rowCount": 3,
         "rows": [[0.0, 0.5, 1.0, 1.5], [2.0, 2.5, 3.0, 3.5], [4.0, 4.5, 5.0, 5.5]]}) for version in (1, 2, 3)),
 ])
-def test_what_is_said_of_a_file(name: str, content: bytes, expected: dict[str, Any]) -> None:
+def test_a_sample_describes_a_file(name: str, content: bytes, expected: dict[str, Any]) -> None:
     assert sample(name, io.BytesIO(content)) == expected
 
 
-def test_the_last_line_is_left_out_only_where_it_is_cut() -> None:
+def test_a_truncated_last_line_is_omitted() -> None:
     line = b"0123456789" * 10 + b"\n"
     for content in (line * 3 + b"end", gzip.compress(line * 3 + b"end", mtime=0)):
         assert sample("a", io.BytesIO(content))["rows"][-1] == ["end"]
@@ -94,8 +94,8 @@ def test_the_last_line_is_left_out_only_where_it_is_cut() -> None:
     (b'{"a": 1}\n{"a":', 'line 2 is not JSON: {"a":'),
     (b"1\n" * 15 + b"x\n", "line 16 is not JSON: x"), (b"[" * 5000 + b"\n", r"line 1 is not JSON: \[\["),
 ])
-def test_a_line_that_is_no_json_is_told(tmp_path: Path, content: bytes, told: str) -> None:
-    """The program of a job would fail on it."""
+def test_a_line_that_is_not_json_is_reported(tmp_path: Path, content: bytes, told: str) -> None:
+    """The preview fails because the program of a job would fail on the line."""
     (tmp_path / "x.jsonl").write_bytes(content)
     with pytest.raises(DataError, match=f"^x.jsonl cannot be read in the format of its extension: {told}"):
         look(ProbeRequest(str(tmp_path)))
@@ -112,7 +112,7 @@ def test_arrays_are_read_as_numpy_reads_them(array: np.ndarray) -> None:
     assert found["rows"] == ([[plain(one)] for one in values] if array.size else [])
 
 
-def test_of_wide_and_far_rows_the_beginning_is_shown() -> None:
+def test_a_sample_of_a_wide_array_shows_its_beginning() -> None:
     images = np.arange(20 * 28 * 28, dtype="<i4").reshape(20, 28, 28)
     found = sample("a.npy", io.BytesIO(saved(images)))
     assert found["rows"] == [[*row.ravel()[:16].tolist(), "…"] for row in images[:ROWS]] and found["rowCount"] == 20
@@ -123,13 +123,13 @@ def test_of_wide_and_far_rows_the_beginning_is_shown() -> None:
     np.asfortranarray(np.zeros((2, 3))), np.zeros(2, dtype=[("a", "<i4"), ("b", "<f8", (2,))]),
     np.array([{}, None]), np.zeros(2, dtype="<c8"), np.zeros(2, dtype="<M8[s]"),
 ])
-def test_of_others_shape_and_type_are(array: np.ndarray) -> None:
+def test_a_sample_of_other_arrays_shows_only_shape_and_type(array: np.ndarray) -> None:
     found = sample("a.npy", io.BytesIO(saved(array)))
     assert found["shape"] == list(array.shape) and found["dtype"] and found["rows"] == []
 
 
 class Careful(io.BytesIO):
-    """A file of which nothing large is read: real files allocate the size that is read."""
+    """A file that refuses large reads, because a real file allocates the requested size."""
 
     def read(self, size: int | None = -1) -> bytes:
         assert size is not None and 0 <= size <= 2**20
@@ -159,19 +159,19 @@ def test_an_archive_shows_all_its_arrays_and_rows_of_the_first() -> None:
     ("a.npy", b""), ("a.npy", b"\x93NUMPY"), ("a.npy", b"\x93NUMPY\x01\0\xff\xff" + b"(" * 65535),
     ("a.npy", b"\x93NUMPY\x01\0\x02\0{}"), ("a.npy", array((1, 0))[:-1]), ("a.npz", b"PK"), ("a.npz", array((1, 0))),
 ])
-def test_what_is_no_array_is_said_to_be_none(name: str, content: bytes) -> None:
+def test_an_invalid_array_file_is_refused(name: str, content: bytes) -> None:
     with pytest.raises((ValueError, struct.error)):
         sample(name, io.BytesIO(content))
 
 
-def test_parquet_tells_schema_and_rows() -> None:
+def test_a_parquet_sample_shows_schema_and_rows() -> None:
     found = sample("x.parquet", io.BytesIO(parquet()))
     assert found["schema"] == [{"name": "id", "type": "int64"}, {"name": "name", "type": "string"}]
     assert found["rowCount"] == 50 and found["rows"][1] == [1, "n1"] and len(found["rows"]) == ROWS
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_file_of_a_server_is_read_at_its_end_first(ranges: bool) -> None:
+def test_a_parquet_file_on_a_server_is_sampled_with_and_without_ranges(ranges: bool) -> None:
     family = Memory(Kind("m", "M", Memory), {})
     family.content = parquet()
     found = sample("x.parquet", _Remote(family, SourceFile("x", "x", len(family.content), "", ranges)))
@@ -182,7 +182,7 @@ _READS = st.lists(st.tuples(st.integers(0, 450), st.integers(-1, 450)), max_size
 
 
 @given(st.binary(max_size=400), _READS, st.booleans())
-def test_reading_here_and_there_is_reading(content: bytes, reads: list[tuple[int, int]], ranges: bool) -> None:
+def test_random_reads_return_the_bytes_of_the_file(content: bytes, reads: list[tuple[int, int]], ranges: bool) -> None:
     family = Memory(Kind("m", "M", Memory), {})
     family.content = content
     file, real = _Remote(family, SourceFile("x", "x", len(content), "", ranges)), io.BytesIO(content)
@@ -192,7 +192,7 @@ def test_reading_here_and_there_is_reading(content: bytes, reads: list[tuple[int
         assert file.tell() == real.tell()
 
 
-def test_a_folder_shows_its_files_and_the_first_that_can_be_shown(tmp_path: Path) -> None:
+def test_a_preview_of_a_folder_samples_the_first_readable_format(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a.bin").write_bytes(b"\0" * 10)
     (tmp_path / "b" / "x.csv").write_text("a,b\n1,2\n")
@@ -207,7 +207,7 @@ def test_a_folder_shows_its_files_and_the_first_that_can_be_shown(tmp_path: Path
 
 
 def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:
-    """As a program sees it that follows links."""
+    """A preview sees the files that a program sees when it follows links."""
     (tmp_path / "five").mkdir()
     for number in range(5):
         (tmp_path / "five" / f"{number}.txt").write_text("x\n")
@@ -223,7 +223,7 @@ def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:
     assert look(ProbeRequest(str(there / "one.txt")))["files"] == 1
 
 
-def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
+def test_unreadable_files_are_counted_and_named_and_others_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "d" / "closed").mkdir(parents=True)
@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
         if str(path).endswith(("closed", "a.csv")):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    # For root nothing is closed.
+    # Replace the calls, because root can read every file.
     for module, name in ((os, "scandir"), (builtins, "open")):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda path, *more, _real=real, **named: (
@@ -256,8 +256,8 @@ def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
         look(ProbeRequest(str(tmp_path / "links")))
 
 
-def test_what_is_neither_file_nor_folder_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # addresses of sockets are short
+def test_special_files_are_refused_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # socket paths have a length limit
     os.mkfifo("pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
@@ -268,7 +268,7 @@ def test_what_is_neither_file_nor_folder_is_not_waited_for(tmp_path: Path, monke
     assert look(ProbeRequest(str(tmp_path)))["files"] == 1
 
 
-def test_what_others_keep_on_a_volume_is_not_looked_into(tmp_path: Path) -> None:
+def test_a_preview_does_not_follow_links_into_volumes_of_other_users(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     (tmp_path / "volume" / "x.csv").write_text("secret\n")
     (tmp_path / "d").mkdir()
@@ -280,7 +280,7 @@ def test_what_others_keep_on_a_volume_is_not_looked_into(tmp_path: Path) -> None
     assert look(ProbeRequest(str(tmp_path), closed=[str(tmp_path / "volume")]))["files"] == 1
 
 
-def test_a_look_says_what_a_job_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_fails_where_a_job_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Kind("m", "M", Memory)
     monkeypatch.setattr(registry, "find", lambda name: kind)
     listed = [SourceFile(path, path, 3) for path in ("same", "same/inner.txt")]
@@ -289,7 +289,7 @@ def test_a_look_says_what_a_job_would(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="'same' is both a file and a folder"):
         look(ProbeRequest(kind="m", access="download"))
     monkeypatch.setattr(Memory, "storage", lambda self: ("memory", {}))
-    assert look(ProbeRequest(kind="m", access="stream"))["files"] == 2, "of what is streamed nothing lies on a disk"
+    assert look(ProbeRequest(kind="m", access="stream"))["files"] == 2, "streamed names cannot conflict on a disk"
 
     def refuse(self: Any, entry: SourceFile) -> str:
         raise DataError("programs cannot stream")
