@@ -1,4 +1,4 @@
-"""What `doctor` says of keys, certificates and what is on its way elsewhere."""
+"""Findings of `doctor` about keys, certificates and files that wait to be forwarded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
 
 
 def certificate(folder: Path, ends: datetime) -> dict[str, Path]:
-    """Settings with a certificate that ends then."""
+    """Return settings with a certificate that expires at `ends`."""
     made = trustme.CA().issue_cert("localhost", not_after=ends)
     made.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     made.private_key_pem.write_to_path(folder / "key.pem")
@@ -39,7 +39,7 @@ def certificate(folder: Path, ends: datetime) -> dict[str, Path]:
     return {"tls_cert": folder / "cert.pem", "tls_key": folder / "key.pem"}
 
 
-def test_a_sound_home(look: Look, tmp_path: Path) -> None:
+def test_a_sound_home_has_no_findings(look: Look, tmp_path: Path) -> None:
     for check in ("home", "keys", "tls", "forwarding"):
         assert [one.level for one in look(check)] == [OK], check
     SigningKeys(tmp_path / "home" / "keys", 60).sign({"sub": "x", "iat": 0, "exp": 1})
@@ -53,7 +53,7 @@ def test_a_sound_home(look: Look, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["keys/1-0123456789abcdef.pem", "tls/server.pem", "forwarding/local-1.json",
                                   "audit.log", "audit.log.3", "served.json"])
-def test_secrets_that_others_may_read(look: Look, tmp_path: Path, name: str) -> None:
+def test_a_secret_readable_by_others_is_a_problem(look: Look, tmp_path: Path, name: str) -> None:
     look("home")
     file = tmp_path / "home" / name
     file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -68,7 +68,7 @@ def test_secrets_that_others_may_read(look: Look, tmp_path: Path, name: str) -> 
         assert found.level == PROBLEM and found.do == f"chmod 700 {file.parent}"
 
 
-def test_a_key_that_is_none(look: Look, tmp_path: Path) -> None:
+def test_an_unreadable_key_is_a_problem(look: Look, tmp_path: Path) -> None:
     look("keys")
     (tmp_path / "home" / "keys").mkdir(mode=0o700)
     (tmp_path / "home" / "keys" / "1-0123456789abcdef.pem").write_text("nonsense")
@@ -79,14 +79,16 @@ def test_a_key_that_is_none(look: Look, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("days", "level", "word"), [
     (-1, PROBLEM, "expired"), (5, WARNING, "expires"), (90, OK, "expires"),
 ])
-def test_when_a_certificate_ends(look: Look, tmp_path: Path, days: int, level: str, word: str) -> None:
+def test_expired_certificates_are_problems_and_expiring_ones_warnings(
+    look: Look, tmp_path: Path, days: int, level: str, word: str
+) -> None:
     end = datetime.now(timezone.utc) + timedelta(days=days)
     [found] = look("tls", **certificate(tmp_path, end))
     assert found.level == level and found.what == f"{tmp_path / 'cert.pem'} {word} on {end:%Y-%m-%d}"
     assert bool(found.do) == (level != OK)
 
 
-def test_certificates_and_keys_that_cannot_be_used(look: Look, tmp_path: Path) -> None:
+def test_unusable_certificates_and_keys_are_problems(look: Look, tmp_path: Path) -> None:
     more = certificate(tmp_path, datetime.now(timezone.utc) + timedelta(days=90))
     more["tls_key"].chmod(0o644)
     assert [(one.level, one.do) for one in look("tls", **more)][1] == (PROBLEM, f"chmod o= {more['tls_key']}")
@@ -101,7 +103,7 @@ def test_certificates_and_keys_that_cannot_be_used(look: Look, tmp_path: Path) -
     assert "makes a new one" in look("tls", tls_self_signed=True)[0].do
 
 
-def test_a_note_about_forwarding_that_is_damaged(look: Look, tmp_path: Path) -> None:
+def test_a_damaged_forwarding_order_is_a_warning(look: Look, tmp_path: Path) -> None:
     look("forwarding")
     (tmp_path / "home" / "forwarding" / "local-1.json").write_text('{"exec')
     [found] = look("forwarding")

@@ -1,4 +1,4 @@
-"""Codes of errors on the wire: in a header of every error, and in JSON for clients that ask for it."""
+"""Error codes: in a header of every error, and in JSON for clients that request it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_error_has_a_code(  # noqa: PLR0917
     assert asked.json() == {"status": status, "code": code, "detail": plain.text.partition(": ")[2].strip()}
 
 
-def test_a_call_that_is_not_let_in_has_a_code_too(live: Live) -> None:
+def test_a_refused_login_or_host_has_a_code(live: Live) -> None:
     answer = live.call("GET", "/execs", token=None)
     assert (answer.status, answer.headers["x-dli-error-code"]) == (401, "auth.required")
     assert "www-authenticate" in answer.headers
@@ -49,7 +49,7 @@ def test_a_call_that_is_not_let_in_has_a_code_too(live: Live) -> None:
     assert (foreign.status, foreign.headers["x-dli-error-code"]) == (403, "http.host")
 
 
-def test_the_log_of_the_server_has_the_code(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_of_the_server_contains_the_code(live: Live, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "local_backend.api.observe")
     seen: list[dict[str, str]] = []
     log = logging.getLogger("local_backend.api.observe")
@@ -61,7 +61,7 @@ def test_the_log_of_the_server_has_the_code(live: Live, caplog: pytest.LogCaptur
     log.addFilter(spy)
     try:
         live.call("DELETE", "/execs/local-9")
-        # The line comes after the answer.
+        # The server writes the line after it sends the answer.
         found = eventually(lambda: [fields for fields in seen if "code" in fields], "the call is logged")
     finally:
         log.removeFilter(spy)

@@ -1,4 +1,4 @@
-"""Kinds of other packages: found by their entry points, and unable to harm other kinds."""
+"""Kinds of other packages: the registry finds them by entry points, and a broken kind harms no other kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def module(name: str, title: str = "One", aliases: tuple[str, ...] = ()) -> str:
 
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Put]:
-    """Installs a package into a folder of the module path."""
+    """Returns a function that installs a package into a folder of the module path."""
     folder = tmp_path / "packages"
     monkeypatch.syspath_prepend(str(folder))
 
@@ -82,14 +82,14 @@ def test_two_packages_with_one_kind_are_both_refused(put: Put) -> None:
     assert "twin" not in registry.every()
 
 
-def test_no_package_replaces_a_built_in_kind(put: Put) -> None:
+def test_a_package_cannot_replace_a_built_in_kind(put: Put) -> None:
     ours = registry.find("s3")
     put("kinds-of-s3", {"s3": "kind_k:ONE"}, {"kind_k.py": module("s3", "My S3")})
     assert registry.find("s3").family is ours.family is registry.every()["s3"].family
     assert "its name 's3' already means the kind 's3'" in registry.unusable()["s3"]
 
 
-def test_an_installation_that_lists_no_kinds_says_so(put: Put) -> None:
+def test_an_installation_without_kinds_reports_how_to_repair_it(put: Put) -> None:
     put("dlicmd", {}, {})
     with pytest.raises(DataError, match="install it again"):
         registry.find("s3")
@@ -105,7 +105,7 @@ def test_only_the_module_of_the_named_kind_is_imported() -> None:
     subprocess.run([sys.executable, "-c", probe], check=True, timeout=90)
 
 
-def test_only_entry_points_lead_to_built_in_kinds() -> None:
+def test_built_in_kinds_are_reached_only_through_entry_points() -> None:
     package = ROOT / "local_backend" / "data" / "kinds"
     for path in {*(ROOT / "local_backend").rglob("*.py"), *(ROOT / "dlicmd").rglob("*.py")} - {*package.glob("*.py")}:
         assert "local_backend.data.kinds" not in path.read_text(encoding="utf-8"), path
@@ -118,7 +118,7 @@ def test_every_built_in_kind_has_an_entry_point() -> None:
     assert defined == {name for name, point in registry._built_in().items() if point.load().name == name}
 
 
-def test_the_doctor_names_a_kind_that_cannot_be_used(put: Put) -> None:
+def test_doctor_names_a_broken_kind(put: Put) -> None:
     [fine] = doctor._kinds(None)  # type: ignore[arg-type]
     assert fine.level == doctor.OK
     put("kinds-of-odd", {"odd": "kind_l:ONE"}, {"kind_l.py": "1 / 0\n"})
@@ -126,7 +126,7 @@ def test_the_doctor_names_a_kind_that_cannot_be_used(put: Put) -> None:
     assert found.level == doctor.PROBLEM and "ZeroDivisionError" in found.what
 
 
-def test_calls_with_a_kind_that_cannot_be_used_are_refused_with_its_code(put: Put, start: Callable[..., Live]) -> None:
+def test_calls_with_a_broken_kind_are_refused_with_its_code(put: Put, start: Callable[..., Live]) -> None:
     put("kinds-of-odd", {"odd": "kind_m:ONE"}, {"kind_m.py": "1 / 0\n"})
     live = start()
     headers = {"Content-Type": "application/json"}

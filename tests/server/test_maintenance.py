@@ -1,4 +1,4 @@
-"""backup, restore and doctor, by their command lines."""
+"""The commands backup, restore and doctor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server with an exec that has ended and one that waits."""
+    """A server with a finished exec and a waiting exec."""
     live = Live(settings_for(tmp_path_factory.mktemp("served") / "home"))
     done = live.submitted(files={"main.py": b"print(1)\n"})
     live.run_on(done, "cpu-0")
@@ -70,7 +70,7 @@ def made(served: Live, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(home: Path) -> list[execs.ExecRow]:
-    """What a server that starts on this home knows."""
+    """Return the execs that a server loads when it starts on this home."""
     database = open_database(settings_for(home))
     try:
         return database.read(lambda c: execs.of_user(c, None))
@@ -94,13 +94,13 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     assert there.submitted.joinpath("main.py").read_bytes() == b"print(1)\n"
     for row in rows(home):
         assert bundles.digest(settings_for(home).paths.bundle(str(row.bundle))) == row.bundle
-    assert not there.data.exists() and not there.fetching.exists(), "data from elsewhere is fetched again"
+    assert not there.data.exists() and not there.fetching.exists(), "fetched data is not part of a backup"
     with closing(sqlite3.connect(home / "backend.db")) as restored:
         assert restored.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
     assert [path.name for path in home.glob(".*")] == [] == [path.name for path in home.glob("restoring")]
 
 
-def test_backups_while_execs_come_and_go(tmp_path: Path, command: Command) -> None:
+def test_a_backup_is_consistent_while_execs_are_added_and_deleted(tmp_path: Path, command: Command) -> None:
     live = Live(settings_for(tmp_path / "busy"))
     over = threading.Event()
 
@@ -137,7 +137,7 @@ def test_without_results_a_waiting_exec_can_still_run(served: Live, tmp_path: Pa
     assert not settings_for(home).paths.job("local-1", "alice").model.joinpath("weights").exists()
 
 
-def test_what_is_there_is_replaced_by_force_only_and_kept(made: Path, tmp_path: Path, command: Command) -> None:
+def test_only_force_replaces_a_home_and_the_old_home_is_kept(made: Path, tmp_path: Path, command: Command) -> None:
     assert command(tmp_path, "restore", str(made)).exit_code == 0
     newer = settings_for(tmp_path).paths.job("local-1", "alice").model / "weights"
     newer.write_bytes(b"newer")
@@ -151,7 +151,7 @@ def test_what_is_there_is_replaced_by_force_only_and_kept(made: Path, tmp_path: 
     assert str(kept) in done.output and newer.read_bytes() == b"newer"
 
 
-def test_neither_under_a_server_nor_under_a_job(made: Path, tmp_path: Path, command: Command) -> None:
+def test_restore_is_refused_while_a_server_or_a_job_runs(made: Path, tmp_path: Path, command: Command) -> None:
     settings = settings_for(tmp_path)
     make_home(settings)
     with locked(settings):
@@ -172,7 +172,7 @@ def entries(made: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
 
 
 def rewritten(made: Path, target: Path, change: Callable[[tarfile.TarInfo, bytes], bytes | None], *more: str) -> Path:
-    """The backup with other contents (None: left out), and with more files."""
+    """Write the backup to `target` with changed contents (None: left out) and additional files `more`."""
     with tarfile.open(target, "w:gz") as archive:
         for entry, content in entries(made):
             new = change(entry, content)
@@ -213,10 +213,10 @@ def test_a_bad_backup_changes_nothing(
     bad, home = rewritten(made, tmp_path / "bad.tar.gz", change, *more), tmp_path / "home"
     refused = command(home, "restore", str(bad))
     assert refused.exit_code == 1 and said in refused.output and refused.output.count("\n") == 1
-    assert os.listdir(tmp_path) == ["bad.tar.gz"], "nothing is left of the new home, nor elsewhere"
+    assert os.listdir(tmp_path) == ["bad.tar.gz"], "the restore must leave no files behind"
 
 
-def test_a_cut_backup_changes_nothing(made: Path, tmp_path: Path, command: Command) -> None:
+def test_a_truncated_backup_changes_nothing(made: Path, tmp_path: Path, command: Command) -> None:
     content = made.read_bytes()
     for kept in (0, 10, len(content) // 3, len(content) - 1):
         (tmp_path / "cut").write_bytes(content[:kept])
@@ -226,13 +226,13 @@ def test_a_cut_backup_changes_nothing(made: Path, tmp_path: Path, command: Comma
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "server.yaml").write_text("slots: 3\n")
     assert command(tmp_path / "home", "restore", str(tmp_path / "cut")).exit_code == 1
-    assert os.listdir(tmp_path / "home") == ["server.yaml"], "what was there before stays"
+    assert os.listdir(tmp_path / "home") == ["server.yaml"], "the restore must keep existing files"
     refused = command(tmp_path / "none", "restore", str(tmp_path / "nope"))
     assert refused.exit_code == 1 and f"cannot read {tmp_path / 'nope'}: No such file or directory" in refused.output
     assert not (tmp_path / "none").exists()
 
 
-def test_a_restore_that_fails_anywhere_leaves_the_old_home_or_is_run_again(
+def test_after_a_failed_restore_the_restore_can_be_repeated(
     *, made: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command(tmp_path / "old", "restore", str(made)).exit_code == 0
@@ -263,7 +263,7 @@ def test_a_restore_that_fails_anywhere_leaves_the_old_home_or_is_run_again(
     assert done and refusals >= 4
 
 
-def test_a_backup_is_written_whole_or_not_at_all(served: Live, tmp_path: Path, command: Command) -> None:
+def test_a_backup_is_written_completely_or_not_at_all(served: Live, tmp_path: Path, command: Command) -> None:
     taken = tmp_path / "taken"
     taken.write_text("mine")
     refused = command(served.settings.home, "backup", str(taken))
@@ -276,7 +276,7 @@ def test_a_backup_is_written_whole_or_not_at_all(served: Live, tmp_path: Path, c
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_doctor_finds_nothing_on_a_sound_home(made: Path, tmp_path: Path, command: Command) -> None:
+def test_doctor_reports_no_problem_on_a_sound_home(made: Path, tmp_path: Path, command: Command) -> None:
     assert command(tmp_path, "restore", str(made)).exit_code == 0
     said = command(tmp_path, "doctor", "-o", "json")
     found = json.loads(said.output)
@@ -287,7 +287,7 @@ def test_doctor_finds_nothing_on_a_sound_home(made: Path, tmp_path: Path, comman
     }
 
 
-def test_doctor_names_what_is_wrong_and_what_to_do(
+def test_doctor_names_each_problem_and_its_repair(
     *, made: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor.sys, "executable", shutil.which("false"))
@@ -307,7 +307,7 @@ def test_doctor_names_what_is_wrong_and_what_to_do(
     assert said.exit_code == 1 and "restore a backup" in said.output
 
 
-def test_states_are_as_they_were(made: Path, tmp_path: Path, command: Command) -> None:
+def test_a_restore_keeps_the_states_of_execs(made: Path, tmp_path: Path, command: Command) -> None:
     assert command(tmp_path, "restore", str(made)).exit_code == 0
     assert {row.id: row.state for row in rows(tmp_path)} == {"local-1": FINISHED, "local-2": "SUBMITTED"}
     assert {PENDING, RUNNING}.isdisjoint(row.state for row in rows(tmp_path))

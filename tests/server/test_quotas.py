@@ -1,4 +1,4 @@
-"""What one user may have, room on the disk, and results that are not kept."""
+"""Quotas of one user, the minimum of free disk space, and the removal of old results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARGS = "--exec-start PyTorch --model-main main.py"
 DAY = 86_400.0
 
 
-def test_execs_that_wait_or_run_are_counted_and_no_two_slip_through(start: Callable[..., Live]) -> None:
+def test_the_limit_of_active_execs_holds_for_simultaneous_submissions(start: Callable[..., Live]) -> None:
     live = start(quotas=Quotas(active_execs=2))
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: live.submit(ARGS, MAIN), range(6)))
@@ -43,7 +43,7 @@ def test_execs_that_wait_or_run_are_counted_and_no_two_slip_through(start: Calla
     live.submitted(ARGS)
 
 
-def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
+def test_the_limit_of_stored_execs_holds(start: Callable[..., Live]) -> None:
     live = start(quotas=Quotas(stored_execs=1))
     only = live.submitted(ARGS)
     live.move(only, PENDING, KILLED)
@@ -55,20 +55,20 @@ def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
     live.submitted(ARGS)
 
 
-def test_bytes_are_counted_and_deleting_makes_room_at_once(start: Callable[..., Live]) -> None:
+def test_the_limit_of_bytes_holds_and_a_deletion_frees_space_at_once(start: Callable[..., Live]) -> None:
     live = start(quotas=Quotas(stored_bytes=1_000_000))
     first = live.submitted(files={"main.py": b"#" * 600_000})
     refused = live.submit(ARGS, {"main.py": b"#" * 600_000})
-    assert refused.status == 507 and "the limit is 976.6K in total" in refused.text, "what has just come counts"
+    assert refused.status == 507 and "the limit is 976.6K in total" in refused.text, "new submissions must count"
     live.paths(first).model.joinpath("weights").write_bytes(b"w" * 500_000)
     live.services.housekeeper.round()
     refused = live.submit(ARGS, MAIN)
-    assert refused.status == 507, "results count"
+    assert refused.status == 507, "results must count"
     assert live.call("DELETE", f"/execs/{first}").status == 204
     live.submitted(ARGS)
 
 
-def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
+def test_a_full_disk_refuses_submissions_and_running_jobs_continue(
     start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = start(quotas=Quotas(free_bytes=10**6))
@@ -93,14 +93,16 @@ ROWS = st.lists(st.tuples(st.sampled_from([SUBMITTED, PENDING, RUNNING, FINISHED
 
 
 @given(ROWS, st.none() | st.integers(1, 10), st.none() | st.integers(1, 500))
-def test_what_is_kept(told: list[tuple[str, int, int]], days: int | None, most: int | None) -> None:
+def test_only_ended_execs_expire_by_age_or_size(
+    told: list[tuple[str, int, int]], days: int | None, most: int | None
+) -> None:
     rows = [row(n, state, ended * DAY if state in (FINISHED, ERROR, KILLED) else None)
             for n, (state, ended, _) in enumerate(told, 1)]
     sizes = {f"local-{n}": size for n, (_, _, size) in enumerate(told, 1)}
     now = 20 * DAY
     gone = {item.row.id for item in expired(rows, sizes.__getitem__, Quotas(keep_days=days, keep_bytes=most), now)}
     over = [one for one in rows if one.end_time is not None]
-    assert gone <= {one.id for one in over}, "what waits or runs is never touched"
+    assert gone <= {one.id for one in over}, "waiting and running execs must never expire"
     left = [one for one in over if one.id not in gone]
     if days is not None:
         assert all(now - (one.end_time or 0) <= days * DAY for one in left)
@@ -114,7 +116,7 @@ def test_what_is_kept(told: list[tuple[str, int, int]], days: int | None, most: 
 
 @pytest.fixture
 def served(start: Callable[..., Live]) -> Live:
-    """A server that keeps ten days, with an exec that ended before, one that ended just now and one that waits."""
+    """A server with keep_days 10, and 3 execs: one ended 11 days ago, one ended just now, one waits."""
     live = start(quotas=Quotas(keep_days=10))
     old, new, _ = (live.submitted(ARGS) for _ in range(3))
     live.move(old, PENDING, KILLED, end_time=time.time() - 11 * DAY)
@@ -122,7 +124,7 @@ def served(start: Callable[..., Live]) -> Live:
     return live
 
 
-def test_the_server_removes_what_is_too_old_and_says_so(served: Live, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_removes_an_expired_exec_and_logs_it(served: Live, caplog: pytest.LogCaptureFixture) -> None:
     woken = served.supervisor.woken
     with caplog.at_level("INFO"):
         served.services.housekeeper.round()
@@ -135,7 +137,7 @@ def test_the_server_removes_what_is_too_old_and_says_so(served: Live, caplog: py
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
-    """Runs `local-backend WORDS` on the home of some settings."""
+    """Runs `local-backend WORDS` on the home of the settings."""
     def run(settings: Settings, *words: str) -> Result:
         monkeypatch.setenv("DLICMD_HOME", str(settings.home))
         monkeypatch.setattr("local_backend.settings.user_name", lambda: "alice")
@@ -144,7 +146,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
     yield run
 
 
-def test_prune_by_hand(tmp_path: Path, command: Callable[..., Result]) -> None:
+def test_the_prune_command_removes_expired_execs(tmp_path: Path, command: Callable[..., Result]) -> None:
     live = Live(settings_for(tmp_path / "home"))
     old, new, waits = (live.submitted(ARGS) for _ in range(3))
     live.move(old, PENDING, KILLED, end_time=time.time() - 11 * DAY)

@@ -1,4 +1,4 @@
-"""`local-backend resize`, on a server and a job as users have them."""
+"""`local-backend resize` with a real server and a real job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held() -> Iterator[Strings]:
 
 
 def submit(user: User, held: Strings) -> tuple[str, Driver]:
-    """A running job for at most three workers, and its driver, which has been told its slots."""
+    """Submit a job with at most 3 workers; return its id and its driver when the job runs on 2 slots."""
     folder = user.folder / "model"
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def test_a_job_is_resized(user: User, held: Strings) -> None:
     driver.close()
 
 
-def test_it_waits_until_the_job_trains_on_its_slots(user: User, held: Strings) -> None:
+def test_wait_returns_when_the_job_trains_on_its_slots(user: User, held: Strings) -> None:
     job, driver = submit(user, held)
     waiting = user.start("resize", job, "1", "--wait", program="local_backend.cli")
     assert driver.allocation() == ["cpu-0"]
@@ -85,7 +85,7 @@ def test_it_waits_until_the_job_trains_on_its_slots(user: User, held: Strings) -
     assert waiting.returncode == 1 and err == f"local-backend: {job} ended with state FINISHED\n"
 
 
-def test_what_cannot_be_is_one_sentence(user: User, held: Strings) -> None:
+def test_an_impossible_resize_prints_one_line(user: User, held: Strings) -> None:
     done = user.backend("resize", "local-1", "1")
     assert done.code == 1 and done.err.count("\n") == 1
     assert done.err.startswith("local-backend: no server is running on ")

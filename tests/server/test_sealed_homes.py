@@ -1,4 +1,4 @@
-"""Variables of jobs lie nowhere in clear, not even those that an earlier version has left."""
+"""Variables of jobs are never stored unencrypted; those stored by an earlier version are sealed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRET = "planted-by-an-earlier-version"
 
 @pytest.fixture
 def old(tmp_path: Path) -> Settings:
-    """A home as the last version before has left it, with a secret in a job that waits and in one that is gone."""
+    """A home of the previous version, with a secret in a waiting job and in a deleted job."""
     settings = settings_for(tmp_path / "home")
     make_home(settings)
     with closing(sqlite3.connect(settings.paths.database)) as made:
@@ -57,14 +57,14 @@ def old(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs `local-backend` for the home."""
+    """Runs `local-backend` on the home."""
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _patient: iter(()))
     return lambda *words: CliRunner().invoke(main, words)
 
 
 def findings(command: Callable[..., Result]) -> dict[str, str]:
-    """Of doctor, about secrets."""
+    """Return the finding of doctor about secrets."""
     shown = json.loads(command("doctor", "-o", "json").stdout)["findings"]
     return next(one for one in shown if one["check"] == "secrets")
 
@@ -73,7 +73,7 @@ def everything(home: Path) -> str:
     return "".join(path.read_bytes().decode("latin-1") for path in home.rglob("*") if path.is_file())
 
 
-def test_what_an_earlier_version_left_is_sealed_and_still_works(old: Settings) -> None:
+def test_secrets_of_an_earlier_version_are_sealed_and_still_work(old: Settings) -> None:
     database = open_database(old)
     try:
         row = database.read(lambda c: execs.get(c, "local-3"))
@@ -89,7 +89,7 @@ def test_what_an_earlier_version_left_is_sealed_and_still_works(old: Settings) -
     open_database(old).close()
 
 
-def test_an_old_launch_says_who_and_how_often_and_nothing_else(old: Settings) -> None:
+def test_an_upgraded_launch_file_keeps_only_user_and_counts(old: Settings) -> None:
     opened(old).close()
     paths = old.paths.job("local-1", "ada")
     assert requeues(paths) == 2 and json.loads(paths.spec.read_text()) == {
@@ -97,7 +97,7 @@ def test_an_old_launch_says_who_and_how_often_and_nothing_else(old: Settings) ->
     }
 
 
-def test_without_a_key_it_is_not_opened_and_nothing_is_changed(old: Settings) -> None:
+def test_a_database_is_not_upgraded_without_a_key(old: Settings) -> None:
     database = Database(old.paths.database)
     with pytest.raises(DatabaseError, match="sealed"):
         database.open()
@@ -105,7 +105,7 @@ def test_without_a_key_it_is_not_opened_and_nothing_is_changed(old: Settings) ->
     assert SECRET in old.paths.database.read_bytes().decode("latin-1")
 
 
-def test_a_launch_is_read_with_its_variables_and_written_without(tmp_path: Path) -> None:
+def test_a_launch_file_contains_no_secret_and_restores_the_variables(tmp_path: Path) -> None:
     settings = settings_for(tmp_path / "home")
     make_home(settings)
     vault = Vault(settings.paths.vault)
@@ -121,7 +121,7 @@ def test_a_launch_is_read_with_its_variables_and_written_without(tmp_path: Path)
         launch.write()
 
 
-def test_another_key_seals_everything_and_doctor_knows_when_it_is_gone(
+def test_a_renewed_key_reseals_secrets_and_doctor_detects_a_lost_key(
     old: Settings, command: Callable[..., Result]
 ) -> None:
     open_database(old).close()

@@ -1,5 +1,4 @@
-"""The settings of the server that runs count for the commands beside it, and those of the last one for who would start
-another."""
+"""Commands use the settings of the running server; after it stops, they protect the home of a team server."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def running(settings: Settings) -> Iterator[None]:
-    """A home as it is while a server with these settings runs on it."""
+    """Prepare a home as a running server with these settings does."""
     make_home(settings)
     with locked(settings):
         served.leave(settings)
@@ -46,7 +45,7 @@ def shown() -> dict[str, tuple[str, str]]:
     return {row["setting"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
 
 
-def test_what_the_server_was_started_with_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_the_settings_of_the_running_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLI_PASSWORD", "tell-nobody")
     monkeypatch.setenv("DLI_STOP_GRACE", "4")
     settings = Settings.from_environment(["keep_days=7", f"result_fs={home / 'far'}"], slots=3, open_metrics=True)
@@ -59,17 +58,17 @@ def test_what_the_server_was_started_with_counts(home: Path, monkeypatch: pytest
         assert found["DLI_STOP_GRACE"] == ("4", "DLI_STOP_GRACE") and found["DLI_PASSWORD"] == ("***", "DLI_PASSWORD")
         assert found["DLI_OPEN_METRICS"] == ("true", "--open-metrics")
         pruned = CliRunner().invoke(main, ["prune"], catch_exceptions=False)
-        assert (pruned.exit_code, pruned.output) == (0, "removed: 0 (0B)\n"), "it has the server's keep_days"
+        assert (pruned.exit_code, pruned.output) == (0, "removed: 0 (0B)\n"), "prune must use the server's keep_days"
         monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _: iter(()))
         sick = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
         assert "slots: 3 cpu" in sick.output and f"{home / 'far'} has" in sick.output
         left = home / "served.json"
         assert left.stat().st_mode & 0o777 == 0o600 and "tell-nobody" not in left.read_text()
-    assert shown()["DLI_SLOTS"] == ("9", "DLI_SLOTS"), "nothing runs any more"
+    assert shown()["DLI_SLOTS"] == ("9", "DLI_SLOTS"), "no server is running"
     assert CliRunner().invoke(main, ["prune"]).exit_code == 2
 
 
-def test_a_database_with_a_password_is_to_be_said_here_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_needs_the_database_url_if_it_has_a_password(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, secret = "postgresql+psycopg://h/x", "postgresql+psycopg://ada:hidden@h/x"
     with running(Settings.from_environment(database=plain)):
         read = served.read(home / "served.json")
@@ -81,26 +80,26 @@ def test_a_database_with_a_password_is_to_be_said_here_too(home: Path, monkeypat
         assert "hidden" not in (home / "served.json").read_text()
         done = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
         assert done.exit_code == 1 and "set the same DLI_DATABASE here" in done.output
-        assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE"), "where it is from can be told"
+        assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE"), "the source must be shown"
         monkeypatch.setenv("DLI_DATABASE", secret)
         assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE")
 
 
-def test_a_file_of_settings_that_was_damaged_meanwhile_is_no_matter(home: Path) -> None:
+def test_commands_work_while_the_settings_file_is_damaged(home: Path) -> None:
     with running(Settings.from_environment(slots=3)):
         (home / "server.yaml").write_text("slots: [")
         assert shown()["DLI_SLOTS"] == ("3", "--slots")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"embedded": false}', '{"embedded": true, "command": "x"}'])
-def test_a_file_that_says_nothing_keeps_no_client_from_starting(home: Path, content: str) -> None:
+def test_an_invalid_served_file_does_not_stop_clients(home: Path, content: str) -> None:
     home.mkdir()
     (home / "served.json").write_text(content)
     backend._mind_team(home)
     assert served.read(home / "served.json") is None
 
 
-def test_how_it_is_started_again(home: Path) -> None:
+def test_the_error_contains_the_command_that_starts_the_server_again(home: Path) -> None:
     cert = home / "a b.pem"
     with running(Settings.from_environment(["keep_days=7"], host="127.0.0.1", port=0, tls_cert=cert, tls_key=cert)):
         pass
@@ -110,8 +109,8 @@ def test_how_it_is_started_again(home: Path) -> None:
     assert command in str(refused.value)
 
 
-def test_a_client_starts_no_server_of_its_own_in_the_place_of_a_teams(tmp_path: Path) -> None:
-    """An administrator's shell, in which the server's home is set, while the server is down."""
+def test_a_client_does_not_start_a_server_on_the_home_of_a_team_server(tmp_path: Path) -> None:
+    """The client runs in a shell of an administrator, with the home of the server, while the server is down."""
     admin = User(tmp_path / "home")
     server = admin.start("serve", "--host", "127.0.0.1", "--port", "0", "--tls-self-signed",
                          program="local_backend.cli")
