@@ -1,4 +1,4 @@
-"""Application objects and ParallelJobs: every field that clients read, with the type that their arithmetic demands."""
+"""Application objects and ParallelJobs: every field that clients read, with the type that their arithmetic needs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_field_has_its_type_in_every_state(live: Live) -> None:
     check()
 
 
-def test_what_is_used_is_what_the_workers_have_now(live: Live) -> None:
+def test_used_resources_are_those_of_the_present_workers(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     live.run_on(exec_id, "cpu-0", "cpu-1", "cpu-2")
     found = application(live, exec_id)
@@ -67,7 +67,7 @@ def test_what_is_used_is_what_the_workers_have_now(live: Live) -> None:
     assert (found["used_cpu"], found["used_gpu"], found["used_mem"]) == (0, 0, 0)
 
 
-def test_a_request_is_for_gpus_where_there_are_any_unless_it_says_cpu(live: Live) -> None:
+def test_a_request_is_for_gpus_if_the_machine_has_any_unless_it_says_cpu(live: Live) -> None:
     on_gpus(live)
     some, none = live.submitted(f"{ELASTIC} --workerDeviceNum 2"), live.submitted(f"{ELASTIC} --workerDeviceType cpu")
     assert application(live, some)["task12n_resreq"] == "ncpus=1,ngpus=2,mem=2048"
@@ -79,13 +79,13 @@ def test_a_request_is_for_gpus_where_there_are_any_unless_it_says_cpu(live: Live
     assert requests(live, none)[1]["nvidia.com/gpu"] == "0"
 
 
-def test_on_a_machine_without_gpus_a_request_is_for_cores(live: Live) -> None:
+def test_a_request_is_for_cores_on_a_machine_without_gpus(live: Live) -> None:
     exec_id = live.submitted("--exec-start PyTorch --model-main main.py --workerDeviceNum 2 --workerDeviceType gpu")
     assert application(live, exec_id)["task12n_resreq"] == "ncpus=2,ngpus=0,mem=0"
     assert requests(live, exec_id) == [{"memory": "0.000000Mi", "cpu": "2", "nvidia.com/gpu": "0"}]
 
 
-def test_one_that_waits_says_why_in_the_words_of_its_exec(live: Live) -> None:
+def test_a_waiting_application_has_the_message_of_its_exec(live: Live) -> None:
     exec_id = live.submitted()
     live.supervisor.reasons[exec_id] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots are free", 1, 60.0)
     shown = live.call("GET", f"/execs/{exec_id}").json()
@@ -99,7 +99,7 @@ def test_one_that_waits_says_why_in_the_words_of_its_exec(live: Live) -> None:
     assert found["message"] == "cannot start the job now, trying again: no space" and "reason" not in found
 
 
-def test_one_that_has_ended_says_how_and_one_that_runs_nothing_unless_it_is_parked(live: Live) -> None:
+def test_an_application_has_a_message_only_if_it_ended_or_is_parked(live: Live) -> None:
     exec_id = live.submitted()
     live.move(exec_id, PENDING, ERROR, message="something", reason="LOST")
     found = application(live, exec_id)
@@ -115,7 +115,7 @@ def test_one_that_has_ended_says_how_and_one_that_runs_nothing_unless_it_is_park
 
 
 @pytest.mark.parametrize("path", [APPLICATIONS, "/scheduler/applications"])
-def test_they_are_sorted_by_any_field_even_where_some_lack_it(live: Live, path: str) -> None:
+def test_applications_are_sorted_by_any_field_even_if_some_lack_it(live: Live, path: str) -> None:
     elastic, single = live.submitted(ELASTIC), live.submitted()
     live.supervisor.reasons[single] = Reason("SLOTS", "waiting", 1)
     fields = APPLICATION_FIELDS if path == APPLICATIONS else APPLICATION_FIELDS | SPARK_FIELDS
@@ -125,7 +125,7 @@ def test_they_are_sorted_by_any_field_even_where_some_lack_it(live: Live, path: 
 
     for name in fields:
         assert sorted(sorted_by(name)) == [elastic, single], name
-    assert sorted_by("task0_resreq") == sorted_by("task0") == [single, elastic], "who lacks it comes first"
+    assert sorted_by("task0_resreq") == sorted_by("task0") == [single, elastic], "those without the field must be first"
     assert sorted_by("reason") == sorted_by("used_mem") == sorted_by("pack_id") == [elastic, single]
     down = "-" if path == APPLICATIONS else ""
     assert sorted_by(f"{down}task12n_num{'' if down else '&order=desc'}") == [elastic, single]
@@ -135,12 +135,12 @@ def test_they_are_sorted_by_any_field_even_where_some_lack_it(live: Live, path: 
     assert sorted_by("") == sorted_by("submit_time")
 
 
-def test_a_field_that_is_none_is_refused_on_an_empty_list_too(live: Live) -> None:
+def test_an_unknown_sort_field_is_refused_on_an_empty_list(live: Live) -> None:
     assert live.call("GET", f"{APPLICATIONS}?sort=nothing").status == 400
     assert live.call("GET", f"{APPLICATIONS}?sort=-used_gpu").json() == []
 
 
-def test_a_job_that_waits_again_has_not_started(live: Live) -> None:
+def test_a_requeued_job_has_no_start_time(live: Live) -> None:
     exec_id = live.submitted()
     live.run_on(exec_id, "cpu-0")
 
@@ -154,7 +154,7 @@ def test_a_job_that_waits_again_has_not_started(live: Live) -> None:
     assert status()["jobPendingReason"] == "queued again" and "jobStartTime" not in status()
 
 
-def test_how_long_an_application_runs_counts_until_now_and_then_until_its_end(live: Live) -> None:
+def test_the_run_time_counts_until_now_or_until_the_end(live: Live) -> None:
     exec_id, waiting = live.submitted(ELASTIC), live.submitted(ELASTIC)
 
     def minutes(which: str) -> float:

@@ -1,5 +1,7 @@
-"""Another local user finds nothing to read, to write or to log on with; and a link that is put in the place of a folder
-at any moment of unpacking or packing leads nowhere."""
+"""Attacks by other local users on files and tokens, and by links that replace folders during unpacking or packing.
+
+No link may lead outside, at whatever moment it replaces the folder.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,7 @@ PATHS = ("/platform/rest/deeplearning/v1/execs", "/platform/rest/deeplearning/v1
 
 
 def attack(home: str, pid: int, port: int) -> list[str]:
-    """What another user could read, write, or have answered: looks at every file, tries to add some, and calls the
-    server with whatever could be a token."""
+    """Return every successful access: read each file, try to write files, and call the server with possible tokens."""
     found = []
     for start in (home, f"/proc/{pid}/root{home}", f"/proc/{pid}/cwd", f"/proc/{pid}/fd"):
         for folder, _, names in os.walk(start):
@@ -58,8 +59,10 @@ def attack(home: str, pid: int, port: int) -> list[str]:
 
 
 def as_nobody(*words: object) -> list[str]:
-    """What `attack` found, in a child that has become another user, and can import nothing any more where that user
-    may not read this Python."""
+    """Return the result of `attack`, run in a forked child as another user.
+
+    The child can import no module if that user may not read this Python.
+    """
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -83,7 +86,7 @@ def as_nobody(*words: object) -> list[str]:
 
 @pytest.fixture
 def everybodys() -> Iterator[Path]:
-    """A folder that other users may go through, as /home is."""
+    """A folder that other users may enter, as with /home."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -91,7 +94,7 @@ def everybodys() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-def test_another_local_user(everybodys: Path) -> None:
+def test_another_local_user_can_access_nothing(everybodys: Path) -> None:
     home = everybodys / "home"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DLI")}
     ours = {**kept, "DLICMD_HOME": str(home), "DLI_SLOTS": "1", "DLI_NURSERY_IDLE": "0"}
@@ -106,12 +109,13 @@ def test_another_local_user(everybodys: Path) -> None:
             server.wait(PATIENCE)
     assert found == []
     assert home.stat().st_mode & 0o777 == 0o700
+    # Secrets must be private even if the home were open.
     secret = [*home.glob("backend.json"), *home.glob("keys/*")]
-    assert [path for path in secret if path.exists() and path.stat().st_mode & 0o077] == [], "were the way there open"
+    assert [path for path in secret if path.exists() and path.stat().st_mode & 0o077] == [], "a secret is readable"
 
 
 class Swap:
-    """Puts a link in the place of a folder or file when it is called for the n-th time."""
+    """Replaces a folder or a file by a link at the n-th call."""
 
     def __init__(self, place: Path, target: Path, count: int) -> None:
         self._place, self._target, self._left = place, target, count
@@ -126,7 +130,7 @@ class Swap:
 
 
 def watched(swap: Swap, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have `swap` called before every call that could follow a link."""
+    """Call `swap` before every call that could follow a link."""
     for name in ("open", "mkdir", "lstat", "listdir"):
         def call(*args: object, _true: object = getattr(os, name), **more: object) -> object:
             monkeypatch.undo()
@@ -138,11 +142,13 @@ def watched(swap: Swap, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("level", ["d", "d/e", "d/e/f.py"])
-def test_a_link_while_an_archive_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+def test_a_link_swapped_in_during_unpacking_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(tar({"d/e/f.py": b"1", "d/e/g.py": b"2", "d/e/h/i.py": b"3", "d/j.py": b"4"}))
     limits = {"bytes": 1000, "files": 20, "ratio": Limits().unpack_ratio}
-    monkeypatch.setattr(os, "fsync", lambda _fd: None)  # it takes longer than all the rest
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)  # fsync takes longer than all other calls
     swapped = 0
     for count in range(1, 40):
         target, victim = tmp_path / f"t{count}", tmp_path / f"v{count}"
@@ -155,11 +161,13 @@ def test_a_link_while_an_archive_is_unpacked(tmp_path: Path, monkeypatch: pytest
         assert [path.name for path in victim.rglob("*")] == ["e"], (level, count)
         assert code in (unpacker.DONE, unpacker.REFUSED, unpacker.STORAGE)
         swapped += swap.done
-    assert swapped > 3, "it came in between"
+    assert swapped > 3, "the swap must have happened during the unpacking"
 
 
 @pytest.mark.parametrize("level", ["", "a", "a/b", "a/b/file"])
-def test_a_link_while_a_result_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+def test_a_link_swapped_in_during_packing_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
     secret = tmp_path / "secret"
     (secret / "a" / "b").mkdir(parents=True)
     (secret / "a" / "b" / "file").write_bytes(SECRET)
@@ -179,4 +187,4 @@ def test_a_link_while_a_result_is_packed(tmp_path: Path, monkeypatch: pytest.Mon
             content = zipfile.ZipFile(io.BytesIO(file.read()))
         assert all(content.read(name) == b"mine" for name in content.namelist()), (level, count)
         swapped += swap.done
-    assert swapped > 3, "it came in between"
+    assert swapped > 3, "the swap must have happened during the packing"

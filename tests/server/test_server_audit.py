@@ -1,4 +1,4 @@
-"""Every change is in the audit log: who, when, from where, what, and how it ended; and nothing secret is."""
+"""The audit log records every change: user, time, address, action and outcome; and no secret."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shown(found: dict[str, Any]) -> tuple[Any, ...]:
     return found["user"], found["action"], found["about"], found["outcome"], found.get("code")
 
 
-def test_the_life_of_an_exec(start: Callable[..., Live]) -> None:
+def test_submits_stops_and_deletes_of_an_exec_are_recorded(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     bob = live.add_user("bob")
     began = datetime.now(timezone.utc)
@@ -63,7 +63,7 @@ def test_the_life_of_an_exec(start: Callable[..., Live]) -> None:
     assert (live.settings.home / "audit.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_logons_and_wrong_passwords(live: Live) -> None:
+def test_logons_and_wrong_passwords_are_recorded(live: Live) -> None:
     live.call("GET", wire.LOGON, headers=basic("alice", TOKEN), token=None, base="")
     live.call("GET", wire.LOGON, headers=basic("eve", "guess-1"), token=None, base="")
     live.call("GET", "/execs", headers=basic("mallory", "guess-2"), token=None)
@@ -77,7 +77,7 @@ def test_logons_and_wrong_passwords(live: Live) -> None:
     assert "guess" not in (live.settings.home / "audit.log").read_text()
 
 
-#: Every call that changes something, with a body that its service understands, or not: what it leaves.
+#: The record of every call that changes something. The body may be valid or not.
 CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.LOGOFF): (None, "auth.logoff"),
     ("POST", wire.EXECS): (None, "exec.submit"),
@@ -107,8 +107,8 @@ def test_every_call_that_changes_something_is_recorded(live: Live) -> None:
         (method, path) for path, methods in route_table(live).items() for method in methods - {"GET", "HEAD"}
         if path not in OPEN_PATHS and not path.startswith(wire.SEARCHES)
     }
-    assert found == CHANGES.keys(), "say in CHANGES what record a new call leaves"
-    last = ("POST", wire.LOGOFF)  # it revokes the token
+    assert found == CHANGES.keys(), "add each new call and its record to CHANGES"
+    last = ("POST", wire.LOGOFF)  # logoff revokes the token
     for method, path in [*sorted(CHANGES.keys() - {last}), last]:
         body, action = CHANGES[method, path]
         name = path
@@ -122,12 +122,12 @@ def test_every_call_that_changes_something_is_recorded(live: Live) -> None:
         assert new[0]["user"] == "alice" and new[0]["from"] == "127.0.0.1"
 
 
-def test_a_submission_with_a_wrong_key_is_recorded(live: Live) -> None:
+def test_a_submission_with_an_invalid_key_is_recorded(live: Live) -> None:
     assert live.call("POST", "/execs", headers={wire.KEY_HEADER: "two words"}).status == 400
     assert [shown(found)[1:] for found in entries(live)] == [("exec.submit", [], "refused", "submission.key")]
 
 
-def test_a_command_leaves_a_record_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DLI_USER_PASSWORD", "long enough 1")
     (tmp_path / "lake").mkdir()
@@ -141,7 +141,7 @@ def test_a_command_leaves_a_record_too(tmp_path: Path, monkeypatch: pytest.Monke
     ]
 
 
-def test_a_change_that_is_interrupted_is_cut(tmp_path: Path) -> None:
+def test_an_interrupted_change_is_recorded_as_cut(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     with pytest.raises(KeyboardInterrupt), Recorder(settings_for(tmp_path), log).recorded(
         Caller("bob", False), "exec.delete", "local-1"
@@ -152,7 +152,7 @@ def test_a_change_that_is_interrupted_is_cut(tmp_path: Path) -> None:
     assert shown(found) == ("bob", "exec.delete", ["local-1"], "cut", None)
 
 
-def test_no_name_makes_a_line_of_its_own(live: Live) -> None:
+def test_a_hostile_name_cannot_forge_a_line(live: Live) -> None:
     evil = "\n{\"user\": \"root\"}\x1b[2J\x7f\u2028\u202e\x00é"
     live.call("POST", f"/execs/{quoted(evil)}/stop")
     live.call("GET", wire.LOGON, headers=basic(evil, "x"), token=None, base="")
@@ -164,7 +164,7 @@ def test_no_name_makes_a_line_of_its_own(live: Live) -> None:
     assert logon["user"] == evil.partition(":")[0]
 
 
-def test_it_is_turned_over_by_size_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_rotated_by_size_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_BYTES", 1000)
     log = AuditLog(tmp_path / "audit.log")
     for number in range(300):
@@ -173,10 +173,10 @@ def test_it_is_turned_over_by_size_and_bounded(tmp_path: Path, monkeypatch: pyte
     files = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     assert len(files) == 10 and all(path.stat().st_mode & 0o777 == 0o600 for path in files)
     numbers = sorted(json.loads(line)["number"] for path in files for line in path.read_text().splitlines())
-    assert numbers == list(range(numbers[0], 300)), "the newest, without a gap"
+    assert numbers == list(range(numbers[0], 300)), "the newest entries must remain, without a gap"
 
 
-def test_a_link_in_its_place_is_not_followed_and_ends_no_call(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_link_at_the_log_path_is_not_followed_and_calls_succeed(live: Live, caplog: pytest.LogCaptureFixture) -> None:
     victim = live.settings.home / "victim"
     victim.write_text("untouched")
     (live.settings.home / "audit.log").symlink_to(victim)
@@ -189,7 +189,7 @@ def test_a_link_in_its_place_is_not_followed_and_ends_no_call(live: Live, caplog
     assert len(entries(live)) == 1 and "works again" in caplog.text
 
 
-def test_a_full_disk_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_a_full_disk_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                   caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog(tmp_path / "audit.log")
 

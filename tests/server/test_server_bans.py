@@ -1,4 +1,4 @@
-"""Calls that turned the jobs of others into a way in are not in this code; nor is anything that imports torch."""
+"""The code contains no calls that could run code of users, and the idle server does not import torch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ BANNED_CALLS = {
     "xml.etree.ElementTree.parse",
 }
 BANNED_METHODS = {"extractall", "set_debuglevel"}
-#: Keyword arguments that open a door, whatever is called.
+#: Keyword arguments that are unsafe in every call.
 BANNED_WORDS = {("verify", False), ("check_hostname", False), ("allow_pickle", True), ("weights_only", False)}
-#: What runs in a job's own processes, on the job's own data, may do what the user's program may do.
+#: Code in the processes of a job, on data of the job, may do all that the user's program may do.
 IN_THE_JOB = ("local_backend/elastic/", "local_backend/fabric/", "local_backend/runtime/program.py")
 
 
@@ -61,7 +61,7 @@ def sources() -> list[Path]:
     return [path for path in found if not str(path.relative_to(ROOT)).startswith(IN_THE_JOB)]
 
 
-def test_no_banned_call() -> None:
+def test_the_code_contains_no_banned_call() -> None:
     assert len(sources()) > 40
     assert [offence for path in sources() for offence in offences(path)] == []
 
@@ -72,12 +72,12 @@ def test_no_banned_call() -> None:
     "try:\n  pass\nexcept:\n  pass", "import requests\nrequests.get('x', verify=False)", "import yaml\nyaml.load('x')",
     "import ssl\nssl._create_unverified_context()", "from hashlib import md5\nmd5(b'')",
 ])
-def test_the_ban_sees_what_it_should(tmp_path: Path, code: str) -> None:
+def test_the_check_detects_banned_code(tmp_path: Path, code: str) -> None:
     (tmp_path / "x.py").write_text(code)
     assert offences(tmp_path / "x.py")
 
 
-def test_the_idle_server_imports_no_engine() -> None:
+def test_the_idle_server_imports_no_heavy_library() -> None:
     program = (
         "import sys, local_backend.serving.server, local_backend.api.app, local_backend.runtime.supervisor\n"
         "print(sorted({'torch', 'numpy', 'cloudpickle', 'alembic', 'requests', 'rich'} & set(sys.modules)))"

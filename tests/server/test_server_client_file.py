@@ -1,4 +1,4 @@
-"""The client's file, as the server makes it. What it does where nothing is installed: tests/end_to_end."""
+"""The client file, as the server builds it. Tests of the file on a bare Python: tests/end_to_end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import PATIENCE
 
 from local_backend import handout
 
-#: What extensions and their traces are called.
+#: Suffixes of compiled extensions and of byte code.
 COMPILED = (".so", ".pyd", ".dylib", ".pyc")
 
 
@@ -25,7 +25,7 @@ def fetched(live: Live, **headers: str) -> Answer:
     return live.call("GET", "/ui/tools/dlicmd.py", headers=headers, token=None, base="")
 
 
-def test_it_is_a_program_for_any_platform(live: Live) -> None:
+def test_the_client_file_runs_on_any_platform(live: Live) -> None:
     answer = fetched(live)
     assert answer.status == 200 and answer.body.startswith(b"#!/usr/bin/env python3\n")
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -36,7 +36,7 @@ def test_it_is_a_program_for_any_platform(live: Live) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert not [name for name in names if name.endswith(COMPILED)] and not tops & {"local_backend", "jsonschema"}
     assert {name.split("/")[1].rpartition("-")[0] for name in names if name.startswith("licences/")} >= {
-        "certifi", "click", "requests", "rich", "urllib3"}, "whoever passes libraries on passes their licences on"
+        "certifi", "click", "requests", "rich", "urllib3"}, "licences of the included libraries must be included"
 
 
 def test_the_same_installation_makes_the_same_bytes(live: Live) -> None:
@@ -47,7 +47,7 @@ def test_the_same_installation_makes_the_same_bytes(live: Live) -> None:
     assert answer.headers["etag"] == f'"{hashlib.sha256(answer.body).hexdigest()}"'
 
 
-def test_it_is_made_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_file_is_built_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     first = fetched(live)
     monkeypatch.setattr(handout, "_packed", None)
     assert fetched(live).body == first.body
@@ -56,7 +56,7 @@ def test_it_is_made_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetched(live, **{"If-None-Match": '"x"'}).status == 200
 
 
-def test_an_old_python_is_told_what_it_needs(tmp_path: Path) -> None:
+def test_an_old_python_prints_the_required_version(tmp_path: Path) -> None:
     file = tmp_path / "dlicmd.py"
     file.write_bytes(handout.client_file().content)
     ast.parse(zipfile.ZipFile(file).read("__main__.py"), feature_version=(3, 4))
@@ -67,7 +67,7 @@ def test_an_old_python_is_told_what_it_needs(tmp_path: Path) -> None:
     assert done.stderr.endswith(f"or later; {sys.executable} is 3.9\n")
 
 
-def test_a_library_that_wants_a_newer_python_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_requires_a_newer_python_raises_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     def says(distribution: str) -> dict[str, str]:
         return {"Requires-Python": "!=3.12.0, >=3.12" if distribution == "rich" else ">=3.9"}
 
@@ -76,7 +76,7 @@ def test_a_library_that_wants_a_newer_python_counts(monkeypatch: pytest.MonkeyPa
     assert b"version_info < (3, 12)" in zipfile.ZipFile(io.BytesIO(made.content)).read("__main__.py")
 
 
-def test_an_installation_that_cannot_be_read(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_installation_answers_500(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> NoReturn:
         raise PermissionError(13, "Permission denied", "/lib/click/core.py")
 

@@ -1,4 +1,4 @@
-"""The code of an exec: the files that were submitted, and none that its program has put beside them."""
+"""The code of an exec: the submitted files, without files that its program created beside them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names(found: dict[str, Any]) -> list[str]:
     return [file["path"] for file in found["files"]]
 
 
-def test_what_is_told_of_a_file(live: Live) -> None:
+def test_each_file_has_path_size_hash_and_text(live: Live) -> None:
     found = asked(live, submitted(live, {"lib/ä.py": "ü = 2\n".encode(), "weights": b"\xff\0", "nul": b"a\0"}))
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in (
         ("train.py", b"print(1)\n"), ("ä.py", "ü = 2\n".encode()), ("weights", b"\xff\0"), ("nul", b"a\0"))}
@@ -46,18 +46,18 @@ def test_what_is_told_of_a_file(live: Live) -> None:
     ]}
 
 
-def test_a_single_file_and_no_file(live: Live) -> None:
+def test_the_code_of_one_file_or_no_file_is_shown(live: Live) -> None:
     assert names(asked(live, live.submitted())) == ["main.py"]
     assert asked(live, live.submitted("--exec-start PyTorch --user-cmd -- true", files={})) == {
         "files": [], "complete": True}
 
 
-def test_a_file_beside_the_folder(live: Live) -> None:
+def test_a_file_beside_the_folder_is_shown(live: Live) -> None:
     files = {"x.modelDir.tar": tar({"model/train.py": b"1"}), "more.txt": b"2"}
     assert names(asked(live, live.submitted(FOLDER, files=files))) == ["../more.txt", "train.py"]
 
 
-def test_what_the_program_wrote_is_not_the_code(live: Live) -> None:
+def test_files_written_by_the_program_are_omitted(live: Live) -> None:
     exec_id = submitted(live, {"gone.py": b"", "__pycache__/train.pyc": b"x"})
     folder = live.paths(exec_id).code(live.row(exec_id).workload)
     (folder / "out.txt").write_text("written")
@@ -66,7 +66,7 @@ def test_what_the_program_wrote_is_not_the_code(live: Live) -> None:
     assert names(found) == ["train.py"] and found["complete"]
 
 
-def test_of_an_exec_of_an_earlier_version_all_is_told_that_is_there(live: Live) -> None:
+def test_for_an_exec_of_an_earlier_version_all_present_files_are_shown(live: Live) -> None:
     exec_id = submitted(live, {})
     live.database.write(lambda c: c.exec_driver_sql("UPDATE execs SET bundle = NULL"))
     folder = live.paths(exec_id).code(live.row(exec_id).workload)
@@ -75,7 +75,7 @@ def test_of_an_exec_of_an_earlier_version_all_is_told_that_is_there(live: Live) 
     assert names(asked(live, exec_id)) == ["out.txt", "train.py"]
 
 
-def test_large_files_and_many_texts(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_lack_text_or_hash(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"#" * LONGEST_TEXT
     exec_id = submitted(live, {"a.py": text, "b.py": text, "c.py": text + b"#", "d.bin": b"x" * (3 * LONGEST_TEXT)})
     monkeypatch.setattr(submitted_code, "MOST_TEXT", LONGEST_TEXT + 9)
@@ -87,7 +87,7 @@ def test_large_files_and_many_texts(live: Live, monkeypatch: pytest.MonkeyPatch)
     assert found[2]["sha256"] == hashlib.sha256(text + b"#").hexdigest()
 
 
-def test_more_files_than_are_told_about(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_too_many_files_is_cut_and_marked_incomplete(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "MOST", 3)
     found = asked(live, submitted(live, {f"data/{number}": b"" for number in range(9)}))
     assert names(found) == ["train.py", "data/0", "data/1"] and found["complete"] is False
@@ -96,7 +96,7 @@ def test_more_files_than_are_told_about(live: Live, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("deed", FILES)
-def test_what_is_there_instead_is_not_read(live: Live, tmp_path: Path, deed: str) -> None:
+def test_a_special_file_in_place_of_code_is_not_read(live: Live, tmp_path: Path, deed: str) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     exec_id = submitted(live, {"lib/a.py": b"1"})
@@ -106,7 +106,7 @@ def test_what_is_there_instead_is_not_read(live: Live, tmp_path: Path, deed: str
     assert names(asked(live, exec_id)) == ["train.py"]
 
 
-def test_a_folder_that_has_become_a_link_is_not_followed(live: Live, tmp_path: Path) -> None:
+def test_a_folder_replaced_by_a_link_is_not_followed(live: Live, tmp_path: Path) -> None:
     exec_id = submitted(live, {"lib/a.py": b"1"})
     folder = live.paths(exec_id).code(live.row(exec_id).workload) / "lib"
     (tmp_path / "a.py").write_text(SECRET)
@@ -115,6 +115,6 @@ def test_a_folder_that_has_become_a_link_is_not_followed(live: Live, tmp_path: P
     assert names(asked(live, exec_id)) == ["train.py"]
 
 
-def test_of_an_unknown_exec(live: Live) -> None:
+def test_the_code_of_an_unknown_exec_is_refused(live: Live) -> None:
     answer = live.call("GET", "/execs/local-99/code")
     assert answer.status == 400 and "local-99" in answer.text
