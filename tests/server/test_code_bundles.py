@@ -115,7 +115,7 @@ def test_a_changed_bundle_is_not_used(
         bundles.copy(home, name, tmp_path / "copy")
 
 
-def test_a_new_submission_replaces_a_changed_bundle(home: HomePaths, tmp_path: Path) -> None:
+def test_the_same_code_replaces_a_changed_bundle(home: HomePaths, tmp_path: Path) -> None:
     code = filled(tmp_path / "code", {"a": b"1"})
     name = bundles.keep(home, code)
     (home.bundle(name) / "a").write_bytes(b"")  # as after a power failure

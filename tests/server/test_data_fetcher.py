@@ -87,7 +87,7 @@ def test_an_outcome_contains_no_secret(order: FetchOrder, gauge: Gauge, monkeypa
 def test_a_mask_does_not_reveal_a_short_secret(
     order: FetchOrder, gauge: Gauge, monkeypatch: pytest.MonkeyPatch, password: str
 ) -> None:
-    """The text stays if it cannot contain the secret. If it can, the whole text is hidden."""
+    """The text stays if no part of it can be the secret. If a part can be, the whole text is hidden."""
     values = {1: {"host": "h", "password": password}}
     deliveries(monkeypatch, DataError("Postgres: NOT_FOUND: tomatoes, née, wrong!"))
     assert fetcher.fetch(order, values, gauge).message.endswith("Postgres: NOT_FOUND: tomatoes, née, wrong!")
@@ -97,7 +97,7 @@ def test_a_mask_does_not_reveal_a_short_secret(
         assert UNTOLD in outcome.message and "no way in" not in outcome.message + outcome.trace
 
 
-def test_a_family_masks_multiline_secrets_and_hides_short_ones() -> None:
+def test_a_family_masks_multiline_secrets_and_texts_with_short_ones() -> None:
     kind = registry.find("sftp")
     family = kind.family(kind, {"private_key": "-----BEGIN\nab  c\n-----END", "password": "a"})
     assert family.without_secrets("bad key\n-----BEGIN\nab  c\n-----END of mine") == "bad key *** of mine"

@@ -89,7 +89,7 @@ def test_a_cache_lies_beside_all_folders_that_jobs_see(tmp_path: Path) -> None:
     for storage in (outer, inner, tmp_path / "linked"):
         assert beside(storage, [inner, outer, tmp_path / "linked"]) == place
     assert beside(tmp_path / "linked", []) == inner.with_name(f".lake.{os.getuid()}.dlicmd-cache")
-    assert not place.exists(), "only the first entry creates the folder"
+    assert not place.exists(), "beside() must not create the folder"
 
 
 def test_a_cache_on_another_disk_or_of_another_user_is_refused(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_random_reads_return_the_bytes_of_the_file(content: bytes, reads: list[t
         assert file.tell() == real.tell()
 
 
-def test_a_preview_of_a_folder_samples_the_first_readable_format(tmp_path: Path) -> None:
+def test_a_preview_of_a_folder_samples_the_first_displayable_file(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a.bin").write_bytes(b"\0" * 10)
     (tmp_path / "b" / "x.csv").write_text("a,b\n1,2\n")

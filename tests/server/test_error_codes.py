@@ -41,7 +41,7 @@ def test_every_error_has_a_code(  # noqa: PLR0917
     assert asked.json() == {"status": status, "code": code, "detail": plain.text.partition(": ")[2].strip()}
 
 
-def test_a_refused_login_or_host_has_a_code(live: Live) -> None:
+def test_a_call_without_token_or_with_a_foreign_host_has_a_code(live: Live) -> None:
     answer = live.call("GET", "/execs", token=None)
     assert (answer.status, answer.headers["x-dli-error-code"]) == (401, "auth.required")
     assert "www-authenticate" in answer.headers

@@ -1,4 +1,4 @@
-"""Commands use the settings of the running server; after it stops, they protect the home of a team server."""
+"""Commands use the settings of the running server; after it stops, its settings keep clients from replacing it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def as_nobody(*words: object) -> list[str]:
 
 @pytest.fixture
 def everybodys() -> Iterator[Path]:
-    """A folder that other users may enter, as with /home."""
+    """A folder that other users may enter, like /home."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder

@@ -1,4 +1,4 @@
-"""The code contains no calls that could run code of users, and the idle server does not import torch."""
+"""Calls with known security risks are banned from the code, and the idle server does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every form in which a submission arrives, and every way in which it may be wrong."""
+"""Every valid form of a submission, and invalid bodies, parts and options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SINGLE = "--exec-start PyTorch --model-main main.py"
 USER_CMD = "--exec-start PyTorch --user-cmd -- bash -c ls"
 
 
-def test_plain_tar_rooted_at_dot_without_top_folder(live: Live) -> None:
+def test_a_plain_tar_without_a_top_folder_is_accepted(live: Live) -> None:
     content = tar({"./": b"", "./train.sh": b"echo", "./sub/x.py": b"1"}, zipped=False)
     data = json.dumps({
         "args": "--exec-start distPyTorch  --user-cmd \\\n -- bash train.sh ",
@@ -32,7 +32,7 @@ def test_plain_tar_rooted_at_dot_without_top_folder(live: Live) -> None:
     assert answer.json()["args"].startswith("--exec-start distPyTorch  --user-cmd \\\n")
 
 
-def test_command_line_wins_over_hardware_spec(live: Live) -> None:
+def test_the_command_line_overrides_the_hardware_spec(live: Live) -> None:
     data = json.dumps({"hardwareSpec": {"num_nodes": 5, "mem": {"size": "1g"}, "gpu": {"num_gpu": 4}}})
     args = "--exec-start distPyTorch --model-main main.py --numWorker 3 --workerMemory 2g --workerDeviceNum 1"
     spec = live.row(live.submitted(args, data=data)).workload
@@ -40,7 +40,7 @@ def test_command_line_wins_over_hardware_spec(live: Live) -> None:
 
 
 @pytest.mark.parametrize("part", ["file", "main.py", "anything"])
-def test_single_file_under_any_part_name(live: Live, part: str) -> None:
+def test_a_single_file_is_accepted_under_any_part_name(live: Live, part: str) -> None:
     body, kind = multipart([(part, "some/dir/main.py", b"print(1)")])
     args = quoted("--exec-start PyTorch --model-main some/dir/main.py --epochs 3")
     answer = live.call("POST", f"/execs/?args={args}", body, {"Content-Type": kind})
@@ -51,8 +51,8 @@ def test_single_file_under_any_part_name(live: Live, part: str) -> None:
 
 @pytest.mark.parametrize("content", [b"print(1)", tar({"m/main.py": b"print(1)"}),
                                      tar({"./main.py": b"print(1)"}, zipped=False)])
-def test_a_file_part_without_a_file_name(live: Live, content: bytes) -> None:
-    """Contract, 1.4: the SDK passes `files=[('file',(None,fh))]`; without its core no name is filled in."""
+def test_a_file_part_without_a_file_name_is_accepted(live: Live, content: bytes) -> None:
+    """Contract, 1.4: the SDK passes `files=[('file',(None,fh))]`; without the SDK core, the part has no file name."""
     body, kind = multipart([("file", None, content)])
     args = quoted("--exec-start PyTorch --model-main main.py")
     answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": kind})
@@ -62,7 +62,7 @@ def test_a_file_part_without_a_file_name(live: Live, content: bytes) -> None:
 
 
 def test_the_data_part_may_come_from_a_json_file(live: Live) -> None:
-    """As `curl -F data=@job.json` sends it; and an empty `args` in the query says nothing."""
+    """`curl -F data=@job.json` sends the data this way. An empty `args` in the query is ignored."""
     data = json.dumps({"args": "--exec-start PyTorch --model-main main.py --epochs 2"}).encode()
     body, kind = multipart([("file", "main.py", b"print(1)"), ("data", "job.json", data)])
     answer = live.call("POST", "/execs?args=", body, {"Content-Type": kind})
@@ -74,7 +74,7 @@ def test_the_data_part_may_come_from_a_json_file(live: Live) -> None:
     ("run.sh", b"#!/bin/bash\necho $DATA_DIR\n", True), ("tool", b"\x7fELF\x02\x01", True),
     ("run", b"#!/usr/bin/env python3\n", False), ("main.py", b"#!/bin/sh\n", False), ("prog", b"print(1)\n", False),
 ])
-def test_a_main_program_that_is_not_python_is_run_as_it_is(
+def test_a_main_program_that_is_not_python_is_run_directly(
     live: Live, name: str, content: bytes, is_command: bool
 ) -> None:
     """Contract, 5.3: 'lacks the x bit but has a `#!` line ... is made executable; executable: run directly'."""
@@ -85,7 +85,7 @@ def test_a_main_program_that_is_not_python_is_run_as_it_is(
     assert bool(path.stat().st_mode & 0o100) == is_command
 
 
-def test_extra_files_lie_beside_the_model(live: Live) -> None:
+def test_extra_files_are_stored_beside_the_model(live: Live) -> None:
     body, kind = multipart([
         ("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", "env.yaml", b"a: 1"),
         ("file", "p.tar.bz2", b"x"),
@@ -97,12 +97,12 @@ def test_extra_files_lie_beside_the_model(live: Live) -> None:
     assert sorted(path.name for path in submitted.iterdir()) == ["env.yaml", "m", "p.tar.bz2"]
 
 
-def test_nothing_but_a_user_command(live: Live) -> None:
+def test_a_submission_may_contain_only_a_user_command(live: Live) -> None:
     spec = live.row(live.submitted(USER_CMD, files={})).workload
     assert spec.program.user_cmd == ("bash", "-c", "ls") and spec.program.main is None and spec.program.arguments == ()
 
 
-def test_data_as_a_form_field(live: Live) -> None:
+def test_data_is_accepted_as_a_form_field(live: Live) -> None:
     (live.settings.data_fs / "mnist").mkdir()
     data = json.dumps({"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]})
     body = f"data={quoted(data)}".encode()
@@ -112,14 +112,14 @@ def test_data_as_a_form_field(live: Live) -> None:
     assert live.row(answer.json()["id"]).workload.data.data_dir == str(live.settings.data_fs / "mnist")
 
 
-def test_exact_words_win_so_that_quoting_survives(live: Live) -> None:
+def test_argv_overrides_args_and_keeps_quoted_words(live: Live) -> None:
     words = ["--exec-start", "PyTorch", "--appName", "DDP Tutorial", "--model-main", "main.py", "--", "a  b", 'q"', ""]
     spec = live.row(live.submitted("--exec-start PyTorch", data=json.dumps({"argv": words}))).workload
     assert spec.name == "DDP Tutorial" and spec.program.arguments == ("a  b", 'q"', "")
 
 
 @pytest.mark.parametrize("name", ["trüb \"x\" 'y'.py", "a b.py", "日本.py", "100%.py", "x;y=z.py"])
-def test_names_with_spaces_quotes_and_umlauts(live: Live, name: str) -> None:
+def test_names_with_spaces_quotes_and_umlauts_are_kept(live: Live, name: str) -> None:
     body, kind = multipart([("file", name.replace('"', "%22"), b"1")])
     data = json.dumps({"argv": ["--exec-start", "PyTorch", "--model-main", f"dir/{name}"]})
     body, kind = multipart([("file", name.replace('"', "%22"), b"1"), ("data", None, data.encode())])
@@ -128,7 +128,7 @@ def test_names_with_spaces_quotes_and_umlauts(live: Live, name: str) -> None:
     assert live.row(answer.json()["id"]).workload.program.main == name
 
 
-def test_file_name_in_the_older_encoding(live: Live) -> None:
+def test_a_file_name_in_the_older_encoding_is_accepted(live: Live) -> None:
     body = (
         b"--XbX\r\nContent-Disposition: form-data; name=\"file\"; filename*=utf-8''tr%C3%BCb.py\r\n\r\n1\r\n--XbX--\r\n"
     )
@@ -154,7 +154,7 @@ def test_file_name_in_the_older_encoding(live: Live) -> None:
         ("--model-dir .", {"t.py": b"1", "u.txt": b""}, "t.py", None),
     ],
 )
-def test_where_the_main_file_is_found(live: Live, args: str, files, main: str, model_dir: str | None) -> None:
+def test_the_main_file_is_found(live: Live, args: str, files, main: str, model_dir: str | None) -> None:
     answer = live.submit(f"--exec-start PyTorch {args}", {"x.modelDir.tar": tar(files)})
     assert answer.status == 200, answer.text
     spec = live.row(answer.json()["id"]).workload
@@ -176,7 +176,7 @@ BAD_ARGS = [
 
 
 @pytest.mark.parametrize("args", BAD_ARGS)
-def test_bad_command_line_is_one_sentence_and_leaves_nothing(shared: Live, args: str) -> None:
+def test_a_bad_command_line_returns_one_line_and_leaves_nothing(shared: Live, args: str) -> None:
     answer = shared.submit(args, {"main.py": b"1"})
     assert answer.status == 400 and answer.text.startswith("Error 400: "), answer
     assert answer.text.endswith("\n") and answer.text.count("\n") == 1
@@ -192,10 +192,10 @@ def test_bad_command_line_is_one_sentence_and_leaves_nothing(shared: Live, args:
         {"gpu": 3}, {"name": "big"}, {"id": "x"}, [], "x", 3,
     ],
 )
-def test_hardware_spec_that_makes_no_sense(shared: Live, spec: object) -> None:
+def test_an_invalid_hardware_spec_is_refused(shared: Live, spec: object) -> None:
     args = "--exec-start distPyTorch --model-main main.py"
     answer = shared.submit(args, {"main.py": b"1"}, json.dumps({"hardwareSpec": spec}))
-    if spec == []:  # says nothing, as if it were absent
+    if spec == []:  # an empty list means the same as no hardware spec
         shared.forget(answer.json()["id"])
         return
     assert answer.status == 400 and answer.text.startswith("Error 400: ") and shared.nothing_left()
@@ -214,7 +214,7 @@ def test_hardware_spec_that_makes_no_sense(shared: Live, spec: object) -> None:
         '{"dataSource": [{"type": "fs", "location": {"paths": "../../etc"}}]}',
     ],
 )
-def test_data_part_that_makes_no_sense(shared: Live, data: str) -> None:
+def test_an_invalid_data_part_is_refused(shared: Live, data: str) -> None:
     args = "" if "argv" in data or '"args"' in data else SINGLE
     answer = shared.submit(args, {"main.py": b"1"}, data)
     assert answer.status == 400 and answer.text.startswith("Error 400: ") and shared.nothing_left()
@@ -239,13 +239,13 @@ def test_data_part_that_makes_no_sense(shared: Live, data: str) -> None:
         ("text/plain", b"hello"),
     ],
 )
-def test_bodies_that_make_no_sense(shared: Live, kind: str, body: bytes) -> None:
+def test_an_invalid_body_is_refused(shared: Live, kind: str, body: bytes) -> None:
     answer = shared.call("POST", f"/execs?args={quoted(SINGLE)}", body, {"Content-Type": kind})
     assert answer.status == 400 and answer.text.startswith("Error 400: "), answer
     assert shared.nothing_left()
 
 
-def test_missing_upload_and_missing_main(live: Live) -> None:
+def test_a_missing_upload_or_main_file_is_refused(live: Live) -> None:
     assert "no program was uploaded" in live.submit(SINGLE).text
     other, empty = {"a.modelDir.tar": tar({"d/y.py": b""})}, {"a.modelDir.tar": tar({"d/": b""})}
     assert "does not contain the file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", other).text
@@ -253,7 +253,7 @@ def test_missing_upload_and_missing_main(live: Live) -> None:
     assert live.nothing_left()
 
 
-def test_upload_over_the_limit(start) -> None:
+def test_an_upload_over_the_limit_is_refused(start) -> None:
     live = start(limits={"upload_bytes": 100_000})
     answer = live.submit(SINGLE, {"main.py": b"x" * 200_000})
     assert answer.status == 413 and "100000 bytes" in answer.text and live.nothing_left()
@@ -268,7 +268,7 @@ def test_upload_over_the_limit(start) -> None:
     eventually(live.nothing_left, "nothing is left of the upload")
 
 
-def test_a_client_that_goes_away_leaves_nothing(live: Live) -> None:
+def test_a_client_that_disconnects_leaves_nothing(live: Live) -> None:
     with socket.create_connection(("127.0.0.1", live.port), timeout=60) as raw:
         head = f"POST {wire.EXECS}?args={quoted(SINGLE)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n"
         head += f"Authorization: Bearer {TOKEN}\r\nContent-Type: multipart/form-data; boundary=XbX\r\n\r\n"
@@ -279,13 +279,13 @@ def test_a_client_that_goes_away_leaves_nothing(live: Live) -> None:
 
 
 def test_a_large_upload_is_stored_exactly(live: Live) -> None:
-    content = bytes(range(256)) * 40_000  # 10 MB, with everything that looks like a boundary cut anywhere
+    content = bytes(range(256)) * 40_000  # 10 MB of all byte values, then partial boundaries
     content += b"\r\n--Xb\r\n--XbX-\r\r\n--" * 1000
     exec_id = live.submitted(files={"main.py": content})
     assert (live.paths(exec_id).submitted / "main.py").read_bytes() == content
 
 
-def test_secrets_are_used_but_not_shown(live: Live) -> None:
+def test_secrets_are_used_but_not_displayed(live: Live) -> None:
     args = (
         "--exec-start PyTorch --msd-env USER_ACCESS_TOKEN=abc.def --msd-env 'DB_PASSWORD=a b' --msd-env PLAIN=abc.def "
         "--msd-env=API_KEY=k=1 --cs-url-bearer s3cr3t --jwt-token=tok --password pw --model-main main.py "
@@ -302,7 +302,7 @@ def test_secrets_are_used_but_not_shown(live: Live) -> None:
     assert "USER_ACCESS_TOKEN=***" in row.args and "PLAIN=abc.def" in row.args and "--key visible" in row.args
 
 
-def test_elastic_defaults_and_edt_options(live: Live) -> None:
+def test_elastic_training_has_defaults_and_accepts_edt_options(live: Live) -> None:
     spec = live.row(live.submitted("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=4")).workload
     assert spec.resources.elastic and spec.resources.num_worker == 4 and spec.program.arguments == ()
     none = "--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=0"
@@ -310,20 +310,20 @@ def test_elastic_defaults_and_edt_options(live: Live) -> None:
 
 
 @pytest.mark.parametrize("mode", ["exact", "fast", "async"])
-def test_the_mode_of_elastic_training(live: Live, mode: str) -> None:
+def test_the_mode_of_elastic_training_is_kept(live: Live, mode: str) -> None:
     words = f"--model-main main.py --msd-attr mode={mode} --msd-attr other=x"
     program = live.row(live.submitted(f"--exec-start edtPyTorch {words}")).workload.program
     assert program.attributes == {"mode": mode, "other": "x"}
 
 
-def test_a_mode_that_there_is_not(live: Live) -> None:
+def test_an_unknown_mode_is_refused_for_elastic_training_only(live: Live) -> None:
     words = "--model-main main.py --msd-attr mode=fast --msd-attr mode=Exact"
     answer = live.submit(f"--exec-start edtPyTorch {words}", {"main.py": b""})
     assert answer.text == "Error 400: --msd-attr mode: unknown mode 'Exact'; use one of exact, fast, async.\n"
     assert live.row(live.submitted(f"--exec-start PyTorch {words}")).workload.program.attributes == {"mode": "Exact"}
 
 
-def test_data_places(live: Live, tmp_path) -> None:
+def test_data_dir_follows_data_sources_and_the_datastore_meta(live: Live, tmp_path) -> None:
     data, volumes = live.settings.data_fs, live.settings.paths.volumes
     for folder in (data / "a", data / "b b", volumes / "demo_project_pvc" / "x", tmp_path / "abs"):
         folder.mkdir(parents=True)
@@ -355,14 +355,14 @@ def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:
     assert live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path=x", {"main.py": b""}).status == 400
 
 
-def test_a_shared_server_keeps_paths_inside(start, tmp_path) -> None:
+def test_a_shared_server_refuses_paths_outside_the_data_folder(start, tmp_path) -> None:
     live = start(embedded=False)
     answer = live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path={tmp_path}", {"main.py": b""})
     assert answer.status == 400 and "not below DLI_DATA_FS" in answer.text
     live.submitted(f"{SINGLE} --cs-datastore-meta type=fs,data_path={live.settings.data_fs}")
 
 
-def test_conda_environment(live: Live, tmp_path) -> None:
+def test_a_conda_environment_is_found(live: Live, tmp_path) -> None:
     python = tmp_path / "conda" / "envs" / "mine" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to("/bin/sh")
@@ -375,6 +375,6 @@ def test_conda_environment(live: Live, tmp_path) -> None:
     assert refused.status == 400 and str(tmp_path / "conda" / "envs") in refused.text
 
 
-def test_a_boundary_that_is_too_long(live: Live) -> None:
+def test_a_boundary_that_is_too_long_is_refused(live: Live) -> None:
     answer = live.call("POST", "/execs", b"--x\r\n", {"Content-Type": f"multipart/form-data; boundary={'x' * 300}"})
     assert answer.status == 400 and "multipart" in answer.text

@@ -25,7 +25,7 @@ def fetched(live: Live, **headers: str) -> Answer:
     return live.call("GET", "/ui/tools/dlicmd.py", headers=headers, token=None, base="")
 
 
-def test_the_client_file_runs_on_any_platform(live: Live) -> None:
+def test_the_client_file_is_a_pure_python_program(live: Live) -> None:
     answer = fetched(live)
     assert answer.status == 200 and answer.body.startswith(b"#!/usr/bin/env python3\n")
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -36,7 +36,7 @@ def test_the_client_file_runs_on_any_platform(live: Live) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert not [name for name in names if name.endswith(COMPILED)] and not tops & {"local_backend", "jsonschema"}
     assert {name.split("/")[1].rpartition("-")[0] for name in names if name.startswith("licences/")} >= {
-        "certifi", "click", "requests", "rich", "urllib3"}, "licences of the included libraries must be included"
+        "certifi", "click", "requests", "rich", "urllib3"}, "the licenses of the libraries are missing"
 
 
 def test_the_same_installation_makes_the_same_bytes(live: Live) -> None:
@@ -76,7 +76,7 @@ def test_a_library_that_requires_a_newer_python_raises_the_minimum(monkeypatch: 
     assert b"version_info < (3, 12)" in zipfile.ZipFile(io.BytesIO(made.content)).read("__main__.py")
 
 
-def test_an_unreadable_installation_answers_500(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_installation_gives_status_500(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> NoReturn:
         raise PermissionError(13, "Permission denied", "/lib/click/core.py")
 

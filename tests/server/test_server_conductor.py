@@ -1,4 +1,4 @@
-"""What notebooks of the first product generation ask its Conductor while an elastic job grows and shrinks."""
+"""The Conductor calls that notebooks of the first product generation make while an elastic job grows and shrinks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def running(live: Live, query: str = "state=RUNNING") -> list[dict[str, Any]]:
     return found
 
 
-def test_an_application_with_the_gpus_that_it_uses(live: Live, nvml: FakeNvml) -> None:
+def test_an_application_shows_its_gpus_their_memory_and_their_use(live: Live, nvml: FakeNvml) -> None:
     exec_id, other = live.submitted(WORDS), live.submitted(WORDS)
     held = (Holder(exec_id),)
     live.supervisor.machine = [SlotPlace(GPUS[0], held), SlotPlace(GPUS[1]), SlotPlace(GPUS[2], held)]
@@ -33,13 +33,13 @@ def test_an_application_with_the_gpus_that_it_uses(live: Live, nvml: FakeNvml) -
     (shown,) = running(live)
     assert shown["driver"] == {"id": exec_id, "state": "RUNNING", "host": "127.0.0.1"}
     assert (shown["applicationid"], shown["slots"], shown["gpuslots"]) == (exec_id, 2, 2)
-    assert shown["gpumemused"] == {"total": 3 << 10}, "the third GPU says nothing of memory"
+    assert shown["gpumemused"] == {"total": 3 << 10}, "the third GPU reports no memory"
     assert shown["gpudevutil"] == {"total": 186.0}
     (waiting,) = running(live, f"applicationid={other}")
     assert [waiting[name] for name in ("gpuslots", "gpumemused", "gpudevutil")] == [0, {"total": 0}, {"total": 0}]
 
 
-def test_a_gpu_that_is_lost_counts_as_a_slot_alone(live: Live, nvml: FakeNvml) -> None:
+def test_a_lost_gpu_counts_as_a_slot_without_memory_and_use(live: Live, nvml: FakeNvml) -> None:
     exec_id = live.submitted(WORDS)
     live.supervisor.machine = [SlotPlace(GPUS[1], (Holder(exec_id),))]
     live.run_on(exec_id, "gpu-1")
@@ -47,7 +47,7 @@ def test_a_gpu_that_is_lost_counts_as_a_slot_alone(live: Live, nvml: FakeNvml) -
     assert (shown["gpuslots"], shown["gpumemused"], shown["gpudevutil"]) == (1, {"total": 0}, {"total": 0})
 
 
-def test_a_machine_without_gpus_has_slots_alone(live: Live) -> None:
+def test_a_machine_without_gpus_has_only_slots(live: Live) -> None:
     exec_id = live.submitted(WORDS)
     live.run_on(exec_id, "cpu-0", "cpu-1")
     (shown,) = running(live, "state=RUNNING&start=&length=")

@@ -1,4 +1,4 @@
-"""Many, slow and broken connections: those who ask properly are answered, and nobody stays for ever without asking."""
+"""Many, slow and broken connections: valid requests are answered, and a connection without a request is closed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def connections(live: Live, count: int) -> Iterator[list[socket.socket]]:
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Wait until the other side hangs up."""
+    """Wait until the server closes the connection; return True."""
     try:
         while sock.recv(1 << 16):
             pass
@@ -35,19 +35,19 @@ def is_closed(sock: socket.socket) -> bool:
 
 @pytest.fixture
 def impatient(live: Live) -> Live:
-    """A server that waits a moment for the head of a request, where others wait a minute."""
+    """A server that waits 1 s for the head of a request, where the default is 1 minute."""
     live.server.config.timeout_keep_alive = 1
     return live
 
 
-def test_who_does_not_ask_is_sent_away(impatient: Live) -> None:
+def test_a_connection_without_a_full_request_is_closed(impatient: Live) -> None:
     with connections(impatient, 4) as found:
         for sock, begin in zip(found, (b"", b"G", HEAD, HEAD + b"X-Long: " + b"y" * 1000), strict=True):
             sock.sendall(begin)
         assert all(is_closed(sock) for sock in found)
 
 
-def test_a_head_that_drips_is_not_waited_for(impatient: Live) -> None:
+def test_a_head_that_arrives_byte_by_byte_is_cut_off(impatient: Live) -> None:
     with connections(impatient, 1) as [sock]:
         sock.sendall(HEAD + b"X: ")
         sock.settimeout(0.02)
@@ -64,7 +64,7 @@ def test_a_head_that_drips_is_not_waited_for(impatient: Live) -> None:
             pytest.fail("it is still connected")
 
 
-def test_a_refused_body_that_drips_is_not_waited_for(impatient: Live) -> None:
+def test_a_refused_body_that_arrives_slowly_is_not_awaited(impatient: Live) -> None:
     with connections(impatient, 1) as [sock]:
         head = HEAD.replace(b"GET", b"POST").replace(TOKEN.encode(), b"x") + b"Content-Length: 1000000\r\n\r\n"
         sock.sendall(head + b"x")
@@ -72,8 +72,8 @@ def test_a_refused_body_that_drips_is_not_waited_for(impatient: Live) -> None:
         assert is_closed(sock)
 
 
-def test_whoever_has_asked_is_waited_for(impatient: Live) -> None:
-    """A long poll takes longer than a head may; and the connection is still good for the next request."""
+def test_a_long_poll_may_take_longer_than_a_head(impatient: Live) -> None:
+    """The connection still accepts further requests after the long poll."""
     exec_id = impatient.submitted()
     path = f"{CONF.removesuffix('/conf')}/execs/{exec_id}/follow"
     first = impatient.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
@@ -86,7 +86,7 @@ def test_whoever_has_asked_is_waited_for(impatient: Live) -> None:
     assert received.count(b"HTTP/1.1 200") == received.count(b"HTTP/1.1") == 3
 
 
-def test_a_thousand_idle_and_two_hundred_slow_clients_keep_nobody_out(live: Live) -> None:
+def test_1000_idle_and_200_slow_clients_do_not_block_other_clients(live: Live) -> None:
     raise_file_limit()
     with connections(live, 1000), connections(live, 200) as slow:
         for number, sock in enumerate(slow):
@@ -111,7 +111,7 @@ NO_REQUESTS = [
 ]
 
 
-def test_what_is_no_request_does_no_harm(impatient: Live, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_requests_are_closed_and_harm_nothing(impatient: Live, caplog: pytest.LogCaptureFixture) -> None:
     with connections(impatient, len(NO_REQUESTS)) as found:
         for sock, raw in zip(found, NO_REQUESTS, strict=True):
             with contextlib.suppress(ConnectionError):

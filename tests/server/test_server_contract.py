@@ -1,4 +1,4 @@
-"""The wire contract from inside: what calls leave on the disk and in the database. From outside: tests/contract."""
+"""The REST contract, with the effects of calls on disk and database. Tests of a client's view: tests/contract."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlicmd.contract import states, wire
 SINGLE = "--exec-start PyTorch --model-main main.py"
 
 
-def test_point_2_conf_is_a_flat_map_of_texts(live: Live) -> None:
+def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
     conf = live.call("GET", "/conf").json()
     assert conf["MSD_ENABLED"].lower() == "true"
     assert all(isinstance(value, str) for value in conf.values())
@@ -30,14 +30,14 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
                        "metrics,code,verify")
 
 
-def test_point_4_submit_answers_id_and_app_id(live: Live) -> None:
+def test_point_4_a_submission_returns_id_and_app_id(live: Live) -> None:
     answer = live.submit(SINGLE, {"main.py": b"print(1)"})
     assert answer.status == 200
     assert answer.json()["id"] == answer.json()["appId"] == answer.json()["submissionId"]
     assert live.supervisor.woken == 1
 
 
-def test_point_4_clients_of_the_first_generation_find_their_fields(live: Live) -> None:
+def test_point_4_first_generation_clients_find_their_fields(live: Live) -> None:
     """Contract, section 0: 'G1 notebooks also index `sigId` and `submissionId`'; all values are scalars (2.1)."""
     body, kind = multipart([("file", "main.py", b"1")])
     path = f"/execs?sigName=dli-edt&args={quoted(SINGLE)}"
@@ -51,7 +51,7 @@ def test_point_4_clients_of_the_first_generation_find_their_fields(live: Live) -
     assert detail["type"] == "BATCH" and detail["applicationid"] == submitted["id"] and len(detail["task12n"]) == 1
 
 
-def test_point_8_kubernetes_objects(live: Live) -> None:
+def test_point_8_kubernetes_objects_describe_job_and_pods(live: Live) -> None:
     exec_id = live.submitted("--exec-start edtPyTorch --model-main main.py --numWorker 2 --workerMemory 8g")
     for kind in ("paralleljob", "pod", "anything"):
         assert isinstance(live.call("GET", f"/scheduler/kubernetesobjects?type={kind}").json()["items"], list)
@@ -73,7 +73,7 @@ def test_point_10_only_three_states_end_an_exec() -> None:
     assert sorted(states.TERMINAL) == ["ERROR", "FINISHED", "KILLED"]
 
 
-def test_exec_object_shows_times_and_progress(live: Live) -> None:
+def test_an_exec_object_contains_times_and_progress(live: Live) -> None:
     exec_id = live.submitted()
     live.say(exec_id, {"epoch": 2, "loss": math.nan, "accuracy": 0.5, "workers": 1, "note": "x"})
     live.move(exec_id, states.PENDING, states.RUNNING)
@@ -86,7 +86,7 @@ def test_exec_object_shows_times_and_progress(live: Live) -> None:
     assert "workers" not in shown and shown["endTime"].endswith("Z")
 
 
-def test_an_exec_that_has_ended_tells_whether_there_is_a_result(live: Live) -> None:
+def test_an_ended_exec_reports_whether_it_has_a_result(live: Live) -> None:
     with_model, without = live.submitted(), live.submitted()
     (live.paths(with_model).model / "final.pth").write_bytes(b"weights")
     assert "hasResult" not in live.call("GET", f"/execs/{with_model}").json()
@@ -95,7 +95,7 @@ def test_an_exec_that_has_ended_tells_whether_there_is_a_result(live: Live) -> N
         assert live.call("GET", f"/execs/{exec_id}").json()["hasResult"] is expected
 
 
-def test_list_filters(live: Live) -> None:
+def test_the_list_is_filtered_sorted_and_limited(live: Live) -> None:
     ids = [live.submitted() for _ in range(3)]
     live.move(ids[1], states.KILLED)
 
@@ -112,13 +112,13 @@ def test_list_filters(live: Live) -> None:
 @pytest.mark.parametrize(
     "query", ["limit=-1", "limit=x", "limit=1.5", "limit=%EF%BC%91", "state=DONE", "sort_by=args", "sort_by=id:up"]
 )
-def test_list_refuses_bad_filters(live: Live, query: str) -> None:
+def test_the_list_refuses_bad_filters(live: Live, query: str) -> None:
     answer = live.call("GET", f"/execs?{query}")
     assert answer.status == 400 and answer.text.startswith("Error 400: ") and answer.text.endswith(".\n")
 
 
 @pytest.mark.parametrize("exec_id", ["local-99", "wmla-1", "..", "%2e%2e%2fx", "local-1%2Flog", "local-0", "x" * 300])
-def test_unknown_id_is_400_with_text(live: Live, exec_id: str) -> None:
+def test_an_unknown_id_is_refused_with_text(live: Live, exec_id: str) -> None:
     for method, action in (
         ("GET", ""), ("DELETE", ""), ("POST", "/stop"), ("GET", "/log"), ("GET", "/result"), ("GET", "/follow"),
     ):
@@ -127,7 +127,7 @@ def test_unknown_id_is_400_with_text(live: Live, exec_id: str) -> None:
     assert live.call("GET", "/execs/local-99").text == "Error 400: Exec 'local-99' is not found.\n"
 
 
-def test_stop_and_delete(live: Live) -> None:
+def test_an_exec_is_stopped_and_deleted(live: Live) -> None:
     first, second = live.submitted(), live.submitted()
     assert live.call("POST", f"/execs/{first}/stop").status == 204
     assert live.row(first).stop_requested and live.row(first).state == "SUBMITTED"
@@ -141,7 +141,7 @@ def test_stop_and_delete(live: Live) -> None:
     assert live.call("DELETE", f"/execs/{second}").status == 400
 
 
-def test_frameworks(live: Live) -> None:
+def test_the_catalog_lists_all_frameworks(live: Live) -> None:
     catalogue = {item["name"]: item for item in live.call("GET", "/execs/frameworks").json()}
     assert list(catalogue) == ["PyTorch", "distPyTorch", "disttensorflow", "edtPyTorch", "edtTensorflow", "tensorflow"]
     assert catalogue["PyTorch"]["maxWorkers"] == 1 and catalogue["distPyTorch"]["hasTask0"] == "false"
@@ -154,14 +154,14 @@ def test_frameworks(live: Live) -> None:
     ]
 
 
-def test_status_and_instances(live: Live) -> None:
+def test_status_and_instances_are_reported(live: Live) -> None:
     live.submitted()
     status = live.call("GET", "/status").json()
     assert status["slots"] == {"total": 2, "held": 0} and status["uptime"] >= 0 and status["jobs"] == {"SUBMITTED": 1}
     assert live.call("GET", "/scheduler/instances").json()[0]["state"] == "STARTED"
 
 
-def test_applications(live: Live) -> None:
+def test_applications_are_listed(live: Live) -> None:
     first = live.submitted("--exec-start edtPyTorch --numWorker 3 --model-main main.py --appName first")
     second = live.submitted()
     (found,) = live.call("GET", f"/scheduler/applications?applicationid={first}").json()
@@ -186,13 +186,13 @@ def test_a_server_error_is_text_without_traceback(
     eventually(lambda: "RuntimeError: secret detail" in caplog.text, "the traceback is in the log")
 
 
-def test_deploy_is_refused_with_a_sentence(live: Live) -> None:
+def test_deploy_is_refused_with_text(live: Live) -> None:
     answer = live.call("POST", f"/execs/{live.submitted()}/deploy", b"{}")
     assert answer.status == 501 and answer.text.startswith("Error 501: ")
     assert live.call("POST", "/execs/local-99/deploy").status == 400
 
 
-def test_unknown_path_and_method_are_text(live: Live) -> None:
+def test_an_unknown_path_or_method_is_refused_with_text(live: Live) -> None:
     assert live.call("GET", "/nothing").text == "Error 404: No such path.\n"
     assert live.call("PATCH", "/execs").text == "Error 405: This path does not accept this method.\n"
 
@@ -202,7 +202,7 @@ def test_openapi_describes_every_path(live: Live) -> None:
     assert wire.EXECS + "/{exec_id}/follow" in described and live.call("GET", "/docs", base="").status == 200
 
 
-def test_archive_submission_reaches_the_disk(live: Live) -> None:
+def test_an_archive_submission_is_stored_on_disk(live: Live) -> None:
     content = tar({"digits/": b"", "digits/train.py": b"code", "digits/._train.py": b"x", "digits/.DS_Store": b"x"})
     args = "--exec-start edtPyTorch --model-dir digits --model-main samples/digits/train.py --numWorker 2 -- --epochs 1"
     answer = live.submit(args, {"tmpab12.modelDir.tar": content})

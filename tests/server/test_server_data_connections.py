@@ -1,4 +1,4 @@
-"""Connections over HTTP: whose they are, who may use them, and that no secret ever comes back."""
+"""Connections over HTTP: their owners and users, and that the server never returns a secret."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "planted-password-of-a-lockbox"
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server that knows a kind for tests, and so do its processes."""
+    """A server that knows the lockbox kind, also in its child processes."""
     folder = tmp_path_factory.mktemp("kinds")
     with pytest.MonkeyPatch.context() as patch:
         packages = put_lockbox(folder / "packages")
@@ -55,7 +55,7 @@ def everything(home: Path) -> str:
     return "".join(path.read_bytes().decode("latin-1") for path in home.rglob("*") if path.is_file())
 
 
-def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
+def test_a_connection_is_stored_and_its_secrets_are_hidden(live: Live) -> None:
     answer = add(live, "Ware house (1)")
     assert answer.status == 200, answer.text
     shown = answer.json()
@@ -90,18 +90,18 @@ def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
     ({"sharedWith": "nobody"}, "must be"),
     ({"sharedWith": ["../x"]}, "must be"),
 ])
-def test_what_makes_no_connection_is_refused(live: Live, change: dict[str, Any], said: str) -> None:
+def test_an_invalid_connection_is_refused(live: Live, change: dict[str, Any], said: str) -> None:
     answer = add(live, **{"name": "new", **change})
     assert answer.status == 400 and said in answer.text and SECRET not in answer.text, answer.text
     assert "new" not in names(live, TOKEN)
 
 
-def test_others_see_it_only_when_it_is_shared(live: Live) -> None:
+def test_a_connection_is_visible_only_to_its_owner_and_shared_users(live: Live) -> None:
     ada, bob, eve = (live.add_user(name) for name in ("ada", "bob", "eve"))
     assert add(live, "mine", ada).status == add(live, "ours", ada, sharedWith=["bob"]).status == 200
     assert add(live, "all", ada, sharedWith="everybody").status == 200
     assert (names(live, ada), names(live, bob), names(live, eve)) == (["all", "mine", "ours"], ["all", "ours"], ["all"])
-    assert {"mine", "ours"} <= set(names(live, TOKEN)), "an administrator sees all"
+    assert {"mine", "ours"} <= set(names(live, TOKEN)), "an administrator must see all connections"
     find = live.services.connections.known.find
     assert find({"name": "ours"}, "bob", False).values["password"] == SECRET
     [row] = [row for row in live.services.connections.known.all() if row.name == "mine"]
@@ -112,7 +112,7 @@ def test_others_see_it_only_when_it_is_shared(live: Live) -> None:
         missing = str(forbidden.value).replace(row.id, "mine").replace("'mine'", "'none'")
         with pytest.raises(DataError) as unknown:
             find({"name": "none"}, "eve", False)
-        assert missing == str(unknown.value), "forbidden and unknown look the same"
+        assert missing == str(unknown.value), "forbidden and unknown must have the same message"
     for method, path in (("DELETE", "/connections/mine"), ("POST", "/connections/mine/test")):
         hidden, none = (live.call(method, path.replace("mine", name), token=eve) for name in ("mine", "none"))
         assert hidden.status == none.status == 404 and hidden.text == none.text.replace("none", "mine")
@@ -122,7 +122,7 @@ def test_others_see_it_only_when_it_is_shared(live: Live) -> None:
     assert live.call("DELETE", "/connections/ours", token=ada).status == 204 and names(live, bob) == ["all"]
 
 
-def test_the_own_one_comes_first_and_several_of_others_are_told_apart(live: Live) -> None:
+def test_the_own_connection_has_priority_and_ambiguous_names_are_refused(live: Live) -> None:
     for user in ("gus", "han"):
         assert add(live, "same", live.add_user(user), sharedWith="everybody").status == 200
     connections = live.services.connections.known
@@ -131,14 +131,14 @@ def test_the_own_one_comes_first_and_several_of_others_are_told_apart(live: Live
         connections.row("same", "ida", False)
 
 
-def test_only_an_administrator_takes_secrets_of_the_server(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_administrator_may_use_secrets_of_the_server(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOX_PASSWORD", SECRET)
     values = {"folder": "/x", "password": {"env": "BOX_PASSWORD"}}
     refused = add(live, "taken", live.add_user("max"), values=values)
     assert refused.status == 403 and "administrator" in refused.text
     answer = add(live, "taken", values=values)
     assert answer.status == 200 and answer.json()["secrets"]["password"] == "env:BOX_PASSWORD"
-    assert "BOX_PASSWORD" not in os.environ, "no job inherits it"
+    assert "BOX_PASSWORD" not in os.environ, "jobs must not inherit the variable"
     find = live.services.connections.known.find
     assert find({"name": "taken"}, "alice", True).values["password"] == SECRET
     add(live, "untaken", values={"folder": "/x", "password": {"env": "NOT_SET_ANYWHERE"}})
@@ -146,7 +146,7 @@ def test_only_an_administrator_takes_secrets_of_the_server(live: Live, monkeypat
         find({"name": "untaken"}, "alice", True)
 
 
-def test_a_keyring_is_asked(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_the_keyring(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     import keyring
 
     kept = {("a/b", "c"): SECRET}
@@ -159,7 +159,7 @@ def test_a_keyring_is_asked(live: Live, monkeypatch: pytest.MonkeyPatch) -> None
         find({"name": "ring"}, "alice", True)
 
 
-def test_a_test_says_what_is_wrong_and_no_secret(live: Live, tmp_path: Path) -> None:
+def test_a_failed_connection_test_reports_the_reason_without_secrets(live: Live, tmp_path: Path) -> None:
     (tmp_path / ".password").write_text("right")
 
     def tested(password: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_a_test_says_what_is_wrong_and_no_secret(live: Live, tmp_path: Path) -> 
     assert tested("crash") == {"ok": False, "message": "RuntimeError: login failed for user reader with ***"}
 
 
-def test_without_the_key_it_says_so(live: Live) -> None:
+def test_a_connection_test_without_the_vault_key_says_so(live: Live) -> None:
     add(live, "sealed", replace=True)
     vault = live.settings.paths.vault
     key = vault.read_bytes()
@@ -187,7 +187,7 @@ def source(**connection: Any) -> list[dict[str, Any]]:
     return [{"type": "connection", "connection": connection, "location": {"path": "x"}}]
 
 
-def test_credentials_in_a_data_source_are_sealed_until_the_exec_is_over(live: Live) -> None:
+def test_credentials_in_a_data_source_are_encrypted_until_the_exec_ends(live: Live) -> None:
     sources = source(type="lockbox", folder="/srv", username="reader", password=SECRET)
     args, data = "--exec-start PyTorch --model-main main.py", json.dumps({"dataSource": sources})
     answer = live.submit(args, {"main.py": b"x"}, data)
@@ -205,7 +205,7 @@ def test_credentials_in_a_data_source_are_sealed_until_the_exec_is_over(live: Li
     assert live.database.read(lambda c: exec_secrets.of(c, shown["id"])) is None
 
 
-def test_a_source_names_a_connection_of_its_user(live: Live) -> None:
+def test_a_data_source_uses_only_connections_that_its_user_may_use(live: Live) -> None:
     token = live.add_user("pam")
     add(live, "of pam", token)
     data = json.dumps({"dataSource": source(name="of pam")})
@@ -237,7 +237,7 @@ own:
 """
 
 
-def test_a_file_has_connections_that_nobody_else_changes(
+def test_connections_of_the_file_are_read_only(
     live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WAREHOUSE_PASSWORD", "of the environment")
@@ -256,7 +256,7 @@ def test_a_file_has_connections_that_nobody_else_changes(
             connections.add(live.settings.user, "own", "lockbox", {"folder": "/x", "password": "y"}, [], replaced)
     connections.add("somebody", "own", "lockbox", {"folder": "/x", "password": "y"}, [], False)
     again = Connections(replace(live.settings, connections=file), live.database)
-    assert again.row("own", "alice", True).id == connections.row("own", "alice", True).id, "its id stays"
+    assert again.row("own", "alice", True).id == connections.row("own", "alice", True).id, "the id must not change"
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -269,7 +269,7 @@ def test_a_file_has_connections_that_nobody_else_changes(
     ("a:\n  type: lockbox\n  folder: /x\n  password: [p]\n", "line 4: password needs one value"),
     ("a:\n  type: lockbox\n  folder: /x\n  password: planted\n", "other users can read it; run chmod 600"),
 ])
-def test_what_is_wrong_with_a_file_is_said_with_its_line(live: Live, tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_is_reported_with_its_line(live: Live, tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "connections.yaml"
     file.write_text(text)
     file.chmod(0o644)
@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(live: Live, tmp_path: P
     assert said in str(caught.value) and "planted" not in str(caught.value) and str(file) in str(caught.value)
 
 
-def test_a_server_does_not_start_with_a_wrong_file(live: Live, tmp_path: Path) -> None:
+def test_a_server_does_not_start_without_its_connections_file(live: Live, tmp_path: Path) -> None:
     settings = replace(settings_for(tmp_path / "home"), connections=tmp_path / "missing.yaml")
     with pytest.raises(ServingError, match=r"missing.yaml: No such file"):
         serve(settings)

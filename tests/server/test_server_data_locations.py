@@ -1,4 +1,4 @@
-"""What a location may say to a server of which kind: told at submission and in a look before, not by a job in ERROR."""
+"""Valid locations for each kind of server. Submission and preview refuse an invalid location before a job starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json"}
 MYSQL = {"host": "db.example.com", "username": "reader", "database": "sales", "password": "planted"}
 WEB = {"url": "https://example.com/sets/"}
 SFTP = {"host": "example.com", "username": "reader", "folder": "/sets"}
-#: Connections that the server keeps, by their names.
+#: Name → kind and values of the connections on the server.
 KEPT: dict[str, tuple[str, dict[str, Any]]] = {
     "my": ("mysql", MYSQL), "docs": ("mongodb", {"host": "db.example.com", "database": "d"}), "web": ("http", WEB),
     "bucketless": ("s3", {}), "lake": ("s3", {"bucket": "train"}), "far": ("sftp", SFTP),
@@ -31,7 +31,7 @@ KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture
 def kept(live: Live) -> Live:
-    """A server that has them, and a volume."""
+    """A server with these connections and a volume."""
     (live.settings.paths.volumes / "deep_lake" / "train" / "x").mkdir(parents=True)
     (live.settings.paths.volumes / "deep_lake" / "other").mkdir()
     for name, (kind, values) in KEPT.items():
@@ -53,14 +53,14 @@ def submit(live: Live, *sources: Any) -> Answer:
 
 
 def refused(live: Live, one: dict[str, Any]) -> str:
-    """What a submission, and a look before it, say."""
+    """Return the error of a submission, after a check that the preview returns the same error."""
     answer, look = submit(live, one), post(live, "/data/preview", {"dataSource": [one]})
     assert (answer.status, look.status) == (400, 400) and answer.text == look.text, (answer.text, look.text)
     return answer.text
 
 
 def values(live: Live, answer: Answer) -> dict[str, str]:
-    """Those of the connection of an exec's only source, as its fetcher gets them."""
+    """Return the values of the connection of an exec's only source, as the fetcher gets them."""
     assert answer.status == 200, answer.text
     return dict(live.services.connections.known.of_sources(live.row(answer.json()["id"]))[1])
 
@@ -79,7 +79,9 @@ def values(live: Live, answer: Answer) -> dict[str, str]:
     ("clouds", {"table_name": "t"}, "which Cloudant does not support; it supports database_name, query"),
     ("mine", {"path": "x", "bucket": "b"}, "which Storage volume does not support; it supports paths, path, file_name"),
 ])
-def test_a_key_that_means_nothing_there_is_refused(kept: Live, name: str, location: Any, said: str) -> None:
+def test_a_location_key_that_the_kind_does_not_support_is_refused(
+    kept: Live, name: str, location: Any, said: str
+) -> None:
     assert said in refused(kept, source(name, location))
 
 
@@ -90,14 +92,14 @@ def test_a_key_that_means_nothing_there_is_refused(kept: Live, name: str, locati
     ({"connection": {"name": "lake"}}, "'connection' must be omitted: data of this type is already on the server"),
     ({"asset": {"asset_id": "1"}}, "'asset' must be omitted"),
 ])
-def test_so_is_one_that_means_nothing_to_data_on_the_server(live: Live, more: Any, said: str) -> None:
+def test_a_key_without_meaning_for_data_on_the_server_is_refused(live: Live, more: Any, said: str) -> None:
     for kind in ("fs", "data_asset"):
         assert said in refused(live, {"type": kind, **more})
     harmless = {"id": "1", "schema": {"id": "1", "fields": []}, "href": "/v2/assets/1", "paths": ""}
     assert submit(live, {"type": "fs", "connection": {}, "location": harmless}).status == 200
 
 
-def test_what_other_products_write_beside_our_keys_is_taken_and_not_kept(kept: Live) -> None:
+def test_extra_keys_of_other_products_are_accepted_and_not_stored(kept: Live) -> None:
     beside = {"id": "1", "href": "/v2/assets/1", "schema": {"fields": [{"name": "a"}], "token": "planted"}}
     answer = submit(kept, source("lake", {"bucket": "b", "file_name": "x", **beside}, schema={"id": "1"}))
     assert answer.status == 200 and "planted" not in answer.text
@@ -115,11 +117,11 @@ def test_what_other_products_write_beside_our_keys_is_taken_and_not_kept(kept: L
     ("docs", {"collection": "c", "database_name": "other"}, "other"),
     ("docs", {"table_name": "c", "schema_name": "other"}, "other"), ("clouds", {"database_name": "other"}, "other"),
 ])
-def test_the_location_says_which_database_is_read(kept: Live, name: str, location: Any, database: str) -> None:
+def test_the_location_names_the_database_to_read(kept: Live, name: str, location: Any, database: str) -> None:
     assert values(kept, submit(kept, source(name, location)))["database"] == database
 
 
-def test_a_connection_that_is_written_out_may_leave_the_database_to_the_location(live: Live) -> None:
+def test_an_inline_connection_may_take_the_database_from_the_location(live: Live) -> None:
     written = {"type": "mysql", **MYSQL}
     table = {"type": "connection", "connection": written, "location": {"table_name": "t", "database_name": "other"}}
     assert values(live, submit(live, table))["database"] == "other"
@@ -129,18 +131,18 @@ def test_a_connection_that_is_written_out_may_leave_the_database_to_the_location
 
 
 @pytest.mark.parametrize("keys", [("database_name", "catalog_name"), ("database_name", "schema_name")])
-def test_two_databases_are_none(kept: Live, keys: tuple[str, str]) -> None:
+def test_two_database_names_are_refused(kept: Live, keys: tuple[str, str]) -> None:
     two = dict(zip(keys, ("a", "b"), strict=True))
     assert "names two databases, in 'database_name' and in" in refused(kept, source("my", {"table_name": "t", **two}))
 
 
 @pytest.mark.parametrize("database", ["d;HOSTNAME=evil.example.com", "host=evil", "a/b", "..", "d?ssl=0", "`", "\n"])
-def test_a_database_is_a_name_and_nothing_that_a_driver_would_obey(kept: Live, database: str) -> None:
+def test_a_database_name_with_driver_options_is_refused(kept: Live, database: str) -> None:
     for name, location in (("my", {"table_name": "t"}), ("clouds", {})):
         assert "'database_name' is not " in refused(kept, source(name, {**location, "database_name": database}))
 
 
-# --- what is known beforehand
+# --- errors known before the job starts
 
 @pytest.mark.parametrize(("name", "location", "said"), [
     ("my", {}, "needs either 'table_name' or 'query'"),
@@ -158,7 +160,7 @@ def test_a_database_is_a_name_and_nothing_that_a_driver_would_obey(kept: Live, d
     ("bucketless", {"path": "x"}, "needs a 'bucket' because its connection names none"),
     ("web", {}, "is a folder, and web servers do not list folders"),
 ])
-def test_what_can_be_known_is_said_at_once(kept: Live, name: str, location: Any, said: str) -> None:
+def test_an_invalid_location_is_refused_at_submission(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location))
 
 
@@ -168,7 +170,7 @@ def test_what_can_be_known_is_said_at_once(kept: Live, name: str, location: Any,
     ("known", {"path": "x"}, "SFTP with a 'private_key' or a 'host_key' cannot be streamed"),
     ("secretive", {"path": "x"}, "programs cannot stream from a connection with a secret 'query'"),
 ])
-def test_so_is_what_cannot_be_streamed(kept: Live, name: str, location: Any, said: str) -> None:
+def test_an_unsupported_stream_is_refused_at_submission(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location, access="stream"))
     assert submit(kept, source(name, location)).status == 200
     assert submit(kept, source("far", {"path": "x"}, access="stream")).status == 200
@@ -183,25 +185,25 @@ def test_a_filter_is_an_object_or_its_text(kept: Live, query: Any) -> None:
         assert found.location["query"] == query
 
 
-def test_people_type_tables_like_paths_in_a_look_alone(kept: Live) -> None:
+def test_only_a_preview_accepts_a_table_as_a_path(kept: Live) -> None:
     assert "'path', which MySQL does not support" in submit(kept, source("my", {"path": "sales.orders"})).text
     looked = post(kept, "/data/preview", {"dataSource": [source("my", {"path": "sales."})]})
-    assert looked.status == 400 and "either 'table_name' or 'query'" in looked.text, "a table without a name"
+    assert looked.status == 400 and "either 'table_name' or 'query'" in looked.text, "the table has no name"
 
 
-# --- what is below a connection
+# --- paths below a connection
 
 @pytest.mark.parametrize("name", ["web", "far", "hadoop", "lake"])
 @pytest.mark.parametrize("location", [
     {"paths": "../one.csv"}, {"path": ".."}, {"path": "a/../../one.csv"}, {"file_name": ["ok", "/../one.csv"]},
     {"paths": "ok, ../../one.csv"},
 ])
-def test_no_path_leads_out_of_what_a_connection_names(kept: Live, name: str, location: Any) -> None:
+def test_a_path_outside_the_connection_is_refused(kept: Live, name: str, location: Any) -> None:
     assert "is outside the data of its connection" in refused(kept, source(name, location))
-    assert submit(kept, source(name, {"path": "a/../one.csv"})).status == 200, "this one stays inside"
+    assert submit(kept, source(name, {"path": "a/../one.csv"})).status == 200, "this path stays inside"
 
 
-def test_nor_out_of_the_folder_of_a_volume(kept: Live) -> None:
+def test_a_path_outside_the_folder_of_a_volume_is_refused(kept: Live) -> None:
     train = kept.settings.paths.volumes / "deep_lake" / "train"
     (train / "link").symlink_to("../other")
     for path in ("../other", "..", "x/../../other", "link"):
@@ -223,14 +225,14 @@ def test_nor_out_of_the_folder_of_a_volume(kept: Live) -> None:
     ({"location": {"paths": "x", "connection_string": "planted"}}, "'location.connection_string' is outside"),
     ({"location": {"paths": "x", "pin": "planted"}}, "the location has 'pin'"),
 ])
-def test_credentials_out_of_place_are_refused_and_never_kept(kept: Live, more: Any, said: str) -> None:
+def test_misplaced_credentials_are_refused_and_never_stored(kept: Live, more: Any, said: str) -> None:
     one = source("web", {"paths": "x"}) | more
     assert said in (text := refused(kept, one)) and "planted" not in text
     line = kept.submit(f"{START} --data-source={json.dumps([one])}", {"main.py": b""})
     assert line.status == 400 and "planted" not in line.text
 
 
-def test_what_is_not_looked_at_is_masked_where_it_looks_secret(kept: Live) -> None:
+def test_ignored_keys_are_masked_if_they_look_secret(kept: Live) -> None:
     one = source("web", {"paths": "x"}, metadata={"token": "planted", "author": "ada"}, origin="https://u:planted@h/x")
     answer = submit(kept, one)
     assert answer.json()["dataSource"] == [
@@ -238,9 +240,9 @@ def test_what_is_not_looked_at_is_masked_where_it_looks_secret(kept: Live) -> No
     assert "planted" not in kept.row(answer.json()["id"]).workload.to_json()
 
 
-# --- paths that do not survive in a list
+# --- paths with the separator of path lists
 
-def test_a_path_with_a_colon_is_told(live: Live, tmp_path: Path) -> None:
+def test_a_path_with_a_colon_gives_a_warning(live: Live, tmp_path: Path) -> None:
     for folder in ("a:b", "c"):
         (live.settings.data_fs / folder).mkdir(parents=True)
     place = live.settings.data_fs / "a:b"

@@ -1,4 +1,4 @@
-"""Whose data is whose, and which disk it comes to."""
+"""Access rights to data, and the disk that receives fetched data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_backend.services import data
 from local_backend.sources.volumes import allow
 
 
-def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path: Path) -> None:
+def test_only_users_of_a_volume_may_use_it(start: Callable[..., Live], tmp_path: Path) -> None:
     live = start(embedded=False, volume_root=tmp_path / "mnts")
     ada, bob, boss = live.add_user("ada"), live.add_user("bob"), live.add_user("boss", "admin")
     hidden = live.settings.data_fs / "below" / "hidden"
@@ -28,7 +28,7 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
     allow(live.settings, "closed", ["ada"])
 
     def asked(token: str, source: dict[str, Any]) -> tuple[str, str]:
-        """What a submission and a look before it say."""
+        """Return the answers of a submission and of a preview."""
         body = json.dumps({"dataSource": [source]})
         answer = live.submit(START, {"main.py": b""}, body, token)
         seen = live.call("POST", "/data/preview", body.encode(), {"Content-Type": "application/json"}, token=token)
@@ -42,14 +42,14 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
         for source in (volume, connected):
             accepted, seen = asked(token, source)
             place = str(tmp_path / "mnts" / "closed" / "x")
-            assert seen == live.row(accepted).workload.data.data_dir == place, "where the setting says that volumes are"
+            assert seen == live.row(accepted).workload.data.data_dir == place, "the path must be below volume_root"
         assert asked(token, around)[1] == str(hidden / "x")
     target = {"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"},
               "target": {"volume": "closed"}}
     for source in (volume, connected, target):
         closed, absent = asked(bob, source), asked(bob, json.loads(json.dumps(source).replace("closed", "no")))
         assert "storage volume 'closed' does not exist, or you may not use it" in closed[0] and closed[0] == closed[1]
-        assert closed[0].replace("closed", "no") == absent[0], "closed and absent look the same"
+        assert closed[0].replace("closed", "no") == absent[0], "closed and absent must have the same message"
     assert "is on a storage volume that you may not use" in asked(bob, around)[0]
     whole = look(live, {"type": "fs"}, token=bob).json()[0]
     assert (whole["files"], whole["unreadableNames"]) == (
@@ -63,7 +63,7 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
     assert live.submit(START, {"main.py": b""}, token=boss).status == 200
 
 
-def test_what_was_fetched_for_others_cannot_be_named(start: Callable[..., Live], tmp_path: Path) -> None:
+def test_data_fetched_for_other_users_cannot_be_named(start: Callable[..., Live], tmp_path: Path) -> None:
     for embedded in (True, False):
         live = start(embedded=embedded, shared_cache_dir=tmp_path / "common", volume_root=tmp_path / "mnts")
         data, home = live.settings.data_fs, live.settings.home
@@ -94,22 +94,22 @@ def test_what_was_fetched_for_others_cannot_be_named(start: Callable[..., Live],
             [seen] = live.call("POST", "/data/preview",
                                json.dumps({"dataSource": [{"type": "fs", "location": location}]}).encode(),
                                {"Content-Type": "application/json"}).json()
-            assert (seen["files"], seen["sample"]) == (1, "mine/a.txt"), "nor is it counted or shown"
+            assert (seen["files"], seen["sample"]) == (1, "mine/a.txt"), "fetched data must not be counted or shown"
 
 
-def test_a_target_that_has_no_place_for_a_cache_is_refused(live: Live) -> None:
+def test_a_target_without_a_place_for_a_cache_is_refused(live: Live) -> None:
     live.settings.data_fs.rmdir()
     source = {"type": "s3", "connection": {}, "location": {"bucket": "b", "path": "x"}, "target": "shared"}
     refused = submit(live, source)
     assert refused.status == 400
     assert f"cannot fetch data to {live.settings.data_fs}: the folder does not exist" in refused.text
-    assert submit(live, {**source, "access": "stream"}).status == 200, "of that nothing is put down"
+    assert submit(live, {**source, "access": "stream"}).status == 200, "a stream stores nothing"
 
 
 @pytest.mark.parametrize(("target", "disk"), [
     ("local", "scratch"), ("shared", "common"), ({"volume": "pvc"}, "nfs"),
 ])
-def test_a_look_asks_the_disk_that_the_data_would_go_to_for_room(
+def test_a_preview_checks_the_free_space_of_the_target_disk(
     start: Callable[..., Live], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, disk: str
 ) -> None:
     for name in ("scratch", "common", "nfs/pvc", "mnts"):
@@ -122,21 +122,21 @@ def test_a_look_asks_the_disk_that_the_data_would_go_to_for_room(
     monkeypatch.setattr(data.ProbeRequest, "run", lambda *_: {"ok": True, "files": 1, "bytes": 2 * 10**9})
 
     def seen(full: set[str]) -> dict[str, Any]:
-        """What is said while these disks have little room, and the others much."""
+        """Return the preview while the disks in `full` have little free space and the others much."""
         monkeypatch.setattr(data.shutil, "disk_usage", lambda path: SimpleNamespace(
             free=10**9 if any(Path(path).is_relative_to(tmp_path / name) for name in full) else 10**12))
         [found] = look(live, source).json()
         return found
 
-    assert seen({"home", "scratch", "common", "nfs"} - {disk})["ok"], "what is on other disks does not matter"
+    assert seen({"home", "scratch", "common", "nfs"} - {disk})["ok"], "other disks must not matter"
     found = seen({disk})
     free = f"the free space on the disk of the cache {tmp_path / disk}"
     assert not found["ok"] and found["message"].startswith(f"the data has 2.0 GB, but {free}")
     made = [path.name for path in (tmp_path / disk).iterdir() if path.name != "pvc"]
-    assert not made, "a look leaves nothing"
+    assert not made, "a preview must leave nothing behind"
 
 
-def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live], tmp_path: Path) -> None:
+def test_only_the_user_of_the_machine_may_name_absolute_paths(start: Callable[..., Live], tmp_path: Path) -> None:
     (tmp_path / "abs").mkdir()
     for embedded in (True, False):
         live = start(embedded=embedded)
@@ -145,7 +145,7 @@ def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live],
         (live.settings.data_fs / "out").symlink_to(tmp_path / "abs")
 
         def data_dir(path: str, live: Live = live) -> tuple[str, str]:
-            """By --data-source and by --cs-datastore-meta."""
+            """Return DATA_DIR, or the error, with --data-source and with --cs-datastore-meta."""
             both = (submit(live, {"type": "fs", "location": {"path": path}}),
                     live.submit(f"{START} --cs-datastore-meta type=fs,data_path={path}", {"main.py": b""}))
             found = [job(live, one).data.data_dir if one.status == 200 else one.text for one in both]
@@ -163,7 +163,7 @@ def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live],
             assert found == "/etc" if embedded else "is not below DLI_DATA_FS" in found
 
 
-def test_without_a_data_directory_a_look_says_so(live: Live) -> None:
+def test_a_preview_without_a_data_directory_says_so(live: Live) -> None:
     live.settings.data_fs.rmdir()
     [seen] = look(live, {"type": "fs"}).json()
     assert not seen["ok"] and "DLI_DATA_FS does not exist" in seen["message"]

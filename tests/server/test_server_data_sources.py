@@ -1,4 +1,4 @@
-"""Data sources as clients of all ages write them: where in the body they stand, how many, and what each means."""
+"""Data sources as clients of all generations write them: position in the body, number and meaning."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from live_server import Answer, Live
 
 from local_backend.runtime.data_list import joined
 
-# --- where they stand
+# --- position
 
 @pytest.mark.parametrize("option", [
     "--data-source {}", "--data-source '{}'", "--data-source={}", "--data-source='{}'", '--data-source \\\n  {}',
 ])
 @pytest.mark.parametrize("spaces", [True, False])
-def test_they_may_stand_in_the_command_line(live: Live, lake: Path, option: str, spaces: bool) -> None:
+def test_data_sources_are_accepted_in_the_command_line(live: Live, lake: Path, option: str, spaces: bool) -> None:
     sources = [FS, {"type": "fs", "location": {"path": ["my dir"]}, "name": "mine"}]
     text = json.dumps(sources, separators=None if spaces else (",", ":"))
     line = f"{START} {option.format(text)} --epochs 1"
@@ -28,34 +28,34 @@ def test_they_may_stand_in_the_command_line(live: Live, lake: Path, option: str,
         found = job(live, answer)
         assert [source.path for source in found.data.sources] == [str(lake / "mnist"), str(lake / "my dir")]
         assert answer.json()["dataSource"] == sources and found.data.data_dir == str(lake / "mnist")
-        assert found.program.arguments in (("--epochs", "1"), ()), "nothing of them reaches the program"
+        assert found.program.arguments in (("--epochs", "1"), ()), "the program must not receive the option"
 
 
-def test_given_twice_and_in_the_body_all_count_once(live: Live, lake: Path) -> None:
+def test_data_sources_of_all_options_and_the_body_are_merged(live: Live, lake: Path) -> None:
     other = [{"type": "fs", "location": {"paths": "other"}}]
     twice = f"{START} --data-source {json.dumps([FS])} --data-source={json.dumps(other)}"
     assert live.submit(twice, {"main.py": b""}).json()["dataSource"] == [FS, *other]
     both = live.submit(twice, {"main.py": b""}, json.dumps({"dataSource": other}))
-    assert both.json()["dataSource"] == [*other, FS], "the body's first"
+    assert both.json()["dataSource"] == [*other, FS], "sources of the body must come first"
 
 
-def test_the_simple_option_in_every_place(live: Live, lake: Path) -> None:
+def test_datastore_meta_is_accepted_in_every_position(live: Live, lake: Path) -> None:
     for spelling in ("--cs-datastore-meta type=fs,data_path=other", "--cs-datastore-meta=type=fs,data_path=other"):
         line = f"{START} {spelling}"
         for args, data in ((line, None), ("", json.dumps({"args": line}))):
             answer = live.submit(args, {"main.py": b""}, data)
             assert job(live, answer).data.data_dir == str(lake / "other")
         beside = live.submit(f"{line} --data-source {json.dumps([FS])}", {"main.py": b""})
-        assert job(live, beside).data.data_dir == str(lake / "mnist"), "--data-source wins"
+        assert job(live, beside).data.data_dir == str(lake / "mnist"), "--data-source must have priority"
 
 
-def test_a_list_that_is_text_is_read_once_more(live: Live, lake: Path) -> None:
+def test_a_list_of_data_sources_may_be_a_json_string(live: Live, lake: Path) -> None:
     for text in (json.dumps([FS]), json.dumps(FS)):
         [source] = job(live, live.submit(START, {"main.py": b""}, json.dumps({"dataSource": text}))).data.sources
         assert source.name == "mnist"
 
 
-def test_secrets_in_the_command_line_are_masked_there_too(live: Live, lake: Path) -> None:
+def test_secrets_in_the_command_line_are_masked(live: Live, lake: Path) -> None:
     connection = {"endpoint_url": "https://s3.example.com", "access_key_id": "AK", "secret_access_key": "planted"}
     text = json.dumps([{"type": "s3", "connection": connection, "location": {"bucket": "b"}}])
     answer = live.submit(f"{START} --data-source={text} --epochs 1", {"main.py": b""})
@@ -71,7 +71,7 @@ def test_secrets_in_the_command_line_are_masked_there_too(live: Live, lake: Path
     ("", {"dataSource": "[{"}, "'dataSource' is not JSON"), ("", {"dataSource": 3}, "'dataSource' is not a JSON list"),
     ("--data-source " + json.dumps([{"type": "ffs"}]), None, "did you mean 'fs'"),
 ])
-def test_what_is_none_is_refused_wherever_it_stands(live: Live, line: str, data: Any, said: str) -> None:
+def test_an_invalid_data_source_is_refused_in_any_position(live: Live, line: str, data: Any, said: str) -> None:
     answer = live.submit(f"{START} {line}", {"main.py": b""}, None if data is None else json.dumps(data))
     assert answer.status == 400 and said in answer.text, answer.text
 
@@ -80,7 +80,7 @@ def test_what_is_none_is_refused_wherever_it_stands(live: Live, line: str, data:
     ("datasource", "dataSource"), ("data_source", "dataSource"), ("dataSources", "dataSource"), ("Args", "args"),
     ("data-source", "dataSource"), ("hardware_spec", "hardwareSpec"), ("hardwareSpecs", "hardwareSpec"),
 ])
-def test_a_slip_in_a_key_of_the_body_is_told(live: Live, lake: Path, key: str, meant: str) -> None:
+def test_a_misspelled_key_of_the_body_gets_a_suggestion(live: Live, lake: Path, key: str, meant: str) -> None:
     answer = live.submit(START, {"main.py": b""}, json.dumps({key: [FS]}))
     assert answer.status == 400 and f"unknown key '{key}' in the data part; did you mean '{meant}'?" in answer.text
     assert live.nothing_left()
@@ -88,17 +88,17 @@ def test_a_slip_in_a_key_of_the_body_is_told(live: Live, lake: Path, key: str, m
 
 @pytest.mark.parametrize("key", ["hardware", "data_source_type", "dataSourceId", "database", "collection_name",
                                  "container_name", "volume_id", "accessed"])
-def test_names_with_another_word_are_of_other_products(live: Live, lake: Path, key: str) -> None:
+def test_keys_of_other_products_are_accepted(live: Live, lake: Path, key: str) -> None:
     data = {key: "x", "dataSource": [{**FS, key: "x"}]}
     assert live.submit(START, {"main.py": b""}, json.dumps(data)).status == 200
 
 
-def test_other_keys_of_the_body_mean_nothing(live: Live, lake: Path) -> None:
+def test_unknown_keys_of_the_body_are_ignored(live: Live, lake: Path) -> None:
     others = ("name", "tags", "project_id", "space_id", "description", "data", "source", "model_definition")
     assert live.submit(START, {"main.py": b""}, json.dumps(dict.fromkeys(others, "x"))).status == 200
 
 
-def test_what_is_given_twice_is_not_lost(live: Live, lake: Path) -> None:
+def test_a_value_given_twice_is_refused_if_the_values_differ(live: Live, lake: Path) -> None:
     answer = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=mnist,data_path=other", {"main.py": b""})
     assert answer.status == 400 and "--cs-datastore-meta: 'data_path' is given twice" in answer.text
     assert live.submit(f"{START} --cs-datastore-meta type=fs,type=fs,data_path=mnist", {"main.py": b""}).status == 200
@@ -109,9 +109,9 @@ def test_what_is_given_twice_is_not_lost(live: Live, lake: Path) -> None:
         assert status == 200 or "'url' and 'endpoint_url' of the connection are two names of one value" in answer.text
 
 
-# --- how many
+# --- number
 
-def test_thousands_of_paths_are_taken_and_the_program_can_be_started(live: Live, lake: Path) -> None:
+def test_thousands_of_paths_are_accepted_and_the_program_can_start(live: Live, lake: Path) -> None:
     many = [f"{number:04d}-{'x' * 40}.bin" for number in range(5000)]
     for name in many:
         (lake / name).touch()
@@ -124,18 +124,18 @@ def test_thousands_of_paths_are_taken_and_the_program_can_be_started(live: Live,
 
 
 @pytest.mark.parametrize("several", [1, 3])
-def test_more_paths_than_are_taken_are_refused(live: Live, lake: Path, several: int) -> None:
+def test_too_many_paths_are_refused(live: Live, lake: Path, several: int) -> None:
     sources = [{"type": "fs", "location": {"paths": ["mnist"] * (10_002 // several)}}] * several
     answer = submit(live, *sources)
     assert answer.status == 400 and "10,002 paths, but at most 10,000 are allowed" in answer.text
 
 
-def test_a_look_is_at_some_paths_alone(live: Live, lake: Path) -> None:
+def test_a_preview_of_too_many_paths_is_refused(live: Live, lake: Path) -> None:
     answer = look(live, {"type": "fs", "location": {"paths": ["mnist"] * 11}})
     assert answer.status == 400 and "11 data sources in one call; the limit for a preview is 10" in answer.text
 
 
-def test_paths_under_two_keys_are_told(live: Live, lake: Path) -> None:
+def test_paths_under_two_keys_give_a_warning(live: Live, lake: Path) -> None:
     answer = submit(live, {"type": "fs", "location": {"paths": "mnist", "path": "other"}})
     assert "data source 1: 'path' is ignored because 'paths' names" in answer.json()["warning"]
     assert "warning" not in submit(live, {"type": "fs", "location": {"paths": "mnist", "path": ["mnist"]}}).json()
@@ -143,16 +143,16 @@ def test_paths_under_two_keys_are_told(live: Live, lake: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--msd-env", "A=" + "x" * 130_000], ["--x", "y" * 130_000], ["z" * 90_000] * 6,
                                    ["--data-source", json.dumps([FS]), "--cs-datastore-meta", "x" * 130_000]])
-def test_what_no_process_can_be_started_with_is_refused(live: Live, lake: Path, words: list[str]) -> None:
+def test_a_command_line_too_long_for_a_process_is_refused(live: Live, lake: Path, words: list[str]) -> None:
     answer = live.submit("", {"main.py": b""}, json.dumps({"argv": [*START.split(), *words]}))
     assert answer.status == 400 and "limit for starting a program" in answer.text
 
 
-# --- what they mean
+# --- meaning
 
 @pytest.mark.parametrize("location", [{"paths": "", "path": "mnist"}, {"paths": [], "file_name": "mnist"},
                                       {"path": " , ", "file_name": ["mnist"]}, {"paths": "mnist", "path": "absent"}])
-def test_the_first_key_that_names_a_path_counts(live: Live, lake: Path, location: dict[str, Any]) -> None:
+def test_the_first_key_that_names_a_path_is_used(live: Live, lake: Path, location: dict[str, Any]) -> None:
     assert job(live, submit(live, {"type": "fs", "location": location})).data.data_dir == str(lake / "mnist")
 
 
@@ -164,7 +164,7 @@ def test_the_first_key_that_names_a_path_counts(live: Live, lake: Path, location
      "'paths' names no path: the job gets all data of the connection"),
     ([{"type": "connection", "connection": {"type": "s3", "bucket": "b"}, "location": {}}], "the location is empty"),
 ])
-def test_who_names_nothing_is_told_what_is_meant(live: Live, lake: Path, sources: list[Any], said: str) -> None:
+def test_a_source_without_a_path_gives_a_warning(live: Live, lake: Path, sources: list[Any], said: str) -> None:
     assert said.format(data=lake) in submit(live, *sources).json()["warning"]
     assert "warning" not in submit(live, FS).json() and "warning" not in submit(live, {"type": "fs"}).json()
 
@@ -182,7 +182,7 @@ def test_who_names_nothing_is_told_what_is_meant(live: Live, lake: Path, sources
     ({"type": "connection", "connection": {"type": "cloudant", "url": "https://db.example", "database": "d"},
       "location": {}, "access": "stream"}, "a table cannot be streamed; remove 'access'"),
 ])
-def test_what_this_server_has_not_is_refused_with_a_way_out(live: Live, source: Any, said: str) -> None:
+def test_unsupported_sources_are_refused_with_a_remedy(live: Live, source: Any, said: str) -> None:
     sources = FS | {"location": {}}, source
     for answer in (submit(live, *sources), look(live, *sources)):
         assert answer.status == 400 and said in answer.text and "data source 2" in answer.text, answer.text
@@ -194,7 +194,7 @@ def test_what_this_server_has_not_is_refused_with_a_way_out(live: Live, source: 
     ({"dataSource": []}, "The list of data sources is empty; send 1 to 10 data sources"),
     ({"dataSource": [FS] * 11}, "11 data sources in one call; the limit for a preview is 10"),
 ])
-def test_a_look_that_cannot_be_is_refused_for_its_reason(live: Live, lake: Path, body: Any, said: str) -> None:
+def test_an_invalid_preview_is_refused_with_the_reason(live: Live, lake: Path, body: Any, said: str) -> None:
     answer = live.call("POST", "/data/preview", json.dumps(body).encode(), {"Content-Type": "application/json"})
     assert answer.status == 400 and said in answer.text, answer.text
 
@@ -203,18 +203,18 @@ def test_a_look_that_cannot_be_is_refused_for_its_reason(live: Live, lake: Path,
     {"path": "a.csv?sig=planted"}, {"paths": ["ok", "b?x=planted"]}, {"url": "/sets/?key=planted"},
     {"paths": "", "file_name": "a, c?planted"},
 ])
-def test_a_query_is_no_path(live: Live, location: dict[str, Any]) -> None:
+def test_a_url_query_in_a_path_is_refused(live: Live, location: dict[str, Any]) -> None:
     source = {"type": "connection", "connection": {"type": "http", "url": "https://example.com"}, "location": location}
     written = live.submit(f"{START} --data-source={json.dumps([source])}")
     for answer in (submit(live, source), look(live, source), written):
         assert answer.status == 400 and "as its secret 'query'" in answer.text and "planted" not in answer.text
     s3 = {"type": "s3", "connection": {}, "location": {"bucket": "b", "path": "really?"}}
-    assert submit(live, s3).status == 200, "of others it is a character like any other"
+    assert submit(live, s3).status == 200, "other kinds must treat '?' as a normal character"
 
 
 @pytest.mark.parametrize("kind", ["storage-volume", "Storage volume", "nfs", "NFS volume", "Network File System"])
 @pytest.mark.parametrize("form", ["connection", "connection_asset", "container"])
-def test_a_volume_as_a_connection_is_mounted(live: Live, lake: Path, kind: str, form: str) -> None:
+def test_a_volume_as_an_inline_connection_is_mounted(live: Live, lake: Path, kind: str, form: str) -> None:
     connection = {"type": kind, "volume": "cpd::deep-lake"}
     place = live.settings.paths.volumes / "deep_lake"
     for location, path in (({"path": "train"}, place / "train"), ({"file_name": "/train"}, place / "train"),
@@ -231,7 +231,7 @@ def test_a_volume_as_a_connection_is_mounted(live: Live, lake: Path, kind: str, 
         assert said in submit(live, {**below, **more}).text
 
 
-def test_a_volume_as_a_connection_that_the_server_keeps(live: Live, lake: Path) -> None:
+def test_a_volume_as_a_stored_connection_is_mounted(live: Live, lake: Path) -> None:
     def call(path: str, body: dict[str, Any]) -> Answer:
         return live.call("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
@@ -246,7 +246,7 @@ def test_a_volume_as_a_connection_that_the_server_keeps(live: Live, lake: Path) 
     assert "storage volume 'absent' does not exist" in call("/connections/gone/test", {}).json()["message"]
 
 
-def test_sources_are_told_apart_by_their_names(live: Live, lake: Path) -> None:
+def test_data_sources_get_distinct_names(live: Live, lake: Path) -> None:
     named = [{**FS, "name": "tr\u00e4in!"}, {"type": "fs", "location": {"paths": "other"}, "name": "tra\u0308in!"}]
     refused = submit(live, *named)
     assert refused.status == 400
@@ -257,14 +257,14 @@ def test_sources_are_told_apart_by_their_names(live: Live, lake: Path) -> None:
     assert [source.name for source in found.data.sources] == ["mnist", "mnist-2", "other-2", "other"]
 
 
-def test_a_name_is_what_was_written(live: Live, lake: Path) -> None:
+def test_a_data_source_keeps_its_name(live: Live, lake: Path) -> None:
     written = ["日本", "データ", "a b", "a-b", "a/b", " ", "1.", "नेपाली", "می‌خواهم"]
     found = job(live, submit(live, *({**FS, "name": name} for name in written)))
     assert [source.name for source in found.data.sources] == written
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\u202eb"])
-def test_a_name_that_cannot_be_shown_is_refused(live: Live, name: str) -> None:
+def test_a_name_with_invisible_characters_is_refused(live: Live, name: str) -> None:
     answer = submit(live, {**FS, "name": name})
     assert answer.status == 400
     assert f"data source 1: its name {name!a} contains invisible characters" in answer.text
@@ -275,7 +275,7 @@ def test_a_name_that_cannot_be_shown_is_refused(live: Live, name: str) -> None:
     ({"catalog_name": "c", "schema_name": "s", "table_name": "a\u202eb"}, "a-b"),
     ({"query": "select a, b from T"}, "query"), ({"collection": "things", "query": "{}"}, "things"),
 ])
-def test_a_table_is_called_what_it_is_called_there(live: Live, location: dict[str, Any], name: str) -> None:
+def test_a_table_source_has_the_name_of_its_table(live: Live, location: dict[str, Any], name: str) -> None:
     kind = "mongodb" if "collection" in location else "postgresql"
     values = {"host": "db.example.com", "database": "d", "username": "u", "password": "planted"}
     source = {"type": "connection", "connection": {"type": kind, **values}, "location": location}
@@ -288,12 +288,12 @@ def test_a_table_is_called_what_it_is_called_there(live: Live, location: dict[st
     ({"bucket": "lake", "paths": "a, b"}, "lake"), ({"paths": ["a", "b"], "bucket": "lake"}, "lake"),
     ({"bucket": "lake", "path": "/"}, "lake"), ({"bucket": "lake"}, "lake"),
 ])
-def test_files_are_called_after_their_path_or_their_bucket(live: Live, location: dict[str, Any], name: str) -> None:
+def test_a_file_source_has_the_name_of_its_path_or_bucket(live: Live, location: dict[str, Any], name: str) -> None:
     source = {"type": "s3", "connection": {}, "location": location}
     assert [one.name for one in job(live, submit(live, source)).data.sources] == [name]
 
 
-def test_no_password_is_part_of_a_name(live: Live) -> None:
+def test_a_name_contains_no_password(live: Live) -> None:
     web = {"type": "connection", "connection": {"type": "http", "url": "https://example.com"}}
     answer = submit(live, {**web, "location": {"url": "https://example.com/a&sig=planted"}})
     assert "planted" not in job(live, answer).data.sources[0].name

@@ -1,4 +1,4 @@
-"""What failures of the database are answered."""
+"""Answers to failures of the database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local_backend.api.errors import database_failed
      b"cannot use its database (database or disk is full); nothing was changed"),
     (SQLAlchemyError("odd"), 507, b"cannot use its database"),
 ])
-def test_a_server_that_is_away_is_worth_another_try_and_a_full_disk_is_not(
+def test_a_lost_database_server_gives_status_503_and_a_full_disk_507(
     problem: SQLAlchemyError, status: int, said: bytes
 ) -> None:
     answer = database_failed({"type": "http", "headers": []}, problem)

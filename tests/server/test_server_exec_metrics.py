@@ -35,7 +35,7 @@ def asked(live: Live, exec_id: str) -> str:
     return answer.text
 
 
-def test_the_lines_are_those_of_the_file(live: Live, running: str) -> None:
+def test_the_answer_contains_the_lines_of_the_file(live: Live, running: str) -> None:
     assert asked(live, running) == ""
     path = file_of(live, running)
     with EMetrics(f=str(path)) as metrics:
@@ -44,7 +44,7 @@ def test_the_lines_are_those_of_the_file(live: Live, running: str) -> None:
     assert asked(live, running) == path.read_text() and len(path.read_text().splitlines()) == 2
 
 
-def test_files_stand_apart(live: Live, running: str) -> None:
+def test_files_are_separated_by_an_empty_line(live: Live, running: str) -> None:
     for worker in (1, 2):
         file_of(live, running, worker).write_text(f'{{"worker": {worker}}}\n')
     inner = file_of(live, running).with_name("sub") / FILE
@@ -54,25 +54,25 @@ def test_files_stand_apart(live: Live, running: str) -> None:
     assert sorted(found) == [1, 2, 3]
 
 
-def test_what_is_no_metric_is_left_out(live: Live, running: str) -> None:
+def test_invalid_lines_are_omitted(live: Live, running: str) -> None:
     path = file_of(live, running)
     path.write_bytes(b'\n[1]\nnoise\r\n{"a": 1}\r\n' + b"x" * (LONGEST + 9) + b'\n\xff\n{"b": 2}\n{"c":')
     assert asked(live, running) == '{"a": 1}\n{"b": 2}\n'
     with path.open("a") as file:
         file.write(" 3}")
-    assert asked(live, running) == '{"a": 1}\n{"b": 2}\n', "it may go on"
+    assert asked(live, running) == '{"a": 1}\n{"b": 2}\n', "the last line may be incomplete while the exec runs"
     live.move(running, states.FINISHED)
     assert asked(live, running) == '{"a": 1}\n{"b": 2}\n{"c": 3}\n'
 
 
-def test_a_file_longer_than_a_piece(live: Live, running: str) -> None:
+def test_a_file_longer_than_one_piece_is_read_completely(live: Live, running: str) -> None:
     lines = "".join(f'{{"n": {number}, "more": "{"x" * 1000}"}}\n' for number in range(2500))
     file_of(live, running).write_text(lines)
     assert asked(live, running) == lines
 
 
 @pytest.mark.parametrize("deed", [*FILES, *FOLDERS])
-def test_what_is_there_instead_is_not_read(live: Live, running: str, tmp_path: Path, deed: str) -> None:
+def test_a_special_file_in_place_of_metrics_is_not_read(live: Live, running: str, tmp_path: Path, deed: str) -> None:
     secret = tmp_path / "of-the-server" / "secret"
     secret.parent.mkdir()
     secret.write_text(json.dumps({"of": SECRET}))
@@ -90,6 +90,6 @@ def test_what_is_there_instead_is_not_read(live: Live, running: str, tmp_path: P
     assert SECRET not in asked(live, running)
 
 
-def test_of_an_unknown_exec(live: Live) -> None:
+def test_the_metrics_of_an_unknown_exec_are_refused(live: Live) -> None:
     answer = live.call("GET", "/execs/local-99/metrics")
     assert answer.status == 400 and "local-99" in answer.text

@@ -1,4 +1,4 @@
-"""Disks that fill up or break, databases that are damaged: an answer with a sentence, and nothing half-made."""
+"""Full or broken disks and damaged databases: the server returns one line of text and leaves nothing incomplete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITES = ("open", "write", "mkdir", "fsync", "replace", "rename")
 
 
 class Faults:
-    """Makes the n-th write of this process fail, once or from then on."""
+    """Makes the n-th write of the server's threads fail, once or for all later writes too."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.for_ever, self.error, self.count = 0, False, errno.ENOSPC, 0
@@ -39,7 +39,7 @@ class Faults:
         self.at, self.error, self.for_ever, self.count = n, error, for_ever, 0
 
     def off(self) -> bool:
-        """End the faults; whether one was raised."""
+        """Stop the faults; return whether a fault was raised."""
         hit = 0 < self.at <= self.count
         self.at = 0
         return hit
@@ -57,7 +57,7 @@ class Faults:
 
 
 def forget(live: Live, exec_id: str) -> None:
-    """Check that an exec is complete, and remove every trace of it."""
+    """Check that an exec is complete; remove every trace of it."""
     paths = live.paths(exec_id)
     assert (paths.submitted / "d/more/data.bin").stat().st_size == 200_000
     assert (paths.submitted / "extra.yaml").read_bytes() == b"a: 1" and paths.spec.exists()
@@ -66,24 +66,26 @@ def forget(live: Live, exec_id: str) -> None:
 
 @pytest.mark.parametrize(("error", "for_ever"), [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EIO, False),
                                                  (errno.EDQUOT, True), (errno.EACCES, False), (errno.EMFILE, False)])
-def test_every_write_may_fail(live: Live, monkeypatch: pytest.MonkeyPatch, error: int, for_ever: bool) -> None:
+def test_any_failed_write_refuses_the_submission_and_leaves_nothing(
+    live: Live, monkeypatch: pytest.MonkeyPatch, error: int, for_ever: bool
+) -> None:
     faults = Faults(monkeypatch)
     for n in range(1, 200):
         faults.fail_at(n, error, for_ever)
         answer = live.submit(ARGS, CONTENT)
         if not faults.off():
             break
-        if answer.status == 200:  # a way around was found: a file that cannot be renamed is copied
+        if answer.status == 200:  # the server has a fallback: it copies a file that it cannot rename
             forget(live, answer.json()["id"])
             continue
         assert answer.status == 507 and answer.text.startswith("Error 507: "), (n, answer)
         assert answer.text.count("\n") == 1 and "Traceback" not in answer.text
         assert live.nothing_left(), n
-    assert n > 8 and answer.status == 200, "all writes were tried"
+    assert n > 8 and answer.status == 200, "the loop must reach every write"
     assert live.submit(ARGS, CONTENT).status == 200
 
 
-def test_every_write_to_the_database_may_fail(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_failed_database_write_refuses_the_submission(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     real, left = Database.write, [0]
 
     def failing(self: Database, work: Any) -> Any:
@@ -100,7 +102,9 @@ def test_every_write_to_the_database_may_fail(live: Live, monkeypatch: pytest.Mo
     assert live.submit(ARGS, CONTENT).status == 200
 
 
-def test_a_connection_that_is_lost_after_the_commit(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_lost_after_the_commit_keeps_the_exec_complete(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = Database.write, [0]
 
     def failing(self: Database, work: Any) -> Any:
@@ -118,7 +122,7 @@ def test_a_connection_that_is_lost_after_the_commit(live: Live, monkeypatch: pyt
 
 
 def failing_os(patch: pytest.MonkeyPatch, n: int, error: int) -> list[int]:
-    """Make the n-th call that writes fail; how many calls are left until then is in the list."""
+    """Make the n-th write call fail; return a list that contains the number of calls left."""
     left = [n]
 
     def failing(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,7 +140,7 @@ def failing_os(patch: pytest.MonkeyPatch, n: int, error: int) -> list[int]:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_the_extractor_tells_a_full_disk_from_a_bad_archive(
+def test_the_extractor_distinguishes_a_full_disk_from_a_bad_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     archive = tmp_path / "a"
@@ -156,7 +160,7 @@ def test_the_extractor_tells_a_full_disk_from_a_bad_archive(
 
 
 def rows_of(home: Path) -> dict[str, str] | str:
-    """Id and state of every exec, or the line with which a server refuses to start."""
+    """Return id and state of every exec, or the line with which a server refuses to start."""
     settings = settings_for(home)
     try:
         database = open_database(settings)
@@ -170,7 +174,7 @@ def rows_of(home: Path) -> dict[str, str] | str:
 
 @pytest.fixture
 def filled(start: Callable[..., Live], tmp_path: Path) -> Path:
-    """The home of a server that has ended and left six execs."""
+    """The home of a stopped server with 6 execs."""
     live = start()
     for n in range(6):
         exec_id = live.submitted(f"--exec-start PyTorch --model-main main.py --name {'x' * 300} {n}")
@@ -180,7 +184,7 @@ def filled(start: Callable[..., Live], tmp_path: Path) -> Path:
     return live.settings.home
 
 
-def test_a_cut_or_damaged_database_is_refused_or_complete(filled: Path, tmp_path: Path) -> None:
+def test_a_damaged_database_is_refused_or_read_completely(filled: Path, tmp_path: Path) -> None:
     whole = rows_of(filled)
     assert isinstance(whole, dict) and len(whole) == 6
     content = (filled / "backend.db").read_bytes()
@@ -199,11 +203,11 @@ def test_a_cut_or_damaged_database_is_refused_or_complete(filled: Path, tmp_path
             assert str(filled / "backend.db") in found and "\n" not in found, found
         else:
             assert found == whole
-        assert len(list((filled / "jobs").iterdir())) == 6, "no file of an acknowledged exec is touched"
+        assert len(list((filled / "jobs").iterdir())) == 6, "the server must keep all files of the execs"
     assert refused > len(cuts) - 3
 
 
-def test_a_lost_database_is_not_taken_for_a_fresh_start(filled: Path) -> None:
+def test_a_lost_database_is_not_treated_as_a_fresh_start(filled: Path) -> None:
     (filled / "backend.db").unlink()
     found = rows_of(filled)
     assert isinstance(found, str) and "does not contain local-" in found and len(list((filled / "jobs").iterdir())) == 6
@@ -219,7 +223,7 @@ def test_a_newer_database_is_refused(filled: Path) -> None:
     assert isinstance(found, str) and "newer version" in found and str(filled / "backend.db") in found
 
 
-def test_leftovers_of_a_killed_server_are_swept(filled: Path) -> None:
+def test_leftovers_of_a_killed_server_are_removed(filled: Path) -> None:
     settings = settings_for(filled)
     paths = settings.paths
     (paths.incoming / "abc").mkdir()
@@ -239,12 +243,12 @@ def test_leftovers_of_a_killed_server_are_swept(filled: Path) -> None:
     (paths.jobs / "notes of the user").mkdir()
     assert len(rows_of(filled)) == 6
     assert not any(folder.exists() for left in (orphan, bobs) for folder in (left.root, left.state))
-    assert not unsaid.state.exists() and (unsaid.root / "half").exists(), "it may be another backend's"
+    assert not unsaid.state.exists() and (unsaid.root / "half").exists(), "the folder may belong to another backend"
     assert list(paths.incoming.iterdir()) == []
     assert (paths.jobs / "notes of the user").is_dir()
 
 
-def test_two_backends_that_share_the_results_folder_keep_apart(start: Callable[..., Live], tmp_path: Path) -> None:
+def test_two_backends_with_one_results_folder_use_different_ids(start: Callable[..., Live], tmp_path: Path) -> None:
     first, second = start(), start()
     object.__setattr__(second.settings, "result_fs", first.settings.result_fs)
     one, other = first.submitted(), second.submitted()
@@ -252,14 +256,14 @@ def test_two_backends_that_share_the_results_folder_keep_apart(start: Callable[.
     assert (first.paths(one).submitted / "main.py").exists() and (second.paths(other).submitted / "main.py").exists()
 
 
-def test_a_full_home_at_the_start_is_one_line(tmp_path: Path) -> None:
+def test_an_unusable_home_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
     with pytest.raises(ServingError, match=r"cannot use .*home.*DLICMD_HOME"):
         make_home(settings_for(tmp_path / "home"))
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def test_a_database_that_is_gone_is_no_fault_of_the_server(live: Live) -> None:
+def test_a_removed_database_gives_status_507(live: Live) -> None:
     exec_id = live.submitted()
     shutil.rmtree(live.settings.home)
     for method, path in (("GET", "/execs"), ("GET", f"/execs/{exec_id}"), ("POST", f"/execs/{exec_id}/stop")):
@@ -267,8 +271,10 @@ def test_a_database_that_is_gone_is_no_fault_of_the_server(live: Live) -> None:
         assert answer.status == 507 and "database" in answer.text, path
 
 
-def test_an_exec_says_why_its_end_is_not_recorded(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that ends on a full disk stays RUNNING until there is room: whoever waits for it is told."""
+def test_an_exec_reports_that_a_full_disk_prevents_recording_its_end(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that ends on a full disk stays RUNNING until space is free, so clients that wait need the reason."""
     exec_id = live.submitted()
     live.move(exec_id, states.PENDING, states.RUNNING)
     assert wire.MESSAGE not in live.call("GET", f"/execs/{exec_id}").json()
