@@ -1,4 +1,4 @@
-"""GPUs, slices of them, and what happens when one fails; with GPUs that are a file."""
+"""GPUs, MIG slices and GPU failures, tested with a fake NVML that reads its GPUs from a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUT = {"uuid": "GPU-c", "mig": [
 
 @pytest.fixture
 def gpus(tmp_path, monkeypatch):
-    """Sets what GPUs there are."""
+    """Set the GPUs that the fake NVML reports."""
     spec = importlib.util.spec_from_file_location("pynvml", FAKE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -49,7 +49,7 @@ def go(one, job):
     (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
-def test_gpus_and_slices_are_slots(gpus, monkeypatch):
+def test_gpus_and_mig_slices_become_slots(gpus, monkeypatch):
     gpus.there([*TWO, CUT])
     assert [(slot.id, slot.kind, slot.device) for slot in gpu_slots()] == [
         ("gpu-0", "gpu", "GPU-a"), ("gpu-1", "gpu", "GPU-b"), ("gpu-2-mig-0", "1g.18gb", "MIG-1"),
@@ -61,7 +61,7 @@ def test_gpus_and_slices_are_slots(gpus, monkeypatch):
     assert [slot.device for slot in gpu_slots()] == ["MIG-1", "MIG-2"]
 
 
-def test_a_job_sees_the_slice_of_the_profile_that_it_asked_for(gpus, tmp_path):
+def test_a_job_gets_a_mig_slice_of_the_requested_profile(gpus, tmp_path):
     gpus.there([CUT])
     with bench(tmp_path / "home", slots=None) as one:
         jobs = {"MIG-2": one.submit(WAIT, mig_profile="3g.71gb"), "MIG-1": one.submit(WAIT, mig_profile="slice")}
@@ -85,7 +85,7 @@ def test_a_job_sees_the_slice_of_the_profile_that_it_asked_for(gpus, tmp_path):
         ({"xid": 79}, "Xid error 79"),
     ],
 )
-def test_a_gpu_in_trouble_gets_no_jobs_until_that_is_over(gpus, tmp_path, fault, why):
+def test_a_faulty_gpu_gets_no_jobs_until_the_fault_is_over(gpus, tmp_path, fault, why):
     gpus.there([{"uuid": "GPU-a"}])
     with bench(tmp_path / "home", slots=None, health_every=0.05) as one:
         gpus.there([{"uuid": "GPU-a", **fault}])
@@ -96,14 +96,14 @@ def test_a_gpu_in_trouble_gets_no_jobs_until_that_is_over(gpus, tmp_path, fault,
         assert one.row(job).state == PENDING
         assert one.supervisor.reason(job).code == "DRAINED"
         if "xid" in fault:
-            return  # which no look can end
+            return  # A health check cannot clear an Xid error.
         gpus.there([{"uuid": "GPU-a"}])
         assert one.wait_for_file(job, "devices") == "GPU-a"
         go(one, job)
         assert one.wait(job).state == FINISHED
 
 
-def test_new_memory_errors_count_and_those_of_the_past_do_not(gpus, tmp_path):
+def test_only_new_memory_errors_take_a_gpu_out_of_service(gpus, tmp_path):
     gpus.there([{"uuid": "GPU-a", "ecc": 7, "xid": 31}])
     with bench(tmp_path / "home", slots=None, health_every=0.05) as one:
         job = one.submit(WAIT)
@@ -111,10 +111,10 @@ def test_new_memory_errors_count_and_those_of_the_past_do_not(gpus, tmp_path):
         gpus.there([{"uuid": "GPU-a", "ecc": 9, "used": 1.0}])
         eventually(lambda: "gpu-0 is out of service: 2 uncorrectable memory errors" in one.launcher_log(job), "told")
         go(one, job)
-        assert one.wait(job).state == FINISHED, "who cannot be moved goes on"
+        assert one.wait(job).state == FINISHED, "a job that cannot be moved keeps its faulty GPU"
 
 
-def test_an_elastic_job_leaves_a_gpu_that_is_lost(gpus, tmp_path):
+def test_an_elastic_job_leaves_a_lost_gpu(gpus, tmp_path):
     gpus.there(TWO)
     with strings() as held, bench(tmp_path / "home", slots=None, health_every=0.05) as one:
         job = held.submit(one)
@@ -129,6 +129,6 @@ def test_an_elastic_job_leaves_a_gpu_that_is_lost(gpus, tmp_path):
         one.wait(job)
 
 
-def test_a_gpu_that_is_lost_from_the_beginning_is_left_out(gpus):
+def test_a_gpu_that_is_lost_at_the_start_is_not_a_slot(gpus):
     gpus.there([{"uuid": "GPU-a", "lost": True}, {"uuid": "GPU-b"}])
     assert [slot.id for slot in gpu_slots()] == ["gpu-1"]

@@ -1,4 +1,4 @@
-"""Programs of several processes that find each other: gloo, torchrun."""
+"""Programs with several processes that form one group: gloo and torchrun."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_workers_reduce_over_gloo(warm: Bench) -> None:
     assert warm.output(one, task="task12n-2") == "1 2 3.0\n"
 
 
-def test_a_command_may_start_processes_with_torchrun(warm: Bench) -> None:
+def test_a_command_can_start_processes_with_torchrun(warm: Bench) -> None:
     words = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "main.py")
     one = warm.submit(textwrap.dedent(ALL_REDUCE), user_cmd=words, device_num=2)
     row = warm.wait(one)
@@ -41,7 +41,7 @@ def test_a_command_may_start_processes_with_torchrun(warm: Bench) -> None:
     assert sorted(warm.output(one).splitlines()) == ["0 2 3.0", "1 2 3.0"]
 
 
-def test_torchrun_finds_its_node_in_the_environment(warm: Bench) -> None:
+def test_torchrun_reads_its_node_from_the_environment(warm: Bench) -> None:
     script = """\
         #!/bin/bash
         exec python -m torch.distributed.run --nnodes=$WMLA_NWORKER --nproc-per-node=$WMLA_WORKER_NDEVICE \\

@@ -1,4 +1,4 @@
-"""The driver of an elastic job is killed: it is started again, and the job goes on from what it has kept."""
+"""The driver of an elastic job is killed: it is restarted, and the job continues from its saved state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wait_for_state(one: Bench, job: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings, number: int) -> None:
+def test_a_killed_driver_is_restarted(backend: Bench, held: Strings, number: int) -> None:
     job = held.submit(backend)
     driver = held.driver()
     assert driver.restarts == "0"
@@ -56,7 +56,7 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     os.kill(driver.pid, number)
     second = held.driver()
     assert second.restarts == "1"
-    assert gone(worker.pid) and gone(daemon), "nothing of the first is left when the second starts"
+    assert gone(worker.pid) and gone(daemon), "a process of the first driver is alive when the second starts"
     wait_for_state(backend, job, RECOVERING)
     name = signal.Signals(number).name
     how = f"the driver was killed by signal {number} ({name})"
@@ -77,7 +77,7 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     assert backend.output(job, task="task0") == "driver 0\ndriver 1\n"
 
 
-def test_it_is_started_again_with_the_slots_that_it_has_now(backend: Bench, held: Strings) -> None:
+def test_a_restarted_driver_gets_the_present_allocation(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     driver.hello()
@@ -93,7 +93,7 @@ def test_it_is_started_again_with_the_slots_that_it_has_now(backend: Bench, held
     backend.wait(job)
 
 
-def test_without_progress_it_is_started_again_three_times_only(backend: Bench, held: Strings) -> None:
+def test_a_driver_without_progress_is_restarted_only_three_times(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     for restarts in ("0", "1", "2", "3"):
         driver = held.driver()
@@ -107,7 +107,7 @@ def test_without_progress_it_is_started_again_three_times_only(backend: Bench, h
     assert not backend.leftovers(job)
 
 
-def test_progress_makes_it_worth_another_three(backend: Bench, held: Strings) -> None:
+def test_progress_allows_three_more_restarts(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     for restarts in range(6):
         driver = held.driver()
@@ -119,7 +119,7 @@ def test_progress_makes_it_worth_another_three(backend: Bench, held: Strings) ->
     assert backend.wait(job).state == FINISHED
 
 
-def test_what_a_dying_driver_said_last_counts(tmp_path: Path) -> None:
+def test_the_last_messages_of_a_dying_driver_count(tmp_path: Path) -> None:
     notes: list[str] = []
     home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
     launch = Launch(workload(framework="edtPyTorch", num_worker=2, elastic=True), 1, home, cpu_slots(2), 2, {}, 1.0)
@@ -138,7 +138,7 @@ def test_what_a_dying_driver_said_last_counts(tmp_path: Path) -> None:
     assert delivered[-1][wire.STEP] == engine.furthest == 813
 
 
-def test_a_driver_that_says_that_it_recovers_is_shown_so(backend: Bench, held: Strings) -> None:
+def test_a_driver_can_set_the_state_of_its_job_to_recovering(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     backend.wait_running(job)
@@ -158,7 +158,7 @@ def test_a_driver_that_says_that_it_recovers_is_shown_so(backend: Bench, held: S
     assert backend.history(job) == [*STARTED, RECOVERING, RUNNING, RECOVERING, FINISHED]
 
 
-def test_a_stop_ends_a_recovering_job(backend: Bench, held: Strings) -> None:
+def test_a_recovering_job_can_be_stopped(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     held.driver().kill()
     second = held.driver()
@@ -169,7 +169,7 @@ def test_a_stop_ends_a_recovering_job(backend: Bench, held: Strings) -> None:
     assert backend.history(job) == [*STARTED, RECOVERING, KILLED]
 
 
-def test_a_server_that_starts_meanwhile_sees_the_state(tmp_path: Path, held: Strings) -> None:
+def test_a_new_server_reads_the_state_of_a_recovering_job(tmp_path: Path, held: Strings) -> None:
     with host_bench(tmp_path) as (host, one):
         job = held.submit(one)
         driver = held.driver()
@@ -189,7 +189,7 @@ def test_a_server_that_starts_meanwhile_sees_the_state(tmp_path: Path, held: Str
         assert one.history(job) == [*STARTED, RECOVERING, RUNNING, FINISHED]
 
 
-def test_the_driver_says_how_many_workers_train(backend: Bench, held: Strings) -> None:
+def test_the_driver_reports_the_number_of_training_workers(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     driver.hello()
@@ -209,8 +209,8 @@ def test_the_driver_says_how_many_workers_train(backend: Bench, held: Strings) -
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
-def test_restarts_are_allowed_as_long_as_they_get_on(steps: list[int]) -> None:
-    """One is refused when those before it, MOST in a row, have not moved the highest step."""
+def test_restarts_are_allowed_while_the_job_makes_progress(steps: list[int]) -> None:
+    """A restart is refused if the last MOST restarts did not increase the highest step."""
     restarts = Restarts()
     highest: list[int] = []
     for step in steps:

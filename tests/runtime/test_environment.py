@@ -1,4 +1,4 @@
-"""The environment of processes, a pure function."""
+"""The environment of a process, computed by a pure function."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def env_of(one: Launch, task: TaskId | None = None) -> dict[str, str]:
     return of_task(one, task or TaskId("task12n-1", 1, one.slots), master_port=4711, cores=8)
 
 
-def test_a_program_finds_what_the_contract_promises() -> None:
+def test_a_program_gets_the_variables_of_the_contract() -> None:
     env = env_of(launch())
     expected = {
         "DATA_DIR": "/h/data/mnist", "DATA_PATH": "mnist", "RESULT_DIR": ROOT, "SAVED_MODEL_DIR": f"{ROOT}/model",
@@ -59,13 +59,13 @@ def test_a_program_finds_what_the_contract_promises() -> None:
 @pytest.mark.parametrize(("data_dir", "data_path"), [
     ("/h/data/a/b", "a/b"), ("/h/data", ""), ("", ""), ("/elsewhere", "/elsewhere"), ("/h/database", "/h/database"),
 ])
-def test_data_path_leads_from_the_data_directory_to_the_data(data_dir: str, data_path: str) -> None:
+def test_data_path_is_relative_to_the_data_directory(data_dir: str, data_path: str) -> None:
     env = env_of(launch(data_dir=data_dir))
     assert env["DATA_PATH"] == data_path
     assert not data_dir or os.path.normpath(os.path.join(env["DLI_DATA_FS"], data_path)) == env["DATA_DIR"]
 
 
-def test_a_list_of_data_that_no_process_could_take_is_left_out() -> None:
+def test_a_list_of_data_folders_that_is_too_long_is_left_out() -> None:
     def told(count: int) -> dict[str, str]:
         sources = [DataSource(str(number), "fs", "mount", f"/h/data/{number:04d}{'x' * 90}") for number in range(count)]
         return env_of(launch(sources=tuple(sources), environment=inherited(dict.fromkeys(NAMES, "of another job"))))
@@ -77,7 +77,7 @@ def test_a_list_of_data_that_no_process_could_take_is_left_out() -> None:
     assert not set(NAMES[1:]) & set(env_of(launch(environment=inherited(dict.fromkeys(NAMES, "of another job")))))
 
 
-def test_distributed_workers_are_told_their_rank() -> None:
+def test_distributed_workers_get_their_rank() -> None:
     one = launch((Slot("cpu-0", CPU), Slot("cpu-1", CPU)), framework="distPyTorch", num_worker=2)
     env = env_of(one, TaskId("task12n-2", 2, one.slots[1:]))
     expected = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711", "WORLD_SIZE": "2", "RANK": "1", "NODE_RANK": "1",
@@ -86,7 +86,7 @@ def test_distributed_workers_are_told_their_rank() -> None:
     assert env["GLOO_SOCKET_IFNAME"].startswith("lo")
 
 
-def test_the_driver_sees_no_gpu_and_each_worker_exactly_its_own() -> None:
+def test_the_driver_sees_no_gpu_and_each_worker_only_its_own() -> None:
     slots = (Slot("gpu-0", GPU, "GPU-aa"), Slot("gpu-1", GPU, "GPU-bb"))
     one = launch(slots, elastic=True, framework="edtPyTorch", num_worker=2)
     driver = env_of(one, TaskId(DRIVER, 0))
@@ -98,19 +98,19 @@ def test_the_driver_sees_no_gpu_and_each_worker_exactly_its_own() -> None:
     assert "RANK" not in worker
 
 
-def test_the_submitters_variables_come_last_but_the_code_stays_importable() -> None:
+def test_variables_of_the_submitter_win_but_the_code_stays_importable() -> None:
     env = env_of(launch(variables={"DATA_DIR": "/mine", "A B": "ü=1", "PYTHONPATH": "/my/libs"}))
     assert (env["DATA_DIR"], env["A B"]) == ("/mine", "ü=1")
     assert env["PYTHONPATH"].split(os.pathsep)[:2] == [f"{ROOT}/_submitted_code/digits", "/my/libs"]
     assert "/h/fabric/libs/fabric.zip" in env["PYTHONPATH"]
 
 
-def test_secrets_of_the_server_stay_with_it() -> None:
+def test_secrets_of_the_server_are_not_inherited() -> None:
     secrets = {"DLI_PASSWORD": "p", "DLICMD_TOKEN": "t", "DLICMD_PASSWORD": "q"}
     assert inherited({**secrets, "HOME": "/home/ada"}) == {"HOME": "/home/ada"}
 
 
-def test_an_environment_of_its_own_leads_the_path() -> None:
+def test_a_conda_environment_comes_first_in_path() -> None:
     env = env_of(launch(conda_env="/opt/envs/mine"))
     assert env["PATH"] == "/opt/envs/mine/bin:/bin"
     assert env["CONDA_PREFIX"] == "/opt/envs/mine"
@@ -122,13 +122,13 @@ def test_an_environment_of_its_own_leads_the_path() -> None:
      ({"variables": {"PYTHONHASHSEED": "0"}}, True), ({"variables": {"LD_PRELOAD": "x.so"}}, True),
      ({"conda_env": "/opt/envs/mine"}, True), ({"user_cmd": ("ls",)}, True)],
 )
-def test_when_a_forked_process_will_not_do(change: dict[str, Any], cold: bool) -> None:
+def test_some_jobs_need_their_own_interpreter(change: dict[str, Any], cold: bool) -> None:
     assert needs_own_interpreter(launch(**change).spec) is cold
     assert acts_at_start(["MALLOC_ARENA_MAX"])
 
 
 @pytest.mark.parametrize("inherited_value", [None, "7"])
-def test_all_processes_of_a_job_have_one_hash_seed(inherited_value: str | None) -> None:
+def test_all_processes_of_a_job_have_the_same_hash_seed(inherited_value: str | None) -> None:
     one = launch(environment={} if inherited_value is None else {"PYTHONHASHSEED": inherited_value})
     tasks = [TaskId(DRIVER, 0), TaskId("task12n-1", 1, one.slots), TaskId("task12n-2", 2, one.slots)]
     assert {env_of(one, task)["PYTHONHASHSEED"] for task in tasks} == {"0"}
@@ -152,16 +152,16 @@ def test_worker_logs_never_share_a_folder() -> None:
     ("mnist", "1-mnist"), ("a-b_c.d", "1-a-b_c.d"), ("日本 データ", "1-日本-データ"), ("नेपाली", "1-नेपाली"),
     ("../x", "1-..-x"), ("a:/b", "1-a-b"), ("!", "1-data"), ("本" * 100, "1-" + "本" * 66), ("\x1b\ud800", "1-data"),
 ])
-def test_data_lies_in_a_folder_of_its_name_as_far_as_a_disk_takes_it(name: str, folder: str) -> None:
+def test_a_data_folder_has_the_name_of_its_source_without_unsafe_characters(name: str, folder: str) -> None:
     assert ExecPaths(Path("/s"), Path("/r"), "e").data_folder(1, name).name == folder
 
 
-def test_a_folder_of_data_has_a_name_that_the_system_can_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_folder_has_a_name_in_the_filesystem_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "iso8859-1")
     assert ExecPaths(Path("/s"), Path("/r"), "e").data_folder(1, "Übung 日本 1").name == "1-Übung-1"
 
 
-def test_torch_load_reads_what_old_scripts_saved_unless_server_or_job_say_otherwise() -> None:
+def test_torch_load_reads_pickled_objects_unless_server_or_job_forbid_it() -> None:
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     assert env_of(launch())[name] == "1"
     assert env_of(launch(environment={name: "0"}))[name] == env_of(launch(variables={name: "0"}))[name] == "0"
@@ -170,11 +170,11 @@ def test_torch_load_reads_what_old_scripts_saved_unless_server_or_job_say_otherw
         assert name not in env_of(one)
 
 
-def test_a_thread_count_of_the_server_is_kept() -> None:
+def test_the_thread_count_of_the_server_is_inherited() -> None:
     assert env_of(launch(environment={"OMP_NUM_THREADS": "3"}))["OMP_NUM_THREADS"] == "3"
 
 
-def test_a_command_that_is_a_file_of_the_code_runs_as_the_platform_runs_it(tmp_path: Path) -> None:
+def test_a_command_that_names_a_file_of_the_code_runs_that_file(tmp_path: Path) -> None:
     (tmp_path / "go.sh").write_text("#!/bin/sh\necho hi\n")
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "folder").mkdir()
@@ -195,13 +195,13 @@ def test_a_command_that_is_a_file_of_the_code_runs_as_the_platform_runs_it(tmp_p
     ("ls $DATA_DIR/x", ("/bin/sh", "-c", "ls $DATA_DIR/x")),
     ("", ("",)),
 ])
-def test_a_command_line_in_one_word_is_taken_apart(tmp_path: Path, line: str, expected: tuple[str, ...]) -> None:
+def test_a_command_line_in_one_argument_is_split(tmp_path: Path, line: str, expected: tuple[str, ...]) -> None:
     for name in ("train.py", "a b.py"):
         (tmp_path / name).write_text("print(1)\n")
     assert resolve([line], tmp_path, "PY") == tuple(word.format(code=tmp_path) for word in expected)
 
 
-def test_a_launch_is_written_and_read_whole(tmp_path: Path) -> None:
+def test_a_launch_is_read_as_it_was_written(tmp_path: Path) -> None:
     home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
     one = dataclasses.replace(launch((Slot("gpu-0", GPU, "GPU-aa"),), user_cmd=("a b", "'c'")), home=home)
     one.paths.state.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the supervisor writes into the history, with real processes; and the slots as they look meanwhile."""
+"""The history of slots that the supervisor writes for real processes, and the slot view at the same time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def go(one: Bench, job: str) -> None:
 
 
 def history(one: Bench, job: str) -> list[tuple[str, str, bool]]:
-    """(slot, consumer, it is over) of every interval of a job, oldest first."""
+    """Return (slot, consumer, whether it is over) for every interval of a job, oldest first."""
     found = one.database.read(lambda c: holdings.intervals(c, 0.0, 1e12, None, 1000))
     return [
         (row["slot"], row["consumer"], row["until"] is not None) for row in found if row["exec_id"] == job
@@ -40,7 +40,7 @@ def history(one: Bench, job: str) -> list[tuple[str, str, bool]]:
 
 
 def agree(one: Bench, job: str) -> bool:
-    """Whether row and history say the same."""
+    """Return whether the row and the history agree."""
     held = one.database.read(lambda c: holdings.held(c, job))
     return sorted(json.loads(one.row(job).slots or "[]")) == held
 
@@ -57,7 +57,7 @@ def test_a_job_holds_its_slot_from_its_start_to_its_end(backend: Bench) -> None:
     assert line["until"] == row.end_time and line["since"] <= (row.start_time or 0) and line["user"] == row.creator
 
 
-def test_a_deleted_job_gives_everything_back_and_stays_in_the_history(backend: Bench) -> None:
+def test_a_deleted_job_frees_its_slots_and_stays_in_the_history(backend: Bench) -> None:
     job = backend.submit(WAIT)
     backend.wait_running(job)
     backend.delete(job)
@@ -65,7 +65,7 @@ def test_a_deleted_job_gives_everything_back_and_stays_in_the_history(backend: B
     assert history(backend, job) == [("cpu-0", "/local/training", True)]
 
 
-def test_a_change_of_plans_is_seen_in_what_is_held(backend: Bench) -> None:
+def test_a_change_of_plans_begins_a_new_interval_in_the_history(backend: Bench) -> None:
     job = backend.submit(WAIT, consumer="night")
     backend.wait_running(job)
     Plans(backend.database).change(lambda _: plans.parse(NIGHT))
@@ -75,7 +75,7 @@ def test_a_change_of_plans_is_seen_in_what_is_held(backend: Bench) -> None:
     backend.wait(job)
 
 
-def test_an_attempt_that_cannot_begin_holds_nothing(backend: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_cannot_begin_holds_no_slot(backend: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> int:
         raise OSError(11, "no more processes")
 
@@ -88,7 +88,7 @@ def test_an_attempt_that_cannot_begin_holds_nothing(backend: Bench, monkeypatch:
     assert backend.wait(job).state == KILLED
 
 
-def test_slots_that_a_job_gives_up_are_leaving_and_count_until_they_are_free(tmp_path: Path) -> None:
+def test_released_slots_are_leaving_and_stay_held_until_they_are_free(tmp_path: Path) -> None:
     with strings() as held, bench(tmp_path) as one:
         supervisor = one.supervisor  # type: ignore[attr-defined]
         job = held.submit(one)
@@ -112,7 +112,7 @@ def test_slots_that_a_job_gives_up_are_leaving_and_count_until_they_are_free(tmp
         driver.close()
         one.wait(job)
         assert history(one, job)[0][2]
-        # The row says first that a job has ended; the supervisor lets go of it next.
+        # The row shows the end of a job before the supervisor releases its slots.
         eventually(lambda: supervisor.places() == [SlotPlace(first), SlotPlace(second)], "both are free")
 
 
@@ -120,7 +120,7 @@ def _resized(supervisor, job: str) -> bool:
     return bool(supervisor.resize(job, 1).before)
 
 
-def test_a_job_that_waits_again_outlives_the_server_with_its_history(tmp_path: Path) -> None:
+def test_a_job_that_is_pending_again_keeps_its_history_over_a_restart(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         Plans(one.database).change(lambda _: plans.parse(LENT))
         old, job = (one.submit(WAIT, consumer="borrower") for _ in range(2))
@@ -141,7 +141,7 @@ def test_a_job_that_waits_again_outlives_the_server_with_its_history(tmp_path: P
         assert [line[2] for line in history(one, job)] == [True, True]
 
 
-def test_a_server_that_is_killed_leaves_row_and_history_alike(tmp_path: Path) -> None:
+def test_row_and_history_agree_after_the_server_is_killed(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job, other = one.submit(WAIT), one.submit(WAIT)
         for name in (job, other):
@@ -159,10 +159,10 @@ def test_a_server_that_is_killed_leaves_row_and_history_alike(tmp_path: Path) ->
             row for row in one.database.read(lambda c: holdings.intervals(c, 0.0, 1e12, None, 9))
             if row["exec_id"] == job
         ]
-        assert line["until"] == row.end_time, "to its own end, not to when a server found out"
+        assert line["until"] == row.end_time, "the interval ends with the job, not when a server detects the end"
 
 
-def test_what_ran_before_there_was_a_history_is_counted_from_its_adoption(tmp_path: Path) -> None:
+def test_the_history_of_an_older_job_begins_with_its_adoption(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(WAIT)
         one.wait_running(job)
@@ -175,8 +175,9 @@ def test_what_ran_before_there_was_a_history_is_counted_from_its_adoption(tmp_pa
         one.wait(job)
 
 
-def test_a_slot_that_a_job_is_just_getting_is_not_leaving_and_a_drained_one_says_so() -> None:
-    """Read between two writes of the supervisor: the job holds 0 and 1, and its newest allocation is 1 and 2."""
+def test_a_slot_being_added_is_not_leaving_and_a_drained_slot_is_marked() -> None:
+    """The read happens between two writes of the supervisor: the job holds 0 and 1, its newest allocation is 1 and 2.
+    """
     slots = cpu_slots(4)
     allocation = SimpleNamespace(slots=slots[1:3])
     active = SimpleNamespace(exec_id="local-1", slots=slots[:2], allocation=allocation, share=1.0)

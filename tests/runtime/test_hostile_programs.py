@@ -1,4 +1,4 @@
-"""Programs that turn against the files and processes around them."""
+"""Programs that attack the files and processes around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import eventually
 from dlicmd.contract.states import ERROR, FINISHED
 
 
-def test_the_message_of_an_exec_does_not_come_through_a_link(cold: Bench, tmp_path: Path) -> None:
+def test_the_message_of_an_exec_is_not_read_through_a_link(cold: Bench, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the secret\n")
     one = cold.submit(
         "import os, sys\n"
@@ -23,7 +23,7 @@ def test_the_message_of_an_exec_does_not_come_through_a_link(cold: Bench, tmp_pa
     assert cold.wait(one).message == "exit code 1"
 
 
-def test_a_program_that_removes_its_job_folder_ends(cold: Bench) -> None:
+def test_a_program_that_removes_its_job_folder_ends_with_an_error(cold: Bench) -> None:
     jobs = cold.settings.paths.jobs
     two = cold.submit(f"import os, shutil\nshutil.rmtree(os.path.join({str(jobs)!r}, os.environ['DLI_EXECID']))\n")
     row = cold.wait(two)
@@ -32,14 +32,14 @@ def test_a_program_that_removes_its_job_folder_ends(cold: Bench) -> None:
     assert cold.wait(cold.submit("pass")).state == FINISHED
 
 
-def test_a_program_that_kills_its_runner_leaves_nothing(cold: Bench) -> None:
+def test_a_program_that_kills_its_runner_leaves_no_process(cold: Bench) -> None:
     one = cold.submit("import os, time\nif os.fork():\n    os.kill(os.getppid(), 9)\ntime.sleep(600)\n")
     assert cold.wait(one).state == ERROR
     eventually(lambda: not cold.leftovers(one), "its processes are gone")
     assert cold.wait(cold.submit("pass")).state == FINISHED
 
 
-#: A program that does something with its own standard error, and fails.
+#: A program that replaces its own standard error and fails.
 SWAP = """
 import os, sys
 place = os.readlink("/proc/self/fd/2")
@@ -51,7 +51,7 @@ sys.exit(1)
 
 @pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)",
                                   "os.mkdir(place)"])
-def test_what_a_program_puts_in_the_place_of_its_output_is_not_its_message(
+def test_a_file_that_replaces_the_output_does_not_become_the_message(
     cold: Bench, tmp_path: Path, deed: str
 ) -> None:
     (tmp_path / "secret").write_text("the secret\n")
@@ -61,7 +61,7 @@ def test_what_a_program_puts_in_the_place_of_its_output_is_not_its_message(
 
 
 @pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)"])
-def test_a_pipe_for_a_log_of_the_launcher_holds_nobody_up(cold: Bench, tmp_path: Path, deed: str) -> None:
+def test_a_replaced_launcher_log_does_not_block_other_jobs(cold: Bench, tmp_path: Path, deed: str) -> None:
     (tmp_path / "secret").write_text("the secret\n")
     jobs = cold.settings.paths.jobs
     one = cold.submit(
@@ -73,7 +73,7 @@ def test_a_pipe_for_a_log_of_the_launcher_holds_nobody_up(cold: Bench, tmp_path:
     assert (tmp_path / "secret").read_text() == "the secret\n"
 
 
-#: Does it to its standard output in its first life, which it ends; in its second one it prints.
+#: The first start replaces its standard output and kills itself; the second start prints.
 AGAIN = """
 import os, signal
 if os.environ["DLI_RESTARTS"] == "0":
@@ -86,7 +86,7 @@ print("written")
 
 
 @pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)"])
-def test_the_next_life_does_not_write_into_what_an_earlier_one_has_put_there(
+def test_a_restarted_program_does_not_write_into_a_replaced_output_file(
     cold: Bench, tmp_path: Path, deed: str
 ) -> None:
     (tmp_path / "secret").write_text("the secret\n")

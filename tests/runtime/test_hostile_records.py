@@ -1,4 +1,4 @@
-"""A job can do anything to the files through which its runner and the server talk. That harms nobody else."""
+"""Jobs that damage the files between their runner and the server. Other jobs are not affected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_backend.runtime.launch import read_attempt, read_identity, read_outco
 from local_backend.runtime.messages import Begun, from_runner, from_server, of_runner
 from local_backend.runtime.paths import HomePaths
 
-#: Does something to the files of its exec, and kills its runner.
+#: A program that damages the files of its exec, and kills its runner.
 SABOTAGE = """
 import json, os, pathlib, signal
 state = pathlib.Path({home!r}) / "jobs" / os.environ["APP_ID"]
@@ -44,7 +44,7 @@ def submit(one: Bench, deed: str) -> str:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_others_go_on_and_the_culprit_ends(tmp_path: Path, deed: str) -> None:
+def test_a_job_with_damaged_records_ends_and_other_jobs_go_on(tmp_path: Path, deed: str) -> None:
     with bench(tmp_path, slots=1) as one:
         culprit, other = submit(one, deed), one.submit("print('done')")
         assert one.wait(culprit).state == ERROR
@@ -54,7 +54,7 @@ def test_others_go_on_and_the_culprit_ends(tmp_path: Path, deed: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("deed", DEEDS)
-def test_the_next_server_starts_all_the_same(tmp_path: Path, deed: str) -> None:
+def test_a_new_server_starts_despite_damaged_records(tmp_path: Path, deed: str) -> None:
     with host_bench(tmp_path, slots=1) as (host, one):
         culprit = one.submit("import os\n" + SABOTAGE.format(
             home=str(one.settings.home), deed="open('ready', 'w').write('x')\nwhile not os.path.exists('go'): pass\n"
@@ -82,7 +82,7 @@ KEYS = (
 @example({"pid": True})
 @example({"exit_code": True})
 @example({"end_time": False})
-def test_whatever_is_in_the_files_is_read_or_is_nothing(tmp_path_factory, value) -> None:
+def test_records_with_any_json_are_read_or_rejected(tmp_path_factory, value) -> None:
     home = tmp_path_factory.getbasetemp()
     paths = HomePaths(home, home, home).job("local-1", "ada")
     paths.state.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def test_whatever_is_in_the_files_is_read_or_is_nothing(tmp_path_factory, value)
     outcome, runner = read_outcome(paths, 1), read_identity(paths)
     assert outcome is None or (outcome.state in TERMINAL and (outcome.message or "").encode() is not None)
     numbers = [] if outcome is None else [outcome.exit_code, outcome.end_time, outcome.attempt]
-    assert not any(isinstance(number, bool) for number in numbers), "a database may not take it for a number"
+    assert not any(isinstance(number, bool) for number in numbers), "a database may not accept a bool as a number"
     assert runner is None or os.path.basename(f"/proc/{runner.pid}").isdigit()
     assert isinstance(read_attempt(paths), int)
     assert isinstance(requeues(paths), int)
@@ -109,7 +109,7 @@ def test_whatever_is_in_the_files_is_read_or_is_nothing(tmp_path_factory, value)
 @example("begun", {"process": {"pid": -1, "start_time": 1}})
 @example("progress", {"values": {"step": {}, "message": "a\nb", "note": 1}})
 @example("exit", {"outcome": {"attempt": 2}})
-def test_a_message_is_read_or_is_nothing(event: str, junk: dict[str, object]) -> None:
+def test_a_message_with_any_fields_is_read_or_rejected(event: str, junk: dict[str, object]) -> None:
     sound = {
         "process": {"pid": 1, "start_time": 1.0}, "why": "", "sequence": 0, "slots": [], "held": [], "workers": [],
         "recovering": False, "usable": None, "values": {},
@@ -120,6 +120,6 @@ def test_a_message_is_read_or_is_nothing(event: str, junk: dict[str, object]) ->
     found = from_runner({"event": event, **sound, **junk}, 1)
     assert not isinstance(found, Begun) or found.process.pid > 0
     if found is not None and event != "begun":
-        assert from_runner(json.loads(json.dumps(of_runner(found))), 1) == found, "what is read can be sent"
+        assert from_runner(json.loads(json.dumps(of_runner(found))), 1) == found, "not equal after sending"
     allocation = from_server({"op": "allocate", "sequence": 1, "slots": [], **junk})
     assert allocation is None or all(isinstance(slot.id, str) for slot in allocation.slots)

@@ -1,4 +1,4 @@
-"""Background loops: due times, wake-ups, descriptors, errors, and the end."""
+"""Background loops: due times, wake-ups, descriptors, errors and stopping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAST = {"first": 0.001, "longest": 0.002}
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., Loop]]:
-    """Makes and starts loops, and stops them at the end."""
+    """Return a function that creates and starts a loop. The loops are stopped after the test."""
     made: list[Loop] = []
 
     def start(turn: Turn, **more: Any) -> Loop:
@@ -34,7 +34,7 @@ def make() -> Iterator[Callable[..., Loop]]:
 
 
 class Turns:
-    """A turn that notes its calls, and returns or raises the given values, the last one again and again."""
+    """A turn that records its calls and returns or raises the given values. The last value repeats."""
 
     def __init__(self, *results: float | Exception | None) -> None:
         self.results = list(results)
@@ -51,11 +51,11 @@ class Turns:
         return self.calls.get(timeout=PATIENCE)
 
     def none(self) -> bool:
-        """Whether no further turn has begun."""
+        """Return whether no further turn has begun."""
         return self.calls.empty()
 
 
-def test_a_turn_at_the_start_when_due_and_after_a_wake(make: Callable[..., Loop]) -> None:
+def test_a_turn_runs_at_the_start_when_due_and_after_a_wake(make: Callable[..., Loop]) -> None:
     turns = Turns(0.0, 0.0, None)
     loop = make(turns)
     for _ in range(3):
@@ -114,11 +114,11 @@ def test_an_error_is_logged_once_and_the_turn_is_repeated(
     assert [record.levelno for record in caplog.records][-1] == logging.WARNING
 
 
-def test_the_failures_of_a_loop_are_visible_and_a_wake_ends_its_pause(make: Callable[..., Loop]) -> None:
+def test_failures_of_a_loop_are_counted_and_a_wake_ends_its_pause(make: Callable[..., Loop]) -> None:
     turns = Turns(OSError("full"), None)
     loop = make(turns, backoff=Backoff(first=3600.0, longest=3600.0))
     turns.next()
-    assert loop.completes_turn(PATIENCE)  # an hour is longer than the patience of this test
+    assert loop.completes_turn(PATIENCE)  # The pause of 1 hour is longer than the timeout of this test.
     assert loop.failures == 0
 
     failing = make(Turns(OSError("full")), backoff=Backoff(first=3600.0, longest=3600.0))

@@ -1,4 +1,4 @@
-"""The nursery: small, single-threaded, gone when idle or unwanted, and not missed when it cannot be had."""
+"""The nursery is small and single-threaded. It ends when idle, and jobs start without it if it is not available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import eventually
 from dlicmd.contract.states import FINISHED, KILLED, RUNNING
 from local_backend.runtime import starter
 
-#: Of the issue that asked for it: what the nursery may hold while it waits.
+#: The limit of resident memory of a waiting nursery, from the issue that requested the nursery.
 MOST_RESIDENT = 300 * 2**20
 
 
@@ -27,7 +27,7 @@ def ready_pid(one: Bench) -> int:
     return int(str(nursery(one)["pid"]))
 
 
-def test_it_is_small_single_threaded_and_leaves_no_zombie(warm: Bench) -> None:
+def test_the_nursery_is_small_single_threaded_and_leaves_no_zombie(warm: Bench) -> None:
     process = psutil.Process(ready_pid(warm))
     for one in [warm.submit("print(1)") for _ in range(3)]:
         assert warm.wait(one).state == FINISHED
@@ -36,14 +36,14 @@ def test_it_is_small_single_threaded_and_leaves_no_zombie(warm: Bench) -> None:
     eventually(lambda: not process.children(), "its runners are reaped")
 
 
-def test_programs_are_forked_from_it(warm: Bench) -> None:
+def test_programs_are_forked_from_the_nursery(warm: Bench) -> None:
     ready_pid(warm)
     one = warm.submit("import sys\nprint('torch' in sys.modules)\n")
     assert warm.wait(one).state == FINISHED
     assert warm.output(one) == "True\n"
 
 
-def test_texts_have_the_same_hash_in_forked_and_in_fresh_processes(warm: Bench) -> None:
+def test_strings_have_the_same_hash_in_forked_and_fresh_processes(warm: Bench) -> None:
     ready_pid(warm)
     jobs = [warm.submit("print(hash('a'))"), warm.submit("print(hash('a'))", variables={"OMP_NUM_THREADS": "1"})]
     assert [warm.wait(one).state for one in jobs] == [FINISHED] * 2
@@ -60,7 +60,7 @@ def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
     eventually(lambda: not warm.leftovers(one), "all are gone")
 
 
-def test_when_it_dies_running_jobs_go_on_and_the_next_starts_another(tmp_path: Path) -> None:
+def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
     with bench(tmp_path, nursery_idle=600.0) as one:
         first = ready_pid(one)
         running = one.submit("import time\nopen('started', 'w').write('x')\ntime.sleep(600)\n")
@@ -74,14 +74,14 @@ def test_when_it_dies_running_jobs_go_on_and_the_next_starts_another(tmp_path: P
         one.wait(running)
 
 
-def test_it_goes_when_idle_and_comes_back_on_demand(tmp_path: Path) -> None:
+def test_an_idle_nursery_ends_and_the_next_job_still_runs(tmp_path: Path) -> None:
     with bench(tmp_path, nursery_idle=0.2) as one:
         eventually(lambda: nursery(one)["state"] == "off", "it goes")
         job = one.submit("print(1)")
         assert one.wait(job).state == FINISHED
 
 
-def test_jobs_run_without_it_when_it_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_run_without_a_nursery_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken" / "torch"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('broken')\n")
@@ -92,7 +92,7 @@ def test_jobs_run_without_it_when_it_cannot_start(tmp_path: Path, monkeypatch: p
         assert one.output(job) == "here\n"
 
 
-def test_one_that_stops_answering_is_killed_and_the_job_starts_without_it(
+def test_a_nursery_that_stops_answering_is_killed_and_jobs_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starter, "FORK_PATIENCE", 0.5)
@@ -106,7 +106,7 @@ def test_one_that_stops_answering_is_killed_and_the_job_starts_without_it(
         eventually(lambda: gone(stuck), "it is killed and reaped")
 
 
-def test_one_that_never_gets_ready_is_killed_and_the_job_starts_without_it(
+def test_a_nursery_that_never_becomes_ready_is_killed_and_the_job_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = tmp_path / "hanging" / "torch"

@@ -1,4 +1,4 @@
-"""A program must not notice how it was started: forked from the nursery, afresh, or by hand with `python main.py`."""
+"""A program cannot tell how it was started: forked from the nursery, in a new process, or with `python main.py`."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ FILES = {"helper.py": "def fail():\n    raise OSError(5, 'from the helper')\n"}
 
 
 def plain(bench: Bench, exec_id: str, code: Path) -> subprocess.CompletedProcess[str]:
-    """The same program in the same place, run by hand."""
+    """Run the same program in the same folder as a user would, without the backend."""
     env = {**os.environ, "PYTHONUNBUFFERED": "x", "PYTHONPATH": str(code)}
     return subprocess.run(
         [sys.executable, str(code / "main.py"), "a b"], cwd=code, env=env, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=120, check=False,
-        # As a terminal has them, whoever started the tests: `nohup`, and a shell's `&`, have them ignored.
+        # Restore the defaults of a terminal: under `nohup` or a shell's `&` the tests inherit ignored signals.
         preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in (signal.SIGHUP, signal.SIGINT)],
     )
 
@@ -104,7 +104,7 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_looks_like_python_itself(any_bench: Bench, name: str) -> None:
+def test_a_program_behaves_as_under_plain_python(any_bench: Bench, name: str) -> None:
     if name == "exception group" and sys.version_info < (3, 11):
         pytest.skip("no exception groups before Python 3.11")
     text = textwrap.dedent(PROGRAMS[name])
@@ -132,7 +132,7 @@ print(json.dumps([names, path, sys.argv[1:], torch.get_num_threads(), sys.flags.
 """
 
 
-def test_a_warm_and_a_cold_start_give_the_same_surroundings(warm: Bench) -> None:
+def test_a_warm_and_a_cold_start_give_the_same_environment(warm: Bench) -> None:
     eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
     seen = []
     for extra in ({}, {"OMP_SCHEDULE": "static"}):
@@ -149,7 +149,7 @@ def nursery_state(bench: Bench) -> object:
     return bench.supervisor.status()["nursery"]["state"]  # type: ignore[attr-defined]
 
 
-def test_a_module_of_the_program_wins_over_one_that_the_nursery_has_loaded(warm: Bench) -> None:
+def test_a_module_of_the_program_wins_over_one_loaded_by_the_nursery(warm: Bench) -> None:
     eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
     files = {"main.py": "import psutil\nprint(psutil.MINE)\n", "psutil.py": "MINE = 'mine'\n"}
     one = warm.submit(files)
@@ -167,7 +167,7 @@ def test_random_numbers_differ_between_jobs(warm: Bench) -> None:
     assert all(a != b for a, b in zip(first, second, strict=True))
 
 
-def test_a_data_loader_with_workers_works_in_a_forked_program(warm: Bench) -> None:
+def test_a_data_loader_with_workers_runs_in_a_forked_program(warm: Bench) -> None:
     program = """
         import torch
         from torch.utils.data import DataLoader, TensorDataset
@@ -191,7 +191,7 @@ WEIGHTS_ONLY = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
 
 
 @pytest.mark.parametrize(("variables", "expected"), [({}, FINISHED), (WEIGHTS_ONLY, ERROR)])
-def test_a_checkpoint_with_more_than_tensors_is_read_as_when_scripts_were_written(
+def test_torch_load_reads_a_checkpoint_with_python_objects(
     backend: Bench, variables: dict[str, str], expected: str,
 ) -> None:
     job = backend.submit(textwrap.dedent("""

@@ -1,4 +1,4 @@
-"""Slots of a running elastic job: given, taken, and given to others only when nothing of the job is on them."""
+"""Resizing a running elastic job. A slot goes to another job only when no process of the first job uses it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from local_backend.store import execs
 from local_backend.store.holdings import SlotPart
 
 SLEEP = "import time\ntime.sleep(600)\n"
-#: Says whether the process whose pid is its argument was still there when it was started.
+#: Prints whether the process with the given pid was still alive when this program started.
 WITNESS = "import os, sys\nprint(os.path.exists(f'/proc/{sys.argv[1]}'))\n"
 
 
@@ -40,25 +40,25 @@ def held() -> Iterator[Strings]:
 
 
 def resize(one: Bench, job: str, count: int) -> Resized:
-    """Give a job other slots, as soon as it runs."""
+    """Change the number of slots of a job as soon as it runs."""
     one.wait_running(job)
     found: Resized = one.supervisor.resize(job, count)  # type: ignore[attr-defined]
     return found
 
 
 def refusal(one: Bench, job: str, count: int) -> str:
-    """Why a job cannot have so many slots."""
+    """Return the reason why a resize of a job is refused."""
     with pytest.raises(ResizeError) as refused:
         one.supervisor.resize(job, count)  # type: ignore[attr-defined]
     return str(refused.value)
 
 
 def slots_of(one: Bench, job: str) -> list[str]:
-    """What the row says that the job holds."""
+    """Return the slots that the row of a job lists."""
     return json.loads(one.row(job).slots or "[]")
 
 
-def test_a_running_job_is_told_its_new_slots(backend: Bench, held: Strings) -> None:
+def test_a_running_job_gets_its_new_slots(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     assert driver.hello() == ["cpu-0", "cpu-1"]
@@ -73,7 +73,7 @@ def test_a_running_job_is_told_its_new_slots(backend: Bench, held: Strings) -> N
     assert "resized from 2 to 1 slots" in backend.launcher_log(job)
 
 
-def test_a_driver_that_asks_late_is_told_the_newest_slots_only(backend: Bench, held: Strings) -> None:
+def test_a_driver_that_says_hello_late_gets_only_the_newest_slots(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     backend.wait_running(job)
@@ -107,7 +107,7 @@ def test_a_slot_goes_to_another_job_when_its_worker_is_gone(backend: Bench, held
     backend.wait(job)
 
 
-def test_what_a_worker_leaves_is_killed_before_its_slot_is_free(backend: Bench, held: Strings) -> None:
+def test_processes_left_by_a_worker_are_killed_before_its_slot_is_free(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     driver.hello()
@@ -121,13 +121,13 @@ def test_what_a_worker_leaves_is_killed_before_its_slot_is_free(backend: Bench, 
     assert (event := driver.hear())["event"] == "exited" and event["worker"] == 7
     eventually(lambda: slots_of(backend, job) == ["cpu-0"], "its slot is free")
     assert gone(daemons[7])
-    assert not gone(daemons[1]), "what belongs to another worker lives on"
+    assert not gone(daemons[1]), "a daemon of another worker was killed"
     driver.close()
     assert backend.wait(job).state == FINISHED
     assert gone(daemons[1])
 
 
-def test_a_worker_is_not_started_on_a_slot_that_was_taken(backend: Bench, held: Strings) -> None:
+def test_a_worker_does_not_start_on_a_reclaimed_slot(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     driver.hello()
@@ -147,7 +147,7 @@ def test_a_worker_is_not_started_on_a_slot_that_was_taken(backend: Bench, held: 
     backend.wait(job)
 
 
-def test_a_job_without_slots_is_parked_and_comes_back(backend: Bench, held: Strings) -> None:
+def test_a_parked_job_gets_slots_again(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     driver.hello()
@@ -189,7 +189,7 @@ def test_slots_that_are_still_held_can_be_given_back(backend: Bench, held: Strin
     backend.wait(job)
 
 
-def test_what_cannot_be_resized(backend: Bench, held: Strings) -> None:
+def test_a_resize_is_refused_with_a_reason(backend: Bench, held: Strings) -> None:
     fixed = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(fixed)
     waiting = held.submit(backend)
@@ -211,7 +211,7 @@ def test_what_cannot_be_resized(backend: Bench, held: Strings) -> None:
     assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running exec can be resized"
 
 
-def test_a_stop_ends_a_parked_job(backend: Bench, held: Strings) -> None:
+def test_a_parked_job_can_be_stopped(backend: Bench, held: Strings) -> None:
     job = held.submit(backend)
     driver = held.driver()
     driver.hello()
@@ -231,7 +231,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Host, Bench]]:
         yield both
 
 
-def test_a_new_server_gives_no_slot_away_on_which_a_worker_still_runs(
+def test_a_new_server_does_not_assign_a_slot_while_a_worker_runs_on_it(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
     host, one = pair
@@ -257,7 +257,7 @@ def test_a_new_server_gives_no_slot_away_on_which_a_worker_still_runs(
     assert one.wait(job).state == FINISHED
 
 
-def test_slots_that_came_free_while_no_server_ran_are_given_away(pair: tuple[Host, Bench], held: Strings) -> None:
+def test_slots_that_became_free_without_a_server_are_assigned_again(pair: tuple[Host, Bench], held: Strings) -> None:
     host, one = pair
     job = held.submit(one)
     driver = held.driver()
@@ -281,7 +281,8 @@ def test_slots_that_came_free_while_no_server_ran_are_given_away(pair: tuple[Hos
 def test_an_allocation_that_the_runner_did_not_get_is_decided_again(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
-    """The server dies between the row and the message: the row names more slots than the runner knows."""
+    """The server dies after it writes the row and before it sends the message: the row has more slots than the runner.
+    """
     host, one = pair
     job = held.submit(one, num_worker=1)
     driver = held.driver()
@@ -297,7 +298,7 @@ def test_an_allocation_that_the_runner_did_not_get_is_decided_again(
     assert one.wait(job).state == FINISHED
 
 
-def test_a_job_whose_server_was_killed_tells_the_next_one_everything(
+def test_a_runner_reports_its_whole_state_to_the_next_server(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
     host, one = pair
@@ -318,11 +319,11 @@ def test_a_job_whose_server_was_killed_tells_the_next_one_everything(
     driver.close()
     assert not one.row(job).terminal
     host.start()
-    assert json.loads(one.wait(job).progress or "") == {"workers": 0, "step": 7}, "exit.json has it"
+    assert json.loads(one.wait(job).progress or "") == {"workers": 0, "step": 7}, "exit.json has the last progress"
 
 
 @pytest.mark.parametrize("deed", ["unlink", "folder", "file", "listener"])
-def test_a_program_that_takes_the_socket_away_does_not_keep_its_slots(
+def test_a_program_that_removes_the_socket_does_not_keep_its_slots(
     pair: tuple[Host, Bench], held: Strings, deed: str
 ) -> None:
     host, one = pair
@@ -341,7 +342,7 @@ def test_a_program_that_takes_the_socket_away_does_not_keep_its_slots(
     elif deed == "listener":
         os.close(unix_socket.listen(place))
     host.resize(job, 1)
-    assert driver.allocation() == ["cpu-0"], "the connection of the first server needs no file"
+    assert driver.allocation() == ["cpu-0"], "the first server stays connected without the socket file"
     host.kill()
     eventually(lambda: place.is_socket() and place.lstat().st_ctime_ns != before, "the runner makes it again")
     host.start()
@@ -352,10 +353,10 @@ def test_a_program_that_takes_the_socket_away_does_not_keep_its_slots(
     assert not place.exists()
 
 
-def test_another_server_takes_the_place_of_the_first_which_comes_back(
+def test_another_server_replaces_the_first_and_the_first_reconnects(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
-    """Nothing that the first one has sent, and the runner has not read, counts after that."""
+    """After that, messages of the first server that the runner has not read are ignored."""
     host, one = pair
     job = held.submit(one)
     driver = held.driver()
@@ -374,8 +375,8 @@ def _resized(host: Host, driver: Driver, job: str, count: int) -> bool:
     return driver.has_message() and driver.allocation() == ["cpu-0", "cpu-1"][:count]
 
 
-def test_slots_that_were_promised_and_never_given_are_free_again(pair: tuple[Host, Bench], held: Strings) -> None:
-    """The server dies between the row and the allocation."""
+def test_slots_that_were_noted_but_never_allocated_are_free_again(pair: tuple[Host, Bench], held: Strings) -> None:
+    """The server dies after it writes the row and before it sends the allocation."""
     host, one = pair
     job = held.submit(one, num_worker=1)
     driver = held.driver()
@@ -394,7 +395,7 @@ def test_slots_that_were_promised_and_never_given_are_free_again(pair: tuple[Hos
 
 
 class Brain:
-    """Plays a driver: a worker on every slot of the job, each with a daemon, and none on any other."""
+    """A driver that keeps one worker with a daemon on every slot of its job and on no other slot."""
 
     def __init__(self, held: Strings, job: str, folder: Path) -> None:
         self._held, self._job, self._folder = held, job, folder
@@ -406,7 +407,7 @@ class Brain:
         self.slots: list[str] = []
 
     def begin(self) -> None:
-        """From now on do what is to be done."""
+        """Start to follow the allocation."""
         self._driver.say(op="hello")
         for work in (self._listen, self._attend):
             threading.Thread(target=work, daemon=True).start()
@@ -426,9 +427,9 @@ class Brain:
 
     def _attend(self) -> None:
         workers = []
-        with suppress(OSError):  # the end of the test
+        with suppress(OSError):  # The connection is closed at the end of the test.
             while True:
-                with suppress(AssertionError, ConnectionError):  # it was killed while it said who it is
+                with suppress(AssertionError, ConnectionError):  # The worker was killed while it introduced itself.
                     worker = self._held.worker()
                     self.started += 1
                     if worker.trespass:
@@ -441,7 +442,7 @@ class Brain:
 @pytest.mark.parametrize(
     "turns", [40, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-def test_whoever_is_killed_no_slot_ever_has_two_jobs(tmp_path: Path, turns: int) -> None:
+def test_a_slot_never_has_two_jobs_while_servers_and_workers_are_killed(tmp_path: Path, turns: int) -> None:
     chance = random.Random(11)
     (tmp_path / "slots").mkdir()
     with host_bench(tmp_path / "home", slots=4) as (host, one), strings() as first, strings() as second:
@@ -455,7 +456,7 @@ def test_whoever_is_killed_no_slot_ever_has_two_jobs(tmp_path: Path, turns: int)
             eventually(lambda: len(slots_of(one, jobs[-1])) == 1, "there is room for the other")
             brains[-1].begin()
         for _ in range(turns):
-            threading.Event().wait(chance.random() * 0.1)  # the moment is what varies here
+            threading.Event().wait(chance.random() * 0.1)  # The time of the next action is what varies in this test.
             if chance.random() < 0.25:
                 host.restart()
             else:
@@ -472,11 +473,11 @@ def test_whoever_is_killed_no_slot_ever_has_two_jobs(tmp_path: Path, turns: int)
             assert not one.leftovers(job)
 
 
-# --- pure
+# --- pure functions
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 14))
-def test_a_job_keeps_its_first_slots_and_takes_free_ones(has: int, free: int, count: int) -> None:
+def test_a_resized_job_keeps_its_first_slots_and_takes_free_ones(has: int, free: int, count: int) -> None:
     mine, others = cpu_slots(has), tuple(Slot(f"free-{n}", CPU) for n in range(free))
     chosen = choose(mine, others, count)
     if count > has + free:

@@ -1,4 +1,4 @@
-"""The runner channel, as an elastic program uses it: a driver that speaks it by hand."""
+"""The runner channel as an elastic program uses it: the driver of these tests writes and reads raw messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
     return found
 
 
-def test_the_driver_is_told_its_allocation(any_bench: Bench) -> None:
+def test_the_driver_gets_its_allocation(any_bench: Bench) -> None:
     one = elastic(
         any_bench, "say(op='hello')\nprint(json.dumps(hear()), os.environ['DLI_IS_DRIVER'])\n",
         attributes={"mode": "fast"},
@@ -72,7 +72,7 @@ def test_a_worker_is_started_and_killed_on_demand(any_bench: Bench) -> None:
     assert event == {"event": "exited", "worker": 1, "exit_code": None, "signal": 9, "reason": None}
 
 
-def test_what_makes_no_sense_is_answered_or_noted(cold: Bench) -> None:
+def test_an_invalid_message_is_answered_or_logged(cold: Bench) -> None:
     program = """
     link.sendall(b"not json\\n[1]\\n")
     say(op="fly")
@@ -117,7 +117,7 @@ def test_a_failing_driver_ends_the_job_and_its_workers(any_bench: Bench) -> None
     assert not any_bench.leftovers(one)
 
 
-def test_a_job_waits_for_one_slot_only(cold: Bench) -> None:
+def test_an_elastic_job_starts_with_one_free_slot(cold: Bench) -> None:
     first = cold.submit("import time\ntime.sleep(600)\n")
     cold.wait_running(first)
     one = elastic(cold, "say(op='hello')\nprint(len(hear()['slots']))\n")
@@ -127,7 +127,7 @@ def test_a_job_waits_for_one_slot_only(cold: Bench) -> None:
     cold.wait(first)
 
 
-def test_lines_come_whole_whatever_their_pieces() -> None:
+def test_lines_are_read_whole_even_if_they_arrive_in_pieces() -> None:
     ours, theirs = socket.socketpair()
     channel = Channel(ours.detach())
     with theirs:

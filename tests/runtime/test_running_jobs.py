@@ -1,4 +1,4 @@
-"""Jobs from submission to their end, through the supervisor."""
+"""Jobs from submission to their end, run by the supervisor."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_output_can_be_read_while_the_program_runs(backend: Bench) -> None:
          "    sys.exit('no data')", "KeyError: 'a'; last line on standard error: no data", 1),
     ],
 )
-def test_a_failing_program_ends_in_error_and_says_why(cold: Bench, program: str, message: str, code: int) -> None:
+def test_a_failing_program_ends_in_error_with_a_reason(cold: Bench, program: str, message: str, code: int) -> None:
     one = cold.submit(program)
     row = cold.wait(one)
     assert (row.state, row.message, row.reason, row.exit_code) == (ERROR, message, wire.PROGRAM_FAILED, code)
@@ -73,7 +73,7 @@ def test_a_failing_program_ends_in_error_and_says_why(cold: Bench, program: str,
     assert cold.history(one)[-2:] == [RUNNING, ERROR]
 
 
-def test_a_program_that_cannot_be_started_says_so(cold: Bench) -> None:
+def test_a_program_that_cannot_be_started_reports_the_reason(cold: Bench) -> None:
     one = cold.submit({"notes.txt": ""}, user_cmd=("no-such-program", "1"))
     row = cold.wait(one)
     assert (row.state, row.exit_code) == (ERROR, 127)
@@ -88,7 +88,7 @@ def test_a_command_runs_without_a_shell_in_the_code_directory(cold: Bench) -> No
     assert cold.output(one) == f"$HOME|a b|*|{cold.paths(one).code(row.workload)}\n"
 
 
-def test_stop_ends_the_program_and_what_it_started(backend: Bench) -> None:
+def test_a_stop_ends_the_program_and_its_descendants(backend: Bench) -> None:
     program = """
         import os, subprocess, sys, time
         grandchild = "import os, time; open('daemon', 'w').write(str(os.getpid())); time.sleep(600)"
@@ -118,7 +118,7 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(backend: Bench
     assert not backend.leftovers(one)
 
 
-def test_a_program_may_use_the_grace_to_say_goodbye(backend: Bench) -> None:
+def test_a_program_can_print_during_the_grace_of_a_stop(backend: Bench) -> None:
     program = "import signal, sys\nsignal.signal(15, lambda *_: (print('bye'), sys.exit(0)))\n" + SLEEP
     one = backend.submit(program)
     backend.wait_for_file(one, "started")
@@ -134,7 +134,7 @@ def test_a_finished_job_leaves_no_daemon_behind(backend: Bench) -> None:
     assert not backend.leftovers(one)
 
 
-def test_stop_and_finish_at_the_same_time_end_in_one_state(backend: Bench) -> None:
+def test_a_stop_at_the_end_of_a_job_leads_to_one_final_state(backend: Bench) -> None:
     ended = []
     for _ in range(4):
         one = backend.submit("import os\nwhile not os.path.exists('go'): pass\n")
@@ -149,7 +149,7 @@ def test_stop_and_finish_at_the_same_time_end_in_one_state(backend: Bench) -> No
         assert history[3] in (FINISHED, KILLED)
 
 
-def test_a_waiting_exec_can_be_stopped_and_says_what_it_waits_for(backend: Bench) -> None:
+def test_a_pending_exec_reports_its_reason_and_can_be_stopped(backend: Bench) -> None:
     first = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(first)
     second = backend.submit(SLEEP)
@@ -163,7 +163,7 @@ def test_a_waiting_exec_can_be_stopped_and_says_what_it_waits_for(backend: Bench
     backend.wait(first)
 
 
-def test_execs_start_in_their_order_as_slots_come_free(backend: Bench) -> None:
+def test_execs_start_in_order_as_slots_become_free(backend: Bench) -> None:
     programs = [backend.submit("print(1)", device_num=2) for _ in range(4)]
     rows = [backend.wait(one) for one in programs]
     assert [row.state for row in rows] == [FINISHED] * 4
@@ -171,13 +171,13 @@ def test_execs_start_in_their_order_as_slots_come_free(backend: Bench) -> None:
     assert starts == sorted(starts, key=lambda moment: moment or 0)
 
 
-def test_an_exec_that_asks_for_too_much_is_refused_with_a_cure(cold: Bench) -> None:
+def test_an_exec_that_asks_for_too_many_slots_fails_with_advice(cold: Bench) -> None:
     row = cold.wait(cold.submit(SLEEP, framework="distPyTorch", num_worker=3))
     assert (row.state, row.reason) == (ERROR, wire.NEVER_SCHEDULABLE)
     assert row.message is not None and "--numWorker" in row.message and "DLI_SLOTS" in row.message
 
 
-def test_an_exec_that_waits_too_long_ends(backend: Bench) -> None:
+def test_an_exec_ends_at_its_pending_timeout(backend: Bench) -> None:
     first = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(first)
     row = backend.wait(backend.submit(SLEEP, pending_timeout=1))
@@ -207,7 +207,7 @@ def test_the_first_worker_that_fails_ends_the_job(backend: Bench) -> None:
     assert not backend.leftovers(one)
 
 
-def test_a_deleted_exec_is_stopped_and_its_files_go(backend: Bench) -> None:
+def test_deleting_an_exec_stops_it_and_removes_its_files(backend: Bench) -> None:
     program = "import os\nos.mkdir('locked')\nopen('locked/f', 'w')\nos.chmod('locked', 0)\n" + SLEEP
     one = backend.submit(program)
     backend.wait_for_file(one, "started")
@@ -223,7 +223,7 @@ def _is_there(connection: Connection, exec_id: str) -> bool:
     return execs.get(connection, exec_id, deleted=True) is not None
 
 
-def test_a_waiting_exec_can_be_deleted(backend: Bench) -> None:
+def test_a_pending_exec_can_be_deleted(backend: Bench) -> None:
     first = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(first)
     second = backend.submit(SLEEP)
@@ -233,7 +233,7 @@ def test_a_waiting_exec_can_be_deleted(backend: Bench) -> None:
     backend.wait(first)
 
 
-def test_the_number_of_workers_is_known_while_it_runs(backend: Bench) -> None:
+def test_the_number_of_workers_is_known_while_a_job_runs(backend: Bench) -> None:
     one = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(one)
     eventually(lambda: backend.told(one, wire.WORKERS) == 2, "two workers")
@@ -244,7 +244,7 @@ def test_the_number_of_workers_is_known_while_it_runs(backend: Bench) -> None:
     backend.wait(one)
 
 
-def test_a_worker_over_its_memory_limit_is_killed_and_its_neighbour_is_not(backend: Bench) -> None:
+def test_only_the_worker_over_its_memory_limit_is_killed(backend: Bench) -> None:
     greedy = "import time\nhoard = bytearray(b'x') * (300 << 20)\ntime.sleep(600)\n"
     neighbour = backend.submit(SLEEP)
     backend.wait_for_file(neighbour, "started")
@@ -272,7 +272,7 @@ def test_memory_of_child_processes_counts(backend: Bench) -> None:
     assert (row.state, row.reason) == (ERROR, wire.OUT_OF_MEMORY)
 
 
-def test_pages_that_processes_share_count_once(backend: Bench) -> None:
+def test_shared_memory_pages_count_once(backend: Bench) -> None:
     program = """
         import os, time
         shared = bytearray(b"x") * (60 << 20)
@@ -297,7 +297,7 @@ def test_a_task_dies_with_its_runner_and_the_exec_is_lost(backend: Bench) -> Non
 
 
 @pytest.mark.integration
-def test_a_runner_that_does_not_react_to_stop_is_killed(backend: Bench) -> None:
+def test_a_runner_that_ignores_a_stop_is_killed(backend: Bench) -> None:
     one = backend.submit(SLEEP)
     backend.wait_for_file(one, "started")
     os.kill(runner_of(backend, one), signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Decisions of the scheduler made true: with real processes, on two slots."""
+"""Decisions of the scheduler carried out with real processes, mostly on 2 slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_backend.runtime.resizing import ResizeError
 from local_backend.scheduler import plans
 from local_backend.store import execs
 
-#: Ends well when there is a file `go` beside it.
+#: Succeeds as soon as a file `go` exists in its folder.
 WAIT = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n"
 
 
@@ -24,7 +24,7 @@ def go(one: Bench, job: str) -> None:
     (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
-def test_a_fixed_job_on_a_lent_slot_waits_again_and_keeps_its_place(backend: Bench) -> None:
+def test_a_fixed_job_on_a_lent_slot_is_queued_again_at_its_old_position(backend: Bench) -> None:
     Plans(backend.database).change(lambda _: plans.parse({"plans": [
         {"name": "owner"}, {"name": "borrower", "reclaim_grace": 0},
     ]}))
@@ -47,7 +47,7 @@ def test_a_fixed_job_on_a_lent_slot_waits_again_and_keeps_its_place(backend: Ben
         assert backend.wait(job).state == FINISHED
 
 
-def test_a_stop_while_slots_are_reclaimed_is_a_stop(backend: Bench) -> None:
+def test_a_stop_during_a_reclaim_ends_the_job(backend: Bench) -> None:
     stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('ready', 'w').write('x')\n" + WAIT
     Plans(backend.database).change(lambda _: plans.parse({"plans": [
         {"name": "owner"}, {"name": "borrower", "reclaim_grace": 0},
@@ -65,7 +65,7 @@ def test_a_stop_while_slots_are_reclaimed_is_a_stop(backend: Bench) -> None:
         backend.wait(job)
 
 
-def test_the_slots_of_a_driver_that_hangs_are_taken_from_its_workers(tmp_path: Path) -> None:
+def test_workers_of_a_hanging_driver_are_killed_to_reclaim_their_slots(tmp_path: Path) -> None:
     with strings() as held, bench(tmp_path, leave_grace=0.5) as one:
         job = held.submit(one)
         driver = held.driver()
@@ -76,17 +76,17 @@ def test_the_slots_of_a_driver_that_hangs_are_taken_from_its_workers(tmp_path: P
         one.wait_running(job)
         other = one.submit(WAIT)
         assert driver.allocation() == ["cpu-0"]
-        assert driver.hear()["signal"] == signal.SIGKILL, "nobody told worker 2 to go"
+        assert driver.hear()["signal"] == signal.SIGKILL, "worker 2 was not killed by the runner"
         one.wait_running(other)
         assert "worker 2 did not leave its slot within 0.5 s" in one.launcher_log(job)
         go(one, other)
         one.wait(other)
         driver.close()
         one.wait(job)
-        del workers  # which end when nobody holds their connections
+        del workers  # The workers end when their connections are closed.
 
 
-def test_two_jobs_that_take_half_of_a_slot_each_run_on_one_and_a_third_waits(tmp_path: Path) -> None:
+def test_two_half_slot_jobs_share_a_slot_and_a_third_waits(tmp_path: Path) -> None:
     with bench(tmp_path, slots=1) as one:
         halves = [one.submit(WAIT, device_share=0.5) for _ in range(3)]
         for job in halves[:2]:
@@ -101,7 +101,7 @@ def test_two_jobs_that_take_half_of_a_slot_each_run_on_one_and_a_third_waits(tmp
             assert one.wait(job).state == FINISHED
 
 
-def test_a_pack_has_one_slot_over_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_a_pack_keeps_its_slot_over_a_restart_of_the_server(tmp_path: Path) -> None:
     with host_bench(tmp_path, slots=3) as (host, one):
         first = one.submit(WAIT, pack="p", cpu_limit=0.6)
         one.wait_running(first)
@@ -119,7 +119,7 @@ def test_a_pack_has_one_slot_over_a_restart_of_the_server(tmp_path: Path) -> Non
             assert one.wait(job).state == FINISHED
 
 
-def test_an_elastic_job_with_two_devices_per_worker_has_a_worker_on_each(tmp_path: Path) -> None:
+def test_an_elastic_job_with_two_devices_per_worker_gets_two_slots(tmp_path: Path) -> None:
     with strings() as held, bench(tmp_path, slots=4) as one:
         job = held.submit(one, num_worker=1, device_num=2)
         driver = held.driver()
@@ -128,7 +128,7 @@ def test_an_elastic_job_with_two_devices_per_worker_has_a_worker_on_each(tmp_pat
         one.wait(job)
 
 
-def test_slots_that_the_limits_of_the_plan_forbid_cannot_be_fixed(tmp_path: Path) -> None:
+def test_a_job_cannot_be_pinned_to_more_slots_than_its_plan_allows(tmp_path: Path) -> None:
     with strings() as held, bench(tmp_path, slots=4) as one:
         Plans(one.database).change(lambda _: plans.parse({"plans": [{"name": "training", "max": 2}]}))
         job = held.submit(one)
@@ -142,8 +142,8 @@ def test_slots_that_the_limits_of_the_plan_forbid_cannot_be_fixed(tmp_path: Path
         one.wait(job)
 
 
-def test_a_job_that_is_just_starting_is_not_taken_for_one_that_was_stopped(backend: Bench) -> None:
-    """Its slots are lent, and their owner wants them at the same moment."""
+def test_a_job_that_is_just_starting_does_not_count_as_stopped(backend: Bench) -> None:
+    """Its slots are lent, and their owner claims them at the same moment."""
     Plans(backend.database).change(lambda _: plans.parse({"plans": [
         {"name": "owner", "reserved": 2}, {"name": "borrower", "reclaim_grace": 0},
     ]}))
@@ -154,7 +154,7 @@ def test_a_job_that_is_just_starting_is_not_taken_for_one_that_was_stopped(backe
         assert backend.wait(job).state == FINISHED
 
 
-def test_how_long_the_last_two_took_tells_when_the_next_may_begin(tmp_path: Path) -> None:
+def test_the_last_two_durations_estimate_the_start_of_the_next_job(tmp_path: Path) -> None:
     with bench(tmp_path, slots=1) as one:
         for seconds in (9000.0, 1000.0, 3000.0):
             before = one.submit("pass", name="nightly")

@@ -1,4 +1,4 @@
-"""Variables of jobs are sealed until a process of the job has them."""
+"""Variables of a job stay sealed on disk until a process of the job gets them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECRET = "planted-variable"
 PROGRAM = "import os\nprint(os.environ['MY_TOKEN'])\n"
 
 
-def test_a_job_whose_key_is_gone_waits_and_says_so_until_it_is_back(
+def test_a_job_waits_with_a_reason_until_its_key_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beginning, "_PUT_OFF", 0.2)
@@ -31,4 +31,4 @@ def test_a_job_whose_key_is_gone_waits_and_says_so_until_it_is_back(
         vault.write_bytes(key)
         assert one.wait(job).state == FINISHED and one.output(job) == f"{SECRET}\n"
         held = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-        assert held == [one.paths(job).capture("task12n-1", "stdout", False)], "where its program has written it"
+        assert held == [one.paths(job).capture("task12n-1", "stdout", False)], "only the output may contain it"

@@ -1,4 +1,5 @@
-"""The runner's connection to the server: sockets at long paths, foreign peers, peers that send junk or read nothing."""
+"""The runner's connection to the server: sockets at long paths, foreign peers, and peers that send junk or do not read.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ print(link.recv(1))
 
 
 class Ends:
-    """A link and the end of its first server."""
+    """A server link and the socket of its first server."""
 
     def __init__(self, path: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -49,12 +50,12 @@ class Ends:
         self.link.on_allocation = self.allocations.append
 
     def connect(self) -> Channel:
-        """Another server connects."""
+        """Connect another server."""
         fd, _ = unix_socket.connect(self.path)
         return Channel(fd)
 
     def work(self) -> None:
-        """Handle the events that there are, as the loop of a runner does."""
+        """Handle all pending events, as the loop of a runner does."""
         while ready := select.select([fd for fd, _, _ in self.link.sources], [], [], 0)[0]:
             for fd, handler, _ in self.link.sources:
                 if fd in ready:
@@ -64,7 +65,7 @@ class Ends:
 
 @pytest.fixture
 def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
-    monkeypatch.setattr(tree, "is_stranger", lambda pid: True)  # both ends are in this process
+    monkeypatch.setattr(tree, "is_stranger", lambda pid: True)  # Both ends are in this process.
     found = Ends(tmp_path / "runner.sock")
     yield found
     found.link.close()
@@ -75,7 +76,7 @@ def events(messages: list[dict[str, Any]]) -> list[str]:
     return [message["event"] for message in messages]
 
 
-def test_a_socket_at_a_path_of_any_length(tmp_path: Path) -> None:
+def test_a_socket_can_have_a_path_of_any_length(tmp_path: Path) -> None:
     folder = tmp_path.joinpath(*("x" * 200 for _ in range(4)))
     folder.mkdir(parents=True)
     path = folder / "runner.sock"
@@ -99,25 +100,25 @@ def test_a_job_runs_in_a_home_with_a_very_long_path(tmp_path: Path) -> None:
         assert one.wait(job).state == FINISHED
 
 
-def test_a_process_of_the_job_is_no_server(tmp_path: Path) -> None:
+def test_a_process_of_the_job_cannot_connect_as_a_server(tmp_path: Path) -> None:
     ends = Ends(tmp_path / "runner.sock")
     ends.link.say(HELD)
     with subprocess.Popen([sys.executable, "-c", PEER, str(ends.path)], stdout=subprocess.PIPE) as peer:
         assert select.select([ends.link.sources[0][0]], [], [], PATIENCE)[0]
         ends.work()
-        assert peer.communicate(timeout=PATIENCE)[0] == b"b''\n", "it learns nothing"
-    assert events(ends.server.receive()) == ["held"] and ends.server.open, "the server keeps its connection"
+        assert peer.communicate(timeout=PATIENCE)[0] == b"b''\n", "the process of the job gets no data"
+    assert events(ends.server.receive()) == ["held"] and ends.server.open, "the server lost its connection"
     ends.link.close()
     ends.server.close()
 
 
-def test_a_new_server_gets_the_newest_state_and_the_old_one_counts_no_more(ends: Ends) -> None:
+def test_a_new_server_gets_the_newest_state_and_replaces_the_old_one(ends: Ends) -> None:
     for step in range(3):
         ends.link.say(Progressed({"step": step}))
     ends.link.say(HELD)
     ends.server.send(of_server(Allocation(cpu_slots(2), 1)))
     new = ends.connect()
-    ends.link.sources[0][1]()  # the runner sees the new server before it reads what the old one sent
+    ends.link.sources[0][1]()  # The runner sees the new server before it reads the message of the old one.
     ends.work()
     assert ends.allocations == []
     progress, held = new.receive()
@@ -130,7 +131,7 @@ def test_a_new_server_gets_the_newest_state_and_the_old_one_counts_no_more(ends:
     new.close()
 
 
-def test_junk_ends_at_most_the_connection(ends: Ends) -> None:
+def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
     junk = b'nonsense\n[1]\n{"op":"fly"}\n{"op":"allocate","sequence":-1,"slots":[]}\n' + b"[" * 100_000 + b"\n"
     os.write(ends.server.fd, junk + json.dumps(of_server(Allocation((), 3))).encode() + b"\n")
     ends.work()
@@ -143,7 +144,7 @@ def test_junk_ends_at_most_the_connection(ends: Ends) -> None:
             ends.work()
         except OSError:
             break
-    assert ends.link.due is not None, "a line without an end closes the connection"
+    assert ends.link.due is not None, "a line without an end did not close the connection"
     again = ends.connect()
     ends.link.say(HELD)
     ends.work()
@@ -151,7 +152,7 @@ def test_junk_ends_at_most_the_connection(ends: Ends) -> None:
     again.close()
 
 
-def test_the_server_decides_on_news_of_slots_and_not_on_progress(tmp_path: Path) -> None:
+def test_news_of_slots_wakes_the_server_and_progress_does_not(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     run = Run(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, server=ours.detach(), process=None)
     runner = Channel(theirs.detach())
@@ -168,7 +169,7 @@ def test_the_server_decides_on_news_of_slots_and_not_on_progress(tmp_path: Path)
     assert hears(replace(HELD, held=()))
     runner.close()
     run.allocate(Allocation((), 1))
-    assert not run.connected and run.held is None, "the connection ended while the allocation was sent"
+    assert not run.connected and run.held is None, "the failed send did not close the connection"
     assert run.descriptors == [run._watch] and run.due is not None and not run.ended
     run.close()
 
@@ -184,4 +185,4 @@ def test_a_server_that_does_not_read_gets_the_newest_message_later(ends: Ends) -
         for fd, handler, waiting in ends.link.sources:
             if fd != ends.link.sources[0][0] and waiting & select.POLLOUT:
                 handler()
-    assert len(found) < 20_000, "those in between were never kept"
+    assert len(found) < 20_000, "the messages in between were kept"

@@ -1,4 +1,4 @@
-"""Who waits for data does not wait for slots yet: how long it may, and has, waited for those."""
+"""A job that waits for data does not wait for slots yet: its pending timeout and its time in the queue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fetching(settings: Settings) -> Iterator[Fetching]:
 
 
 def submitted(settings: Settings, *sources: DataSource) -> ExecRow:
-    """An exec that was submitted an hour ago and may wait half of one for slots."""
+    """Return an exec that was submitted 1 hour ago and may wait 30 minutes for slots."""
     spec = workload(sources=sources, pending_timeout=int(HOUR / 2))
     row = ExecRow(
         number=1, id="local-1", creator="ada", framework="PyTorch", app_name="a", args="", spec=spec.to_json(),
@@ -54,13 +54,14 @@ def submitted(settings: Settings, *sources: DataSource) -> ExecRow:
 
 
 def patience_begins(fetching: Fetching, row: ExecRow) -> tuple[float, float]:
-    """For how long it has tried to get slots, as its patience counts and as its place in the queue does."""
+    """Return how long a job has waited for slots, in seconds: for its pending timeout and for its place in the queue.
+    """
     demand = Demand(cpu_slots(2), lambda row, most: [], lambda row: None, fetching.arrived)
     [job] = demand.jobs([row], {}, ROOT)
     return time.monotonic() - job.entered, waited(job, time.monotonic())
 
 
-def test_patience_begins_when_the_data_is_here(settings: Settings, fetching: Fetching) -> None:
+def test_the_pending_timeout_begins_when_the_data_has_arrived(settings: Settings, fetching: Fetching) -> None:
     row = submitted(settings, ELSEWHERE)
     paths = settings.paths.job(row.id, "ada")
     fetching.turn([row], lambda row: paths)
@@ -69,19 +70,19 @@ def test_patience_begins_when_the_data_is_here(settings: Settings, fetching: Fet
     fetching.attend(row)
     assert fetching.ready(row)
     since_data, in_queue = patience_begins(fetching, row)
-    assert since_data < HOUR / 2 and in_queue >= HOUR - 1, "it keeps its place, and has all of its patience"
+    assert since_data < HOUR / 2 and in_queue >= HOUR - 1, "it keeps its place, and its whole timeout remains"
     os.utime(paths.fetch_outcome, (row.create_time + HOUR / 4,) * 2)
-    assert patience_begins(fetching, row)[0] >= HOUR * 3 / 4 - 1, "also after a restart of the server: the file tells"
+    assert patience_begins(fetching, row)[0] >= HOUR * 3 / 4 - 1, "after a restart of the server the file has the time"
 
 
-def test_without_data_from_elsewhere_it_begins_at_once(settings: Settings, fetching: Fetching) -> None:
+def test_the_pending_timeout_begins_at_once_without_remote_data(settings: Settings, fetching: Fetching) -> None:
     row = submitted(settings)
     fetching.turn([row], lambda row: settings.paths.job(row.id, "ada"))
     since, in_queue = patience_begins(fetching, row)
     assert since >= HOUR - 1 and in_queue >= HOUR - 1
 
 
-def test_a_fetcher_that_cannot_start_is_tried_again_after_growing_pauses(
+def test_a_fetcher_that_cannot_start_is_retried_with_growing_pauses(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SimpleNamespace(now=1000.0)
@@ -91,7 +92,7 @@ def test_a_fetcher_that_cannot_start_is_tried_again_after_growing_pauses(
     tries: list[float] = []
 
     class Full:
-        """Connections whose disk is full."""
+        """Connections that fail because the disk is full."""
 
         def state(self, row: ExecRow) -> list[Any]:
             tries.append(clock.now)
@@ -101,7 +102,7 @@ def test_a_fetcher_that_cannot_start_is_tried_again_after_growing_pauses(
     for _ in range(3):
         fetching.turn([row], lambda row: paths)
         fetching.attend(row)
-        fetching.attend(row)  # it is not due
+        fetching.attend(row)  # The retry is not due yet.
         [clock.now] = fetching.timers
     assert tries == [1000.0, 1001.0, 1003.0] and clock.now == 1007.0
     assert len(caplog.records) == 1
