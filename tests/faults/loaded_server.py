@@ -1,7 +1,7 @@
-"""A server as a process that can be killed, clients that submit to it at once, and a checker of what came of it.
+"""A server process that can be killed, clients that submit to it at the same time, and a checker of the result.
 
-The server is not asked to judge itself: the clients keep what was acknowledged to them, and every job appends a line of
-its own to one file.
+The check does not rely on the server: the clients keep each acknowledgment, and every job appends its own line to one
+file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dlicmd.contract.states import ACTIVE, FINISHED
 from dlicmd.sdk.transport import FilePart, Multipart
 
 PASSWORD = "of-this-test"
-#: Says in one line who it is, for whom it runs, and what it was given.
+#: Appends one line with the id of the exec, the name of its submission and the checksum of its payload.
 SCRIPT = 'echo "$DLI_EXECID $1 $(sha256sum < payload)" >> "$2"\nsleep "$3"\n'
 
 
 class Server:
-    """`local-backend serve` on one port, from one start to the next; a context that ends with its jobs."""
+    """Run `local-backend serve` on one port over several starts. Leaving the context stops the server and its jobs."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home
@@ -58,7 +58,7 @@ class Server:
         self._close()
 
     def start(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start the server, and wait until it serves."""
         said = self.home.parent / "server.err"
         command = self._command("serve", "--port", str(self.port))
         with said.open("ab") as log:
@@ -66,16 +66,16 @@ class Server:
             self.process = subprocess.Popen(command, env=self.environment, **piped)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert "serving at" in line, f"it did not start: {line} {self.process.poll()} {said.read_text()[-3000:]}"
+        assert "serving at" in line, f"no start: {line} {self.process.poll()} {said.read_text()[-3000:]}"
 
     def kill(self) -> None:
-        """SIGKILL, now."""
+        """Kill the server with SIGKILL and wait for its end."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(PATIENCE)
         self._close()
 
     def client(self) -> Client:
-        """A client that has logged on, and never gives up."""
+        """Return a client that is logged on and retries without end."""
         return Client("127.0.0.1", self.port, http=True, token=self.token, retries=100_000)
 
     def _close(self) -> None:
@@ -89,20 +89,20 @@ class Server:
 
 @dataclass
 class Load:
-    """So many clients that submit so many jobs each, of folders of different sizes."""
+    """Clients that submit a number of jobs each, with model folders of different sizes."""
 
     server: Server
     clients: int
     each: int
     largest: int = 4096
     seconds: float = 0.0
-    #: name of a submission → the id that was acknowledged, and the checksum of what was sent.
+    #: Maps the name of a submission to the acknowledged id and the checksum of the payload that was sent.
     acknowledged: dict[str, tuple[str, str]] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def marks(self) -> Path:
-        """What the jobs write to."""
+        """The file that the jobs append to."""
         return self.server.home.parent / "marks"
 
     def begin(self, seed: int = 0) -> None:
@@ -111,13 +111,13 @@ class Load:
         self._work = [self._pool.submit(self._client, number, seed) for number in range(self.clients)]
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many submissions are acknowledged. Fails when a client has failed."""
+        """Wait until `count` submissions are acknowledged. Fail if a client has failed."""
         with self._news:
             while len(self.acknowledged) < count and not any(work.done() and work.exception() for work in self._work):
                 assert self._news.wait(PATIENCE), f"{len(self.acknowledged)} acknowledged, then nothing more"
 
     def finish(self) -> None:
-        """Wait until all clients are through; raises what went wrong."""
+        """Wait for all clients. Raise the error of a client that failed."""
         self._pool.shutdown()
         for work in self._work:
             work.result()
@@ -145,40 +145,40 @@ class Load:
 
 
 def check(load: Load) -> None:
-    """Every acknowledged submission is stored, and has run once, to its end."""
+    """Check that every acknowledged submission is stored and has run exactly once, to its end."""
     with load.server.client() as client:
         eventually(lambda: not client.execs(f"state={','.join(ACTIVE)}&limit=1"), "all have ended", 900)
-        # What was being unpacked for a server that was killed goes with the next start, or with the one after that.
+        # An unpacked folder of a killed server is removed by the next start or the one after that.
         load.server.kill()
         load.server.start()
         shown = client.execs()
     check_stored(load, shown)
     wrong = [one for one in shown if one["state"] != FINISHED]
-    assert not wrong, f"did not end well: {wrong}"
+    assert not wrong, f"did not finish: {wrong}"
     marks = Counter(load.marks.read_text().splitlines())
     marks.subtract(f"{exec_id} {name} {digest}  -" for name, (exec_id, digest) in load.acknowledged.items())
     assert not any(marks.values()), f"ran twice or not at all: {[line for line, count in marks.items() if count]}"
 
 
 def check_stored(load: Load, shown: list[dict[str, Any]]) -> None:
-    """Every acknowledged submission is one of the execs that are shown, with its files; and there is nothing else."""
+    """Check that the execs shown and their files are exactly the acknowledged submissions."""
     home, acknowledged = load.server.home, load.acknowledged
     names = {one["id"]: one["appName"] for one in shown}
-    assert len(names) == len(shown), "an id is there twice"
+    assert len(names) == len(shown), "an id is listed twice"
     there = names.items() ^ {(exec_id, name) for name, (exec_id, _) in acknowledged.items()}
-    assert not there, f"lost, or there twice: {sorted(there)}"
+    assert not there, f"lost or not acknowledged: {sorted(there)}"
     jobs = {path.name: path for path in (home / "results").glob("*/batchworkdir/*")}
     assert jobs.keys() == names.keys() == {path.name for path in (home / "jobs").iterdir()}, "files without an exec"
     for exec_id, digest in acknowledged.values():
         payload = (jobs[exec_id] / "_submitted_code" / "m" / "payload").read_bytes()
-        assert hashlib.sha256(payload).hexdigest() == digest, f"{exec_id} has other files than those that were sent"
-    assert list((home / "incoming").iterdir()) == [], "an upload is left"
+        assert hashlib.sha256(payload).hexdigest() == digest, f"the files of {exec_id} differ from those that were sent"
+    assert list((home / "incoming").iterdir()) == [], "an upload was not removed"
     with sqlite3.connect(home / "backend.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def folder(files: dict[str, bytes]) -> bytes:
-    """A model folder `m` as clients pack it."""
+    """Return a model folder `m`, packed as clients pack it."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for name, content in files.items():

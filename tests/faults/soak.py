@@ -1,9 +1,9 @@
-"""Hours of trouble: kills and resizes at random instants, and the result must be that of an undisturbed training.
+"""Kill and resize trainings at random times for hours, and compare the result with a training without faults.
 
     python tests/faults/soak.py --minutes 30 [--seed 1] [--workers 4] [--json]
 
-Runs trainings of some minutes each with real worker processes. In every other one the first worker is spared, to see
-what hundreds of generations leave behind in a process. Prints what happened every minute; exits with 1 when a result
+Runs trainings of some minutes each with real worker processes. In every other training the first worker gets no faults,
+which shows what hundreds of generations leave behind in a process. Prints counts every minute. Exits with 1 if a result
 differs or a training fails. Not part of the test suite: `tests/elastic/test_churn.py` is.
 """
 
@@ -27,15 +27,15 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 
 from churn import Training  # noqa: E402
 
-#: Steps per second that a training is made long enough for, and steps per epoch of the script's data set.
+#: Steps per second that set the length of a training, and steps per epoch of the script's data set.
 PACE, STEPS_PER_EPOCH = 40, 5
-#: Seconds without progress after which a worker is suspected: stopped workers are part of the trouble.
+#: Seconds without progress after which a worker is suspected. Stopped workers are among the faults.
 HANG_SECONDS = 3
 
 
 @dataclass
 class Counts:
-    """What has happened so far."""
+    """Counts of faults and failures so far."""
 
     trainings: int = 0
     kills: int = 0
@@ -44,7 +44,7 @@ class Counts:
     parked: int = 0
     differing: int = 0
     failed: int = 0
-    #: Of each training: (seconds, MB, threads, descriptors) of the driver, and of its oldest worker, from time to time.
+    #: For each training, samples over time of the driver and of its oldest worker: (seconds, MB, threads, descriptors).
     driver: list[list[tuple[int, float, int, int]]] = field(default_factory=list)
     oldest: list[list[tuple[int, float, int, int]]] = field(default_factory=list)
     #: Files in /dev/shm, at the beginning and now.
@@ -52,12 +52,12 @@ class Counts:
 
 
 def shared_files() -> int:
-    """Files in shared memory on this machine."""
+    """Return the number of files in shared memory on this machine."""
     return len(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else 0
 
 
 def sample(pid: int) -> tuple[int, float, int, int]:
-    """Age, memory, threads and descriptors of a process now; zeros when it has ended."""
+    """Return the age, memory, threads and descriptors of a process, or zeros if the process has ended."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -68,10 +68,10 @@ def sample(pid: int) -> tuple[int, float, int, int]:
 
 
 class Trouble:
-    """Makes trouble for one training until its time is over."""
+    """Inject faults into one training until its time is over."""
 
     def __init__(self, training: Training, workers: int, dice: random.Random, counts: Counts, spared: int) -> None:
-        """`spared`: a worker that nothing is done to; 0 for none."""
+        """Take `spared`, the number of a worker that gets no faults, or 0 for none."""
         self._spared = spared
         self._training = training
         self._workers = workers
@@ -79,7 +79,7 @@ class Trouble:
         self._counts = counts
 
     def one(self) -> None:
-        """One misfortune, and training goes on after it."""
+        """Inject one fault, then wait until the training makes progress."""
         training, dice = self._training, self._dice
         before = training.status.get("step", 0)
         kinds = {"kill": 45, "kills": 5, "stop": 1, "resize": 40, "both": 8, "park": 0 if self._spared else 1}
@@ -108,7 +108,7 @@ class Trouble:
             self._counts.kills += 1
 
     def _stop(self) -> None:
-        """Stop one of several members; it is found and killed."""
+        """Stop one of several members and wait until it is detected and killed."""
         deaths, alive = self._training.status.get("deaths", 0), self._victims()
         if alive and 1 < len(self._training.alive()) == self._training.status["workers"]:
             self._training.kill(self._dice.choice(alive), signal.SIGSTOP)
@@ -117,7 +117,7 @@ class Trouble:
 
 
 def train(folder: Path, epochs: int, slots: int, workers: int) -> Training:
-    """A training that has not begun."""
+    """Return a training that has not begun."""
     training = Training(folder, slots, workers, epochs=epochs, pace=0.002)
     training.patience = 3600
     training.attributes = {"hang_seconds": str(HANG_SECONDS), "snapshot_seconds": "2"}
@@ -125,7 +125,7 @@ def train(folder: Path, epochs: int, slots: int, workers: int) -> Training:
 
 
 def undisturbed(root: Path, epochs: int) -> tuple[str, list]:
-    """The result without any trouble, on one worker at full speed."""
+    """Return the result without faults, on one worker at full speed."""
     training = train(root / "undisturbed", epochs, 1, 4)
     training.begin()
     outcome = training.finish()
@@ -134,7 +134,7 @@ def undisturbed(root: Path, epochs: int) -> tuple[str, list]:
 
 
 def soak(training: Training, trouble: Trouble, seconds: float, steps: int, counts: Counts) -> None:
-    """Trouble for that long, or until the training is nearly through."""
+    """Inject faults for `seconds`, or until the training is nearly complete."""
     began = said = time.monotonic()
     training.begin()
     training.wait_for_step(10)
@@ -155,7 +155,7 @@ def soak(training: Training, trouble: Trouble, seconds: float, steps: int, count
 
 
 def main() -> int:
-    """Soak as asked on the command line; the exit code."""
+    """Run the soak with the options of the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--each", type=float, default=10, help="minutes of one training")

@@ -1,4 +1,4 @@
-"""What a starting server makes of the files it finds: attempts that never began, reboots, damaged records."""
+"""A starting server reads the files of earlier jobs: attempts that never began, reboots and damaged records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def let_go(one: Bench, job: str) -> None:
 
 
 def crash(host: Host, one: Bench, job: str, boot_id: str | None = None) -> None:
-    """Server and runner die; with `boot_id`, as if the machine had been restarted since."""
+    """Kill server and runner. With `boot_id`, pretend that the machine has restarted since."""
     host.kill()
     os.kill(runner_of(one, job), signal.SIGKILL)
     eventually(lambda: not one.leftovers(job), "its processes die with the runner")
@@ -51,7 +51,7 @@ def crash(host: Host, one: Bench, job: str, boot_id: str | None = None) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": boot_id}))
 
 
-def test_after_a_reboot_a_job_is_queued_again_once(pair: tuple[Host, Bench]) -> None:
+def test_a_job_is_queued_again_once_after_a_reboot(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
@@ -69,7 +69,7 @@ def test_after_a_reboot_a_job_is_queued_again_once(pair: tuple[Host, Bench]) -> 
     assert starts(one, job) == "xx"
 
 
-def test_a_job_that_gave_its_slots_back_before_is_queued_again_after_its_first_reboot(pair: tuple[Host, Bench]) -> None:
+def test_an_earlier_requeue_does_not_count_as_a_reboot(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
@@ -87,7 +87,7 @@ def test_a_job_that_runs_through_an_upgrade_is_adopted(pair: tuple[Host, Bench])
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
     host.kill()
-    # The form in which a server of the version before has stored the job.
+    # The format in which a server of the previous version stored the job.
     flat = json.loads((DATA / "workload_1.json").read_text()) | {
         "exec_id": job, "framework": "PyTorch", "elastic": False, "num_worker": 1, "model_dir": "model-dir",
         "main": "main.py", "sources": [], "labels": {}, "device_type": None, "device_num": 1, "conda_env": None,
@@ -100,7 +100,7 @@ def test_a_job_that_runs_through_an_upgrade_is_adopted(pair: tuple[Host, Bench])
     assert (row.state, row.attempt, row.user) == (FINISHED, 1, "bob") and starts(one, job) == "x"
 
 
-def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) -> None:
+def test_an_attempt_that_never_began_is_replaced(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     host.kill()
     job = one.submit(COUNTED)
@@ -115,7 +115,7 @@ def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) ->
     assert starts(one, job) == "x"
 
 
-def test_a_runner_that_comes_too_late_does_nothing(pair: tuple[Host, Bench]) -> None:
+def test_a_runner_that_starts_too_late_does_nothing(pair: tuple[Host, Bench]) -> None:
     _, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
@@ -134,7 +134,7 @@ def test_a_runner_that_comes_too_late_does_nothing(pair: tuple[Host, Bench]) -> 
     assert starts(one, job) == "x"
 
 
-def test_a_fenced_attempt_cannot_begin_any_more(pair: tuple[Host, Bench]) -> None:
+def test_a_fenced_attempt_cannot_begin(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     host.kill()
     job = one.submit(COUNTED)
@@ -144,7 +144,7 @@ def test_a_fenced_attempt_cannot_begin_any_more(pair: tuple[Host, Bench]) -> Non
     assert read_attempt(paths) == 0
 
 
-def test_a_held_lock_is_not_taken(pair: tuple[Host, Bench]) -> None:
+def test_a_lock_that_is_held_is_not_taken(pair: tuple[Host, Bench]) -> None:
     _, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
@@ -168,7 +168,7 @@ def test_a_damaged_record_loses_the_attempt_but_not_the_server(pair: tuple[Host,
     assert (row.state, row.reason) == (ERROR, wire.LOST)
 
 
-def test_an_exec_whose_files_are_gone_ends_in_error(pair: tuple[Host, Bench]) -> None:
+def test_an_exec_without_files_ends_in_error(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
@@ -182,7 +182,7 @@ def test_an_exec_whose_files_are_gone_ends_in_error(pair: tuple[Host, Bench]) ->
     assert row.message is not None and row.message.startswith("cannot read the files of the exec: ")
 
 
-def test_a_job_that_cannot_be_started_now_says_why_and_is_tried_again(pair: tuple[Host, Bench]) -> None:
+def test_a_job_that_cannot_start_yet_reports_why_and_is_retried(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     host.kill()
     job = one.submit(COUNTED)

@@ -1,4 +1,4 @@
-"""Disk and database refuse to write for a while: the job goes on, and its end is recorded when they take it again."""
+"""The disk or the database refuses writes for a while. The job goes on, and its end is recorded afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from local_backend.runtime.launch import Launch, Outcome
 
 
 class Failing:
-    """Calls `real`, but fails the first `times` times."""
+    """Call `real`, but raise `problem` for the first `times` calls."""
 
     def __init__(self, real: Callable[..., Any], problem: Exception, times: int) -> None:
         self.real, self.problem, self.left = real, problem, times
@@ -34,7 +34,7 @@ class Failing:
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_the_runner_waits_for_room_to_record_the_end(
+def test_the_runner_retries_to_record_the_end_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with bench(tmp_path) as one:
@@ -48,7 +48,7 @@ def test_the_runner_waits_for_room_to_record_the_end(
     assert capsys.readouterr().err.count("No space left on device") == 1
 
 
-def test_the_supervisor_tries_again_when_the_database_refuses(
+def test_the_supervisor_retries_when_the_database_refuses_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with bench(tmp_path) as one:
@@ -63,12 +63,12 @@ def test_the_supervisor_tries_again_when_the_database_refuses(
         assert one.history(job)[-2:] == [RUNNING, FINISHED]
 
 
-def test_what_cannot_be_written_and_does_not_matter_stops_nobody(tmp_path: Path) -> None:
+def test_a_log_line_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     launcher_log.note(missing / "launcher.log", "test", "a line")
 
 
-def test_a_home_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_an_error_at_the_start(tmp_path: Path) -> None:
     blocked = tmp_path / "home"
     blocked.write_text("a file where the home should be")
     with pytest.raises(OSError), bench(blocked):

@@ -1,5 +1,6 @@
-"""SIGKILL of the server at every step of making the folders of a submission: the next start leaves nothing of them, and
-no folder of another backend that shares the results goes with them."""
+"""SIGKILL of the server at every step of making the folders of a submission.
+
+The next start removes these folders, and no folder of another backend that shares the results."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from dlicmd.sdk.errors import DlicmdError
 
 pytestmark = pytest.mark.integration
 
-#: Ends a process right after the n-th time that it makes, renames or writes something of an exec after the first.
+#: Kills the process right after the n-th time that it creates or renames a path of an exec other than local-1.
 KILLER = """
 import os, re, signal, threading
 
@@ -57,13 +58,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def made_by(server: Server) -> list[str]:
-    """What there is of execs on the disk, by name."""
+    """Return the names of all folders of execs on the disk."""
     folders = (*(server.home / "results").glob("*/batchworkdir"), server.home / "jobs")
     return sorted(path.name for folder in folders for path in folder.iterdir())
 
 
 @pytest.mark.timeout(900)
-def test_nothing_is_left_of_what_was_not_acknowledged(server: Server) -> None:
+def test_a_submission_without_acknowledgment_leaves_no_files(server: Server) -> None:
     with server.client() as client:
         first = client.start_exec(BODY)
     kept = made_by(server)
@@ -72,7 +73,7 @@ def test_nothing_is_left_of_what_was_not_acknowledged(server: Server) -> None:
     for step in count(1):
         server.kill()
         server.environment["KILL_AFTER"] = str(step)
-        # Another backend has every second number, and has stored something there.
+        # Another backend uses every second number and has stored a folder there.
         if step % 2:
             others.append(results / f"local-{number + 1}")
             (others[-1] / "model").mkdir(parents=True)
@@ -83,8 +84,8 @@ def test_nothing_is_left_of_what_was_not_acknowledged(server: Server) -> None:
                 number = int(client.start_exec(BODY)["id"].removeprefix("local-"))
             break
         except DlicmdError:
-            assert server.process.wait(60) == -9, f"step {step}: the server was to die"
+            assert server.process.wait(60) == -9, f"step {step}: the server was not killed"
             number += 1 + step % 2
     del server.environment["KILL_AFTER"]
-    assert step > 8, "there are so many steps at least"
+    assert step > 8, "fewer steps than expected"
     assert all((path / "model").is_dir() for path in others)

@@ -1,4 +1,4 @@
-"""Many jobs that wait are stopped or deleted at once: each of them ends, once, and nothing of the deleted is left."""
+"""Many pending jobs are stopped or deleted at once: each ends exactly once, and no file of a deleted job is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = f"state={','.join(sorted(ACTIVE))}"
 
 
 def command(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command beside the server."""
+    """Run a command on the machine of the server."""
     return subprocess.run(
         [sys.executable, "-m", *words], env=server.environment, capture_output=True, text=True, timeout=20 * PATIENCE,
         check=False,
@@ -29,9 +29,9 @@ def command(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("clients", "each"), [(6, 10), pytest.param(20, 50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-def test_all_end_once(tmp_path: Path, clients: int, each: int) -> None:
+def test_all_jobs_end_exactly_once(tmp_path: Path, clients: int, each: int) -> None:
     with Server(tmp_path / "home", DLI_SLOTS="1", DLI_NURSERY_IDLE="0") as server, server.client() as client:
-        load = Load(server, clients, each, seconds=600)  # one has the slot, the others wait
+        load = Load(server, clients, each, seconds=600)  # One job has the slot, the others wait.
         load.begin()
         load.finish()
         ids = {exec_id for exec_id, _ in load.acknowledged.values()}
@@ -48,7 +48,7 @@ def test_all_end_once(tmp_path: Path, clients: int, each: int) -> None:
         assert not list((server.home / "results").glob("*/batchworkdir/*")) and client.execs() == []
 
 
-def test_the_server_is_stopped_with_all_its_jobs(tmp_path: Path) -> None:
+def test_stopping_the_server_can_stop_all_its_jobs(tmp_path: Path) -> None:
     with Server(tmp_path / "home", DLI_SLOTS="1", DLI_NURSERY_IDLE="0") as server:
         load = Load(server, 5, 10, seconds=600)
         load.begin()

@@ -1,4 +1,4 @@
-"""Many clients submit folders of 1 KiB to 1 MiB at once: all that was acknowledged is stored, once, and whole."""
+"""Many clients submit folders of 1 KiB to 1 MiB at once: every acknowledged folder is stored once and complete."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from support import eventually
 
 pytestmark = pytest.mark.integration
 
-#: What the server may have more after a load than before it, in bytes.
+#: The most by which the memory of the server may grow under the load, in bytes.
 MOST_GROWTH = 100 << 20
 
 
 @pytest.mark.parametrize(
     ("clients", "each"), [(8, 10), pytest.param(20, 50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
-def test_all_that_is_acknowledged_is_stored(tmp_path: Path, clients: int, each: int) -> None:
+def test_every_acknowledged_submission_is_stored(tmp_path: Path, clients: int, each: int) -> None:
     with Server(tmp_path / "home", DLI_SLOTS="1", DLI_NURSERY_IDLE="0") as server, server.client() as client:
         process = psutil.Process(server.process.pid)
         before = process.memory_info().rss
-        load = Load(server, clients, each, largest=1 << 20, seconds=600)  # one has the slot, the others wait
+        load = Load(server, clients, each, largest=1 << 20, seconds=600)  # One job has the slot, the others wait.
         load.begin()
         load.finish()
         grown = process.memory_info().rss - before

@@ -1,4 +1,4 @@
-"""SIGKILL of the server at any moment: nothing is lost, nothing is started twice."""
+"""SIGKILL of the server at any moment: no job is lost, and no job starts twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SU
 
 pytestmark = pytest.mark.integration
 
-#: Notes every start of the program in a file beside the code, then does a little work.
+#: Records every start of the program in a file in its code folder, then does a little work.
 COUNTED = """
 import os, time
 with open("starts", "a") as file:
@@ -57,7 +57,7 @@ def test_a_running_job_is_adopted_and_its_result_is_complete(tmp_path: Path) -> 
         assert (code_of(one, job) / "starts").read_text() == "x"
 
 
-def test_a_job_that_ended_meanwhile_is_taken_over(tmp_path: Path) -> None:
+def test_a_job_that_ended_without_a_server_is_taken_over(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(UNTIL_TOLD + "raise ValueError('late')\n")
         one.wait_for_file(job, "starts")
@@ -72,7 +72,7 @@ def test_a_job_that_ended_meanwhile_is_taken_over(tmp_path: Path) -> None:
         assert one.history(job) == [SUBMITTED, PENDING, RUNNING, ERROR]
 
 
-def test_a_stop_requested_while_the_server_was_down_is_carried_out(tmp_path: Path) -> None:
+def test_a_stop_requested_without_a_server_is_carried_out(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(UNTIL_TOLD)
         one.wait_for_file(job, "starts")
@@ -86,7 +86,7 @@ def test_a_stop_requested_while_the_server_was_down_is_carried_out(tmp_path: Pat
 @pytest.mark.parametrize(
     ("kills", "jobs_between"), [(12, 2), pytest.param(500, 1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-def test_killed_again_and_again_no_job_is_lost_or_started_twice(
+def test_no_job_is_lost_or_started_twice_in_repeated_kills(
     tmp_path: Path, kills: int, jobs_between: int
 ) -> None:
     chance = random.Random(7)
@@ -94,19 +94,19 @@ def test_killed_again_and_again_no_job_is_lost_or_started_twice(
         jobs = []
         for _ in range(kills):
             jobs += [one.submit(COUNTED) for _ in range(jobs_between)]
-            threading.Event().wait(chance.random() * 0.25)  # the moment of death is what varies here
+            threading.Event().wait(chance.random() * 0.25)  # The time of the kill is what varies in this test.
             host.restart()
         rows = {job: one.wait(job) for job in jobs}
         assert {row.state for row in rows.values()} == {FINISHED}
         for job in jobs:
             assert (code_of(one, job) / "starts").read_text() == "x"
             assert one.output(job).split() == list("01234")
-            # An attempt may be counted and called off before anything of it ran; it never ran twice.
+            # An attempt may be counted and called off before it ran. It never ran twice.
             assert one.history(job)[0] == SUBMITTED
             assert one.history(job)[-2:] == [RUNNING, FINISHED]
 
 
-def test_with_a_nursery_too(tmp_path: Path) -> None:
+def test_no_job_with_a_nursery_is_lost_or_started_twice(tmp_path: Path) -> None:
     with host_bench(tmp_path, nursery_idle=600.0) as (host, one):
         jobs = []
         for pause in (0.0, 0.05, 2.5):
@@ -117,7 +117,7 @@ def test_with_a_nursery_too(tmp_path: Path) -> None:
         assert [(code_of(one, job) / "starts").read_text() for job in jobs] == ["x"] * 3
 
 
-def test_a_server_that_was_suspended_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_suspended_server_continues(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(UNTIL_TOLD)
         one.wait_for_file(job, "starts")
@@ -157,7 +157,7 @@ time.sleep(600)
 """
 
 
-def test_with_die_with_server_everything_goes_with_it(tmp_path: Path) -> None:
+def test_die_with_server_ends_all_processes_of_a_job(tmp_path: Path) -> None:
     with host_bench(tmp_path, die_with_server=True) as (host, one):
         job = one.submit(DAEMONS)
         daemon = int(one.wait_for_file(job, "daemon"))
@@ -171,7 +171,7 @@ def test_with_die_with_server_everything_goes_with_it(tmp_path: Path) -> None:
         assert row.message == "killed together with the server (--die-with-server)"
 
 
-def test_a_runner_killed_while_the_server_is_down_is_noticed(tmp_path: Path) -> None:
+def test_a_runner_killed_without_a_server_is_noticed(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(textwrap.dedent(DAEMONS))
         daemon = int(one.wait_for_file(job, "daemon"))
@@ -184,7 +184,7 @@ def test_a_runner_killed_while_the_server_is_down_is_noticed(tmp_path: Path) -> 
         assert gone(daemon)
 
 
-def test_removal_of_a_deleted_exec_is_finished_by_the_next_server(tmp_path: Path) -> None:
+def test_the_next_server_finishes_the_removal_of_a_deleted_exec(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(COUNTED)
         one.wait(job)
