@@ -1,4 +1,4 @@
-"""One server for each file of tests."""
+"""One server for each test module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server with an exec in every state that clients meet."""
+"""A server with an exec in every state that clients see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DISTRIBUTED = "--exec-start%20distPyTorch%20--model-main%20main.py%20--numWorker
 
 @dataclass
 class World:
-    """Ids of execs, by what has become of them; `wire` asks the server, `live` is the server itself."""
+    """Ids of execs, by their state. `wire` sends requests to the server, `live` is the server itself."""
 
     wire: Wire
     live: Live
@@ -31,18 +31,18 @@ class World:
 
     @property
     def ids(self) -> dict[str, str]:
-        """What has become of an exec → its id."""
+        """Map the name of each exec to its id."""
         names = ("waiting", "running", "elastic", "finished", "killed", "failed")
         return {name: getattr(self, name) for name in names}
 
     def states(self) -> dict[str, str]:
-        """State that the server must show → exec."""
+        """Map each state that the server must show to the id of an exec."""
         return {"SUBMITTED": self.waiting, "RUNNING": self.running, "FINISHED": self.finished,
                 "KILLED": self.killed, "ERROR": self.failed}
 
 
 def make_world(home: Path) -> World:
-    """Start the server; `close` of its `live` ends it."""
+    """Start the server. The caller ends it with `close` of `live`."""
     live = Live(settings_for(home))
     wire = Wire(live.port, TOKEN)
     wire.described = Described(wire.ask("GET", "/openapi.json").json())

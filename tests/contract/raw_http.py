@@ -1,4 +1,4 @@
-"""HTTP as any client speaks it: nothing here, nor in what the tests send, is code of ours."""
+"""HTTP as any client speaks it. Neither this module nor the requests of the tests use code of this project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE = "/platform/rest/deeplearning/v1"
 
 @dataclass
 class Answer:
-    """One answer; names of headers are in lower case."""
+    """One response. Names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -33,7 +33,8 @@ class Answer:
 
     @property
     def is_plain_error(self) -> bool:
-        """Contract, 1.3: 'plain text of the form `Error <code>: <sentence>.` + newline'."""
+        """Return whether the body has the form of contract 1.3: 'plain text of the form `Error <code>: <sentence>.` +
+        newline'."""
         kind, text = self.headers.get("content-type", ""), self.body
         return kind.startswith("text/plain") and text.startswith(b"Error %d: " % self.status) and \
             text.endswith(b".\n") and text.count(b"\n") == 1
@@ -41,7 +42,7 @@ class Answer:
 
 @dataclass
 class Wire:
-    """A server, by its port and a token for it. Every answer must be as `described`, once that is known."""
+    """A server, given by its port and a token. Every response must match `described`, once it is set."""
 
     port: int
     token: str
@@ -51,7 +52,8 @@ class Wire:
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None,
         *, authorised: bool = True,
     ) -> Answer:
-        """One call; `target` is below the base path unless it begins with /auth, /ui, /platform, /v1 or /openapi."""
+        """Send one request. `target` is below the base path unless it begins with /auth, /ui, /platform, /v1 or
+        /openapi."""
         whole = target if target.startswith(("/auth", "/ui", "/platform", "/v1", "/openapi")) else BASE + target
         sent = ({"Authorization": f"Bearer {self.token}"} if authorised else {}) | (headers or {})
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
@@ -69,7 +71,7 @@ class Wire:
             self.described.check(method, target, answer.status, answer.headers, answer.body)
 
     def upload(self, args: str, name: str = "main.py", content: bytes = b"print(1)\n") -> Answer:
-        """POST /execs with one file; `args` as it stands in the query, escaped by the caller."""
+        """Send POST /execs with one file. `args` is the value in the query, escaped by the caller."""
         body = (
             f'--b0und\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
             + content + b"\r\n--b0und--\r\n"
@@ -77,7 +79,7 @@ class Wire:
         return self.ask("POST", f"/execs/?args={args}", {"Content-Type": "multipart/form-data; boundary=b0und"}, body)
 
     def exchange(self, raw: bytes) -> list[Answer]:
-        """Send bytes, and read every answer until the server hangs up."""
+        """Send bytes, and read every response until the server closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sock:
             sock.sendall(raw)
             received = b""
@@ -91,7 +93,7 @@ class Wire:
 
 
 def answers(received: bytes) -> list[Answer]:
-    """What a connection carried, one answer after the other; 1xx are left out."""
+    """Return the responses that a connection carried, in order, without 1xx."""
     found = []
     while received:
         head, _, rest = received.partition(b"\r\n\r\n")
@@ -119,7 +121,8 @@ def _chunked(rest: bytes) -> tuple[bytes, bytes]:
 
 
 def archive(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
-    """A tar as clients make it: `w:gz` as the original client, `w:` as a shell; names that end with / are folders."""
+    """Return a tar as clients make it: `w:gz` as the original client, `w:` as a shell. Names that end with / are
+    folders."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as packed:  # type: ignore[call-overload]
         for name, content in files.items():

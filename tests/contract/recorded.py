@@ -1,7 +1,7 @@
-"""Reads recorded requests: `*.http` files, one request after each line that begins with `###`.
+"""Read recorded requests: `*.http` files, one request after each line that begins with `###`.
 
-Lines `# name: value` say what is expected. Line ends become CRLF on the wire, and `{{...}}` stands for what a file of
-text cannot hold: `host`, `token`, `basic`, the ids of execs, `length` of the body, `tar` and `tar.gz` of files,
+Lines `# name: value` give the expectations. Line ends become CRLF on the wire. `{{...}}` stands for content that a text
+file cannot hold: `host`, `token`, `basic`, the ids of execs, `length` of the body, `tar` and `tar.gz` of files,
 `chunks` for a body that is sent in chunks, `bare cr`.
 """
 
@@ -20,14 +20,14 @@ FOLDER = Path(__file__).parent.parent / "data" / "recorded"
 
 @dataclass
 class Recorded:
-    """One request; `expected` has what its comment lines say."""
+    """One request. `expected` has the values of its comment lines."""
 
     title: str
     expected: dict[str, str]
     request: bytes
 
     def bytes_for(self, world: World) -> bytes:
-        """The request as it goes to a server."""
+        """Return the request as it is sent to a server."""
         pair = base64.b64encode(f"{world.user}:{world.password}".encode())
         known = {name.encode(): value.encode() for name, value in world.ids.items()} | {
             b"host": b"127.0.0.1:%d" % world.wire.port, b"token": world.wire.token.encode(), b"basic": pair,
@@ -53,7 +53,7 @@ def _in_chunks(body: bytes) -> bytes:
 
 
 def recorded() -> list[Recorded]:
-    """All of them."""
+    """Return all recorded requests."""
     found = []
     for file in sorted(FOLDER.glob("*.http")):
         for text in re.split(r"^### ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:

@@ -1,4 +1,4 @@
-"""Every row of the endpoint tables: what is asked as the row says it, and what it promises. Rows are quoted."""
+"""Every row of the endpoint tables: the request of the row, and the response that it promises. Rows are quoted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Check = Callable[[Answer, World], object]
 
 
 class Row(NamedTuple):
-    """A row, as a call. `{waiting}` and the like in `target` become ids."""
+    """A row, as a request. `{waiting}` and similar names in `target` become ids."""
 
     quote: str
     method: str
@@ -191,7 +191,7 @@ ROWS = [
         "/resplans/resplantree", 200, lambda answer, _: {type(answer.json()[key]) for key in ("id", "pid")} == {str}),
     Row("GET /resplans/resplan/{name}: '200 JSON'; 'Name is put into the path unescaped'", "GET",
         "/resplans/resplan/local/training", 200, an_object),
-    # 1.7 Hypersearch, which this server has not
+    # 1.7 Hypersearch, which this server does not implement
     *(Row("1.7: what is not there is one line, not a page", method, path, 501, refused) for method, path in (
         ("POST", "/hypersearch"), ("GET", "/hypersearch"), ("GET", "/hypersearch?limit=1"), ("DELETE", "/hypersearch"),
         ("GET", "/hypersearch/a-1"), ("PUT", "/hypersearch/a-1"), ("PUT", "/hypersearch/a-1/restart"),
@@ -201,7 +201,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.method} {row.target}" for row in ROWS])
-def test_row(world: World, row: Row) -> None:
+def test_a_row_of_the_contract_is_answered_as_promised(world: World, row: Row) -> None:
     target = row.target.format(**world.ids)
     answer = world.wire.ask(row.method, target, dict(row.headers), row.body)
     assert answer.status == row.status, (row.quote, answer)
@@ -214,7 +214,7 @@ def credentials(user: str, password: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", ["/auth/v1/logon", "/platform/rest/conductor/v1/auth/logon"])
 @pytest.mark.parametrize("body", [None, b'{"username": "alice", "password": "x"}'])
-def test_logon_and_logoff(world: World, path: str, body: bytes | None) -> None:
+def test_a_user_logs_on_and_off(world: World, path: str, body: bytes | None) -> None:
     """1.1: 'HTTP Basic; ... One notebook also sends a JSON body on the GET; ignorable' | 'JSON with accessToken';
     'POST /auth/v1/logoff | Bearer; no body | any 2xx'."""
     sent = credentials(world.user, world.password) | {"Accept": "application/json"}
@@ -227,7 +227,7 @@ def test_logon_and_logoff(world: World, path: str, body: bytes | None) -> None:
     assert world.wire.ask("GET", "/conf", bearer, authorised=False).status == 401
 
 
-def test_a_session_of_the_first_generation(world: World) -> None:
+def test_a_g1_session_is_kept_in_a_cookie(world: World) -> None:
     """1.1: 'GET /platform/rest/conductor/v1/auth/logon (G1) | HTTP Basic | 200 + session cookies'."""
     path = "/platform/rest/conductor/v1/auth/logon"
     answer = world.wire.ask("GET", path, credentials(world.user, world.password), authorised=False)
@@ -238,14 +238,14 @@ def test_a_session_of_the_first_generation(world: World) -> None:
     assert world.wire.ask("GET", "/execs", cookie, authorised=False).status == 401
 
 
-def test_the_client_file_needs_nothing(world: World) -> None:
+def test_the_client_file_is_served_without_credentials(world: World) -> None:
     """1.1: 'GET /ui/tools/dlicmd.py | none | the client file itself (scripts fetch it with wget)'."""
     answer = world.wire.ask("GET", "/ui/tools/dlicmd.py", {"User-Agent": "Wget/1.21"}, authorised=False)
     assert answer.status == 200 and answer.body.startswith(b"#!/usr/bin/env python3\n")
     assert zipfile.ZipFile(io.BytesIO(answer.body)).testzip() is None
 
 
-def test_submit_stop_and_delete(world: World) -> None:
+def test_an_exec_is_submitted_stopped_and_deleted(world: World) -> None:
     """1.3: 'POST /execs | 200 with exec object (`id`, `appId` needed)'; 'POST .../stop | no body | 204';
     'DELETE /execs/{execId} | 204'."""
     submitted = world.wire.upload(SINGLE)
@@ -288,7 +288,7 @@ def test_all_execs_are_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"Authorization": "Bearer x"}, {"X-Auth-Token": "x"}, credentials("alice", "")])
-def test_every_row_says_401_without_a_token(world: World, wrong: dict[str, Any]) -> None:
+def test_every_row_answers_401_without_a_valid_token(world: World, wrong: dict[str, Any]) -> None:
     """1.2, 1.3: errors '401'."""
     asked = {(row.method, row.target) for row in ROWS}
     some = sorted(asked)[:: 1 if not wrong else 6] if "Basic" not in str(wrong) else [("GET", "/conf")]

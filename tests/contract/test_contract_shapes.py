@@ -22,7 +22,7 @@ APPLICATION = {
     "task12n_num": int, "task12n": list, "kernels": list, "is_packing": bool,
 }
 NUMBERS = ("used_gpu", "used_mem", "used_cpu")
-#: Contract, 2.4: those that every framework has, and those that some have.
+#: Contract, 2.4: the fields that every framework has, and the fields that some have.
 FRAMEWORK = {
     "name": str, "description": str, "desc": list, "deployMode": str, "hasTask0": str, "execMode": str,
     "appName": str, "frameworkCmdGenerator": str, "backend": str, "frameworkVersion": str,
@@ -39,14 +39,14 @@ def types(found: dict[str, Any], names: dict[str, type]) -> dict[str, type]:
 
 
 def at(found: Any, path: str) -> Any:
-    """The value at a path of keys and indexes, with blanks between them."""
+    """Return the value at a path of keys and indexes, separated by spaces."""
     for word in path.split(" "):
         found = found[int(word)] if word.isdigit() else found[word]
     return found
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_an_exec(world: World, who: str) -> None:
+def test_an_exec_has_the_fields_of_the_contract(world: World, who: str) -> None:
     """2.1, and 9, question 14: 'omit rather than null'; 'All values must be scalars'."""
     found = world.wire.ask("GET", f"/execs/{world.ids[who]}").json()
     assert list(found)[:len(EXEC)] == list(EXEC) and types(found, EXEC) == EXEC
@@ -58,7 +58,7 @@ def test_an_exec(world: World, who: str) -> None:
     assert found in world.wire.ask("GET", "/execs").json()
 
 
-def test_an_exec_of_the_first_generation(world: World) -> None:
+def test_an_exec_with_sig_name_has_the_g1_fields(world: World) -> None:
     """2.1: '`userName`, `sigName`, `sigId`, `masterURL`, `executionUserName` | string | G1'."""
     answer = world.wire.ask("POST", "/execs?sigName=dli-edt&args=--exec-start%20PyTorch%20--user-cmd%20--%20ls")
     assert types(answer.json(), FIRST_GENERATION) == FIRST_GENERATION
@@ -66,7 +66,7 @@ def test_an_exec_of_the_first_generation(world: World) -> None:
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_an_application(world: World, who: str) -> None:
+def test_an_application_has_the_fields_of_the_contract(world: World, who: str) -> None:
     """2.2: 'every field the client reads, with the type the client's arithmetic demands'."""
     [found] = world.wire.ask("GET", f"/scheduler/engine/applications/{world.ids[who]}").json()
     assert types(found, APPLICATION) == APPLICATION
@@ -81,7 +81,7 @@ def test_an_application(world: World, who: str) -> None:
     assert all(type(kernel["ip"]) is str for kernel in found["kernels"])
 
 
-def test_spark_applications(world: World) -> None:
+def test_a_spark_application_has_the_fields_of_the_contract(world: World) -> None:
     """1.5: 'CLI reads only `task0` and `task12n` of each; SDK G1 model = SparkApplicationDetail (§2.3)'."""
     for found in world.wire.ask("GET", "/scheduler/applications").json():
         assert found["type"] in ("BATCH", "NOTEBOOK") and type(found["apprunduration"]) in (int, float)
@@ -92,10 +92,10 @@ def test_spark_applications(world: World) -> None:
         assert len(found["executors"]) == len(found["task12n"])
         for executor in found["executors"]:
             log = f"/scheduler/applications/{found['applicationid']}/executor/{executor['id']}/logs/stdout"
-            assert world.wire.ask("GET", log).status == 200, "its id is the one that logs are asked for by"
+            assert world.wire.ask("GET", log).status == 200, "logs are not found by the id of the executor"
 
 
-def test_frameworks(world: World) -> None:
+def test_a_framework_has_the_fields_of_the_contract(world: World) -> None:
     """2.4: '`hasTask0` | string | `""` (single + EDT) or `"false"`', '`desc` | array of strings'."""
     catalogue = world.wire.ask("GET", "/execs/frameworks").json()
     assert {found["name"] for found in catalogue} >= {
@@ -108,9 +108,9 @@ def test_frameworks(world: World) -> None:
         assert found["execMode"] in ("single", "distributed") and found["deployMode"] == "cluster"
 
 
-def test_the_tree_of_plans(world: World) -> None:
+def test_the_plan_tree_has_the_consumer_of_every_application(world: World) -> None:
     """2.5: '`{id: string, pid: string (parent id), childTreeDto: [node…] | absent}`'; an application's consumer is 'an
-    absolute resource-plan path', whose node is in the tree."""
+    absolute resource-plan path', and the tree has its node."""
     tags = set()
 
     def walk(node: dict[str, Any], parent: str, path: str) -> None:
@@ -138,7 +138,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_a_parallel_job(world: World, who: str) -> None:
+def test_a_parallel_job_has_the_fields_of_the_contract(world: World, who: str) -> None:
     """2.6: read paths of a ParallelJob."""
     found = world.wire.ask("GET", f"/scheduler/kubernetesobjects?type=paralleljob&name={world.ids[who]}").json()
     assert (found["apiVersion"], found["kind"]) == ("ibm.com/v1alpha1", "ParallelJob")
@@ -155,7 +155,7 @@ def test_a_parallel_job(world: World, who: str) -> None:
         assert resources["requests"]["memory"] == resources["limits"]["memory"] == "8192.000000Mi"
 
 
-def test_pods(world: World) -> None:
+def test_a_pod_has_the_fields_of_the_contract(world: World) -> None:
     """2.6: read paths of a pod; its `controller-uid` is the uid of its job."""
     uids = {found["metadata"]["uid"] for found in
             world.wire.ask("GET", "/scheduler/kubernetesobjects?type=paralleljob").json()["items"]}
@@ -168,7 +168,7 @@ def test_pods(world: World) -> None:
         assert pod["metadata"]["labels"]["controller-uid"] in uids
 
 
-def test_what_logon_answers(world: World) -> None:
+def test_a_logon_response_has_the_fields_of_the_platform(world: World) -> None:
     """8: 'CPD's sibling call ... answers username, role, permissions[], groups[], sub, iss, aud, uid, authenticator,
     accessToken, messageCode ("success"), message ("success")'; role `User`|`Admin`."""
     pair = "Basic " + base64.b64encode(f"{world.user}:{world.password}".encode()).decode()
@@ -179,7 +179,7 @@ def test_what_logon_answers(world: World) -> None:
     assert found["username"] == world.user and found["messageCode"] == "success"
 
 
-def test_args_are_shown_as_received_with_one_blank_more(world: World) -> None:
+def test_args_are_shown_as_received_with_one_more_space(world: World) -> None:
     """1.4: 'the server keeps the string as given and appends one trailing space in the stored `args`'."""
     assert world.wire.ask("GET", f"/execs/{world.finished}").json()["args"] == \
         SINGLE.replace("%20", " ") + " --epochs 1 "

@@ -1,4 +1,4 @@
-"""/openapi.json says what the server does: which answers there are, how calls are authorised, which headers count."""
+"""/openapi.json describes the server: its responses, the authorization of calls, and the headers that count."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
     return [(path, method, operation) for path, found in paths for method, operation in found.items()]
 
 
-def test_every_failure_is_text_with_a_number_of_its_own(document: dict[str, Any]) -> None:
+def test_every_call_lists_its_failures_as_text_with_exact_codes(document: dict[str, Any]) -> None:
     assert len(operations(document)) > 40
     known = Described(document)
     for path, method, operation in operations(document):
         answers = operation["responses"]
         failures = {code: known.resolved(answer) for code, answer in answers.items() if code >= "400"}
         assert {"400", "401", "413", "429", "507"} <= set(failures), (path, method)
-        assert all(code.isdecimal() for code in answers), "no ranges: they would cover anything"
+        assert all(code.isdecimal() for code in answers), "a range of codes would match any response"
         kinds = {tuple(answer["content"]) for answer in failures.values()}
         assert kinds == {("text/plain", "application/problem+json")}, (path, method)
 
@@ -53,7 +53,7 @@ def test_every_call_is_described_completely(document: dict[str, Any]) -> None:
         assert schema.get("properties"), f"{name} has no fields"
 
 
-def test_every_code_of_an_error_is_described_somewhere(document: dict[str, Any]) -> None:
+def test_every_error_code_is_described(document: dict[str, Any]) -> None:
     known = Described(document)
     described = {
         code for _, _, operation in operations(document)
@@ -61,19 +61,19 @@ def test_every_code_of_an_error_is_described_somewhere(document: dict[str, Any])
         for header in [known.resolved(answer).get("headers", {}).get("X-DLI-Error-Code")] if header
         for code in header["schema"].get("enum", [])
     }
-    # Volumes have commands and no calls. The calls about searches are not described.
+    # Volumes have commands and no calls. The calls for searches are not described.
     elsewhere = {code for code in error_codes.SERVER if code.startswith(("volume.", "search."))}
     assert described - elsewhere == set(error_codes.SERVER) - elsewhere
 
 
-def test_extensions_that_a_call_names_are_those_of_the_server(document: dict[str, Any], world: World) -> None:
+def test_the_described_extensions_are_those_of_the_server(document: dict[str, Any], world: World) -> None:
     named = {operation["x-extension"] for _, _, operation in operations(document) if "x-extension" in operation} - {""}
     told = set(world.wire.ask("GET", "/conf").json()["DLICMD_EXTENSIONS"].split(","))
     # These three extend the submission, which is a call of the contract.
     assert named == told - {"argv", "idempotency-key", "local-paths"}
 
 
-def test_only_what_is_open_needs_no_token(document: dict[str, Any]) -> None:
+def test_only_open_calls_need_no_token(document: dict[str, Any]) -> None:
     assert set(document["components"]["securitySchemes"]) == {"bearer", "token", "basic", "session"}
     open_ones = {path for path, _, operation in operations(document) if not operation["security"]}
     assert open_ones == {"/auth/v1/logon", "/platform/rest/conductor/v1/auth/logon", "/ui/tools/dlicmd.py", "/healthz",
@@ -87,7 +87,7 @@ def test_the_tokens_of_the_platform_are_described(document: dict[str, Any]) -> N
     assert "Set-Cookie" in logon["responses"]["200"]["headers"]
 
 
-def test_a_submission_with_a_key(world: World, document: dict[str, Any]) -> None:
+def test_a_submission_with_an_idempotency_key_is_answered_as_described(world: World, document: dict[str, Any]) -> None:
     operation = document["paths"][EXECS]["post"]
     assert "Idempotency-Key" in {found["name"] for found in operation["parameters"] if found["in"] == "header"}
     assert "Retry-After" in operation["responses"]["409"]["headers"]
@@ -98,7 +98,7 @@ def test_a_submission_with_a_key(world: World, document: dict[str, Any]) -> None
     assert other.status == 422 and other.is_plain_error and "422" in operation["responses"]
 
 
-def test_a_part_of_a_result(world: World, document: dict[str, Any]) -> None:
+def test_a_range_of_a_result_is_answered_as_described(world: World, document: dict[str, Any]) -> None:
     operation = document["paths"][EXECS + "/{exec_id}/result"]["get"]
     assert {"Range", "If-Range"} <= {found["name"] for found in operation["parameters"]}
     for text, status in (("bytes=1-", 206), ("bytes=999999-", 416)):

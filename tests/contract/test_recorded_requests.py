@@ -1,4 +1,4 @@
-"""What the original client, the notebooks, the SDK and shells send, replayed byte for byte."""
+"""Requests of the original client, the notebooks, the SDK and shells, replayed byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def desk(world: World) -> World:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[item.title for item in REQUESTS])
-def test_it_is_answered_as_its_sender_needs(desk: World, request_: Recorded) -> None:
+def test_a_recorded_request_is_answered_as_its_sender_needs(desk: World, request_: Recorded) -> None:
     before = desk.wire.ask("GET", "/execs").json()
     [answer] = desk.wire.exchange(request_.bytes_for(desk))
     expected = request_.expected
@@ -34,7 +34,7 @@ def test_it_is_answered_as_its_sender_needs(desk: World, request_: Recorded) -> 
 
 
 def check_submission(desk: World, answer: Answer, expected: dict[str, str]) -> None:
-    """What was submitted is what its sender meant: the files on the disk, and the words of the program."""
+    """Check that the submission has the files and the command that its sender meant, then delete it."""
     shown = answer.json()
     program = desk.live.row(shown["id"]).workload.program
     folder = Path(shown["workDir"].partition("/_submitted_code")[0]) / "_submitted_code"
@@ -51,5 +51,5 @@ def check_submission(desk: World, answer: Answer, expected: dict[str, str]) -> N
     assert desk.wire.ask("DELETE", f"/execs/{shown['id']}").status == 204
 
 
-def test_there_are_enough_of_them() -> None:
+def test_the_recordings_have_at_least_40_requests_with_unique_titles() -> None:
     assert len(REQUESTS) >= 40 and len({item.title for item in REQUESTS}) == len(REQUESTS)

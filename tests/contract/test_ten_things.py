@@ -1,4 +1,4 @@
-"""Ten things that a server must get right or the original clients break, each done with an answer what they do."""
+"""Ten rules of the server that the original clients rely on. Each test handles the response as the clients do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from contract_world import SINGLE, World
 
 TERMINAL = {"FINISHED", "KILLED", "ERROR"}
-#: Contract, 3.1: what wire states there are.
+#: Contract, 3.1: the states on the wire.
 STATES = TERMINAL | {"NEW", "SUBMITTED", "PENDING_JOB_SCHEDULER", "PENDING_CRD_SCHEDULER", "LAUNCHING", "RUNNING",
                      "RECOVERING", "UNKNOWN", ""}
 
@@ -28,12 +28,12 @@ def test_1_paths_with_and_without_a_slash_are_answered_directly(world: World) ->
         answer = world.wire.ask("POST", f"{path}?args=--exec-start%20PyTorch%20--user-cmd%20--%20ls", kind, b"")
         assert answer.status == 200
         assert world.wire.ask("DELETE", f"/execs/{answer.json()['id']}/").status == 204
-    # A base address that ends with a slash, and a path that begins with one.
+    # Covers a base address that ends with a slash and a path that begins with one.
     for doubled in ("//execs", f"/execs//{world.finished}//", "//execs///frameworks"):
         assert world.wire.ask("GET", doubled).status == 200, doubled
 
 
-def test_2_conf_comes_before_everything(world: World) -> None:
+def test_2_conf_accepts_a_valid_token_and_refuses_others(world: World) -> None:
     """'`GET /conf` with the bearer token; any non-2xx ends the program.' The client compares MSD_ENABLED."""
     answer = world.wire.ask("GET", "/conf")
     assert answer.status == 200 and answer.json()["MSD_ENABLED"].lower() == "true"
@@ -41,7 +41,7 @@ def test_2_conf_comes_before_everything(world: World) -> None:
     assert refused.status == 401 and refused.is_plain_error
 
 
-def test_3_the_token_is_taken_in_three_forms(world: World) -> None:
+def test_3_credentials_are_accepted_in_three_forms(world: World) -> None:
     """'`Authorization: Bearer …` (CLI) **or** `X-Auth-Token: …` (notebooks, G2) **or** HTTP Basic (G1 notebooks)'."""
     pair = "Basic " + base64.b64encode(f"{world.user}:{world.password}".encode()).decode()
     logged_on = world.wire.ask("GET", "/auth/v1/logon", {"Authorization": pair}, authorised=False)
@@ -57,7 +57,7 @@ def test_4_a_submission_is_answered_with_its_ids(world: World) -> None:
     world.wire.ask("DELETE", f"/execs/{found['id']}")
 
 
-def test_5_the_name_of_the_result_survives_its_readers(world: World) -> None:
+def test_5_the_name_of_the_result_fits_the_parsers_of_the_clients(world: World) -> None:
     """'the file name segment directly after a semicolon, **no space and no quotes** ... `size=` must come last
     (notebooks do `split('size=')[1]` → int). Scripts expect the name to begin with `dlpd-model`'."""
     answer = world.wire.ask("GET", f"/execs/{world.finished}/result", {"Accept": "text/plain"})
@@ -86,7 +86,7 @@ def test_7_times_are_whole_seconds_or_iso(world: World) -> None:
         time.strptime(world.wire.ask("GET", f"/execs/{exec_id}").json()["createTime"], "%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_8_kubernetes_objects_have_items_or_are_one(world: World) -> None:
+def test_8_kubernetes_objects_are_a_list_or_one_bare_object(world: World) -> None:
     """'an object with an `items` list; with `&name=N` it answers the bare object'."""
     for kind in ("paralleljob", "pod", "x"):
         assert type(world.wire.ask("GET", f"/scheduler/kubernetesobjects?type={kind}").json()["items"]) is list
@@ -109,12 +109,12 @@ def test_9_a_log_is_text_or_one_json_string(world: World) -> None:
     assert json.loads(quoted.body) == file.read_bytes().decode("utf-8", "replace")
     bare = world.wire.ask("GET", f"/execs/{world.failed}/log")
     assert bare.headers["content-type"].startswith("text/plain")
-    # An untouched session of the notebooks' library accepts anything.
+    # A session of the notebooks' library without own headers accepts any type.
     anything = world.wire.ask("GET", f"/execs/{world.failed}/log", {"Accept": "*/*"})
     assert anything.body == file.read_bytes()
 
 
-def test_10_three_states_end_an_exec_and_no_other_is_shown(world: World) -> None:
+def test_10_an_exec_ends_in_one_of_three_final_states(world: World) -> None:
     """'Terminal states on the wire are only `FINISHED`, `KILLED`, `ERROR`.'"""
     assert {found["state"] for found in world.wire.ask("GET", "/execs").json()} <= STATES
     for state, exec_id in world.states().items():
