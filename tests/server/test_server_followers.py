@@ -1,4 +1,4 @@
-"""Many follow one log that grows fast: each gets every line once, in order, whatever the others do."""
+"""Many clients follow one log that grows fast: each gets every line once and in order, even if others stall."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLLOWERS, LINES, AT_ONCE = 10, 30_000, 50
 
 
 def grow(file: Path, lines: int) -> None:
-    """As a program writes, with pieces that end anywhere in a line."""
+    """Write lines as a program does, in pieces that end anywhere in a line."""
     text = "".join(f"{number} loss 0.123\n" for number in range(lines))
     with file.open("w") as log:
         for start in range(0, len(text), AT_ONCE * 15):
@@ -26,7 +26,7 @@ def grow(file: Path, lines: int) -> None:
 
 
 def followed(live: Live, exec_id: str) -> list[str]:
-    """Every line that one follower gets until the exec is over."""
+    """Return every line that one follower gets until the exec is over."""
     cursor, found = "", []
     while True:
         news = live.call("GET", f"/execs/{exec_id}/follow?wait=20&cursor={cursor}").json()
@@ -37,7 +37,7 @@ def followed(live: Live, exec_id: str) -> list[str]:
 
 
 def stalled(live: Live, exec_id: str) -> socket.socket:
-    """Has asked again and again for everything, and reads nothing, so that the server can send it no more."""
+    """Open a connection that requests the whole log 50 times and reads nothing, so that its buffers fill up."""
     sock = socket.create_connection(("127.0.0.1", live.port))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     asked = (f"GET {wire.EXECS}/{exec_id}/follow?wait=20 HTTP/1.1\r\nHost: 127.0.0.1:{live.port}\r\n"

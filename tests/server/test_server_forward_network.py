@@ -1,4 +1,4 @@
-"""Which addresses the server connects to when users name them."""
+"""The addresses that the server connects to when users name them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from local_backend.forward.target import Rest
     "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200", "0.0.0.0",
     "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255",
 ])
-def test_refused_whoever_asks(address: str) -> None:
+def test_special_addresses_are_refused_for_every_server(address: str) -> None:
     assert not network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
-def test_its_own_machine_for_its_own_user_alone(address: str) -> None:
+def test_loopback_is_permitted_only_with_the_loopback_option(address: str) -> None:
     assert network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "192.168.1.1", "93.184.216.34", "2606:4700::1", "fd12::1"])
-def test_all_others_are_connected_to(address: str) -> None:
+def test_other_addresses_are_permitted(address: str) -> None:
     assert network.is_permitted(address, loopback=False)
 
 
-def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a name of a cloud's metadata service does; other spellings of numbers are resolved, too."""
+def test_a_name_that_resolves_to_a_refused_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata service of a cloud has such a name. Other spellings of numbers are resolved, too."""
     def resolve(host: str, port: int, **_: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", port))]
 
@@ -46,20 +46,20 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("host", ["2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.16689662", "0", "0x0"])
-def test_other_spellings_of_a_refused_address(host: str) -> None:
+def test_other_spellings_of_a_refused_address_are_refused(host: str) -> None:
     with pytest.raises(network.AddressRefused):
         network.permitted_addresses(host, 80, loopback=True)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "localhost"])
-def test_other_spellings_of_its_own_machine(host: str) -> None:
+def test_other_spellings_of_loopback_need_the_loopback_option(host: str) -> None:
     assert network.permitted_addresses(host, 80, loopback=True)
     with pytest.raises(network.AddressRefused):
         network.permitted_addresses(host, 80, loopback=False)
 
 
-def test_a_guarded_process_connects_nowhere_else() -> None:
-    """Whatever library connects, and whatever a server told it. The guard stays for good, so it has a process."""
+def test_a_guarded_process_connects_only_to_permitted_addresses() -> None:
+    """The guard holds for every library and every redirect. It cannot be removed, so the test uses its own process."""
     script = """
 import os, socket, sys
 from local_backend import network

@@ -1,4 +1,4 @@
-"""Metrics reach where --cs-url-meta and --cs-rmq-meta say, whatever the other side does, and no secret is shown."""
+"""Metrics reach the targets of --cs-url-meta and --cs-rmq-meta despite faulty receivers, and no secret is shown."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def live(home: Live) -> Iterator[Live]:
-    """A server that forwards at a quick pace."""
+    """A server that forwards with short pauses."""
     served(home, FAST)
     yield home
     home.services.forwarding.close()
 
 
 def served(live: Live, pace: Pace) -> None:
-    """As after a start of the server."""
+    """Forward as a server does after its start."""
     forwarding = Forwarding(live.settings.paths, live.database, loopback=True, pace=pace)
     live.forward_by(forwarding)
 
 
 def running(live: Live, receiver: Receiver | None, more: str = "") -> str:
-    """An exec that runs, with its metrics going to the receiver."""
+    """Submit an exec whose metrics go to the receiver, and move it to running."""
     exec_id = live.submitted(START + (f"--cs-url-meta {receiver.url} " if receiver else "") + more)
     live.move(exec_id, PENDING, RUNNING)
     return exec_id
@@ -99,7 +99,7 @@ def all_sent(live: Live, exec_id: str) -> None:
     eventually(lambda: not list(order.parent.glob(f"{exec_id}.*")), "nothing of it is kept")
 
 
-def test_what_emetrics_records_arrives_while_the_exec_runs(
+def test_metrics_of_emetrics_arrive_while_the_exec_runs(
     live: Live, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exec_id = running(live, receiver, "--cs-url-bearer t0ken")
@@ -119,7 +119,7 @@ def test_what_emetrics_records_arrives_while_the_exec_runs(
     assert receiver.metrics[1]["meta"]["subid"] == "2"
 
 
-def test_a_receiver_in_trouble_gets_everything_in_the_end(live: Live, receiver: Receiver) -> None:
+def test_a_failing_receiver_gets_every_line_in_the_end(live: Live, receiver: Receiver) -> None:
     receiver.answers = [500, "garbage", "cut", 503, 302, 401, 429]
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1, 2, 3))
@@ -132,7 +132,7 @@ def test_a_receiver_in_trouble_gets_everything_in_the_end(live: Live, receiver: 
     assert log.count("cannot send metrics to") == 1 and "accepts metrics again" in log and "answers 500" in log
 
 
-def test_a_receiver_that_comes_later(live: Live) -> None:
+def test_a_receiver_that_starts_later_gets_the_lines(live: Live) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     exec_id = live.submitted(START + f"--cs-url-meta=http://127.0.0.1:{port}/in")
@@ -141,7 +141,7 @@ def test_a_receiver_that_comes_later(live: Live) -> None:
     eventually(lambda: "cannot send metrics to" in launcher_log(live, exec_id), "it has been tried")
     live.move(exec_id, KILLED)
     with receiving() as late:
-        # The port of the first one may be somebody else's by now: the order is rewritten to the second one's.
+        # Another program may use the port of the first receiver by now, so the order is changed to the second one.
         live.services.forwarding.close()
         paths = live.settings.paths
         order = orders.find(paths, exec_id)
@@ -152,7 +152,7 @@ def test_a_receiver_that_comes_later(live: Live) -> None:
         assert numbers(late) == [1]
 
 
-def test_a_silent_receiver_keeps_nobody_waiting(live: Live, receiver: Receiver) -> None:
+def test_a_silent_receiver_does_not_delay_other_execs(live: Live, receiver: Receiver) -> None:
     with receiving() as silent:
         silent.answers = ["silent"]
         slow, fast = running(live, silent), running(live, receiver)
@@ -167,8 +167,8 @@ def test_a_silent_receiver_keeps_nobody_waiting(live: Live, receiver: Receiver) 
         all_sent(live, slow)
 
 
-def test_a_whole_time_for_a_batch_whatever_trickles_in(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest_module, "CONNECT", 3600.0)  # the time for one piece
+def test_a_batch_has_a_total_timeout(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest_module, "CONNECT", 3600.0)  # The timeout of one piece.
     receiver.answers = ["silent"]
     channel = RestChannel(Rest(receiver.url), "local-1", loopback=True, whole=0.05)
     with pytest.raises(Trouble):
@@ -185,16 +185,16 @@ def test_a_refused_line_is_left_out_and_the_others_are_sent(live: Live, receiver
     assert "dropped a line of" in launcher_log(live, exec_id)
 
 
-def test_what_is_no_metric_is_left_out(live: Live, receiver: Receiver) -> None:
+def test_lines_that_are_not_metrics_are_left_out(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1) + 'no json\n[1]\n\n{"n": \n' + "[" * 100_000 + "\n" + lines(2) + '{"n": 3}')
     eventually(lambda: numbers(receiver) == [1, 2], "the metrics arrive")
-    live.move(exec_id, FINISHED)  # now the last line will get no end
+    live.move(exec_id, FINISHED)  # After the end of the exec, the last line counts without a line end.
     all_sent(live, exec_id)
     assert numbers(receiver) == [1, 2, 3] and "bytes that are not metrics" in launcher_log(live, exec_id)
 
 
-def test_the_next_server_goes_on_where_the_last_one_was(live: Live, receiver: Receiver) -> None:
+def test_the_next_server_continues_after_the_last_line_sent(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1, 2))
     noted = live.settings.paths.forwarded(exec_id, "rest")
@@ -208,7 +208,7 @@ def test_the_next_server_goes_on_where_the_last_one_was(live: Live, receiver: Re
     assert sorted(numbers(receiver)) == [1, 2, 3, 4]
 
 
-def test_after_the_end_it_is_tried_for_a_bounded_time(live: Live, receiver: Receiver) -> None:
+def test_forwarding_ends_a_bounded_time_after_the_exec(live: Live, receiver: Receiver) -> None:
     live.services.forwarding.close()
     served(live, Pace(look=0.02, first=0.02, longest=0.02, drain=0.2))
     receiver.always = lambda _: 503
@@ -219,7 +219,7 @@ def test_after_the_end_it_is_tried_for_a_bounded_time(live: Live, receiver: Rece
     assert "dropped the remaining metrics" in launcher_log(live, exec_id) and not receiver.taken
 
 
-def test_files_that_cannot_be_read_now_are_read_later(
+def test_a_file_that_cannot_be_read_is_read_later(
     live: Live, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     troubles: list[Exception] = [OSError("disk"), ZeroDivisionError()]
@@ -237,7 +237,7 @@ def test_files_that_cannot_be_read_now_are_read_later(
     assert numbers(receiver) == [1] and not troubles
 
 
-def test_files_that_can_never_be_read_are_given_up_after_the_end(
+def test_a_file_that_can_never_be_read_is_given_up_after_the_end(
     live: Live, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> Any:
@@ -252,12 +252,12 @@ def test_files_that_can_never_be_read_are_given_up_after_the_end(
     assert not receiver.taken
 
 
-def test_a_deleted_exec_is_forgotten(live: Live, receiver: Receiver) -> None:
+def test_a_deleted_exec_leaves_no_forwarding_files(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     assert live.call("DELETE", f"/execs/{exec_id}").status == 204
     all_sent(live, exec_id)
     live.services.forwarding.close()
-    live.settings.paths.forwarded(exec_id, "rest").write_text("{}")  # of a batch that was under way
+    live.settings.paths.forwarded(exec_id, "rest").write_text("{}")  # As a batch in progress would leave it.
     served(live, FAST)
     assert not list(live.settings.paths.forwarding.glob(f"{exec_id}*"))
 
@@ -294,12 +294,12 @@ def test_no_secret_is_shown_or_left(live: Live, receiver: Receiver, stub_pika: l
     ("--cs-rmq-meta host=h,queue=q,port=0", "the port must be a number"),
     ("--cs-rmq-meta queue=q", "the host is missing"),
 ])
-def test_what_names_no_place_is_refused(live: Live, stub_pika: list[Any], words: str, said: str) -> None:
+def test_an_invalid_target_is_refused(live: Live, stub_pika: list[Any], words: str, said: str) -> None:
     answer = live.submit(START + words, {"main.py": b""})
     assert answer.status == 400 and said in answer.text and "hidden" not in answer.text and "dden" not in answer.text
 
 
-def test_without_pika_a_broker_is_refused_with_the_cure(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_without_pika_is_refused_with_advice(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     answer = live.submit(START + f"--cs-rmq-meta {BROKER}", {"main.py": b""})
     assert answer.status == 400 and "pip install 'dlicmd[rabbitmq]'" in answer.text
@@ -337,7 +337,7 @@ class BlockingConnection:
 
 @pytest.fixture
 def stub_pika(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module in the place of pika, which keeps what it is given; test_server_rabbitmq.py has a real broker."""
+    """A stub of the module pika that records its calls. test_server_rabbitmq.py uses a real broker."""
     (tmp_path / "pika.py").write_text(PIKA)
     monkeypatch.syspath_prepend(str(tmp_path))
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "pika"}
@@ -365,7 +365,7 @@ def test_a_broker_gets_a_message_for_each_line(live: Live, stub_pika: Any) -> No
 
 def test_lines_that_the_broker_has_are_not_sent_again(live: Live, stub_pika: Any) -> None:
     class Once(list):
-        """In trouble at the second message."""
+        """Failures of the stub that occur at the second message."""
 
         def __bool__(self) -> bool:
             return len(stub_pika.published) == 1 and len(self) > 0
@@ -381,7 +381,7 @@ def test_lines_that_the_broker_has_are_not_sent_again(live: Live, stub_pika: Any
     assert found.ssl_options.args[1] == "localhost"
 
 
-def test_a_program_cannot_make_other_files_be_sent(tmp_path: Path) -> None:
+def test_a_program_cannot_forward_other_files_through_links(tmp_path: Path) -> None:
     secret, logs = tmp_path / "secret", tmp_path / "logs"
     (secret).mkdir()
     (secret / "evaluation-metrics.txt").write_text(lines(1))
@@ -393,7 +393,7 @@ def test_a_program_cannot_make_other_files_be_sent(tmp_path: Path) -> None:
     assert read(tmp_path / "nothing", {}, 10, True).lines == []
 
 
-def test_an_endless_line_and_a_file_that_is_begun_anew(tmp_path: Path) -> None:
+def test_an_endless_line_is_skipped_and_a_restarted_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "app.a").mkdir()
     file = tmp_path / "app.a" / "evaluation-metrics.txt"
     file.write_text("x" * (LONGEST + 10) + "\n" + lines(1))
@@ -409,7 +409,7 @@ def test_an_endless_line_and_a_file_that_is_begun_anew(tmp_path: Path) -> None:
         batch.lines[0].source]
 
 
-def test_threads_end_with_their_execs(live: Live, receiver: Receiver) -> None:
+def test_the_thread_of_an_exec_ends_with_it(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1))
     eventually(lambda: receiver.taken, "it works")

@@ -1,4 +1,5 @@
-"""Nobody gets in without a token, from another origin, or under a foreign host name; through no method of no path."""
+"""The server refuses calls without a token, from another origin or under a foreign host name, on every path and method.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")
 
 
 def paths_of(live: Live) -> list[str]:
-    """Every path of the application, with its parameters filled in."""
+    """Return every path of the application, with its parameters filled in."""
     return sorted(
         path.replace("{exec_id}", "local-1").replace("{app_id}", "local-1").replace("{number}", "1")
         .replace("{log}", "stdout")
@@ -25,9 +26,9 @@ def paths_of(live: Live) -> list[str]:
     )
 
 
-def test_the_route_table_is_seen_whole(live: Live) -> None:
+def test_the_route_table_has_every_described_path(live: Live) -> None:
     described = live.call("GET", "/openapi.json", base="").json()["paths"]
-    assert len(paths_of(live)) >= len(described) + 2  # /docs and /openapi.json themselves
+    assert len(paths_of(live)) >= len(described) + 2  # The table also has /docs and /openapi.json themselves.
     assert {f"{wire.EXECS}/local-1/follow", wire.SLOTS_VIEW, wire.HOLDINGS} <= set(paths_of(live))
 
 
@@ -44,7 +45,7 @@ def test_every_method_of_every_path_needs_a_token(live: Live, token: str | None)
     assert not live.row("local-1").stop_requested
 
 
-def test_the_three_ways_to_present_a_token(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_accepted_in_three_headers(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "SLOW", 0.01)
     for headers in (
         {"Authorization": f"Bearer {TOKEN}"}, {"authorization": f"bearer {TOKEN}"}, {"X-Auth-Token": TOKEN},
@@ -59,7 +60,7 @@ def test_the_three_ways_to_present_a_token(live: Live, monkeypatch: pytest.Monke
     assert live.call("GET", f"/conf?token={TOKEN}", token=None).status == 401
 
 
-def test_user_and_password_with_every_call(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_accepts_user_and_password(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contract, section 0, point 3: 'or HTTP Basic (G1 notebooks, SDK BasicAuthenticator)'."""
     monkeypatch.setattr(passwords, "SLOW", 0.01)
     assert live.call("GET", "/execs", token=None, headers=basic("alice", PASSWORD)).status == 200
@@ -67,7 +68,7 @@ def test_user_and_password_with_every_call(live: Live, monkeypatch: pytest.Monke
         assert live.call("GET", "/execs", token=None, headers=headers).status == 401, headers
 
 
-def test_host_origin_and_fetch_site_matrix(live: Live) -> None:
+def test_calls_are_checked_by_host_origin_and_fetch_site(live: Live) -> None:
     own = f"127.0.0.1:{live.port}"
     hosts = {
         own: True, "127.0.0.1": True, "localhost": True, f"LOCALHOST:{live.port}": True, f"[::1]:{live.port}": True,
@@ -92,7 +93,7 @@ def test_host_origin_and_fetch_site_matrix(live: Live) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
-def test_logon_is_open_but_not_to_foreign_pages(live: Live, path: str) -> None:
+def test_open_paths_refuse_foreign_pages(live: Live, path: str) -> None:
     credentials = basic("alice", TOKEN)
     assert live.call("GET", path, headers=credentials, token=None, base="").status == 200
     for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
@@ -125,7 +126,7 @@ def test_point_3_logon_answers_access_token_and_logoff_revokes_it(live: Live) ->
     assert live.call("GET", "/conf", token=token).status == 401
 
 
-def test_failed_logon(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_logon_is_answered_with_401(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "SLOW", 0.01)
     for headers in ({}, basic("alice", "wrong"), basic("bob", TOKEN), basic("", ""), {"Authorization": "Token x"},
                     {"Authorization": f"Bearer {TOKEN}"}):
@@ -133,13 +134,13 @@ def test_failed_logon(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
         assert answer.status == 401 and answer.text.startswith("Error 401: ")
 
 
-def test_tokens_of_logon_end(start) -> None:
+def test_tokens_of_logon_expire(start) -> None:
     live = start(token_seconds=0.0)
     token = live.call("GET", wire.LOGON, headers=basic("alice", TOKEN), token=None, base="").json()["accessToken"]
     assert live.call("GET", "/conf", token=token).status == 401
 
 
-def test_a_shared_server_answers_to_its_own_name_only(start) -> None:
+def test_a_shared_server_answers_only_to_its_own_names(start) -> None:
     hosts = ("gpu.example", "other.example")
     named = start(embedded=False, host="box.example", allowed_hosts=hosts)
     anywhere = start(embedded=False, host="0.0.0.0", allowed_hosts=hosts)
@@ -159,5 +160,5 @@ def test_a_shared_server_answers_to_its_own_name_only(start) -> None:
         ("a:65536", None), ("user@host", None), ("::1", None), ("host:", None), ("-x", None), ("a/b", None),
     ],
 )
-def test_host_header_grammar(header: str, name: str | None) -> None:
+def test_the_host_header_is_parsed_strictly(header: str, name: str | None) -> None:
     assert host_name(header) == name

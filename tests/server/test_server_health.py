@@ -1,4 +1,4 @@
-"""What the server tells whoever watches it: that it lives, that it can work, and what it counts."""
+"""Health, readiness and metrics of the server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(live: Live, path: str, **more: object) -> tuple[int, str]:
 
 
 def samples(live: Live) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Every sample of /metrics, by name and labels."""
+    """Return every sample of /metrics, by name and labels."""
     answer = live.call("GET", wire.METRICS, base="")
     assert answer.status == 200 and answer.headers["content-type"].startswith("text/plain; version=")
     return {
@@ -47,13 +47,13 @@ def value(live: Live, name: str, **labels: str) -> float:
     return samples(live).get((name, frozenset(labels.items())), 0.0)
 
 
-def test_it_lives(home: Live) -> None:
+def test_the_health_check_answers_ok(home: Live) -> None:
     assert ask(home, wire.HEALTH) == (200, "ok\n") and ask(home, wire.HEALTH + "/") == (200, "ok\n")
     assert ask(home, wire.HEALTH, headers={"Host": "evil.example"})[0] == 403
     assert home.call("POST", wire.HEALTH, base="", token=None).status == 405
 
 
-def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_ready_until_a_part_fails(home: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "_NEW", 0.0)
     assert ask(home, wire.READY) == (200, "ready\n")
 
@@ -74,13 +74,13 @@ def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pyte
     home.services.machine.closing = False
 
 
-def test_it_is_not_ready_without_room(home: Live) -> None:
+def test_the_server_is_not_ready_on_a_full_disk(home: Live) -> None:
     settings = settings_for(home.settings.home, ready_free_bytes=2**60)
     found = Readiness(settings, home.database, home.supervisor.completes_turn).troubles()
     assert len(found) == 2 and "free; the minimum is" in found[0] and str(home.settings.home) not in "".join(found)
 
 
-def test_a_check_that_hangs_is_a_trouble_and_takes_no_other_call_with_it(
+def test_a_hanging_check_is_reported_and_does_not_block_other_calls(
     home: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "_NEW", 0.0)
@@ -93,14 +93,14 @@ def test_a_check_that_hangs_is_a_trouble_and_takes_no_other_call_with_it(
     eventually(lambda: one.troubles() == [], "the check ends")
 
 
-def test_a_supervisor_whose_turns_fail_completes_no_turn(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_with_failing_turns_completes_no_turn(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_for(tmp_path / "home", nursery_idle=0.0, slots=1)
     settings.paths.jobs.mkdir(parents=True)
     database = Database(settings.paths.database)
     database.open()
     supervisor = Supervisor(settings, database)
     try:
-        assert not supervisor.completes_turn(0.01)  # it is not started
+        assert not supervisor.completes_turn(0.01)  # The supervisor is not started yet.
         supervisor.start()
         assert supervisor.completes_turn(60.0)
         failing = threading.Event()
@@ -111,14 +111,14 @@ def test_a_supervisor_whose_turns_fail_completes_no_turn(tmp_path, monkeypatch: 
 
         monkeypatch.setattr(supervisor._control, "turn", fail)
         supervisor.wake()
-        assert failing.wait(60)  # a turn that had begun before has ended
+        assert failing.wait(60)  # Earlier turns have ended.
         assert not supervisor.completes_turn(0.01)
     finally:
         supervisor.close()
         database.close()
 
 
-def test_slots_execs_and_the_queue(home: Live) -> None:
+def test_metrics_count_slots_execs_and_the_queue(home: Live) -> None:
     assert len(cpu_slots(2)) == 2 and value(home, "dlicmd_slots", kind="cpu", state="free") == 2
     accepted = value(home, "dlicmd_submissions_total", outcome="accepted")
     refused = value(home, "dlicmd_submissions_total", outcome="refused")
@@ -136,9 +136,9 @@ def test_slots_execs_and_the_queue(home: Live) -> None:
     assert ("process_resident_memory_bytes", frozenset()) in seen
 
 
-def test_loops_that_run_are_visible(home: Live) -> None:
+def test_metrics_show_running_loops(home: Live) -> None:
     seen = samples(home)
-    assert not [name for name, _ in seen if name.startswith("dlicmd_loop_")], "none is started"
+    assert not [name for name, _ in seen if name.startswith("dlicmd_loop_")], "metrics of a loop that is not started"
     home.services.housekeeper.start()
     try:
         assert home.services.housekeeper.loop.completes_turn(60.0)
@@ -148,7 +148,7 @@ def test_loops_that_run_are_visible(home: Live) -> None:
         home.services.housekeeper.close()
 
 
-def test_old_events_are_deleted_by_the_housekeeper(home: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_housekeeper_deletes_old_events(home: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     exec_id = home.submitted()
     home.move(exec_id, PENDING)
     monkeypatch.setattr(events, "MOST", 1)
@@ -157,7 +157,7 @@ def test_old_events_are_deleted_by_the_housekeeper(home: Live, monkeypatch: pyte
     assert (left.exec_id, left.data) == (exec_id, {"state": PENDING})
 
 
-def test_requests_are_counted_by_route_and_never_by_what_was_asked_for(home: Live) -> None:
+def test_requests_are_counted_by_route_and_not_by_path(home: Live) -> None:
     def count(status: str, method: str = "GET", route: str = "(none)") -> float:
         return value(home, "dlicmd_http_requests_total", method=method, route=route, status=status)
 
@@ -166,7 +166,7 @@ def test_requests_are_counted_by_route_and_never_by_what_was_asked_for(home: Liv
     series = len(samples(home))
     for number in range(5):
         home.call("GET", f"/execs/local-{900 + number}")
-    # A request is counted when it is over, a moment after its answer.
+    # A request is counted when it is over, a moment after its response.
     eventually(lambda: count("400", route=route) == before + 5, "the five are counted")
     grown = len(samples(home))
     for number in range(20):

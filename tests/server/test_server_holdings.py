@@ -1,4 +1,4 @@
-"""Who had which slots, over HTTP."""
+"""The history of slots over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = 1767225600.0
 
 
 def fill(live: Live) -> None:
-    """Ten minutes of ann on two GPUs and five of bob on one core, once upon a time."""
+    """Store a history: ann holds two GPUs for 10 minutes, and bob holds one core for 5 minutes."""
     lives = [
         ("local-1", "ann", TRAINING, [SlotPart("gpu-0", "gpu"), SlotPart("gpu-1", "gpu")], 0.0, 600.0),
         ("local-2", "bob", NIGHT, [SlotPart("cpu-0", "cpu")], 300.0, 600.0),
@@ -38,7 +38,7 @@ def ask(live: Live, **query: object) -> Any:
     return answer.json()
 
 
-def test_a_share_is_proved_by_consumer_user_exec_and_slot(live: Live) -> None:
+def test_slot_seconds_are_summed_by_consumer_user_exec_and_slot(live: Live) -> None:
     fill(live)
     found = ask(live, from_=NOON, to=NOON + 600)
     assert found == {
@@ -64,13 +64,13 @@ def test_times_are_iso_or_epoch_and_intervals_are_clipped(live: Live, begin: obj
     assert ask(live, from_=begin, to=end)["slotSeconds"] == 180.0
 
 
-def test_a_plus_sign_that_nobody_escaped_is_understood(live: Live) -> None:
+def test_an_unescaped_plus_sign_is_read_as_a_plus(live: Live) -> None:
     fill(live)
     found = live.call("GET", f"{PATH}?from=2026-01-01T01:05:00+01:00&to=2026-01-01T01:06:00+01:00").json()
     assert (found["from"], found["slotSeconds"]) == ("2026-01-01T00:05:00Z", 180.0)
 
 
-def test_the_single_holdings(live: Live) -> None:
+def test_single_holdings_are_listed(live: Live) -> None:
     fill(live)
     exec_id = live.submitted()
     live.run_on(exec_id, "cpu-0")
@@ -84,20 +84,20 @@ def test_the_single_holdings(live: Live) -> None:
     assert (held["execId"], held["user"], "to" in held) == (exec_id, "alice", False)
 
 
-def test_what_is_still_held_counts_until_now_and_what_was_deleted_stays(live: Live) -> None:
+def test_a_held_slot_counts_until_now_and_a_deleted_exec_stays(live: Live) -> None:
     exec_id = live.submitted()
     began = time.time()
     live.run_on(exec_id, "cpu-0", "cpu-1")
     found = ask(live, to=began + 3600)
     assert [row["key"] for row in found["rows"]] == [TRAINING]
-    assert 0 <= found["slotSeconds"] <= 2 * (time.time() - began) + 0.01, "no future counts"
+    assert 0 <= found["slotSeconds"] <= 2 * (time.time() - began) + 0.01, "slot seconds of the future are counted"
     live.move(exec_id, FINISHED)
     live.forget(exec_id)
     after = [ask(live, by="exec", to=began + 3600) for _ in range(2)]
     assert after[0]["slotSeconds"] == after[1]["slotSeconds"] and after[0]["rows"][0]["key"] == exec_id
 
 
-def test_an_exec_that_ended_before_anybody_looked_is_counted_to_its_end(live: Live) -> None:
+def test_an_exec_counts_to_its_own_end(live: Live) -> None:
     exec_id = live.submitted()
     began = time.time()
     live.run_on(exec_id, "cpu-0")
@@ -115,7 +115,7 @@ def test_a_change_of_the_plans_counts_from_then_on(live: Live) -> None:
     assert "to" in first and "to" not in second
 
 
-def test_nothing_was_held(live: Live) -> None:
+def test_an_empty_history_has_no_rows(live: Live) -> None:
     found = ask(live)
     assert (found["slotSeconds"], found["rows"], found["by"]) == (0, [], "consumer")
 
@@ -134,7 +134,7 @@ def test_nothing_was_held(live: Live) -> None:
     ("by=plan", "by: unknown value 'plan'; use consumer, user, exec, slot or holding"),
     ("kind=tpu", "kind: unknown value 'tpu'; use gpu or cpu"),
 ])
-def test_what_is_wrong_is_a_sentence(shared: Live, query: str, sentence: str) -> None:
+def test_an_invalid_query_is_answered_with_a_sentence(shared: Live, query: str, sentence: str) -> None:
     answer = shared.call("GET", f"{PATH}?{query}")
     assert (answer.status, answer.text) == (400, f"Error 400: {sentence}.\n")
 
@@ -146,7 +146,7 @@ def test_a_list_that_is_too_long_is_refused(live: Live, monkeypatch: pytest.Monk
     assert answer.text == "Error 400: More than 2 intervals in this period; request a shorter period.\n"
 
 
-def test_a_server_that_starts_forgets_what_is_too_old(tmp_path) -> None:
+def test_a_starting_server_deletes_old_holdings(tmp_path) -> None:
     live = Live(settings_for(tmp_path / "home"))
     limit = time.time() - holdings.KEPT
     for exec_id, end in (("local-1", limit - 3600), ("local-2", limit + 3600)):

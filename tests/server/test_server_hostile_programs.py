@@ -1,4 +1,4 @@
-"""What a program did to its own files spoils neither the answers of the server nor another exec, and leaks nothing."""
+"""Damage that a program does to its own files affects no other response and no other exec, and leaks no data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_links_and_special_files_are_left_out_of_a_result(live: Live, tmp_path: 
 
 
 @pytest.mark.integration
-def test_names_that_are_no_utf8_and_very_deep_folders_are_packed(live: Live) -> None:
+def test_names_outside_utf8_and_deep_folders_are_packed(live: Live) -> None:
     exec_id = live.submitted()
     model = live.paths(exec_id).model
     for name in (b"\xff", b"\xfe", b"a\nb"):
@@ -74,14 +74,14 @@ def test_names_that_are_no_utf8_and_very_deep_folders_are_packed(live: Live) -> 
     try:
         names = zipped(live, exec_id)
     finally:
-        remove_tree(model)  # pytest's own clean-up cannot
+        remove_tree(model)  # The clean-up of pytest cannot remove folders this deep.
     assert {"model/%FF", "model/%FE", "model/a\nb"} < set(names)
     assert "model/" + "d/" * 1500 + "leaf" in names
     assert not model.exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
-def test_a_result_that_cannot_be_read_is_no_result(live: Live) -> None:
+def test_an_unreadable_file_makes_the_result_an_error(live: Live) -> None:
     exec_id = live.submitted()
     locked = live.paths(exec_id).model / "locked"
     locked.write_text("x")
@@ -90,7 +90,7 @@ def test_a_result_that_cannot_be_read_is_no_result(live: Live) -> None:
     assert answer.status == 507 and "locked" in answer.text
 
 
-def test_spoiled_progress_spoils_no_list(live: Live) -> None:
+def test_damaged_progress_does_not_break_lists(live: Live) -> None:
     spoiled = ({wire.LOSS: [3], 7: 8}, [], {wire.LOSS: math.nan, wire.EPOCH: 10**400, wire.STEP: math.inf})
     for values in (*spoiled, {wire.LOSS: 0.5}):
         live.say(live.submitted(), values)
@@ -101,7 +101,7 @@ def test_spoiled_progress_spoils_no_list(live: Live) -> None:
     assert not {wire.EPOCH, wire.STEP} & set(listed[2])
 
 
-def test_of_a_folder_that_became_a_link_only_the_link_is_removed(tmp_path: Path) -> None:
+def test_removing_a_link_to_a_folder_keeps_the_folder(tmp_path: Path) -> None:
     link = tmp_path / "local-1"
     link.symlink_to(secrets(tmp_path))
     remove_tree(link)
@@ -110,7 +110,7 @@ def test_of_a_folder_that_became_a_link_only_the_link_is_removed(tmp_path: Path)
     shutil.rmtree(tmp_path / "elsewhere")
 
 
-def test_what_a_killed_server_was_writing_is_removed(tmp_path: Path) -> None:
+def test_a_half_written_file_of_a_killed_server_is_removed(tmp_path: Path) -> None:
     from local_backend.serving import server
     from local_backend.settings import Settings
 

@@ -1,5 +1,5 @@
-"""JSON that comes in: what cannot be kept or shown is refused by every call that takes any, with nothing done; and what
-is there all the same spoils no list."""
+"""JSON of requests: every call refuses values that cannot be stored or shown, and changes nothing. Such values that are
+stored already break no list."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FAULTS = [
     ("[" * 900 + "]" * 900, "more than 100 levels deep"), ("[" * 50_000 + "]" * 50_000, "more than 100 levels deep"),
     ("1e999", "too large"), ("9" * 5000, "too large"), ("NaN", "NaN"), ('{"k": 1, "k": 2}', "'k' twice"),
 ]
-#: Where in a body one of the faults may stand.
+#: Bodies with a place for a fault.
 BODIES = ['{"x": %s}', '{"ids": [%s]}', '{"name": %s, "type": "s3", "values": {}}', "%s"]
 
 
 def takers(live: Live) -> list[tuple[str, str]]:
-    """Method and path of every call whose body is JSON, but for submissions."""
+    """Return method and path of every call with a JSON body, except submissions."""
     document = live.guard.app.openapi()  # type: ignore[attr-defined]
     return [(method.upper(), path.removeprefix(wire.BASE)) for path, operations in document["paths"].items()
             for method, operation in operations.items()
@@ -36,7 +36,7 @@ def takers(live: Live) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("fault", "said"), FAULTS)
-def test_every_call_refuses_it(shared: Live, fault: str, said: str) -> None:
+def test_every_call_refuses_a_json_fault(shared: Live, fault: str, said: str) -> None:
     calls = takers(shared)
     assert len(calls) >= 8
     for method, path in calls:
@@ -54,7 +54,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("fault", "said"), FAULTS)
-def test_a_submission_refuses_it(shared: Live, fault: str, said: str) -> None:
+def test_a_submission_refuses_a_json_fault(shared: Live, fault: str, said: str) -> None:
     for place in PLACES:
         data = (place % fault).encode(errors="surrogateescape")
         answer = shared.call("POST", f"/execs?args={START.replace(' ', '%20')}", data, JSON)
@@ -67,13 +67,13 @@ def test_a_submission_refuses_it(shared: Live, fault: str, said: str) -> None:
     (r"\ud800", '{"dataSource": [{"type": "connection", "connection": {"type": "http", "%s": 1}}]}'),
     (r"\udfff", '{"dataSource": "[{\\"type\\": \\"fs\\", \\"\\%s\\": 1}]"}'),
 ])
-def test_a_key_is_as_good_as_a_value(shared: Live, key: str, data: str) -> None:
+def test_a_fault_in_a_key_is_refused(shared: Live, key: str, data: str) -> None:
     answer = shared.submit(START, {"main.py": b""}, data % key)
     assert answer.status == 400 and "surrogate" in answer.text, answer.text
     assert shared.nothing_left()
 
 
-def test_depth_is_no_fault_up_to_its_bound_and_pairs_are_text(live: Live) -> None:
+def test_json_up_to_the_depth_limit_and_surrogate_pairs_are_accepted(live: Live) -> None:
     deep = "[" * (strict_json.DEEPEST - 4) + "]" * (strict_json.DEEPEST - 4)
     data = '{"dataSource": [{"type": "fs", "description": "\\ud83d\\ude00", "schema": {"a": ' + deep + "}}]}"
     answer = live.submit(START, {"main.py": b""}, data)
@@ -82,10 +82,10 @@ def test_depth_is_no_fault_up_to_its_bound_and_pairs_are_text(live: Live) -> Non
     assert live.call("GET", "/execs").json()[0]["dataSource"][0]["schema"]
 
 
-# --- what is there all the same: of an earlier server, or of a program
+# --- values that an earlier server or a program stored
 
 def lists(live: Live, exec_id: str) -> list[Answer]:
-    """Every call that shows an exec or its connections."""
+    """Return the responses of every call that shows an exec or its connections."""
     paths = ["/execs", f"/execs/{exec_id}", f"/execs/{exec_id}/follow", f"/execs/{exec_id}/why", "/connections"]
     return [live.call("GET", path) for path in paths] + [
         live.call("GET", path, base="") for path in (wire.ENGINE_APPLICATIONS, wire.APPLICATIONS)]
@@ -98,7 +98,7 @@ ODD: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_was_stored_before_spoils_no_list(live: Live, odd: Callable[[Any], Any]) -> None:
+def test_a_stored_fault_does_not_break_lists(live: Live, odd: Callable[[Any], Any]) -> None:
     exec_id, other = live.submitted(), live.submitted()
     body = json.dumps({"name": "lake", "type": "http", "values": {"url": "https://example.com/"}}).encode()
     assert live.call("POST", "/connections", body, JSON).status == 200
@@ -114,7 +114,7 @@ def test_what_was_stored_before_spoils_no_list(live: Live, odd: Callable[[Any], 
     assert shown["values"] == {"url": "https://example.com/?"}
 
 
-def test_what_a_program_says_spoils_no_list(live: Live) -> None:
+def test_a_fault_in_progress_does_not_break_lists(live: Live) -> None:
     exec_id = live.submitted()
     live.run_on(exec_id, "cpu-0")
     live.say(exec_id, {"message": "\ud800 half", "epoch": math.inf, "loss": math.nan, "\udfff": 1})

@@ -1,4 +1,4 @@
-"""Logs, following, results."""
+"""Logs, following a log, and results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(path: Path, text: bytes) -> None:
 
 
 def beside(file: Path) -> ExecPaths:
-    """An exec that has this file in its folder."""
+    """Return the paths of an exec that has this file in its folder."""
     return ExecPaths(file.parent / "state", file.parent, "local-1")
 
 
@@ -46,7 +46,7 @@ def log(live: Live, exec_id: str, kind: str) -> str:
     return live.call("GET", f"/execs/{exec_id}/log?logType={kind}&args=noise", headers={"Accept": "text/plain"}).text
 
 
-def test_logs_of_several_processes_come_by_rank(live: Live) -> None:
+def test_logs_of_several_processes_are_joined_by_rank(live: Live) -> None:
     exec_id = live.submitted(DIST)
     paths = live.paths(exec_id)
     for rank in (1, 2):
@@ -59,7 +59,7 @@ def test_logs_of_several_processes_come_by_rank(live: Live) -> None:
     assert live.call("GET", f"/execs/{exec_id}/log?logType=all").status == 400
 
 
-def test_logs_of_an_elastic_exec(live: Live) -> None:
+def test_the_log_of_an_elastic_exec_is_that_of_its_driver_and_workers(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     paths = live.paths(exec_id)
     assert log(live, exec_id, "outerrlog") == ""
@@ -72,7 +72,7 @@ def test_logs_of_an_elastic_exec(live: Live) -> None:
     assert log(live, exec_id, "errlog") == "warned\nTraceback\n"
 
 
-def test_scheduler_logs(live: Live) -> None:
+def test_scheduler_logs_are_those_of_single_tasks(live: Live) -> None:
     elastic, dist = live.submitted(ELASTIC), live.submitted(DIST)
     write(live.paths(elastic).capture("task0", "stdout", True), b"a\nb\nc\n")
     write(live.paths(elastic).capture("task12n-1", "stdout", True), b"batches :1 0.5\n")
@@ -161,7 +161,7 @@ def test_follow_of_an_elastic_exec_shows_the_driver(live: Live) -> None:
     assert [line["task"] for line in follow_call(live, exec_id)["lines"]] == ["task0"]
 
 
-def test_follow_waits_for_news_of_any_kind(live: Live) -> None:
+def test_follow_waits_for_a_change_of_state_progress_or_log(live: Live) -> None:
     exec_id = live.submitted(DIST)
     cursor = follow_call(live, exec_id)["cursor"]
     for change in (
@@ -216,13 +216,13 @@ def test_follow_of_a_waiting_exec_notices_another_reason(live: Live) -> None:
     assert answers[0]["exec"]["reason"] == "BUSY" and answers[0]["events"] == []
 
 
-def test_a_follower_is_forgotten_after_its_answer(live: Live) -> None:
+def test_a_follower_is_removed_after_its_response(live: Live) -> None:
     exec_id = live.submitted(DIST)
     follow_call(live, exec_id)
     eventually(lambda: live.database.bus.readers == 0, "it is forgotten")
 
 
-def test_follow_gives_large_output_in_bounded_pieces(live: Live) -> None:
+def test_follow_delivers_large_output_in_bounded_pieces(live: Live) -> None:
     exec_id = live.submitted(DIST)
     lines = [f"{n:06d} " + "x" * 90 for n in range(10_000)] + ["y" * (follow.MOST_BYTES * 2), "end"]
     write(live.paths(exec_id).capture("task12n-1", "stdout", False), "\n".join(lines).encode())
@@ -254,7 +254,7 @@ def test_follow_refuses_a_bad_cursor(live: Live, cursor: str) -> None:
 
 @given(st.dictionaries(st.text(max_size=20), st.integers(0, 2**60), max_size=5), st.integers(-1, 2**32),
        st.integers(0, 2**60))
-def test_cursor_survives_its_text(offsets: dict[str, int], mark: int, event: int) -> None:
+def test_a_cursor_is_decoded_as_it_was_encoded(offsets: dict[str, int], mark: int, event: int) -> None:
     cursor = Cursor(offsets, mark, event)
     assert Cursor.decode(cursor.encode()) == cursor and "=" not in cursor.encode()
 
@@ -281,7 +281,7 @@ def test_logs_are_not_read_into_memory(tmp_path: Path) -> None:
     assert next(content(beside(big), [big])) == bytes(1 << 16)
 
 
-def test_result_is_the_model_folder_with_a_checksum(live: Live, tmp_path: Path) -> None:
+def test_a_result_is_the_model_folder_with_a_checksum(live: Live, tmp_path: Path) -> None:
     exec_id = live.submitted()
     model = live.paths(exec_id).model
     (model / "train").mkdir()
@@ -303,7 +303,7 @@ def test_result_is_the_model_folder_with_a_checksum(live: Live, tmp_path: Path) 
     assert list(live.settings.paths.incoming.iterdir()) == []
 
 
-def test_result_when_nothing_was_stored(live: Live) -> None:
+def test_an_empty_result_is_an_error(live: Live) -> None:
     exec_id = live.submitted()
     answer = live.call("GET", f"/execs/{exec_id}/result", headers={"Accept": "application/octet-stream"})
     assert answer.status == 400 and "stored no file" in answer.text and "SUBMITTED" in answer.text

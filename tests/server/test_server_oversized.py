@@ -1,4 +1,4 @@
-"""Requests that are larger than they may be, or than they say: refused with a sentence, in little memory, and over."""
+"""Requests that exceed a limit or their own length are refused with a sentence, and use little memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def taking_bodies(live: Live) -> list[tuple[str, str]]:
-    """Method and path of everything that takes a body, but submissions."""
+    """Return method and path of every call that takes a body, except submissions."""
     paths = live.call("GET", "/openapi.json", base="").json()["paths"]
     found = [(method.upper(), path.replace("{exec_id}", "local-1").replace("{name}", "n"))
              for path, operations in paths.items() for method, operation in operations.items()
@@ -45,7 +45,7 @@ def taking_bodies(live: Live) -> list[tuple[str, str]]:
 
 
 def exchange(port: int, method: str, path: str, *pieces: bytes, token: str = TOKEN, **headers: str) -> bytes:
-    """What comes back, to the end of the connection, when these pieces follow the head."""
+    """Send a head and these pieces, and return all bytes until the connection ends."""
     sent = {"Host": "127.0.0.1", "Authorization": f"Bearer {token}", "Connection": "close"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in sent.items()) + "\r\n"
@@ -54,12 +54,12 @@ def exchange(port: int, method: str, path: str, *pieces: bytes, token: str = TOK
             for piece in (head.encode("latin-1"), *pieces):
                 sock.sendall(piece)
         except ConnectionError:
-            pass  # it has hung up on us
+            pass  # The server has closed the connection.
         return received(sock)
 
 
 def received(sock: socket.socket) -> bytes:
-    """Everything until the other side hangs up."""
+    """Return all bytes until the other side closes the connection."""
     found = b""
     try:
         while chunk := sock.recv(1 << 16):
@@ -70,14 +70,14 @@ def received(sock: socket.socket) -> bytes:
 
 
 def refused(answer: bytes, code: int) -> bool:
-    """Whether this is one answer with this status, and a sentence."""
+    """Return whether the bytes are one response with this status and a sentence."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return head.startswith(b"HTTP/1.1 %d" % code) and body.startswith(b"Error %d: " % code) and body.endswith(b".\n") \
         and body.count(b"\n") == 1
 
 
 def chunked(size: int) -> Iterator[bytes]:
-    """A body of so many bytes whose end never comes."""
+    """Yield a chunked body of `size` bytes without its end."""
     piece = b"%x\r\n" % (1 << 16) + b"[" * (1 << 16) + b"\r\n"
     for _ in range(size // (1 << 16)):
         yield piece
@@ -112,14 +112,14 @@ def test_texts_of_a_submission_have_a_limit(live: Live, name: str, kind: str, bo
     multipart([("file", f"{n}", b"") for n in range(65)])[0], b"--XbX\r\n" + b"X-Y: z\r\n" * 100_000 + b"\r\n",
     b"--XbX\r\n" + b"n" * (1 << 20), b"x" * (1 << 20), b"\r\n" * (1 << 19), b"--XbX" * (1 << 18),
 ], ids=["field name", "file name", "parts", "headers", "header name", "preamble", "blank lines", "boundaries"])
-def test_forms_that_are_too_much(live: Live, body: bytes) -> None:
+def test_forms_beyond_a_limit_are_refused(live: Live, body: bytes) -> None:
     answer = live.call("POST", f"/execs?args={ARGS}", body, {"Content-Type": FORM})
     assert answer.status == 400 and answer.text.startswith("Error 400: ") and len(answer.text) < 400, answer
     assert live.nothing_left()
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_a_submission_that_is_packed(live: Live, coding: str) -> None:
+def test_a_compressed_submission_is_refused(live: Live, coding: str) -> None:
     answer = live.call("POST", f"/execs?args={ARGS}", b"\x1f\x8b", {"Content-Type": FORM, "Content-Encoding": coding})
     assert answer.status == 415 and coding in answer.text and live.nothing_left()
 
@@ -127,7 +127,7 @@ def test_a_submission_that_is_packed(live: Live, coding: str) -> None:
 def test_heads_have_a_limit(live: Live) -> None:
     for begin in (b"GET /healthz?", b"GET /healthz HTTP/1.1\r\nX-Large: ", b"GET /healthz HTTP/1.1\r\n"):
         more = b"X: y\r\n" if begin.endswith(b"\n") else b"x"
-        # Not a byte more than makes it too large: what a server leaves unread when it hangs up may cost its last words.
+        # Exactly one byte over the limit: if the server closes with unread bytes, its response may be lost.
         head = (begin + more * LARGEST_HEAD)[: LARGEST_HEAD + 1]
         with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as sock:
             sock.sendall(head)
@@ -138,14 +138,14 @@ def test_heads_have_a_limit(live: Live) -> None:
     live.forget(answer.json()["id"])
 
 
-def test_what_is_longer_or_shorter_than_it_says(live: Live) -> None:
+def test_a_body_that_differs_from_its_length_is_refused(live: Live) -> None:
     path, kind = f"{wire.BASE}/resplans/resplan/local/x", {"Content_Type": "application/json"}
     before = live.call("GET", "/resplans/resplantree").text
     with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as sock:
         half = f"{KNOWN}Content-Length: 100\r\nContent-Type: application/json\r\n\r\n{{}}"
         sock.sendall(f"PUT {path} HTTP/1.1\r\n{half}".encode())
-    assert live.call("GET", "/resplans/resplantree").text == before, "half a body changes nothing"
-    # What stands behind the end of the body is the next request, and none; the connection ends.
+    assert live.call("GET", "/resplans/resplantree").text == before, "half a body changed the plans"
+    # The bytes behind the body are read as the next request. They are not one, so the connection ends.
     with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as sock:
         more = f"{KNOWN}Content-Length: 2\r\n\r\n{{}}no request at all\r\n\r\n"
         sock.sendall(f"GET {wire.CONF} HTTP/1.1\r\n{more}".encode())
@@ -159,7 +159,7 @@ def test_what_is_longer_or_shorter_than_it_says(live: Live) -> None:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A server as a process of its own: what backend.json says of it."""
+    """A server in its own process: the content of its backend.json."""
     home = tmp_path_factory.mktemp("memory") / "home"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DLI")}
     ours = {**kept, "DLICMD_HOME": str(home), "DLI_SLOTS": "1", "DLI_NURSERY_IDLE": "0"}
@@ -172,13 +172,13 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 
 def most_memory(pid: int) -> int:
-    """KiB that a process has had at most."""
+    """Return the highest memory use of a process so far, in KiB."""
     [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1])
 
 
 def test_memory_stays_bounded(process: dict[str, Any]) -> None:
-    """Ten times as much as is taken is sent again and again; what was taken would be seen."""
+    """Ten times the limit is sent several times. If the server kept these bytes, its memory would grow visibly."""
     port = int(process["url"].rpartition(":")[2])
 
     def send(method: str, path: str, size: int, **headers: str) -> bytes:

@@ -1,4 +1,5 @@
-"""The server's own log: each line of a request says which one, nothing from outside breaks it, no secret is in it."""
+"""The server's own log: each line of a request names the request, input cannot forge lines, and secrets are left out.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Path]:
-    """Where everything is logged as JSON while the test runs."""
+    """The file that all messages are logged to, as JSON, while the test runs."""
     with logs.written_to(tmp_path / "server.log", "json", "debug", 1 << 20):
         yield tmp_path / "server.log"
 
@@ -45,11 +46,11 @@ def entries(log: Path, **wanted: object) -> list[dict[str, Any]]:
 
 
 def request_entry(log: Path, request: str) -> dict[str, Any]:
-    """The line at the end of a request; the answer may arrive before it is written."""
+    """Return the line at the end of a request. The response may arrive before the line is written."""
     return eventually(lambda: entries(log, request=request, logger="local_backend.api.observe"), "it is logged")[0]
 
 
-def test_a_request_is_named_by_its_caller_and_logged_with_user_and_exec(home: Live, log: Path) -> None:
+def test_a_request_is_logged_with_its_id_user_and_exec(home: Live, log: Path) -> None:
     exec_id = home.submitted()
     answer = home.call("GET", f"/execs/{exec_id}?x=hidden", headers={ID: "build-7:step.2"})
     assert answer.headers[ID.lower()] == "build-7:step.2"
@@ -60,7 +61,7 @@ def test_a_request_is_named_by_its_caller_and_logged_with_user_and_exec(home: Li
 
 
 @pytest.mark.parametrize("given", ["", "a" * 65, "two words", "x\x1b[2J", "é", "a\"b", "a,b"])
-def test_an_insane_name_is_replaced(home: Live, log: Path, given: str) -> None:
+def test_an_invalid_request_id_is_replaced(home: Live, log: Path, given: str) -> None:
     answers = [home.call("GET", "/conf", headers={ID: given}) for _ in range(2)]
     first, second = (answer.headers[ID.lower()] for answer in answers)
     assert first != second and len(first) == len(second) == 16
@@ -71,7 +72,7 @@ def test_an_insane_name_is_replaced(home: Live, log: Path, given: str) -> None:
     ("/execs", {"Authorization": "Bearer wrong-t0ken"}, 401), ("/execs", {"Host": "evil.example"}, 403),
     ("/nothing", {}, 404),
 ])
-def test_refusals_have_a_name_too(
+def test_a_refused_request_has_an_id(
     home: Live, log: Path, path: str, headers: dict[str, str], status: int
 ) -> None:
     answer = home.call("GET", path, headers=headers)
@@ -96,7 +97,7 @@ def test_no_secret_of_a_call_is_logged(home: Live, log: Path) -> None:
         "s3cret-one", "s3cret-two", "s3cret-three", TOKEN, logon.json()["accessToken"]))
 
 
-def test_a_fault_is_logged_with_its_request(home: Live, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_logged_with_its_request(home: Live, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("boom\n\x1b[31mred")
 
@@ -109,7 +110,7 @@ def test_a_fault_is_logged_with_its_request(home: Live, log: Path, monkeypatch: 
     assert request_entry(log, name)["level"] == "error" and "\x1b" not in log.read_text()
 
 
-def test_text_from_outside_cannot_end_a_line_or_move_the_cursor(home: Live, tmp_path: Path) -> None:
+def test_input_cannot_end_a_line_or_move_the_cursor(home: Live, tmp_path: Path) -> None:
     path = tmp_path / "text.log"
     with logs.written_to(path, "text", "debug", 1 << 20):
         answer = home.call("GET", "/execs/%1b%5b2J%0d%0a2026-01-01%20ERROR%20fake:%20line%e2%80%ae")
@@ -126,7 +127,7 @@ def test_text_from_outside_cannot_end_a_line_or_move_the_cursor(home: Live, tmp_
     assert "  | second\\x07\n" in content and "with\\na trace" in content
 
 
-def test_lines_tell_what_they_concern(tmp_path: Path) -> None:
+def test_a_line_names_the_exec_that_it_concerns(tmp_path: Path) -> None:
     path = tmp_path / "text.log"
     log = logging.getLogger("local_backend.test")
     with logs.written_to(path, "text", "info", 1 << 20):
@@ -139,7 +140,7 @@ def test_lines_tell_what_they_concern(tmp_path: Path) -> None:
     assert first.endswith("INFO local_backend.test: one [exec=local-7]") and second.endswith("test: two")
 
 
-def test_a_large_file_is_put_away_and_a_few_are_kept_for_the_owner_alone(tmp_path: Path) -> None:
+def test_large_log_files_are_rotated_and_private(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     mask = os.umask(0o022)
     try:
@@ -154,7 +155,7 @@ def test_a_large_file_is_put_away_and_a_few_are_kept_for_the_owner_alone(tmp_pat
     assert entries(path)[-1]["message"] == "line 999"
 
 
-def test_a_log_that_cannot_be_is_said_and_never_begun(tmp_path: Path) -> None:
+def test_an_invalid_log_format_is_refused_before_the_start(tmp_path: Path) -> None:
     environment = {**os.environ, "DLICMD_HOME": str(tmp_path / "home"), "DLI_LOG_FORMAT": "xml"}
     done = subprocess.run([sys.executable, "-m", "local_backend.cli", "serve"], env=environment, text=True,
                           capture_output=True, timeout=PATIENCE, check=False)

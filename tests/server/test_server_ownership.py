@@ -1,4 +1,4 @@
-"""Users see and touch their own execs only: on every route that the application has, so that none is forgotten."""
+"""Users see and change only their own execs. The tests cover every route of the application."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from local_backend.store import connections, execs
 UNKNOWN = "local-987"
 NAME = "the-secret-name-of-bobs-job"
 ARGS = f"--exec-start edtPyTorch --model-main main.py --appName {NAME} --msd-pack-id bobs-pack"
-#: Paths without an id of an exec that change something, and what one who is no administrator gets there.
+#: Calls without the id of an exec that change state, with the status that a user without the role admin gets.
 CHANGES = {
-    ("POST", wire.EXECS): 400,  # without a command line
+    ("POST", wire.EXECS): 400,  # There is no command line.
     ("DELETE", wire.EXECS): 204,
     ("POST", wire.LOGOFF): 200,
     ("PUT", wire.PLAN_TREE): 403,
@@ -30,19 +30,19 @@ CHANGES = {
     ("POST", wire.USERS): 403,
     ("DELETE", wire.USERS + "/{name}"): 403,
     ("PUT", wire.USERS + "/{name}/password"): 403,
-    ("POST", wire.STOP_MANY): 400,  # without a body
-    ("POST", wire.CONNECTIONS): 400,  # without a body
-    ("POST", wire.DATA_PREVIEW): 400,  # without a source
+    ("POST", wire.STOP_MANY): 400,  # There is no body.
+    ("POST", wire.CONNECTIONS): 400,  # There is no body.
+    ("POST", wire.DATA_PREVIEW): 400,  # There is no source.
     ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
     **{(method, wire.SEARCHES + below): 501 for method in ("POST", "PUT", "DELETE") for below in ("", "/{rest:path}")},
     ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
 }
-#: Those that show something to administrators only.
+#: Calls that only administrators may make.
 PRIVATE = {("GET", wire.USERS)}
 
 
 class Team:
-    """A server with a user who has a running and a waiting exec and a connection, and one who has none."""
+    """A server with bob, who has a running exec, a waiting exec and a connection, and carol, who has none."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
@@ -58,7 +58,7 @@ class Team:
         paths.model.joinpath("weights").write_text("x")
 
     def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
-        """A call of a route; with the id `name` where it takes one."""
+        """Call a route, with `name` as the id if the route takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
                             ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID)):
             path = path.replace(part, quoted(value))
@@ -80,7 +80,7 @@ def calls(team: Team) -> list[tuple[str, str]]:
     return sorted((method, path) for path, methods in route_table(team.live).items() for method in methods - {"HEAD"})
 
 
-def test_an_id_of_another_is_as_good_as_none(team: Team) -> None:
+def test_an_id_of_another_user_is_answered_like_an_unknown_id(team: Team) -> None:
     tried = 0
     for method, path in (call for call in calls(team) if takes_id(call[1])):
         for name in (team.running, team.waiting):
@@ -95,7 +95,7 @@ def test_an_id_of_another_is_as_good_as_none(team: Team) -> None:
         assert not (team.live.row(name).stop_requested or team.live.row(name).deleted)
 
 
-def test_what_takes_no_id_shows_nothing_of_another(team: Team) -> None:
+def test_a_call_without_an_id_shows_nothing_of_another_user(team: Team) -> None:
     marks = ("bob", NAME, f'"{team.running}"', f'"{team.waiting}"')
     without = [call for call in calls(team) if not takes_id(call[1]) and call[1] not in OPEN_PATHS]
     for number, (method, path) in enumerate(without):
@@ -103,31 +103,31 @@ def test_what_takes_no_id_shows_nothing_of_another(team: Team) -> None:
             answer = team.call(method, path, team.carol)
             absent = path.startswith(wire.SEARCHES)
             assert answer.status == (501 if absent else 403 if (method, path) in PRIVATE else 200), (path, answer)
-            told = answer.text.replace(team.carol, "")  # which may say anything by chance
+            told = answer.text.replace(team.carol, "")  # The token is random and could contain one of the marks.
             assert not [mark for mark in marks if mark in told], path
             continue
-        assert (method, path) in CHANGES, f"{method} {path}: who may do that, and to what? Say it in CHANGES"
+        assert (method, path) in CHANGES, f"{method} {path}: add the call and its status to CHANGES"
         token = team.live.add_user(f"u{number}")
         assert team.call(method, path, token).status == CHANGES[method, path], (method, path)
     assert team.call("DELETE", wire.EXECS, team.carol).status == 204
-    assert team.call("DELETE", wire.EXECS, team.admin).status == 204, "an administrator's own alone"
+    assert team.call("DELETE", wire.EXECS, team.admin).status == 204, "only own execs of the administrator are deleted"
     assert not team.live.row(team.running).deleted
 
 
 @pytest.mark.parametrize("query", ["?type=paralleljob", "?type=pod", "?type=paralleljob&name={}"])
-def test_objects_of_another(team: Team, query: str) -> None:
+def test_kubernetes_objects_of_another_user_are_hidden(team: Team, query: str) -> None:
     path = wire.KUBERNETES_OBJECTS + query.format(team.running)
     assert team.running in team.live.call("GET", path, token=team.bob, base="").text or "pod" in query
     assert f'"{team.running}"' not in team.live.call("GET", path, token=team.carol, base="").text
 
 
-def test_a_pack_of_another(team: Team) -> None:
+def test_a_pack_of_another_user_is_hidden(team: Team) -> None:
     assert team.live.call("GET", "/scheduler/engine/applications/pack-bob:bobs-pack", token=team.bob).json()
     assert team.live.call("GET", "/scheduler/engine/applications/pack-bob:bobs-pack", token=team.carol).json() == []
     assert team.live.call("PUT", "/scheduler/applications/pack-bob:bobs-pack/stop", token=team.carol).status == 400
 
 
-def test_the_own_ones_and_those_of_all_for_administrators(team: Team) -> None:
+def test_users_see_their_own_execs_and_administrators_see_all(team: Team) -> None:
     live = team.live
     for token in (team.bob, team.admin, live.token):
         for path in ("/execs", "/scheduler/engine/applications", "/scheduler/applications"):
@@ -145,7 +145,7 @@ def test_the_own_ones_and_those_of_all_for_administrators(team: Team) -> None:
     assert len(live.call("GET", "/execs?mine=true", token=team.bob).json()) == 2
 
 
-def test_of_a_slot_of_another_only_the_share_is_shown(team: Team) -> None:
+def test_a_slot_of_another_user_shows_only_its_share(team: Team) -> None:
     view = team.live.call("GET", "/scheduler/slots", token=team.carol).json()
     assert view["slots"][0]["state"] == "used" and view["slots"][0]["holders"] == [{"share": 0.5}]
     assert view["running"] == view["queue"] == []
@@ -157,7 +157,7 @@ def test_of_a_slot_of_another_only_the_share_is_shown(team: Team) -> None:
     team.live.forget(waits)
 
 
-def test_submitting_for_others_is_for_administrators(team: Team) -> None:
+def test_only_administrators_submit_for_other_users(team: Team) -> None:
     live = team.live
     args = "--exec-start PyTorch --model-main main.py --submit-user "
     refused = live.submit(args + "bob", {"main.py": b""}, token=team.carol)
@@ -170,7 +170,7 @@ def test_submitting_for_others_is_for_administrators(team: Team) -> None:
         live.database.write(lambda c, done=row.id: execs.remove(c, done))
 
 
-def test_plans_are_changed_by_administrators(team: Team) -> None:
+def test_only_administrators_change_plans(team: Team) -> None:
     body = json.dumps({"plans": [{"name": "night"}]}).encode()
     headers = {"Content-Type": "application/json"}
     before = team.live.call("GET", "/resplans/resplantree", token=team.carol).text

@@ -1,4 +1,4 @@
-"""Packs as applications of their own.
+"""Packs, shown as applications.
 
 Contract, section 2.2: 'is_packing: true = pack parent', 'pack_id: on a child: id of its pack parent'.
 """
@@ -20,17 +20,17 @@ def listed(live: Live, query: str = "") -> dict[str, dict[str, Any]]:
 
 
 def pack(live: Live, words: str = WORDS) -> tuple[str, str, str]:
-    """The pack's id and those of its two jobs, the first of which runs."""
+    """Submit a pack of two jobs, the first running, and return the ids of the pack and of its jobs."""
     first, second = live.submitted(words), live.submitted(words)
     live.run_on(first, "cpu-0")
     return listed(live)[first]["pack_id"], first, second
 
 
-def test_a_pack_is_in_one_state_however_it_is_asked_for(live: Live) -> None:
+def test_a_pack_has_the_same_state_in_every_call(live: Live) -> None:
     name, first, second = pack(live)
     live.move(second, KILLED)
     assert set(listed(live, f"?state={RUNNING}")) == {name, first}
-    assert set(listed(live, f"?state={KILLED}")) == {second}, "the pack still runs"
+    assert set(listed(live, f"?state={KILLED}")) == {second}, "the running pack is listed as killed"
     (alone,) = live.call("GET", f"{APPLICATIONS}/{name}").json()
     assert alone == listed(live)[name] == listed(live, f"?state={RUNNING}")[name]
     assert alone["state"] == RUNNING and alone["start_time"] and not alone["end_time"]
@@ -39,7 +39,7 @@ def test_a_pack_is_in_one_state_however_it_is_asked_for(live: Live) -> None:
     assert ended["state"] == KILLED and ended["start_time"] == alone["start_time"] and ended["end_time"]
 
 
-def test_the_limit_of_a_pack_is_that_of_all_workers_in_whole_digits(live: Live) -> None:
+def test_the_limit_of_a_pack_is_the_sum_over_all_workers(live: Live) -> None:
     words = WORDS.replace("PyTorch", "distPyTorch") + " --numWorker 2"
     name, first, _ = pack(live, words)
     found = listed(live)
@@ -48,7 +48,7 @@ def test_the_limit_of_a_pack_is_that_of_all_workers_in_whole_digits(live: Live) 
     assert found[name]["is_packing"] is True and found[name]["task12n_num"] == 1
 
 
-def test_packs_of_two_users_are_never_one(live: Live) -> None:
+def test_packs_of_two_users_are_never_the_same(live: Live) -> None:
     words = WORDS.replace("-id p", "-id {}") + " --submit-user {}"
     one, other = live.submitted(words.format("b-c", "a")), live.submitted(words.format("c", "a-b"))
     found = listed(live)
@@ -56,7 +56,7 @@ def test_packs_of_two_users_are_never_one(live: Live) -> None:
     assert {found[found[name]["pack_id"]]["name"] for name in (one, other)} == {"b-c", "c"}
 
 
-def test_stopping_a_pack_stops_its_jobs_and_one_that_has_ended_says_so(live: Live) -> None:
+def test_a_pack_is_stopped_with_its_jobs_and_only_once(live: Live) -> None:
     name, first, second = pack(live)
     assert live.call("PUT", f"/scheduler/applications/{name}/stop").status == 200
     live.move(first, KILLED)

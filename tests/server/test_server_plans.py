@@ -1,4 +1,4 @@
-"""Resource plans on the wire."""
+"""Resource plans over HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def put(live: Live, path: str, document: Any) -> Answer:
     return live.call("PUT", path, json.dumps(document).encode(), {"Content-Type": "application/json"})
 
 
-def test_the_tree_is_the_contracts_and_one_object(live: Live) -> None:
+def test_the_plan_tree_is_one_object_as_in_the_contract(live: Live) -> None:
     assert live.call("GET", TREE).json() == {
         "id": "local", "pid": "", "childTreeDto": [{"id": "training", "pid": "local"}],
     }
@@ -58,7 +58,7 @@ def test_plans_are_replaced_changed_and_removed(live: Live) -> None:
         ("DELETE", "/resplans/resplan/local", None, (400, "Error 400: The outermost plan cannot be removed.\n")),
     ],
 )
-def test_what_is_wrong_is_a_sentence_and_changes_nothing(
+def test_an_invalid_plan_is_refused_and_changes_nothing(
     live: Live, method: str, path: str, document: Any, expected: tuple[int, str]
 ) -> None:
     before = live.call("GET", TREE).json()
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_a_sentence_and_changes_nothing(
     assert live.supervisor.woken == 0
 
 
-def test_a_job_shows_the_plan_that_it_counts_for_and_its_priority(live: Live) -> None:
+def test_a_job_shows_its_plan_and_its_priority(live: Live) -> None:
     put(live, TREE, WRITTEN)
     words = "--exec-start PyTorch --model-main main.py --msd-priority 7000"
     ids = [live.submitted(f"{words} --consumer {name}") for name in ("research/vision", "/other/cluster/training")]
@@ -81,12 +81,12 @@ def test_a_job_shows_the_plan_that_it_counts_for_and_its_priority(live: Live) ->
     assert job["metadata"]["annotations"]["lsf.ibm.com/consumer"] == "/local/research/vision"
 
 
-def test_paths_are_those_of_the_contract() -> None:
+def test_plan_paths_are_those_of_the_contract() -> None:
     assert wire.PLAN_TREE.endswith("/resplans/resplantree")
     assert wire.plan_path("/local/a b").endswith("/resplans/resplan/local/a%20b")
 
 
-def test_a_waiting_exec_says_why_and_who_has_what_it_lacks(live: Live) -> None:
+def test_a_waiting_exec_shows_its_reason_and_the_holders_of_slots(live: Live) -> None:
     words = "--exec-start PyTorch --model-main main.py"
     holder, waiting = live.submitted(f"{words} --msd-priority 6000"), live.submitted(words)
     live.run_on(holder, "cpu-0", "cpu-1")

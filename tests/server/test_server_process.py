@@ -1,4 +1,4 @@
-"""The server as a process, by its command line: start, refuse, status, stop."""
+"""The server as a process, started by its command line: serve, status, stop, and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environment: dict[str, str]) -> Iterator[Run]:
-    """Starts `local-backend` with arguments; what still runs at the end is stopped."""
+    """Start `local-backend` with arguments. Processes that still run are stopped after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(*args: str, **more: str) -> subprocess.Popen[str]:
@@ -54,7 +54,7 @@ def run(environment: dict[str, str]) -> Iterator[Run]:
 
 
 def serving(process: subprocess.Popen[str]) -> str:
-    """Wait for the line that says that the server is ready; the address in it."""
+    """Wait for the line that says that the server is ready, and return its address."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("local-backend: serving at http"), line + process.communicate(timeout=PATIENCE)[1]
@@ -76,7 +76,7 @@ def get(url: str, path: str, token: str, context: ssl.SSLContext | None = None) 
         return json.loads(answer.read())
 
 
-def test_serve_status_stop(run: Run, environment: dict[str, str]) -> None:
+def test_a_server_serves_shows_its_status_and_stops(run: Run, environment: dict[str, str]) -> None:
     server = run("serve")
     url = serving(server)
     found, home = backend_file(environment), Path(environment["DLICMD_HOME"])
@@ -95,7 +95,7 @@ def test_serve_status_stop(run: Run, environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_a_clean_stop(run: Run, environment: dict[str, str], number: signal.Signals) -> None:
+def test_a_signal_stops_the_server_cleanly(run: Run, environment: dict[str, str], number: signal.Signals) -> None:
     server = run("serve")
     serving(server)
     server.send_signal(number)
@@ -104,7 +104,7 @@ def test_a_signal_is_a_clean_stop(run: Run, environment: dict[str, str], number:
 
 
 @pytest.mark.integration
-def test_the_second_server_on_one_home_refuses(run: Run, environment: dict[str, str]) -> None:
+def test_a_second_server_on_the_same_home_refuses_to_start(run: Run, environment: dict[str, str]) -> None:
     first = run("serve")
     url = serving(first)
     for _ in range(5):
@@ -116,7 +116,7 @@ def test_the_second_server_on_one_home_refuses(run: Run, environment: dict[str, 
     assert serving(run("serve")) and backend_file(environment)["pid"] != first.pid
 
 
-def test_of_servers_started_at_once_one_serves(run: Run) -> None:
+def test_exactly_one_of_several_simultaneous_servers_starts(run: Run) -> None:
     racers = [run("serve") for _ in range(4)]
     codes = eventually(
         lambda: (ready := [racer.poll() for racer in racers]).count(None) == 1 and ready, "all but one have refused"
@@ -125,7 +125,7 @@ def test_of_servers_started_at_once_one_serves(run: Run) -> None:
     serving(racers[codes.index(None)])
 
 
-def test_a_taken_port_is_one_line(run: Run) -> None:
+def test_a_port_in_use_is_reported_in_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, out, err = ended(run("serve", "--port", str(taken.getsockname()[1])))
     assert code == 1 and out == "" and err.count("\n") == 1 and "is in use by another program" in err
@@ -142,7 +142,7 @@ def test_a_taken_port_is_one_line(run: Run) -> None:
         (["--host", "no such host", "--tls-cert", "a", "--tls-key", "b"], ""),
     ],
 )
-def test_network_settings_that_are_refused(run: Run, args: list[str], word: str) -> None:
+def test_invalid_network_settings_are_refused(run: Run, args: list[str], word: str) -> None:
     code, out, err = ended(run("serve", *args))
     assert code == 1 and out == "" and word in err and err.count("\n") == 1 and "Traceback" not in err
 
@@ -151,19 +151,19 @@ def test_network_settings_that_are_refused(run: Run, args: list[str], word: str)
     (["--port", "x"], {}), (["--port", "65536"], {}), (["--slots", "0"], {}), (["--slots", "-1"], {}), (["extra"], {}),
     ([], {"DLI_SLOTS": "many"}), ([], {"DLI_MAX_UPLOAD_BYTES": "-1"}), ([], {"DLI_STOP_GRACE": "1.5"}),
 ])
-def test_settings_that_make_no_sense(run: Run, args: list[str], more: dict[str, str]) -> None:
+def test_invalid_settings_are_refused(run: Run, args: list[str], more: dict[str, str]) -> None:
     code, out, err = ended(run("serve", *args, **more))
     assert code in {1, 2} and out == "" and err and "Traceback" not in err
 
 
-def test_a_home_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_an_unusable_home_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for home in (tmp_path / "file", tmp_path / "file" / "below"):
         code, _, err = ended(run("serve", DLICMD_HOME=str(home)))
         assert code == 1 and str(tmp_path / "file") in err and err.count("\n") == 1
 
 
-def test_a_damaged_database_is_one_line(run: Run, environment: dict[str, str]) -> None:
+def test_a_damaged_database_is_reported_in_one_line(run: Run, environment: dict[str, str]) -> None:
     home = Path(environment["DLICMD_HOME"])
     home.mkdir()
     (home / "backend.db").write_bytes(b"this is no database " * 1000)
@@ -171,7 +171,7 @@ def test_a_damaged_database_is_one_line(run: Run, environment: dict[str, str]) -
     assert code == 1 and str(home / "backend.db") in err and err.count("\n") == 1
 
 
-def test_a_server_with_tls_on_another_home(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_server_runs_with_tls(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
     certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
@@ -191,7 +191,7 @@ def test_a_server_with_tls_on_another_home(run: Run, environment: dict[str, str]
     assert ended(run("stop"))[0] == 0
 
 
-def test_the_password_for_logon_is_kept_from_jobs(run: Run, environment: dict[str, str]) -> None:
+def test_the_password_of_the_environment_is_used_for_logon(run: Run, environment: dict[str, str]) -> None:
     import base64
     import getpass
 
@@ -205,7 +205,7 @@ def test_the_password_for_logon_is_kept_from_jobs(run: Run, environment: dict[st
 
 
 @pytest.mark.integration
-def test_kill_of_the_server_loses_no_acknowledged_submission(run: Run, environment: dict[str, str]) -> None:
+def test_a_killed_server_loses_no_acknowledged_submission(run: Run, environment: dict[str, str]) -> None:
     acknowledged: list[str] = []
     body, kind = multipart([("file", "m.modelDir.tar", tar({"m/run.sh": b"true", "m/data": os.urandom(100_000)}))])
     path = f"{wire.EXECS}?args={quoted('--exec-start PyTorch --model-dir m --user-cmd -- true')}"
@@ -244,7 +244,7 @@ def test_kill_of_the_server_loses_no_acknowledged_submission(run: Run, environme
     assert ended(run("stop", "--jobs"))[0] == 0
 
 
-def test_a_stale_backend_file_is_no_running_server(run: Run, environment: dict[str, str]) -> None:
+def test_a_stale_backend_file_is_not_a_running_server(run: Run, environment: dict[str, str]) -> None:
     home = Path(environment["DLICMD_HOME"])
     home.mkdir()
     (home / "backend.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), "token": "x"}))
@@ -252,14 +252,14 @@ def test_a_stale_backend_file_is_no_running_server(run: Run, environment: dict[s
     assert "no server is running" in ended(run("stop"))[1]
     with (home / "backend.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert ended(run("status"))[0] == 1, "the lock is held by another process than the file names"
+        assert ended(run("status"))[0] == 1, "the file names another process than the holder of the lock"
         lock.write(str(os.getpid()))
         lock.flush()
         code, _, err = ended(run("status"))
         assert code == 1 and "does not answer" in err and err.count("\n") == 1
 
 
-def test_a_killed_server_leaves_a_file_that_the_next_one_replaces(run: Run, environment: dict[str, str]) -> None:
+def test_the_next_server_replaces_the_file_of_a_killed_server(run: Run, environment: dict[str, str]) -> None:
     server = run("serve")
     serving(server)
     server.kill()
@@ -271,7 +271,7 @@ def test_a_killed_server_leaves_a_file_that_the_next_one_replaces(run: Run, envi
     assert backend_file(environment)["pid"] == following.pid
 
 
-def test_a_server_whose_home_is_removed_ends_and_leaves_the_next_one_alone(
+def test_a_server_without_its_home_ends_and_keeps_the_next_server(
     run: Run, environment: dict[str, str]
 ) -> None:
     first, home = run("serve"), Path(environment["DLICMD_HOME"])
@@ -285,7 +285,7 @@ def test_a_server_whose_home_is_removed_ends_and_leaves_the_next_one_alone(
     assert second.poll() is None
 
 
-def test_a_backend_file_that_cannot_be_read_is_one_line(run: Run, environment: dict[str, str]) -> None:
+def test_an_unreadable_backend_file_is_reported_in_one_line(run: Run, environment: dict[str, str]) -> None:
     (Path(environment["DLICMD_HOME"]) / "backend.json").mkdir(parents=True)
     for command in ("status", "stop", "serve"):
         code, _, err = ended(run(command))

@@ -1,4 +1,4 @@
-"""What a real RabbitMQ does with metrics that are forwarded to it: takes them, refuses them, has no room for them."""
+"""Metrics forwarded to a real RabbitMQ that accepts them, refuses them or has no room for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def live(home: Live) -> Iterator[Live]:
-    """A server that forwards at a quick pace."""
+    """A server that forwards with short pauses."""
     forwarding = Forwarding(home.settings.paths, home.database, loopback=True, pace=FAST)
     home.forward_by(forwarding)
     yield home
@@ -47,7 +47,7 @@ def plain(broker: Rabbit, rest: str, password: str = PASSWORD) -> str:
 
 
 def running(live: Live, place: str, *texts: str) -> str:
-    """An exec that runs and has written these texts as losses, forwarded to that place."""
+    """Submit an exec with these texts as losses, forwarded to that place, and move it to running."""
     exec_id = live.submitted(f"--exec-start PyTorch --model-main main.py --cs-rmq-meta {place}")
     live.move(exec_id, PENDING, RUNNING)
     write(live, exec_id, *texts)
@@ -94,7 +94,7 @@ def test_a_queue_gets_a_message_for_each_line(live: Live, broker: Rabbit) -> Non
     ("/none-such?queue=q", PASSWORD, "the broker refuses the user access to this vhost"),
     ("?queue=q", "wr0ng-pw", "the broker refuses the user or the password"),
 ])
-def test_what_is_wrong_is_said_once_and_mended_later(
+def test_an_error_of_the_broker_is_logged_once_and_can_be_fixed_later(
     live: Live, broker: Rabbit, rest: str, password: str, words: str
 ) -> None:
     exec_id = running(live, plain(broker, rest, password), "1")
@@ -127,10 +127,10 @@ def test_a_message_that_is_too_large_is_left_out(live: Live, broker: Rabbit) -> 
     assert "dropped a line of" in said(live, exec_id) and "larger than" in said(live, exec_id)
 
 
-def test_a_broker_without_memory_takes_them_later(
+def test_a_broker_without_memory_gets_the_lines_later(
     live: Live, broker: Rabbit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rabbitmq, "CONNECT", 2.0)  # gives up waiting for it sooner
+    monkeypatch.setattr(rabbitmq, "CONNECT", 2.0)  # The server gives up sooner.
     broker.declare("blocked")
     broker.control("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
@@ -141,7 +141,7 @@ def test_a_broker_without_memory_takes_them_later(
         broker.control("set_vm_memory_high_watermark", "0.4")
     monkeypatch.undo()
     all_sent(live, exec_id)
-    # One that was on its way when its sender gave up waiting comes twice, and can be told from another one.
+    # A message that was on its way when its sender gave up may come twice. Its message id shows the duplicate.
     found = broker.take("blocked")
     assert found and {(one.message_id, body) for one, body in found} == {(found[0][0].message_id, b'{"loss": "1"}')}
 
