@@ -1,5 +1,7 @@
-"""JSON of requests: every call refuses values that cannot be stored or shown, and changes nothing. Such values that are
-stored already break no list."""
+"""JSON of requests: every call refuses values that cannot be stored or shown, and changes nothing.
+
+A list is shown even if an earlier server or a program stored such a value.
+"""
 
 from __future__ import annotations
 

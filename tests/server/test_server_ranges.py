@@ -1,4 +1,4 @@
-"""Results from a byte on, as they are on the wire; transfers and uploads whose client dies."""
+"""Ranges of results over HTTP; downloads and uploads whose client disconnects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def result(live: Live, exec_id: str, **headers: str) -> Answer:
     return live.call("GET", f"/execs/{exec_id}/result", headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
-def test_the_rest_from_any_byte_on(live: Live, exec_id: str) -> None:
+def test_a_range_from_any_byte_returns_the_rest(live: Live, exec_id: str) -> None:
     whole = result(live, exec_id)
     size = len(whole.body)
     assert whole.status == 200 and whole.headers["accept-ranges"] == "bytes" and "content-range" not in whole.headers
@@ -51,7 +51,7 @@ def test_the_rest_from_any_byte_on(live: Live, exec_id: str) -> None:
     assert whole.headers["content-disposition"].endswith(f";size={size}")
 
 
-def test_beyond_the_end(live: Live, exec_id: str) -> None:
+def test_a_range_beyond_the_end_is_refused(live: Live, exec_id: str) -> None:
     whole = result(live, exec_id)
     for start in (len(whole.body), len(whole.body) + 1, 10**17):
         refused = result(live, exec_id, Range=f"bytes={start}-", If_Range=whole.headers["etag"])
@@ -71,7 +71,7 @@ def test_beyond_the_end(live: Live, exec_id: str) -> None:
         {"Range": "bytes=5-", "If_Range": "W/ETAG"}, {"Range": "bytes=5-", "If_Range": "*"},
     ],
 )
-def test_anything_else_is_the_whole(live: Live, exec_id: str, headers: dict[str, str]) -> None:
+def test_any_other_range_returns_the_whole_result(live: Live, exec_id: str, headers: dict[str, str]) -> None:
     whole = result(live, exec_id)
     sent = {key: value.replace("ETAG", whole.headers["etag"]).encode().decode("latin-1")
             for key, value in headers.items()}
@@ -87,7 +87,7 @@ def test_a_changed_result_is_sent_whole(live: Live, exec_id: str) -> None:
     assert hashlib.sha256(after.body).hexdigest() in after.headers["etag"]
 
 
-def test_an_unknown_exec_and_nothing_stored(live: Live) -> None:
+def test_a_range_of_an_unknown_exec_or_an_empty_result_is_refused(live: Live) -> None:
     empty = live.submitted()
     for exec_id in ("local-99", empty):
         assert result(live, exec_id, Range="bytes=5-").status == 400
@@ -100,7 +100,7 @@ def hang_up(connection: socket.socket, abruptly: bool) -> None:
 
 
 def cut_download(live: Live, exec_id: str, abruptly: bool = True) -> None:
-    """Begin a download and leave when something has come."""
+    """Begin a download and disconnect after the first bytes."""
     connection = socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE)
     path = f"{wire.BASE}/execs/{exec_id}/result"
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
@@ -110,7 +110,7 @@ def cut_download(live: Live, exec_id: str, abruptly: bool = True) -> None:
 
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folders that were packed, one entry each time."""
+    """The folders that were packed, with one entry per packing."""
     seen: list[Path] = []
 
     def pack(folder: Path, mark: archives.Mark, place: Path) -> archives.Archive:
@@ -127,7 +127,7 @@ def kept(live: Live) -> dict[Any, archives.Archive]:
 
 @pytest.fixture
 def large(live: Live) -> str:
-    """An exec that has ended, with a result that fits into no buffer."""
+    """A finished exec with a result of 40 MiB, which fits into no buffer."""
     found = live.submitted()
     (live.paths(found).model / "weights").write_bytes(os.urandom(40 << 20))
     live.move(found, states.PENDING, states.RUNNING, states.FINISHED)
@@ -136,7 +136,7 @@ def large(live: Live) -> str:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("abruptly", [True, False])
-def test_a_cut_transfer_is_packed_once(live: Live, large: str, packed: list[Path], abruptly: bool) -> None:
+def test_an_interrupted_download_is_packed_once(live: Live, large: str, packed: list[Path], abruptly: bool) -> None:
     for _ in range(3):
         cut_download(live, large, abruptly)
         eventually(lambda: kept(live), "the zip waits")
@@ -149,8 +149,8 @@ def test_a_cut_transfer_is_packed_once(live: Live, large: str, packed: list[Path
     assert len(packed) == 2 and whole.body[1000:] == rest.body
 
 
-def test_a_zip_whose_client_leaves_with_its_last_byte_is_not_kept(tmp_path: Path) -> None:
-    """The connection ends when everything has been sent, and before the server has closed its answer."""
+def test_a_zip_is_dropped_if_the_client_leaves_with_the_last_byte(tmp_path: Path) -> None:
+    """The client disconnects after all bytes were sent and before the server has closed its response."""
     (tmp_path / "file").write_bytes(os.urandom(5000))
     zipped, keeper = archives.pack(tmp_path, archives.mark_of(tmp_path), tmp_path), archives.Archives()
     came = bytearray()
@@ -167,7 +167,7 @@ def test_a_zip_whose_client_leaves_with_its_last_byte_is_not_kept(tmp_path: Path
             if len(came) == zipped.length - 100:
                 has_all.set()
             if message.get("more_body") is False:
-                await asyncio.Event().wait()  # the disconnect comes first
+                await asyncio.Event().wait()  # The disconnect comes first.
 
         await results.ArchiveResponse(zipped, 100, {}, tmp_path, keeper)({"type": "http"}, receive, send)
 
@@ -175,7 +175,7 @@ def test_a_zip_whose_client_leaves_with_its_last_byte_is_not_kept(tmp_path: Path
     assert len(came) == zipped.length - 100 and zipped.file.closed and not keeper._kept
 
 
-def test_a_kept_zip_of_other_content_is_not_used(live: Live, large: str, packed: list[Path]) -> None:
+def test_a_kept_zip_of_changed_content_is_not_used(live: Live, large: str, packed: list[Path]) -> None:
     cut_download(live, large)
     eventually(lambda: kept(live), "the zip waits")
     (waiting,) = kept(live).values()
@@ -185,7 +185,7 @@ def test_a_kept_zip_of_other_content_is_not_used(live: Live, large: str, packed:
     assert waiting.file.closed and not kept(live)
 
 
-def test_a_kept_zip_does_not_stay(live: Live, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_zip_is_dropped_after_a_while(live: Live, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "KEPT_SECONDS", 0.05)
     seen: list[archives.Archive] = []
     keep = archives.Archives.keep
@@ -196,7 +196,7 @@ def test_a_kept_zip_does_not_stay(live: Live, large: str, monkeypatch: pytest.Mo
     assert not kept(live)
 
 
-def test_a_running_exec_keeps_nothing(live: Live, packed: list[Path]) -> None:
+def test_the_zip_of_a_running_exec_is_not_kept(live: Live, packed: list[Path]) -> None:
     found = live.submitted()
     (live.paths(found).model / "weights").write_bytes(os.urandom(40 << 20))
     for times in (1, 2):
@@ -205,7 +205,7 @@ def test_a_running_exec_keeps_nothing(live: Live, packed: list[Path]) -> None:
     assert result(live, found).status == 200 and not kept(live)
 
 
-def test_few_zips_are_kept(tmp_path: Path) -> None:
+def test_at_most_four_zips_are_kept(tmp_path: Path) -> None:
     keeper, made = archives.Archives(), []
     for number in range(7):
         folder = tmp_path / str(number)
@@ -217,14 +217,14 @@ def test_few_zips_are_kept(tmp_path: Path) -> None:
     taken = keeper.take(tmp_path / "6", archives.mark_of(tmp_path / "6"))
     assert taken is made[6] and keeper.take(tmp_path / "6", taken.mark) is None
     keeper.drop(tmp_path / "6", taken)
-    assert not taken.file.closed, "who took it uses it"
+    assert not taken.file.closed, "a zip in use was closed"
     for zipped in made:
         zipped.file.close()
 
 
 @pytest.mark.parametrize("abruptly", [True, False])
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
-def test_an_upload_whose_client_dies_leaves_nothing(live: Live, share: float, abruptly: bool) -> None:
+def test_an_interrupted_upload_leaves_no_files(live: Live, share: float, abruptly: bool) -> None:
     archive = tar({"d/train.py": b"1", "d/data": os.urandom(6 << 20)})
     body, kind = multipart([("file", "x.modelDir.tar", archive)])
     head = (

@@ -1,4 +1,4 @@
-"""Devices, memory and workers, as submissions ask for them (contract, sections 4.4 and 5.5)."""
+"""Devices, memory and workers that submissions request (contract, sections 4.4 and 5.5)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def refusal(live: Live, words: str, framework: str = "PyTorch", **hardware) -> s
     [("", 1, 1.0), ("--workerDeviceNum 2", 2, 1.0), ("--workerDeviceNum 0.5", 1, 0.5), ("--gpuPerWorker 1", 1, 1.0),
      ("--workerDeviceNum .25", 1, 0.25)],
 )
-def test_devices_of_a_worker_are_whole_ones_or_a_part_of_one(live: Live, words, number, share) -> None:
+def test_a_worker_gets_whole_devices_or_a_part_of_one(live: Live, words, number, share) -> None:
     asked = spec(live, words).resources
     assert (asked.device_num, asked.device_share, asked.shares) == (number, share, share < 1)
 
 
 @pytest.mark.parametrize("number", ["1.5", "0.0001", "half", "1e3", "½"])
-def test_what_is_no_number_of_devices_is_refused(live: Live, number) -> None:
+def test_an_invalid_number_of_devices_is_refused(live: Live, number) -> None:
     assert refusal(live, f"--workerDeviceNum {number}").startswith(f"--workerDeviceNum: '{number}' is not")
 
 
@@ -54,11 +54,11 @@ def test_numbers_of_a_hardware_spec_may_be_numbers_or_strings(live: Live, nodes,
 
 
 @pytest.mark.parametrize("number", [1.5, "0.0004", "1e3", "NaN", -1, True, [1]])
-def test_other_numbers_of_devices_are_refused(live: Live, number) -> None:
+def test_an_invalid_number_in_a_hardware_spec_is_refused(live: Live, number) -> None:
     assert refusal(live, "", nodes={"gpu": {"num_gpu": number}}).startswith("hardwareSpec gpu.num_gpu: ")
 
 
-def test_a_pack_with_its_limits(live: Live) -> None:
+def test_limits_apply_only_to_a_pack(live: Live) -> None:
     asked = spec(live, "--msd-pack-id p.1 --workerGPULimit 0.25 --workerCPULimit 250m --workerMemoryLimit 2g "
                        "--workerMemory 1g").resources
     assert (asked.pack, asked.gpu_limit, asked.cpu_limit, asked.memory) == ("p.1", 0.25, 0.25, 2 << 30)
@@ -83,19 +83,19 @@ def test_a_pack_with_its_limits(live: Live) -> None:
          "this backend has only one machine."),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(live: Live, words, sentence) -> None:
+def test_an_invalid_option_is_refused_in_a_sentence(live: Live, words, sentence) -> None:
     assert refusal(live, words) == sentence
 
 
 @pytest.mark.parametrize(
     "text", ["zone=a,gpu", "zone: a, gpu", "zone==a,gpu=", """'{"zone": "a", "gpu": ""}'"""]
 )
-def test_node_selectors(live: Live, text) -> None:
+def test_a_node_selector_is_read_in_four_spellings(live: Live, text) -> None:
     text = text if text.startswith("'") else f"'{text}'"
     assert spec(live, f"--msd-task12n-node-selector {text}").resources.labels == {"zone": "a", "gpu": ""}
 
 
-def test_the_least_number_of_workers(live: Live) -> None:
+def test_a_job_may_set_a_minimum_of_workers(live: Live) -> None:
     job = spec(live, "--numWorker 4 --msd-attr minWorkers=2", "edtPyTorch")
     assert (job.resources.min_workers, job.resources.engines) == (2, 4)
     assert spec(live, "--numWorker 4", "edtPyTorch").resources.min_workers == 1
@@ -104,7 +104,7 @@ def test_the_least_number_of_workers(live: Live) -> None:
         "--msd-attr minWorkers=3 is more than the maximum of 2 workers of this job (--numWorker).")
     assert refusal(live, "--msd-attr minWorkers=some", "edtPyTorch").startswith("--msd-attr minWorkers: 'some' is not")
     asked = spec(live, "--msd-attr minWorkers=some").resources
-    assert asked.min_workers == 1, "of other frameworks it is the program's own"
+    assert asked.min_workers == 1, "minWorkers belongs to the program of other frameworks"
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_the_least_number_of_workers(live: Live) -> None:
         ({"num_gpu": 1}, ""),
     ],
 )
-def test_the_profile_of_a_slice(live: Live, gpu, profile) -> None:
+def test_the_mig_profile_is_read_from_the_hardware_spec(live: Live, gpu, profile) -> None:
     assert spec(live, "", nodes={"gpu": gpu}).resources.mig_profile == profile
 
 
-def test_a_profile_that_is_none(live: Live) -> None:
+def test_an_invalid_mig_profile_is_refused(live: Live) -> None:
     assert refusal(live, "", nodes={"gpu": {"mig_profile": "../x"}}) == (
         "hardwareSpec gpu.mig_profile: '../x' is not a valid profile, for example 1g.10gb.")
     assert refusal(live, "", nodes={"gpu": {"gpu_profile": 3}}) == "hardwareSpec gpu.gpu_profile: '3' is not a string."

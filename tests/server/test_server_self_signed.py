@@ -1,4 +1,4 @@
-"""`serve --tls-self-signed`: clients verify the certificate, it is renewed in time, and what they trust stays."""
+"""`serve --tls-self-signed`: clients can verify the certificate, it is renewed in time, and the authority stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def certificate(found: SelfSigned) -> x509.Certificate:
     return x509.load_pem_x509_certificate(found.server.read_bytes())
 
 
-def test_it_is_for_the_names_of_the_server(tmp_path: Path) -> None:
+def test_a_certificate_has_the_names_of_the_server(tmp_path: Path) -> None:
     found = made(tmp_path / "tls", "gpu.example", "192.0.2.7", "[2001:db8::1]", "not a näme")
     names = certificate(found).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert set(names.get_values_for_type(x509.DNSName)) >= {"gpu.example", "localhost"}
@@ -45,17 +45,17 @@ def test_it_is_for_the_names_of_the_server(tmp_path: Path) -> None:
     assert "PRIVATE" not in found.authority.read_text()
 
 
-def test_it_is_kept_until_shortly_before_its_end(tmp_path: Path) -> None:
+def test_a_certificate_is_kept_until_shortly_before_its_end(tmp_path: Path) -> None:
     found = made(tmp_path, "gpu.example")
     first, authority = found.server.read_bytes(), found.authority.read_bytes()
     assert not found.make(NOW + timedelta(days=334)) and found.server.read_bytes() == first
     assert found.make(NOW + timedelta(days=336)) and found.server.read_bytes() != first
-    assert found.authority.read_bytes() == authority, "clients need not hear of it"
+    assert found.authority.read_bytes() == authority, "the authority that clients trust has changed"
     assert certificate(found).not_valid_after_utc == NOW + timedelta(days=336 + 365)
     assert not found.make(NOW + timedelta(days=336))
 
 
-def test_other_names_need_another_one(tmp_path: Path) -> None:
+def test_other_names_need_another_certificate(tmp_path: Path) -> None:
     authority = made(tmp_path, "gpu.example").authority.read_bytes()
     assert not SelfSigned(tmp_path, ["gpu.example", "gpu.example"]).make(NOW)
     other = SelfSigned(tmp_path, ["gpu.example", "new.example"])
@@ -82,7 +82,7 @@ def test_a_lost_copy_is_written_again_and_a_broken_key_is_named(tmp_path: Path) 
     assert problem.value.filename.endswith("authority.pem")
 
 
-def test_the_fingerprint_is_what_openssl_says(tmp_path: Path) -> None:
+def test_the_fingerprint_is_that_of_openssl(tmp_path: Path) -> None:
     found = made(tmp_path)
     try:
         said = subprocess.run(
@@ -94,14 +94,14 @@ def test_the_fingerprint_is_what_openssl_says(tmp_path: Path) -> None:
     assert said.strip().partition("=")[2] == found.fingerprint()
 
 
-def test_names_of_a_server() -> None:
+def test_a_server_is_known_by_its_host_and_allowed_hosts() -> None:
     assert {"gpu.example", "other.example", "box"} <= names_of("box", ("gpu.example", "other.example"))
     everywhere = names_of("0.0.0.0", ())
     assert "127.0.0.1" in everywhere and "0.0.0.0" not in everywhere
 
 
 def shown_by(port: int, context: ssl.SSLContext) -> bytes:
-    """The certificate in a handshake."""
+    """Return the certificate of a TLS handshake."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as raw, \
             context.wrap_socket(raw, server_hostname="localhost") as tls:
         found = tls.getpeercert(binary_form=True)
@@ -109,7 +109,7 @@ def shown_by(port: int, context: ssl.SSLContext) -> bytes:
     return found
 
 
-def test_a_running_server_shows_the_renewed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_server_shows_the_renewed_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = SelfSigned(tmp_path / "tls", ["gpu.example"])
     own.make()
     monkeypatch.setattr("live_server.make_server", lambda guard, settings: make_server(guard, settings, own))
@@ -128,18 +128,18 @@ def test_a_running_server_shows_the_renewed_one(tmp_path: Path, monkeypatch: pyt
         own.server.unlink()
         server: Server = live.server
         server.renew_certificate()
-        assert shown_by(live.port, context) != before, "and it is trusted as the one before"
+        assert shown_by(live.port, context) != before, "the certificate was not renewed"
     finally:
         live.close()
 
 
-def test_one_certificate_is_enough(tmp_path: Path) -> None:
+def test_a_self_signed_and_another_certificate_are_refused(tmp_path: Path) -> None:
     more = {"tls_cert": Path("c"), "tls_key": Path("k")}
     with pytest.raises(ServingError, match="remove --tls-cert"):
         check_network(settings_for(tmp_path, embedded=False, tls_self_signed=True, **more))
 
 
-def test_other_machines_are_served_with_it(tmp_path: Path) -> None:
+def test_a_self_signed_server_may_listen_on_all_addresses(tmp_path: Path) -> None:
     check_network(settings_for(tmp_path, embedded=False, host="0.0.0.0", tls_self_signed=True))
     with pytest.raises(ServingError, match="--tls-self-signed"):
         check_network(settings_for(tmp_path, embedded=False, host="0.0.0.0"))

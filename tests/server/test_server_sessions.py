@@ -1,4 +1,4 @@
-"""The cookie of clients of the first generation: what it opens, what it does not, and how it ends."""
+"""The session cookie of G1 clients: the calls that accept it, the calls that refuse it, and its end."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def asked(live: Live, method: str = "GET", path: str = "/conf", **headers: str) 
     return live.call(method, path, token=None, headers=sent).status
 
 
-def test_a_session_as_the_notebooks_library_keeps_it(live: Live) -> None:
-    """Contract, 1.1: 'HTTP Basic | 200 + session cookies'."""
+def test_a_requests_session_keeps_the_cookie(live: Live) -> None:
+    """The notebooks' library works like this. Contract, 1.1: 'HTTP Basic | 200 + session cookies'."""
     base = f"http://127.0.0.1:{live.port}"
     with requests.Session() as session:
         session.trust_env = False
@@ -50,23 +50,23 @@ def test_a_session_as_the_notebooks_library_keeps_it(live: Live) -> None:
         assert session.post(base + wire.exec_path(exec_id, "stop"), timeout=60).status_code == 204
         kept = session.cookies[SESSION]
         assert session.post(base + wire.LOGOFF, timeout=60).status_code == 200
-        assert not session.cookies, "the server takes it away"
+        assert not session.cookies, "the logoff did not remove the cookie"
         assert session.get(base + wire.CONF, timeout=60).status_code == 401
         session.cookies.set(SESSION, kept)
-        assert session.get(base + wire.CONF, timeout=60).status_code == 401, "it is revoked, too"
+        assert session.get(base + wire.CONF, timeout=60).status_code == 401, "the token of the cookie was not revoked"
 
 
-def test_what_it_is_made_of(live: Live) -> None:
+def test_the_cookie_holds_the_token_and_has_strict_attributes(live: Live) -> None:
     answer = logged_on(live)
     value, *words = answer.headers["set-cookie"].split("; ")
     assert value == f"{SESSION}={answer.json()['accessToken']}"
-    assert sorted(word.lower() for word in words) == ["httponly", "path=/", "samesite=strict"], "no more in clear HTTP"
+    assert sorted(word.lower() for word in words) == ["httponly", "path=/", "samesite=strict"], "expected without TLS"
     assert "set-cookie" not in live.call("GET", wire.LOGON, headers=basic("alice", TOKEN), token=None, base="").headers
     wrong = live.call("GET", CONDUCTOR_LOGON, headers=basic("alice", "guess"), token=None, base="")
     assert wrong.status == 401 and "set-cookie" not in wrong.headers
 
 
-def test_over_tls_it_stays_out_of_the_clear(tmp_path: Path) -> None:
+def test_the_cookie_of_a_tls_server_is_secure(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "key.pem").write_bytes(issued.private_key_pem.bytes())
@@ -84,8 +84,8 @@ def test_over_tls_it_stays_out_of_the_clear(tmp_path: Path) -> None:
         live.close()
 
 
-def test_pages_of_others_cannot_use_it(live: Live) -> None:
-    """A browser sends cookies whoever made the page, and to every port of a host."""
+def test_foreign_pages_cannot_use_the_cookie(live: Live) -> None:
+    """A browser sends cookies with requests of every page, and to every port of a host."""
     kept, own = cookie(live), f"127.0.0.1:{live.port}"
     exec_id = live.submitted()
     foreign = [
@@ -100,7 +100,7 @@ def test_pages_of_others_cannot_use_it(live: Live) -> None:
     assert asked(live, Cookie=kept, Origin=f"http://{own}", Sec_Fetch_Site="same-origin") == 200
 
 
-def test_it_counts_only_where_nothing_else_is_shown(live: Live) -> None:
+def test_the_cookie_counts_only_without_other_credentials(live: Live) -> None:
     kept = cookie(live)
     assert asked(live, Cookie=f"other=1; {kept}; x") == 200
     assert asked(live, Cookie=kept, X_Auth_Token="wrong") == 401
@@ -113,21 +113,21 @@ def test_it_counts_only_where_nothing_else_is_shown(live: Live) -> None:
     f"x{SESSION}={{token}}", f"{SESSION}x={{token}}", f"{SESSION.upper()}={{token}}", f"{SESSION}=a.b.c; {{whole}}",
     f"{{whole}}; {SESSION}=a.b.c", "{whole}; {whole}", f"{SESSION}=\xff", f"{SESSION}={{token}}x",
 ])
-def test_no_other_cookie_opens_anything(live: Live, line: str) -> None:
+def test_no_other_cookie_is_accepted(live: Live, line: str) -> None:
     whole = cookie(live)
     assert asked(live, Cookie=line.format(whole=whole, token=whole.partition("=")[2])) == 401
 
 
-def test_a_session_ends_as_any_token(live: Live) -> None:
+def test_a_logoff_ends_the_session(live: Live) -> None:
     one, two = cookie(live), cookie(live)
-    # Who logs off with another token has left this session, too.
+    # A logoff with another token ends this session, too.
     answer = live.call("POST", wire.LOGOFF, token=two.partition("=")[2], headers={"Cookie": one}, base="")
     assert answer.status == 200 and answer.headers["set-cookie"].startswith(f'{SESSION}=""; ')
     assert "max-age=0" in answer.headers["set-cookie"].lower()
     assert asked(live, Cookie=one) == asked(live, Cookie=two) == 401
 
 
-def test_whose_a_token_is(live: Live) -> None:
+def test_a_token_is_validated_in_every_form(live: Live) -> None:
     """Contract, §8: 'username, role, permissions[], groups[], sub, iss, aud, uid, authenticator, accessToken,
     messageCode ("success"), message ("success")'."""
     answer = logged_on(live).json()
@@ -143,14 +143,14 @@ def test_whose_a_token_is(live: Live) -> None:
     assert live.call("GET", wire.VALIDATE, token=token, base="").status == 401
 
 
-def test_a_password_is_worth_a_token_there_too(live: Live) -> None:
+def test_validation_accepts_a_password_and_returns_a_token(live: Live) -> None:
     found = live.call("GET", wire.VALIDATE, headers=basic("alice", PASSWORD), token=None, base="")
     assert found.status == 200 and live.call("GET", "/conf", token=found.json()["accessToken"]).status == 200
     for headers in ({}, basic("alice", "guess"), basic("bob", PASSWORD)):
         assert live.call("GET", wire.VALIDATE, headers=headers, token=None, base="").status == 401
 
 
-def test_the_claims_are_the_recorded_ones(start) -> None:
+def test_the_claims_are_those_of_the_recordings(start) -> None:
     """Contract, §8: 'username, role (`User`|`Admin`), permissions (list), groups (list of int), sub, iss `KNOXSSO`,
     aud `DSX`, uid (string), authenticator `default`, iat, exp'."""
     live = start(embedded=False)
@@ -170,7 +170,7 @@ def test_the_claims_are_the_recorded_ones(start) -> None:
 @pytest.mark.parametrize("path", [wire.LOGON, CONDUCTOR_LOGON])
 @pytest.mark.parametrize("value", ["Basic", "Basic ", "Basic x", "basic !!", "Basic " + base64.b64encode(b"x").decode(),
                                    "Basic " + base64.b64encode(b"\xff:\xfe").decode(), "Basic YTpi YTpi"])
-def test_a_logon_that_is_no_logon_is_a_bad_request(shared: Live, path: str, value: str) -> None:
+def test_a_malformed_logon_is_a_bad_request(shared: Live, path: str, value: str) -> None:
     """Contract, 1.1: '401 bad credentials, 400 bad request; body printed as is'."""
     answer = shared.call("GET", path, headers={"Authorization": value}, token=None, base="")
     assert answer.status == 400 and answer.text.startswith("Error 400: ") and "user:password" in answer.text

@@ -1,4 +1,4 @@
-"""What is shown of execs that are over is kept, and is never older than what there is."""
+"""Responses about finished execs are cached, and never out of date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def shown(live: Live, exec_id: str) -> dict:
-    """The exec by itself, which is the same as in the list."""
+    """Return the exec as shown alone, which must equal its entry in the list."""
     one = live.call("GET", f"/execs/{exec_id}").json()
     (listed,) = [found for found in live.call("GET", "/execs").json() if found["id"] == exec_id]
     assert list(listed.items()) == list(one.items())
@@ -39,7 +39,7 @@ def ended(live: Live) -> str:
     return exec_id
 
 
-def test_what_runs_is_read_anew_every_time(server: Live) -> None:
+def test_a_running_exec_is_read_again_for_every_response(server: Live) -> None:
     exec_id = server.submitted()
     server.move(exec_id, PENDING, RUNNING)
     for loss in (3.0, 2.0, 1.0):
@@ -50,7 +50,7 @@ def test_what_runs_is_read_anew_every_time(server: Live) -> None:
     assert (last["state"], last[wire.LOSS], last[wire.HAS_RESULT]) == (FINISHED, 1.0, False)
 
 
-def test_what_changes_of_an_ended_exec_is_seen(server: Live) -> None:
+def test_a_change_of_a_finished_exec_is_shown(server: Live) -> None:
     exec_id = ended(server)
     model = server.paths(exec_id).model
     assert not shown(server, exec_id)[wire.HAS_RESULT]
@@ -64,14 +64,14 @@ def test_what_changes_of_an_ended_exec_is_seen(server: Live) -> None:
     assert shown(server, exec_id)[wire.MESSAGE] == "its files were moved"
 
 
-def test_the_address_that_was_asked_is_in_it(server: Live) -> None:
+def test_the_response_has_the_address_of_the_request(server: Live) -> None:
     exec_id = ended(server)
     for name in ("localhost", "127.0.0.1", "localhost"):
         host = f"{name}:{server.port}"
         assert server.call("GET", f"/execs/{exec_id}", headers={"Host": host}).json()["schedulerUrl"] == f"http://{host}"
 
 
-def test_a_deleted_exec_is_gone(server: Live) -> None:
+def test_a_deleted_exec_is_not_shown(server: Live) -> None:
     exec_id = ended(server)
     shown(server, exec_id)
     assert server.call("DELETE", f"/execs/{exec_id}").status == 204
@@ -79,7 +79,7 @@ def test_a_deleted_exec_is_gone(server: Live) -> None:
     assert exec_id not in server.call("GET", "/execs").text
 
 
-def test_no_more_is_kept_than_there_is_room_for(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded_in_number_and_size(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Endings, "MOST", 3)
     monkeypatch.setattr(Endings, "LONGEST", 5000)
     row = server.row(ended(server))
@@ -89,7 +89,7 @@ def test_no_more_is_kept_than_there_is_room_for(server: Live, monkeypatch: pytes
     def get(one: ExecRow, text: bytes = b"{}") -> bytes:
         return endings.get(one, "http://h", True, lambda: made.append(one.id) or text)
 
-    for name in ("a", "b", "c", "a", "d", "a", "b"):  # d puts b out, the one that was asked for least recently
+    for name in ("a", "b", "c", "a", "d", "a", "b"):  # d replaces b, the least recently used one.
         assert get(replace(row, id=name)) == b"{}"
     assert made == ["a", "b", "c", "d", "b"]
     for _ in range(2):

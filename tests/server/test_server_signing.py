@@ -1,4 +1,4 @@
-"""The keys that sign tokens: made when needed, renewed by age, removed when nothing depends on them."""
+"""The keys that sign tokens: created when needed, renewed by age, removed when no token depends on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIFETIME = 3600.0
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys are costly to make."""
+    """Ready-made keys of 2048 bits, because keys are slow to generate."""
     spare = [rsa.generate_private_key(65537, 2048) for _ in range(2)]
     monkeypatch.setattr(signing, "generate_private_key", lambda *_: spare.pop())
 
@@ -27,22 +27,22 @@ def claims() -> dict[str, object]:
 
 
 def aged(folder: Path, seconds: float) -> None:
-    """Make the one key of a folder older."""
+    """Make the only key of a folder older."""
     (path,) = folder.iterdir()
     made, _, rest = path.name.partition("-")
     path.rename(folder / f"{int(int(made) - seconds)}-{rest}")
 
 
-def test_no_key_before_the_first_signature(tmp_path: Path) -> None:
+def test_the_first_signature_creates_a_key(tmp_path: Path) -> None:
     keys = SigningKeys(tmp_path / "keys", LIFETIME)
     assert keys.claims("a.b.c") is None and not (tmp_path / "keys").exists()
     one, two = keys.sign(claims()), keys.sign(claims())
     assert one != two and keys.claims(one) and keys.claims(two)
     assert len(list((tmp_path / "keys").iterdir())) == 1
-    assert SigningKeys(tmp_path / "keys", LIFETIME).claims(one), "the next server knows it"
+    assert SigningKeys(tmp_path / "keys", LIFETIME).claims(one), "the next server does not know the key"
 
 
-def test_an_old_key_signs_no_more_but_is_known_while_its_tokens_live(tmp_path: Path) -> None:
+def test_an_old_key_signs_no_tokens_but_verifies_them_while_they_live(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     SigningKeys(folder, LIFETIME).sign(claims())
     aged(folder, ROTATE + LIFETIME / 2)
@@ -64,13 +64,13 @@ def test_a_key_without_tokens_is_removed(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 1 and not before & set(folder.iterdir())
 
 
-def test_tokens_that_are_over_or_say_too_little(tmp_path: Path) -> None:
+def test_expired_and_incomplete_tokens_are_refused(tmp_path: Path) -> None:
     keys = SigningKeys(tmp_path / "keys", LIFETIME)
     assert keys.claims(keys.sign(claims() | {"exp": int(time.time()) - 1})) is None
     assert keys.claims(keys.sign({"sub": "bob"})) is None
 
 
-def test_a_file_that_is_no_key_is_named(tmp_path: Path) -> None:
+def test_a_file_without_a_key_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "1-0123456789abcdef.pem").write_text("nonsense")
     (tmp_path / "notes.txt").write_text("left alone")
     with pytest.raises(OSError, match="does not contain a private key") as problem:

@@ -1,4 +1,4 @@
-"""Slots of running execs on the wire, and executors that come and go."""
+"""Slots of running execs over HTTP, and the executors of an exec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.executors import MOST_LISTED
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 4 --model-main main.py"
-#: Answer to a resize that the server did not process in time.
+#: Response to a resize that the server did not process in time.
 LATE = "Error 503: The server did not process the request in time; the slots of local-1 are unchanged.\n"
 
 
@@ -47,7 +47,7 @@ def test_null_leaves_the_slots_to_the_scheduler(live: Live) -> None:
         (CancelledError(), (503, LATE)),
     ],
 )
-def test_a_resize_that_fails_says_why(live: Live, problem: Exception, expected: tuple[int, str]) -> None:
+def test_a_failed_resize_is_answered_with_its_reason(live: Live, problem: Exception, expected: tuple[int, str]) -> None:
     exec_id = live.submitted(ELASTIC)
     live.supervisor.resized = problem
     assert put(live, exec_id, b'{"slots": 9}') == expected
@@ -55,7 +55,7 @@ def test_a_resize_that_fails_says_why(live: Live, problem: Exception, expected: 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'{"slots": -1}', b'{"slots": "2"}', b'{"slots": true}',
                                   b'{"slots": 1.5}', b'{"Slots": 2}', b"\xff"])
-def test_bodies_that_are_none(live: Live, body: bytes) -> None:
+def test_an_invalid_body_is_refused(live: Live, body: bytes) -> None:
     exec_id = live.submitted(ELASTIC)
     status, text = put(live, exec_id, body)
     assert status == 400 and text.startswith("Error 400: ") and text.count("\n") == 1
@@ -75,7 +75,7 @@ def test_only_an_administrator_resizes_an_exec(start: Callable[..., Live]) -> No
     assert live.supervisor.asked == []
 
 
-def test_an_exec_shows_its_slots_and_what_its_program_says(live: Live) -> None:
+def test_an_exec_shows_its_slots_and_the_progress_of_its_program(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     said = {"generation": 7, "resizes": 2, "deaths": 1, "workers": 0, "message": "parked\x1b[2J at\nstep 812"}
     live.say(exec_id, said)
@@ -97,14 +97,14 @@ def test_an_exec_shows_its_slots_and_what_its_program_says(live: Live) -> None:
 
 
 @pytest.mark.parametrize("message", [3, None, "", "  ", ["x"], {"a": 1}])
-def test_a_message_that_says_nothing_is_not_shown(live: Live, message: object) -> None:
+def test_an_empty_or_invalid_message_is_not_shown(live: Live, message: object) -> None:
     exec_id = live.submitted(ELASTIC)
     live.say(exec_id, {"message": message})
     live.move(exec_id, states.PENDING, states.RUNNING)
     assert "message" not in live.call("GET", f"/execs/{exec_id}").json()
 
 
-def test_executors_are_those_that_there_were(live: Live) -> None:
+def test_executors_are_those_that_have_written_output(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     paths = live.paths(exec_id)
 
@@ -128,7 +128,7 @@ def test_executors_are_those_that_there_were(live: Live) -> None:
     assert live.call("GET", f"/execs/{exec_id}/log?logType=errlog").text == "stderr 2\nstderr 3\nstderr 11\n"
 
 
-def test_of_thousands_of_executors_the_newest_are_listed(live: Live) -> None:
+def test_only_the_newest_of_thousands_of_executors_are_listed(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     paths = live.paths(exec_id)
     paths.captures.mkdir(exist_ok=True)

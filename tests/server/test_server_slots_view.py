@@ -1,4 +1,4 @@
-"""The machine at a glance: slots, who is on them, who waits and who runs."""
+"""The slot view: slots with their holders, the queue, and the running jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPUS = [Slot(f"gpu-{number}", GPU, f"GPU-{number}") for number in range(3)]
 
 
 class FakeNvml(SimpleNamespace):
-    """NVML of a machine whose second GPU is in trouble."""
+    """NVML of a machine whose second GPU fails."""
 
     class NVMLError(Exception):
         pass
@@ -53,7 +53,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     return fake
 
 
-def test_an_idle_machine(live: Live) -> None:
+def test_an_idle_machine_shows_free_slots(live: Live) -> None:
     assert live.call("GET", PATH).json() == {
         "slots": [
             {"id": f"cpu-{number}", "kind": "cpu", "profile": "", "state": "free", "holders": []} for number in (0, 1)
@@ -62,7 +62,7 @@ def test_an_idle_machine(live: Live) -> None:
     }
 
 
-def test_slots_show_their_holders_and_how_busy_they_are(live: Live, nvml: FakeNvml) -> None:
+def test_slots_show_their_holders_and_utilization(live: Live, nvml: FakeNvml) -> None:
     exec_id = live.submitted()
     live.run_on(exec_id, "gpu-0")
     live.supervisor.machine = [
@@ -81,15 +81,15 @@ def test_slots_show_their_holders_and_how_busy_they_are(live: Live, nvml: FakeNv
     assert nvml.started == 1
 
 
-def test_a_slot_that_two_share_is_used_while_one_stays(live: Live) -> None:
+def test_a_shared_slot_is_used_while_one_holder_stays(live: Live) -> None:
     both = (Holder("local-1", leaving=True, share=0.5), Holder("local-2", share=0.5))
     live.supervisor.machine = [SlotPlace(Slot("cpu-0", CPU), both)]
     (slot,) = live.call("GET", PATH).json()["slots"]
     assert slot["state"] == "used"
-    assert slot["holders"] == [{"id": "local-1", "share": 0.5}, {"id": "local-2", "share": 0.5}], "ended meanwhile"
+    assert slot["holders"] == [{"id": "local-1", "share": 0.5}, {"id": "local-2", "share": 0.5}], "execs are gone"
 
 
-def test_the_queue_is_in_its_order_and_says_why(live: Live) -> None:
+def test_the_queue_is_in_order_and_has_reasons(live: Live) -> None:
     words = "--exec-start edtPyTorch --model-main main.py --numWorker 4 --msd-priority 7000"
     late, first, new = live.submitted(), live.submitted(words), live.submitted()
     live.move(late, PENDING)
@@ -108,7 +108,7 @@ def test_the_queue_is_in_its_order_and_says_why(live: Live) -> None:
     assert shown["queue"][2]["message"] == "cannot start the job now, trying again: no space"
 
 
-def test_those_that_run_show_their_progress(live: Live) -> None:
+def test_running_execs_show_their_progress(live: Live) -> None:
     running, starting, over = (live.submitted() for _ in range(3))
     live.say(running, {"epoch": 2, "epochs": 9, "loss": math.nan, "workers": 1, "secret": "x"})
     live.run_on(running, "cpu-0", "cpu-1")
@@ -126,7 +126,7 @@ def test_those_that_run_show_their_progress(live: Live) -> None:
     assert shown["queue"] == []
 
 
-def test_everybodys_execs_are_shown_without_what_they_were_given(live: Live) -> None:
+def test_execs_of_all_users_are_shown_without_args_and_environment(live: Live) -> None:
     words = "--exec-start PyTorch --model-main main.py --submit-user bob --msd-env WHERE=hidden-place"
     words += " -- --rate hidden-rate"
     waiting, running, deleted = live.submitted(words), live.submitted(words), live.submitted(words)
@@ -140,7 +140,7 @@ def test_everybodys_execs_are_shown_without_what_they_were_given(live: Live) -> 
     assert "hidden" not in answer.text and "env" not in answer.text and "args" not in json.dumps(shown)
 
 
-def test_without_nvml_nothing_is_known(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utilization_is_unknown_without_nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise FakeNvml.NVMLError("no driver")
 
@@ -165,7 +165,7 @@ def test_a_gpu_that_does_not_answer_is_not_waited_for(nvml: FakeNvml, monkeypatc
     monkeypatch.setattr(FakeNvml, "nvmlDeviceGetUtilizationRates", hangs)
     found = Utilisation()
     assert [found.of(["GPU-0"]) for _ in range(3)] == [{}, {}, {}]
-    assert asked == ["GPU-0"], "one reading at a time"
+    assert asked == ["GPU-0"], "more than one reading at a time"
     go.set()
     assert found._reader is not None
     found._reader.join()

@@ -27,7 +27,7 @@ def outcomes(live: Live, ids: list[str], token: str = TOKEN) -> list[tuple[Any, 
     return [(one["stopped"], one.get("state")) for one in found]
 
 
-def test_each_of_them_is_answered_for(live: Live) -> None:
+def test_each_id_gets_an_outcome(live: Live) -> None:
     waits, runs, over, gone = (live.submitted() for _ in range(4))
     live.run_on(runs, "cpu-0")
     live.run_on(over, "cpu-0")
@@ -45,7 +45,7 @@ def test_each_of_them_is_answered_for(live: Live) -> None:
     assert sorted(said["about"]) == sorted([waits, runs])
 
 
-def test_of_another_user_is_as_good_as_none(start) -> None:
+def test_an_id_of_another_user_is_answered_like_an_unknown_id(start) -> None:
     live = start(embedded=False)
     bob, carol = live.add_user("bob"), live.add_user("carol")
     of_bob = [live.submit("--exec-start PyTorch --model-main main.py", {"main.py": b""}, token=bob).json()["id"]]
@@ -57,7 +57,7 @@ def test_of_another_user_is_as_good_as_none(start) -> None:
     assert all(live.row(name).stop_requested for name in of_bob)
 
 
-def test_a_pack_is_all_its_jobs(live: Live) -> None:
+def test_stopping_a_pack_stops_all_its_jobs(live: Live) -> None:
     one, two = (live.submit(PACKED.format("p"), {"main.py": b""}).json()["id"] for _ in range(2))
     live.run_on(one, "cpu-0")
     live.move(one, "FINISHED")
@@ -67,7 +67,7 @@ def test_a_pack_is_all_its_jobs(live: Live) -> None:
     assert outcomes(live, ["pack-alice:p"]) == [(False, "FINISHED")]
 
 
-def test_more_than_a_database_takes_parameters_for(live: Live) -> None:
+def test_ids_may_exceed_the_parameter_limit_of_the_database(live: Live) -> None:
     names = [live.submitted() for _ in range(3)]
     ids = [f"local-{number}" for number in range(1, wire.MOST_IDS + 1)]
     assert [stopped for stopped, _ in outcomes(live, ids)] == [name in names for name in ids]
@@ -76,6 +76,6 @@ def test_more_than_a_database_takes_parameters_for(live: Live) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b"{}", b'{"ids": "local-1"}', b'{"ids": [1]}',
                                   b'{"ids": [null]}', json.dumps({"ids": ["x"] * (wire.MOST_IDS + 1)}).encode()])
-def test_what_names_no_applications(shared: Live, body: bytes) -> None:
+def test_a_body_without_ids_is_refused(shared: Live, body: bytes) -> None:
     answer = stop(shared, body)
     assert answer.status == 400 and answer.text.startswith("Error 400: ")

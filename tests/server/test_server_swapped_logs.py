@@ -1,4 +1,4 @@
-"""A job that runs puts something else in the place of its log, between two calls: the server never follows."""
+"""A running job replaces its log between two calls: the server never follows links and never blocks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def link_to_a_link(place: Path, secret: Path) -> None:
 
 
 def pipe_with_a_writer(place: Path, _: Path) -> None:
-    """A pipe that never ends, for whoever opens it."""
+    """Make a pipe with an open writer, so that a reader never sees its end."""
     os.mkfifo(place)
     kept = os.open(place, os.O_RDWR)
     os.write(kept, SECRET.encode())
 
 
 def folder_elsewhere(files: list[Path], secret: Path) -> None:
-    """The folder of the logs leads to another one, in which files have their names."""
+    """Replace the log folder with a link to another folder that has files of the same names."""
     folder = files[0].parent
     folder.rename(folder.with_name("away"))
     folder.symlink_to(secret.parent)
@@ -41,7 +41,7 @@ def folder_elsewhere(files: list[Path], secret: Path) -> None:
 
 
 def folder_above_elsewhere(files: list[Path], secret: Path) -> None:
-    """The same one folder above."""
+    """Replace the parent of the log folder in the same way."""
     above = files[0].parent.parent
     above.rename(above.with_name("away"))
     above.symlink_to(secret.parent)
@@ -52,14 +52,14 @@ def folder_above_elsewhere(files: list[Path], secret: Path) -> None:
 
 def listening(place: Path, _: Path) -> None:
     here = Path.cwd()
-    os.chdir(place.parent)  # the name of a socket is short
+    os.chdir(place.parent)  # The path of a socket must be short.
     try:
         socket.socket(socket.AF_UNIX).bind(place.name)
     finally:
         os.chdir(here)
 
 
-#: What is put in the place of a file; and of folders on the way to files.
+#: Replacements of a file, and replacements of a folder on the path to files.
 FILES: dict[str, Callable[[Path, Path], object]] = {
     "a link": lambda place, secret: place.symlink_to(secret),
     "a link to a link": link_to_a_link,
@@ -77,7 +77,7 @@ FOLDERS: dict[str, Callable[[list[Path], Path], object]] = {
 
 
 def asked(live: Live, exec_id: str, task: str) -> list[str]:
-    """Whatever there is to ask about the output of a job."""
+    """Return every call that shows output of a job."""
     return [
         *(f"/execs/{exec_id}/log?logType={kind}" for kind in ("outlog", "errlog", "outerrlog")),
         f"/scheduler/applications/{exec_id}/{task}/logs/stdout?lastlines=10",
@@ -96,7 +96,7 @@ def secret(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("deed", [*FILES, *FOLDERS])
 @pytest.mark.parametrize(("args", "task", "elastic"), [(DIST, "task12n-1", False), (ELASTIC, "task0", True)])
-def test_what_is_there_instead_is_not_read(
+def test_a_replaced_log_is_not_read(
     *, live: Live, secret: Path, deed: str, args: str, task: str, elastic: bool
 ) -> None:
     exec_id = live.submitted(args)
@@ -121,7 +121,7 @@ def test_what_is_there_instead_is_not_read(
 
 
 @pytest.mark.parametrize("deed", FILES)
-def test_the_log_of_the_launcher_is_neither_read_nor_written_there(live: Live, secret: Path, deed: str) -> None:
+def test_a_replaced_launcher_log_is_neither_read_nor_written(live: Live, secret: Path, deed: str) -> None:
     exec_id = live.submitted(DIST)
     log = live.paths(exec_id).launcher_log
     launcher_log.note(log, "supervisor", "its own")
@@ -131,7 +131,7 @@ def test_the_log_of_the_launcher_is_neither_read_nor_written_there(live: Live, s
     FILES[deed](log, secret)
     answer = live.call("GET", call.replace("driver", "executor/1"))
     assert answer.status == 200 and SECRET not in answer.text
-    # The supervisor's one thread writes here, and must not wait for a reader.
+    # The only thread of the supervisor writes this log, and must not wait for a reader.
     writing = threading.Thread(target=launcher_log.note, args=(log, "supervisor", "more"), daemon=True)
     writing.start()
     writing.join(60)

@@ -1,4 +1,4 @@
-"""Spans of requests: a collector gets them, and nobody waits for one that does not answer."""
+"""Spans of requests: a collector gets them, and a collector that does not answer delays no request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Collector:
-    """Takes spans, or keeps whoever brings some waiting."""
+    """An HTTP collector that accepts spans, or holds back its responses."""
 
     def __init__(self) -> None:
         self.bodies: queue.Queue[bytes] = queue.Queue()
@@ -56,7 +56,7 @@ class Collector:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def spans(self) -> list[Any]:
-        """Those of the next delivery."""
+        """Return the spans of the next delivery."""
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
         found = ExportTraceServiceRequest.FromString(self.bodies.get(timeout=PATIENCE))
@@ -74,7 +74,7 @@ def collector() -> Iterator[Collector]:
 
 
 def serve(home: Path, collector: Collector, **more: str) -> tuple[subprocess.Popen[str], int]:
-    """A server that sends spans to that collector, and its port."""
+    """Start a server that sends spans to that collector, and return the process and its port."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "DLI"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"], stdout=subprocess.PIPE, text=True,
@@ -104,7 +104,7 @@ def test_a_collector_gets_a_span_of_each_request(tmp_path: Path, collector: Coll
         assert span.trace_id.hex() == PARENT[3:35] and span.parent_span_id.hex() == PARENT[36:52]
         assert collector.resource["service.name"] == "dlicmd-local-backend" and "s3cret" not in str(span)
         collector.answers.clear()
-        assert ask(port) == 401, "it answers while the collector does not"
+        assert ask(port) == 401, "the server waits for the collector"
         collector.spans()
         assert ask(port) == 401
     finally:
@@ -115,7 +115,7 @@ def test_a_collector_gets_a_span_of_each_request(tmp_path: Path, collector: Coll
 @pytest.mark.parametrize(("variables", "name"), [
     ({}, "from-attributes"), ({"OTEL_SERVICE_NAME": "from-name"}, "from-name"),
 ])
-def test_attributes_of_the_user_replace_ours(
+def test_resource_attributes_of_the_user_win(
     tmp_path: Path, collector: Collector, variables: dict[str, str], name: str
 ) -> None:
     attributes = "service.name=from-attributes,service.version=7,team=x"
@@ -129,7 +129,7 @@ def test_attributes_of_the_user_replace_ours(
         assert process.wait(PATIENCE) == 0
 
 
-def test_without_the_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libraries_are_reported_with_the_command_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ServingError, match=r"pip install 'dlicmd\[otel\]'"), tracing.traced():

@@ -1,4 +1,5 @@
-"""No id, name or number in any path leads anywhere but to what it names; no answer has a header of the caller's."""
+"""Ids, names and numbers in paths reach only the object that they name, and callers cannot add headers to a response.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from live_server import TOKEN, Live, multipart, quoted, settings_for
 from test_server_guard import route_table
 
 SECRET = b"the-content-of-a-file-that-nobody-may-read"
-#: Where a file lies that is none of the server's, from a folder that is.
+#: The way from a folder of the server to a file outside of it.
 UP = "../" * 6
 NAMES = [
     "..", ".", "...", "../..", f"{UP}canary", f"{UP}etc/passwd", "/etc/passwd", "//etc/passwd", "local-1/../canary",
@@ -23,12 +24,12 @@ NAMES = [
     "local-１", "local-1\n", "local-1\r\nX-Injected: 1", "local--1", "local-1e0", "%2e%2e%2fcanary", "%00", "*",
     "local-1'", "1' OR '1'='1", "{exec_id}", "$HOME", "`id`", "a" * 5000, "\x1b[2J", "\u202e", "stdout/../../../canary",
 ]
-#: What `route_table` puts in the place of parameters.
+#: The values of `route_table` for parameters.
 FILLED = ("local-1", "stdout", "1")
 
 
 def encodings(name: str) -> list[str]:
-    """A name as it may stand in a path: wholly escaped, and as it is where that is a request at all."""
+    """Return spellings of a name in a path: fully escaped, and unescaped if the request stays valid."""
     whole = quoted(name)
     bare = [name] if name.isascii() and name.isprintable() and not set(name) & set(" ?#") else []
     overlong = [whole.replace("%2F", "%c0%af"), whole.replace("%2F", "%252F")] if "/" in name else []
@@ -51,7 +52,7 @@ def files(folder: Path) -> set[str]:
 
 
 def targets(live: Live) -> list[str]:
-    """Every route with one of its parameters replaced by every name."""
+    """Return every route with one of its parameters replaced by every name."""
     found = []
     for path in route_table(live):
         parts = path.split("/")
@@ -62,8 +63,8 @@ def targets(live: Live) -> list[str]:
     return found
 
 
-def test_no_error_has_more_than_one_line_or_a_control_character(live: Live) -> None:
-    """What a call brings may be quoted to a terminal: `dlicmd` prints what a server says."""
+def test_every_error_is_one_line_without_control_characters(live: Live) -> None:
+    """An error may quote its request, and `dlicmd` prints it to a terminal."""
     for path, methods in route_table(live).items():
         if "{" not in path:
             continue
@@ -75,7 +76,7 @@ def test_no_error_has_more_than_one_line_or_a_control_character(live: Live) -> N
 
 
 @pytest.mark.integration
-def test_every_parameter_of_every_path(live: Live) -> None:
+def test_a_hostile_name_in_a_path_reaches_no_other_object(live: Live) -> None:
     before, rows = files(live.settings.home.parent), live.call("GET", "/execs").json()
     asked = targets(live)
     assert len(asked) > 500
@@ -83,7 +84,7 @@ def test_every_parameter_of_every_path(live: Live) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": "0"}
     for target, method in zip(asked, itertools.cycle(("GET", "POST", "GET", "DELETE", "PUT")), strict=False):
         connection.putrequest(method, "/", skip_accept_encoding=True)
-        # What http.client would refuse to send goes out as it is.
+        # Send the target as it is. http.client would refuse some of them.
         connection._buffer[0] = f"{method} {target} HTTP/1.1".encode("latin-1", "replace")  # type: ignore[attr-defined]
         for name, value in headers.items():
             connection.putheader(name, value)
@@ -95,11 +96,11 @@ def test_every_parameter_of_every_path(live: Live) -> None:
         assert answer.getheader("X-Injected") is None and b"\x1b" not in body, (method, target)
     connection.close()
     assert files(live.settings.home.parent) == before
-    assert live.call("GET", "/execs").json() == rows, "no name but its own leads to an exec"
+    assert live.call("GET", "/execs").json() == rows, "a foreign name has changed an exec"
 
 
 @pytest.mark.parametrize("part", ["appName", "sigName", "file", "data_path", "volume", "conda"])
-def test_what_is_named_in_a_submission(live: Live, part: str) -> None:
+def test_a_hostile_name_in_a_submission_reaches_no_other_file(live: Live, part: str) -> None:
     before = files(live.settings.home.parent)
     for name in NAMES[:24]:
         argv = ["--exec-start", "PyTorch", "--user-cmd"]

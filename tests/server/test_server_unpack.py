@@ -1,4 +1,4 @@
-"""The extractor: what is hostile is refused with a sentence, within bounds, and leaves nothing outside."""
+"""The extractor refuses hostile archives with a sentence, within limits, and writes no file outside the target."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
 LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
-#: CPU seconds that no archive takes.
+#: An upper limit of CPU seconds for every archive.
 MOST_SECONDS = 10
-#: Unpacks one archive as the server's process does.
+#: Unpacks one archive as the process of the server does.
 ALONE = """
 import json, sys
 sys.path.append(sys.argv[1])
@@ -41,7 +41,7 @@ print(*unpacker.run(sys.argv[2], sys.argv[3], bounds), sep="\\n")
 FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged}
 
 
-def test_there_are_enough_of_them() -> None:
+def test_the_families_have_at_least_60_hostile_archives() -> None:
     assert sum(1 for family in (names, kinds, twins, damaged) for _ in family()) + 18 >= 60
 
 
@@ -69,7 +69,7 @@ def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
 
 @dataclass
 class Used:
-    """What came of unpacking in a process of its own: its code and text, and the CPU seconds that it took."""
+    """The result of unpacking in a separate process: code, text, and CPU seconds."""
 
     code: int
     text: str
@@ -77,7 +77,7 @@ class Used:
 
 
 def measured(archive: Path, target: Path, limits: Limits) -> Used:
-    """Unpack without a limit of CPU time, which would end what takes too long, so that one sees what it does take."""
+    """Unpack without the limit of CPU time, which would stop a slow archive before its time is measured."""
     bounds = {"bytes": limits.unpacked_bytes, "files": limits.unpacked_files, "ratio": limits.unpack_ratio,
               "seconds": 100 * MOST_SECONDS, "memory": limits.unpack_memory}
     words = [str(Path(unpacker.__file__).parent), str(archive), str(target), json.dumps(bounds)]
@@ -92,8 +92,8 @@ def measured(archive: Path, target: Path, limits: Limits) -> Used:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("family", [*FAMILIES, "harmless"])
-def test_whatever_it_is_it_takes_little_and_leaves_little(family: str, tmp_path: Path) -> None:
-    """CPU time, which neither other work nor a slow disk changes; bytes and files on the disk."""
+def test_every_archive_uses_little_time_and_disk(family: str, tmp_path: Path) -> None:
+    """CPU time does not depend on other work or a slow disk. Bytes and files are counted on the disk."""
     for number, (name, content) in enumerate((FAMILIES | {"harmless": harmless})[family]()):
         archive, target = tmp_path / "a.tar", tmp_path / f"t{number}"
         archive.write_bytes(content)
@@ -108,8 +108,8 @@ def test_whatever_it_is_it_takes_little_and_leaves_little(family: str, tmp_path:
         shutil.rmtree(target)
 
 
-def test_folders_on_the_way_count_as_files_do(tmp_path: Path) -> None:
-    """Else each member would make 63 of them."""
+def test_implicit_folders_count_like_files(tmp_path: Path) -> None:
+    """Otherwise each member could create 63 folders."""
     deep = [member(f"d/{number}/" + "/".join("x" * 60) + "/f") for number in range(100)]
     (tmp_path / "a").write_bytes(pack(*deep))
     (tmp_path / "t").mkdir()
@@ -118,7 +118,7 @@ def test_folders_on_the_way_count_as_files_do(tmp_path: Path) -> None:
     assert len(list((tmp_path / "t").rglob("*"))) <= 1000
 
 
-def test_a_million_empty_entries_take_little_too(tmp_path: Path) -> None:
+def test_a_million_empty_entries_use_little_time(tmp_path: Path) -> None:
     some = gzip.compress(block(b"d/._x") * 10_000, 1)
     (tmp_path / "a.tar").write_bytes(some * 100)
     (tmp_path / "t").mkdir()
@@ -127,8 +127,8 @@ def test_a_million_empty_entries_take_little_too(tmp_path: Path) -> None:
     assert not list((tmp_path / "t").iterdir())
 
 
-def test_what_takes_too_much_time_is_ended_by_the_kernel(tmp_path: Path) -> None:
-    """The limit counts CPU time; it is what stands behind the others."""
+def test_the_kernel_ends_an_extractor_over_its_cpu_limit(tmp_path: Path) -> None:
+    """This limit is the last resort behind the other limits."""
     endless = (
         "import json, sys; sys.path.append(sys.argv[1]); import unpacker; unpacker.limit(json.loads(sys.argv[4]))\n"
         "while True: pass\n"
@@ -139,7 +139,7 @@ def test_what_takes_too_much_time_is_ended_by_the_kernel(tmp_path: Path) -> None
     assert done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
 
 
-def test_nonsense_that_is_taken_does_no_harm(tmp_path: Path) -> None:
+def test_a_harmless_odd_archive_writes_only_expected_files(tmp_path: Path) -> None:
     for number, (_, content) in enumerate(harmless()):
         target = tmp_path / str(number)
         target.mkdir()
@@ -152,14 +152,14 @@ def test_nonsense_that_is_taken_does_no_harm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["names", "kinds"])
-def test_a_refused_upload_leaves_nothing(live: Live, name: str) -> None:
+def test_a_refused_upload_leaves_no_files(live: Live, name: str) -> None:
     for what, content in list(FAMILIES[name]())[:6]:
         answer = live.submit("--exec-start PyTorch --model-dir d --model-main train.py", {"x.modelDir.tar": content})
         assert answer.status == 400 and "the archive is refused" in answer.text, (what, answer)
         assert live.nothing_left(), what
 
 
-def test_set_user_id_bits_are_dropped_and_modes_kept(tmp_path: Path) -> None:
+def test_set_user_id_bits_are_dropped_and_modes_are_kept(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "a").write_bytes(pack(member("d/run.sh", mode=0o6777), member("d/data", mode=0o000)))
     unpack(tmp_path / "a", tmp_path / "t", LIMITS)
@@ -168,7 +168,7 @@ def test_set_user_id_bits_are_dropped_and_modes_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_usual_form_is_taken(tmp_path: Path, form: int) -> None:
+def test_every_usual_tar_format_is_accepted(tmp_path: Path, form: int) -> None:
     (tmp_path / "t").mkdir()
     long = "d/" + "/".join(["long" * 10] * 2) + "/grüße an 'alle'.py"
     macos = {"SCHILY.xattr.com.apple.quarantine": "x", "LIBARCHIVE.creationtime": "1"}
@@ -179,7 +179,7 @@ def test_every_usual_form_is_taken(tmp_path: Path, form: int) -> None:
     assert sorted(path.name for path in (tmp_path / "t/d").iterdir()) == ["long" * 10, "train.py"]
 
 
-def test_many_files_and_a_small_but_dense_one_are_taken(tmp_path: Path) -> None:
+def test_many_files_and_a_dense_file_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     files = {f"d/{n}.txt": b"x" for n in range(500)} | {"d/zeros": bytes(8 << 20)}
     (tmp_path / "a").write_bytes(tar(files))
@@ -187,7 +187,7 @@ def test_many_files_and_a_small_but_dense_one_are_taken(tmp_path: Path) -> None:
     assert len(list((tmp_path / "t/d").iterdir())) == 501
 
 
-def test_limits_are_named(tmp_path: Path) -> None:
+def test_an_exceeded_limit_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(tar({f"d/{n}": b"x" * 1000 for n in range(20)}))
     cases = ((Limits(unpacked_files=10), "more than 10 files and folders"), (Limits(unpacked_bytes=9000), "9000 bytes"))
     for limits, word in cases:
@@ -197,16 +197,16 @@ def test_limits_are_named(tmp_path: Path) -> None:
             unpack(tmp_path / "a", target, limits)
 
 
-def test_an_extractor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_extractor_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from local_backend.submit import unpack as module
 
     monkeypatch.setattr(module, "_SLACK", 0)
-    os.mkfifo(tmp_path / "a")  # nobody writes into it
+    os.mkfifo(tmp_path / "a")  # The pipe has no writer.
     with pytest.raises(Invalid, match="more than 1 seconds"):
         unpack(tmp_path / "a", tmp_path, Limits(unpack_seconds=1))
 
 
-def test_who_unpacks_is_started_again_when_it_is_gone(tmp_path: Path) -> None:
+def test_the_extractor_host_is_restarted_after_it_was_killed(tmp_path: Path) -> None:
     from local_backend.submit import unpack as module
 
     (tmp_path / "a").write_bytes(tar({"d/x": b"1"}))
@@ -220,8 +220,8 @@ def test_who_unpacks_is_started_again_when_it_is_gone(tmp_path: Path) -> None:
         process.kill()
 
 
-def test_several_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that takes long holds up no other."""
+def test_several_archives_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive that takes long does not delay the others."""
     from local_backend.submit import unpack as module
 
     monkeypatch.setattr(module, "_SLACK", 0)
@@ -234,17 +234,17 @@ def test_several_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
         for done in [pool.submit(unpack, tmp_path / "a", tmp_path / str(number), LIMITS) for number in range(4)]:
             done.result()
         assert not waits.done()
-        (tmp_path / "waits").write_bytes(b"no archive")  # now it is read to its end
+        (tmp_path / "waits").write_bytes(b"no archive")  # Now the extractor reads the pipe to its end.
         with pytest.raises(Invalid):
             waits.result()
 
 
-def test_a_target_that_cannot_be_written_is_no_bad_archive(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(tar({"d/x": b"1"}))
     with pytest.raises(StorageFailed):
         unpack(tmp_path / "a", tmp_path / "absent", LIMITS)
 
 
 @pytest.mark.parametrize(("name", "parts"), [(".", []), ("./", []), ("./a//b/", ["a", "b"]), ("a b/ü", ["a b", "ü"])])
-def test_names_that_are_fine(name: str, parts: list[str]) -> None:
+def test_a_valid_name_is_split_into_components(name: str, parts: list[str]) -> None:
     assert components(name) == parts

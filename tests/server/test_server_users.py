@@ -1,4 +1,4 @@
-"""Users with passwords and roles: made, logged on, throttled, changed and removed, over HTTP."""
+"""Users with passwords and roles over HTTP: creation, logon, throttling, changes and removal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module", autouse=True)
 def _cheap() -> Iterator[None]:
-    """Hashes that take no time; `test_hashes` looks at what real ones are."""
+    """Fast password hashes. `test_passwords_are_hashed_with_argon2id` checks the real ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
         yield
@@ -76,12 +76,12 @@ def opens(live: Live, token: str) -> bool:
 
 
 def encoded(part: bytes | dict[str, object]) -> str:
-    """A part of a token."""
+    """Return a part of a token, encoded."""
     content = part if isinstance(part, bytes) else json.dumps(part).encode()
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def test_a_user_logs_on_in_the_contracts_form(team: Live) -> None:
+def test_a_logon_response_has_the_form_of_the_contract(team: Live) -> None:
     answer = logon(team, "bob", SECRET).json()
     token = answer["accessToken"]
     assert answer["username"] == answer["uid"] == answer["sub"] == "bob" and answer["role"] == "User"
@@ -95,7 +95,7 @@ def test_a_user_logs_on_in_the_contracts_form(team: Live) -> None:
     assert administrator["role"] == "Admin" and administrator["permissions"] != answer["permissions"]
 
 
-def test_every_way_to_say_who_one_is(team: Live) -> None:
+def test_a_user_is_authenticated_in_four_forms(team: Live) -> None:
     token = token_of(team, "bob", SECRET)
     for headers in ({"Authorization": f"Bearer {token}"}, {"X-Auth-Token": token}, basic("bob", token),
                     basic("bob", SECRET)):
@@ -104,7 +104,7 @@ def test_every_way_to_say_who_one_is(team: Live) -> None:
         assert team.call("GET", "/conf", token=None, headers=headers).status == 401
 
 
-def test_tokens_that_this_server_has_not_signed(team: Live) -> None:
+def test_forged_tokens_are_refused(team: Live) -> None:
     token = token_of(team, "bob", SECRET)
     header, body, signature = token.split(".")
     claims = jwt.decode(token, options={"verify_signature": False})
@@ -113,7 +113,7 @@ def test_tokens_that_this_server_has_not_signed(team: Live) -> None:
     public = load_pem_private_key(path.read_bytes(), None).public_key()
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     unsigned = f"{encoded({'alg': 'HS256', 'typ': 'JWT', **kid})}.{body}"
-    confused = f"{unsigned}.{encoded(hmac.digest(pem, unsigned.encode(), 'sha256'))}"  # the public key as a secret
+    confused = f"{unsigned}.{encoded(hmac.digest(pem, unsigned.encode(), 'sha256'))}"  # public key as the secret
     none, secret = jwt.encode(claims, None, "none", headers=kid), jwt.encode(claims, "s" * 64, "HS256", headers=kid)
     paths = [jwt.encode(claims, "s" * 64, "HS256", headers={"kid": name}) for name in ("../../etc/passwd", path.name)]
     other = f"{header}.{encoded(claims | {'sub': 'alice'})}.{signature}"
@@ -123,14 +123,14 @@ def test_tokens_that_this_server_has_not_signed(team: Live) -> None:
     assert opens(team, token)
 
 
-def test_a_signed_token_that_was_never_issued(team: Live) -> None:
-    """Whoever gets hold of the key still opens nothing: the server knows the tokens that it has given out."""
+def test_a_signed_token_that_was_never_issued_is_refused(team: Live) -> None:
+    """A stolen signing key is not enough: the server knows the tokens that it has issued."""
     keys = team.services.logons.keys
     forged = keys.sign({"sub": "bob", "iat": 1, "exp": 2**33})
     assert keys.claims(forged) and not opens(team, forged)
 
 
-def test_logoff_passwd_and_remove_end_tokens_for_good(start: Callable[..., Live]) -> None:
+def test_logoff_password_change_and_removal_end_tokens_for_good(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     add(live, "carol", SECRET)
     one, two = token_of(live, "carol", SECRET), token_of(live, "carol", SECRET)
@@ -142,12 +142,12 @@ def test_logoff_passwd_and_remove_end_tokens_for_good(start: Callable[..., Live]
     assert live.call("DELETE", "/users/carol").status == 204
     assert not opens(live, three) and logon(live, "carol", "another secret").status == 401
     add(live, "carol", "another secret")
-    assert not opens(live, three), "the same name is not the same user"
+    assert not opens(live, three), "a new user of the same name accepts an old token"
 
 
 @pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "other"),
                                     lambda c: users.remove(c, "bob", "alice")])
-def test_no_token_slips_through_while_the_password_changes(
+def test_a_logon_during_a_password_change_gets_no_token(
     start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
 ) -> None:
     live = start(embedded=False)
@@ -177,7 +177,7 @@ def test_tokens_outlive_the_server_but_not_their_key(start: Callable[..., Live],
     fresh.close()
 
 
-def test_keys_that_cannot_be_read_are_named(start: Callable[..., Live]) -> None:
+def test_unreadable_keys_are_named(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     (live.settings.home / "keys").mkdir()
     (live.settings.home / "keys" / "1-0123456789abcdef.pem").write_text("nonsense")
@@ -187,7 +187,7 @@ def test_keys_that_cannot_be_read_are_named(start: Callable[..., Live]) -> None:
     assert live.call("GET", "/conf").status == 200
 
 
-def test_users_are_for_administrators(team: Live) -> None:
+def test_only_administrators_manage_users(team: Live) -> None:
     bob, admin = token_of(team, "bob", SECRET), team.add_user("root", "admin")
     listed = team.call("GET", "/users", token=admin).json()
     assert {"name": "bob", "role": "user"}.items() <= listed[0].items()
@@ -199,7 +199,7 @@ def test_users_are_for_administrators(team: Live) -> None:
         assert send(team, "PUT", path, {"password": "y" * 9}, bob).status == 403
 
 
-def test_everybody_changes_the_own_password(start: Callable[..., Live]) -> None:
+def test_users_change_their_own_password(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     add(live, "bob", SECRET)
     bob = token_of(live, "bob", SECRET)
@@ -223,13 +223,13 @@ def test_everybody_changes_the_own_password(start: Callable[..., Live]) -> None:
     *(({"name": name, "password": SECRET, "role": "user"}, 400, "no name for a user")
       for name in ("", ".", "..", "a/b", "../x", "a b", "a:b", "-x", "x" * 65, "é", "a\n", "a\0")),
 ])
-def test_users_that_cannot_be(team: Live, body: object, status: int, word: str) -> None:
+def test_an_invalid_user_is_refused(team: Live, body: object, status: int, word: str) -> None:
     answer = send(team, "POST", "/users", body)
     assert answer.status == status and word in answer.text and SECRET not in answer.text
     assert team.database.read(lambda c: users.get(c, "x")) is None
 
 
-def test_the_last_administrator_stays(start: Callable[..., Live]) -> None:
+def test_the_last_administrator_cannot_be_removed(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     add(live, "root", SECRET, "admin")
     refused = live.call("DELETE", "/users/root")
@@ -245,13 +245,13 @@ def test_every_user_reads_metrics(team: Live) -> None:
     assert team.call("GET", "/metrics", token=None, base="").status == 401
 
 
-def test_nobody_changes_who_is_not_there(team: Live) -> None:
+def test_an_unknown_user_cannot_be_changed_or_removed(team: Live) -> None:
     assert send(team, "PUT", "/users/nobody/password", {"password": SECRET}).status == 404
     assert team.call("DELETE", "/users/nobody").status == 404
 
 
 @pytest.mark.usefixtures("_time_stands_still")
-def test_guessing_is_throttled_by_user_and_address(start: Callable[..., Live]) -> None:
+def test_guesses_are_throttled_by_user_and_address(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     for name in ("bob", "carol"):
         add(live, name, SECRET)
@@ -259,14 +259,14 @@ def test_guessing_is_throttled_by_user_and_address(start: Callable[..., Live]) -
         found = [logon(live, name, f"guess {number}").status for number in range(throttle.FREE + 1)]
         assert found == [401] * throttle.FREE + [429]
     refused = logon(live, "bob", SECRET)
-    assert refused.status == 429 and int(refused.headers["retry-after"]) >= 1, "what is not compared cannot be guessed"
+    assert refused.status == 429 and int(refused.headers["retry-after"]) >= 1, "a throttled password was compared"
     assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 429
     assert logon(live, "alice", PASSWORD).status == 429
     assert logon(live, "carol", SECRET).status == 200 and logon(live, "alice", TOKEN).status == 200
 
 
 @pytest.mark.usefixtures("_time_stands_still")
-def test_many_guesses_at_once_are_no_more(start: Callable[..., Live]) -> None:
+def test_parallel_guesses_are_throttled_together(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     with ThreadPoolExecutor(12) as pool:
         found = list(pool.map(lambda number: logon(live, "alice", f"guess {number}").status, range(24)))
@@ -274,8 +274,8 @@ def test_many_guesses_at_once_are_no_more(start: Callable[..., Live]) -> None:
 
 
 @pytest.mark.usefixtures("_time_stands_still")
-def test_who_is_known_is_not_locked_out_by_others_guesses(start: Callable[..., Live]) -> None:
-    """One who sends the password with every call, and others behind the same address."""
+def test_a_known_user_is_not_locked_out_by_guesses_of_others(start: Callable[..., Live]) -> None:
+    """One client sends the password with every call, and others guess from the same address."""
     live = start(embedded=False)
     add(live, "bob", SECRET)
     assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 200
@@ -286,7 +286,7 @@ def test_who_is_known_is_not_locked_out_by_others_guesses(start: Callable[..., L
     assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 429
 
 
-def test_throttle_grows_forgets_and_is_bounded() -> None:
+def test_the_throttle_grows_expires_and_is_bounded() -> None:
     now = [0.0]
     gate = Throttle(lambda: now[0])
     waits = []
@@ -300,7 +300,7 @@ def test_throttle_grows_forgets_and_is_bounded() -> None:
     assert gate.wait("bob", "192.0.2.1") == 0.0
     for _ in range(throttle.FREE):
         gate.failed("bob", "2001:db8::1")
-    assert gate.wait("bob", "2001:db8::ffff:2") > 0, "a whole /64 is one address"
+    assert gate.wait("bob", "2001:db8::ffff:2") > 0, "a whole /64 counts as one address"
     gate.passed("bob", "2001:db8::3")
     assert gate.wait("bob", "2001:db8::1") == 0.0
     for number in range(20_000):
@@ -315,7 +315,7 @@ def test_an_embedded_server_has_one_user(start: Callable[..., Live]) -> None:
     assert not opens(live, live.add_user("carol"))
 
 
-def test_whom_the_server_runs_as_may_have_a_password_of_the_own(start: Callable[..., Live]) -> None:
+def test_the_user_of_the_server_may_have_a_second_password(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     add(live, "alice", SECRET, "admin")
     for password in (SECRET, PASSWORD, TOKEN):
@@ -324,14 +324,14 @@ def test_whom_the_server_runs_as_may_have_a_password_of_the_own(start: Callable[
     assert logon(live, "alice", SECRET).status == 401 and logon(live, "alice", PASSWORD).status == 200
 
 
-def test_passwords_and_tokens_are_nowhere_on_disk(team: Live) -> None:
+def test_passwords_and_tokens_are_not_stored_on_disk(team: Live) -> None:
     token = token_of(team, "bob", SECRET)
     stored = team.settings.paths.database.read_bytes()
     assert SECRET.encode() not in stored and token.encode() not in stored and b"$argon2id$" in stored
     assert tokens.digest(token).encode() in stored
 
 
-def test_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_are_hashed_with_argon2id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(password_hash, "_HASHER", PasswordHasher())
     kept = hashed(SECRET)
     assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$")

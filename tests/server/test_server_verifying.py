@@ -1,4 +1,4 @@
-"""POST /execs/{id}/verify: an exec that runs the first steps of another one again."""
+"""POST /execs/{id}/verify: start an exec that repeats the first steps of another exec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def row(live: Live, exec_id: str) -> ExecRow:
     return found
 
 
-def test_code_words_and_data_are_those_of_the_exec(live: Live, tmp_path: Path) -> None:
+def test_a_verification_has_the_code_arguments_and_data_of_the_exec(live: Live, tmp_path: Path) -> None:
     first = live.submitted(ELASTIC + " --msd-env A=secret", files=FILES)
     answer = live.call("POST", f"/execs/{first}/verify?steps=7")
     assert answer.status == 200, answer.text
@@ -39,31 +39,31 @@ def test_code_words_and_data_are_those_of_the_exec(live: Live, tmp_path: Path) -
     assert told[0] == told[1] and len(told[0]["files"]) == 2
 
 
-def test_twenty_steps_when_nothing_is_said(live: Live) -> None:
+def test_a_verification_has_20_steps_by_default(live: Live) -> None:
     made = live.call("POST", f"/execs/{live.submitted(ELASTIC, files=FILES)}/verify").json()
     assert row(live, made["id"]).workload.program.attributes == {"verify_only": "20"}
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5", ""])
-def test_steps_that_are_no_number(live: Live, steps: str) -> None:
+def test_an_invalid_number_of_steps_is_refused(live: Live, steps: str) -> None:
     first = live.submitted(ELASTIC, files=FILES)
     assert live.call("POST", f"/execs/{first}/verify?steps={steps}").status == 400
     assert len(live.call("GET", "/execs").json()) == 1
 
 
-def test_what_is_not_elastic_is_refused(live: Live) -> None:
+def test_an_exec_that_is_not_elastic_is_refused(live: Live) -> None:
     answer = live.call("POST", f"/execs/{live.submitted()}/verify")
     assert answer.status == 400 and "not elastic" in answer.text
 
 
-def test_the_code_is_as_submitted_whatever_the_program_did(live: Live) -> None:
+def test_the_verified_code_is_as_submitted_despite_later_changes(live: Live) -> None:
     first = live.submitted(ELASTIC, files=FILES)
     (Path(row(live, first).work_dir) / "lib/a.py").unlink()
     made = live.call("POST", f"/execs/{first}/verify").json()
     assert (Path(made["workDir"]) / "lib/a.py").read_bytes() == b"A = 1\n"
 
 
-def test_code_that_has_changed_is_refused(live: Live) -> None:
+def test_a_changed_bundle_is_refused(live: Live) -> None:
     first = live.submitted(ELASTIC, files=FILES)
     bundle = live.settings.paths.bundle(str(row(live, first).bundle))
     (bundle / "model/lib/a.py").write_bytes(b"A = 2\n")
@@ -72,7 +72,7 @@ def test_code_that_has_changed_is_refused(live: Live) -> None:
     assert [one["id"] for one in live.call("GET", "/execs").json()] == [first]
 
 
-def test_code_of_an_earlier_version_is_not_stored(live: Live) -> None:
+def test_an_exec_of_an_earlier_version_without_a_bundle_is_refused(live: Live) -> None:
     first = live.submitted(ELASTIC, files=FILES)
     spec = row(live, first).workload
     old = replace(spec, program=replace(spec.program, bundle=None)).to_json()
@@ -81,11 +81,11 @@ def test_code_of_an_earlier_version_is_not_stored(live: Live) -> None:
     assert answer.status == 400 and answer.headers["x-dli-error-code"] == "verify.files_gone"
 
 
-def test_an_exec_that_is_unknown(live: Live) -> None:
+def test_an_unknown_exec_is_refused(live: Live) -> None:
     assert live.call("POST", "/execs/local-99/verify").status == 400
 
 
-def test_credentials_that_are_not_kept_are_asked_for(live: Live) -> None:
+def test_an_exec_with_credentials_that_are_not_stored_is_refused(live: Live) -> None:
     source = [{"type": "connection_asset", "name": "d", "connection": {"kind": "s3", "access_key": "***"}}]
     first = live.submitted(ELASTIC, files=FILES)
     live.database.write(lambda c: c.exec_driver_sql(

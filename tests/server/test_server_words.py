@@ -1,4 +1,4 @@
-"""What is read from a submission's words, and what of them may be shown."""
+"""The command line of a submission: what is read from it, and what may be shown of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ words = st.one_of(
 
 
 @given(st.lists(words, max_size=12), st.booleans())
-def test_any_words_are_read_or_refused_with_one_line(argv: list[str], exact: bool) -> None:
+def test_any_words_are_read_or_refused_with_a_message(argv: list[str], exact: bool) -> None:
     try:
         if exact:
             read(None, json.dumps({"argv": ["--exec-start", "PyTorch", *argv]}))
@@ -67,24 +67,24 @@ def test_a_secret_is_never_shown(secret: str, name: str, form: str, exact: bool)
     argv = ["--exec-start", "PyTorch", *own, "--model-main", "main.py"]
     try:
         asked = read(None, json.dumps({"argv": argv})) if exact else read(join_args(argv), None)
-    except Invalid as problem:  # the secret looks like an option
+    except Invalid as problem:  # The secret looks like an option.
         assert secret not in str(problem) or secret.startswith("-")
         return
     masked = [MASK if word == secret else word.replace(f"={secret}", f"={MASK}") for word in argv]
     assert split_args(asked.shown) == masked
 
 
-def test_without_secrets_the_text_stays_as_it_was() -> None:
+def test_args_without_secrets_are_shown_unchanged() -> None:
     text = "--exec-start PyTorch   --msd-env A=1 \\\n --model-main main.py --lr '0.1'"
     assert read(text, None).shown == text
 
 
-def test_the_text_around_a_secret_stays_as_it_was() -> None:
+def test_the_text_around_a_secret_is_shown_unchanged() -> None:
     text = "--exec-start PyTorch  --msd-env MY_KEY=abc   --model-main main.py --about abc"
     assert read(text, None).shown == text.replace("MY_KEY=abc", "MY_KEY=***")
 
 
-def test_the_args_of_the_query_win_over_those_in_data() -> None:
+def test_args_of_the_query_win_over_args_in_data() -> None:
     assert read("--exec-start PyTorch", '{"args": "--exec-start distPyTorch"}').line.operand == "PyTorch"
     assert read(None, '{"args": "--exec-start distPyTorch"}').line.operand == "distPyTorch"
 
@@ -92,5 +92,5 @@ def test_the_args_of_the_query_win_over_those_in_data() -> None:
 @pytest.mark.parametrize(("name", "directory"), [
     ("DeepLIIFData", "DeepLIIFData"), ("cpd::demo-project-pvc", "demo_project_pvc"), ("a::b::c-d", "c_d"),
 ])
-def test_mount_names_of_volumes(name: str, directory: str) -> None:
+def test_a_volume_has_a_mount_name(name: str, directory: str) -> None:
     assert volume_directory(name) == directory

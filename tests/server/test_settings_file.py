@@ -1,4 +1,4 @@
-"""Settings by flag, environment and file."""
+"""Settings from flags, environment and file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes server.yaml of an empty home, with an environment that says nothing."""
+    """Return a function that writes server.yaml into an empty home. The environment has no settings."""
     for setting in TABLE:
         monkeypatch.delenv(setting.variable, raising=False)
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
@@ -37,7 +37,7 @@ def config(*words: str) -> Result:
     return CliRunner().invoke(main, ["config", *words], catch_exceptions=False)
 
 
-def test_flag_before_environment_before_file_before_default(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_win_over_environment_file_and_default(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("slots: 3\nstop_grace: 4\nmax_upload_bytes: 2G\nkeep_days: 30\nuser_stored_bytes: 1T\nhost: 10.0.0.1\n")
     monkeypatch.setenv("DLI_STOP_GRACE", "5")
     monkeypatch.setenv("DLI_SLOTS", "7")
@@ -47,10 +47,10 @@ def test_flag_before_environment_before_file_before_default(write: Write, monkey
     assert settings.host == "10.0.0.1" and not settings.embedded
     assert Settings.from_environment(host="127.0.0.1").host == "127.0.0.1"
     mine = Settings.from_environment(embedded=True)
-    assert mine.embedded and mine.host == "127.0.0.1", "what a client starts is its user's own"
+    assert mine.embedded and mine.host == "127.0.0.1", "a server that a client starts listens on loopback only"
 
 
-def test_any_setting_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_setting_can_be_set_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("keep_days: 30\n")
     monkeypatch.setenv("DLI_KEEP_DAYS", "40")
     assert Settings.from_environment(["keep_days=50"]).quotas.keep_days == 50
@@ -63,7 +63,7 @@ def test_any_setting_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatc
         assert refused.exit_code == 1 and said in refused.output, refused.output
 
 
-def test_without_address_or_certificate_it_is_embedded(write: Write) -> None:
+def test_a_server_without_address_or_certificate_is_embedded(write: Write) -> None:
     write("port: 9243\n")
     assert Settings.from_environment().embedded and Settings.from_environment().port == 9243
 
@@ -79,13 +79,13 @@ def test_without_address_or_certificate_it_is_embedded(write: Write) -> None:
     ("{", "invalid YAML"),
     ("database: oracle://x\n", "the database must be postgresql+psycopg://"),
 ])
-def test_what_is_wrong_is_named(text: str, said: str, write: Write) -> None:
+def test_an_invalid_file_is_refused_with_its_fault(text: str, said: str, write: Write) -> None:
     write(text)
     refused = config()
     assert refused.exit_code == 1 and said in refused.output and refused.output.count("\n") == 1, refused.output
 
 
-def test_a_file_with_a_secret_is_for_its_owner(write: Write) -> None:
+def test_a_file_with_a_secret_must_be_private(write: Write) -> None:
     file = write("database: postgresql://ada:secret@h/x\n")
     assert Settings.from_environment().database == "postgresql://ada:secret@h/x"
     file.chmod(0o640)
@@ -93,7 +93,7 @@ def test_a_file_with_a_secret_is_for_its_owner(write: Write) -> None:
     assert refused.exit_code == 1 and "chmod 600" in refused.output and "secret@" not in refused.output
 
 
-def test_config_shows_all_and_no_secret(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_shows_all_settings_and_no_secret(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write("database: postgresql://ada:secret@h/x\nslots: 3\n")
     monkeypatch.setenv("DLI_PASSWORD", "secret")
     monkeypatch.setenv("DLI_STOP_GRACE", "5")
@@ -106,7 +106,7 @@ def test_config_shows_all_and_no_secret(write: Write, monkeypatch: pytest.Monkey
 
 
 def test_the_table_has_every_variable_that_the_server_reads() -> None:
-    """A job's processes read others, which the server sets (runtime/environment.py)."""
+    """Processes of a job read other variables, which the server sets (runtime/environment.py)."""
     read = {name for path in Path(local_backend.__file__).parent.rglob("*.py")
             if not {"elastic", "fabric", "runtime", "data"} & set(path.parts)
             for name in re.findall(r"""environ(?:\.get\(|\[)"(DLI\w+)""", path.read_text(encoding="utf-8"))}
@@ -116,13 +116,13 @@ def test_the_table_has_every_variable_that_the_server_reads() -> None:
 @pytest.mark.parametrize(("text", "size"), [
     ("4096", 4096), ("4K", 4096), ("1.5m", 3 * 2**19), ("2Gi", 2**31), ("1t", 2**40), (str(2**59), 2**59),
 ])
-def test_bytes_with_and_without_a_unit(write: Write, text: str, size: int) -> None:
+def test_bytes_are_read_with_and_without_a_unit(write: Write, text: str, size: int) -> None:
     write(f"log_bytes: {text}\n")
     assert Settings.from_environment().log_bytes == size
 
 
 @pytest.mark.parametrize("text", ["4095", "3K", "0.001M", "1.5", "5000b", "5000.5", "-1", "1E9", str(10**18)])
-def test_bytes_below_the_minimum_or_without_a_unit_for_a_fraction(write: Write, text: str) -> None:
+def test_invalid_bytes_are_refused(write: Write, text: str) -> None:
     file = write(f"log_bytes: '{text}'\n")
     with pytest.raises(ValueError, match=f"{file}: log_bytes must be a number of bytes.*at least 4096, not '{text}'"):
         Settings.from_environment()
@@ -134,21 +134,21 @@ def test_a_path_of_an_unknown_user_is_refused(write: Write) -> None:
         Settings.from_environment()
 
 
-def test_names_of_the_server_from_every_source(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allowed_hosts_are_read_from_file_and_environment(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("allowed_hosts: a.example, b.example\n")
     assert Settings.from_environment().allowed_hosts == ("a.example", "b.example")
     monkeypatch.setenv("DLI_ALLOWED_HOSTS", "c.example,,")
     assert Settings.from_environment().allowed_hosts == ("c.example",)
 
 
-def test_each_setting_is_stated_once() -> None:
+def test_each_setting_is_in_the_table_once() -> None:
     assert len({setting.variable for setting in TABLE}) == len(TABLE)
     assert {setting.variable for setting in TABLE if setting.secret} == {
         "DLI_DATABASE", "DLI_PASSWORD", "DLI_USER_PASSWORD"}
 
 
-def test_a_default_can_be_typed_as_it_is_shown(write: Write) -> None:
-    """Defaults that are values, not descriptions."""
+def test_a_default_is_accepted_as_it_is_shown(write: Write) -> None:
+    """This covers defaults that are values, not descriptions."""
     shown = {setting.key: setting.default for setting in TABLE if setting.kind.must.startswith("a number of bytes")}
     assert shown["log_bytes"] == "10 MiB" and shown["max_upload_bytes"] == "20 GiB"
     words = [f"{key}={text}" for key, text in shown.items() if text != "no limit"]
@@ -158,7 +158,7 @@ def test_a_default_can_be_typed_as_it_is_shown(write: Write) -> None:
 
 
 @pytest.mark.parametrize("key", ["cache_dir", "shared_cache_dir"])
-def test_no_cache_lies_where_every_job_would_see_it(write: Write, tmp_path: Path, key: str) -> None:
+def test_a_cache_inside_the_data_folder_is_refused(write: Write, tmp_path: Path, key: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "data")
     for folder in ("data/cache", "data", "link/cache", "."):
         write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/{folder}\n")

@@ -1,4 +1,4 @@
-"""Whatever the network does to a submission, the client comes back with one exec, and there is no other."""
+"""A submission creates exactly one exec despite faults of the network."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_pause", lambda _count: 0.0)
     monkeypatch.setattr(retry, "_retry_after", lambda _text: 0.0)
-    # A connection that breaks before anything was answered is asked whether it should have been TLS.
+    # After a connection that breaks without a response, the client checks whether the server wants TLS.
     monkeypatch.setattr(transport, "speaks_tls", lambda _host, _port: False)
 
 
 def submit(port: int, name: str, retries: int = retry.MOST_RETRIES) -> str:
-    """The id of the exec of a submission through this port."""
+    """Submit through this port and return the id of the exec."""
     with Client("127.0.0.1", port, http=True, token=TOKEN, retries=retries) as caller:
         body = Multipart([FilePart("file", "main.py", io.BytesIO(PROGRAM), len(PROGRAM))])
         return str(caller.start_exec(f"--exec-start PyTorch --model-main main.py --appName {name}", body)["id"])
@@ -66,19 +66,19 @@ def exactly_one(live: Live, seed: int) -> None:
         assert made(live, f"chaos-{seed}") == [found], schedule
 
 
-def test_exactly_one(server: Live) -> None:
+def test_200_random_schedules_create_one_exec_each(server: Live) -> None:
     for seed in range(200):
         exactly_one(server, seed)
 
 
 @pytest.mark.slow
-def test_exactly_one_of_many(server: Live) -> None:
+def test_600_more_random_schedules_create_one_exec_each(server: Live) -> None:
     for seed in range(200, 800):
         exactly_one(server, seed)
 
 
-def test_every_kind_of_fault_alone(server: Live) -> None:
-    """Behind the call for the configuration, so that it is the submission that meets it."""
+def test_every_kind_of_fault_creates_one_exec(server: Live) -> None:
+    """The call for the configuration passes first, so that the fault meets the submission."""
     for kind in KINDS:
         for at in (7, 300) if kind not in (*STATUS, LATE) else (0, 1):
             name = f"{kind}-{at}".replace(" ", "-")
@@ -89,15 +89,15 @@ def test_every_kind_of_fault_alone(server: Live) -> None:
                 assert made(server, name) == [found]
 
 
-def test_an_answer_that_never_comes(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_submission_without_a_response_creates_one_exec(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SUBMIT_TIMEOUT", 1.0)
     with ChaosProxy(server.port, [Fault(PASS), Fault(SILENT)]) as proxy:
         found = submit(proxy.port, "silent")
         assert proxy.connections > 2 and made(server, "silent") == [found]
 
 
-def test_a_server_that_is_killed_before_it_answers(tmp_path: Path) -> None:
-    """The next one knows the key, for it was stored with the exec; the program runs once."""
+def test_a_server_killed_before_its_response_runs_the_program_once(tmp_path: Path) -> None:
+    """The next server knows the key, because the key was stored with the exec."""
     user = User(tmp_path / "home")
     assert user.run("--exec-get-all").code == 0
     file = user.home / "backend.json"
@@ -115,7 +115,7 @@ def test_a_server_that_is_killed_before_it_answers(tmp_path: Path) -> None:
         user.backend("stop", "--jobs")
 
 
-def test_a_server_without_keys_gets_nothing_twice(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_submission_to_a_server_without_keys_is_not_repeated(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "extensions", lambda _self: frozenset())
     for kind in ("cut answer", "reset answer", LATE):
         with ChaosProxy(server.port, [Fault(kind, 300)]) as proxy:

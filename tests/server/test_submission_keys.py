@@ -1,4 +1,4 @@
-"""A submission with an Idempotency-Key is taken once, whatever happens to its first answer."""
+"""A submission with an Idempotency-Key is accepted once, even if its first response is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def count(live: Live) -> int:
     return len(live.database.read(execs.all_ids))
 
 
-def test_the_same_submission_is_the_same_exec(server: Live) -> None:
+def test_a_repeated_submission_returns_the_same_exec(server: Live) -> None:
     before = count(server)
     first = submit(server, '"k-1"')
     assert first.status == 200
@@ -44,14 +44,14 @@ def test_the_same_submission_is_the_same_exec(server: Live) -> None:
     assert submit(server, None).json()["id"] != submit(server, None).json()["id"]
 
 
-def test_an_archive_packed_under_another_name(server: Live) -> None:
+def test_an_archive_with_another_file_name_is_the_same_submission(server: Live) -> None:
     packed = tar({"m/": b"", "m/main.py": b"print(1)\n"})
     args = "--exec-start PyTorch --model-dir m --model-main main.py"
     first, again = (submit(server, "k-tar", packed, args, name=f"tmp{n}.modelDir.tar") for n in (1, 2))
     assert first.status == 200 and first.json()["id"] == again.json()["id"]
 
 
-def test_another_submission_is_refused(server: Live) -> None:
+def test_another_submission_with_the_same_key_is_refused(server: Live) -> None:
     first, before = submit(server, "k-2").json()["id"], count(server)
     for other in (
         submit(server, "k-2", b"print(2)\n"), submit(server, "k-2", args=ARGS + " --lr 1"),
@@ -66,7 +66,7 @@ def test_a_refused_submission_leaves_its_key_free(server: Live) -> None:
     assert submit(server, "k-3").status == 200
 
 
-def test_keys_that_cannot_be(server: Live) -> None:
+def test_an_invalid_key_is_refused(server: Live) -> None:
     before = count(server)
     for key in ("", '""', '"open', "two words", "x" * 256, '"' + "x" * 256 + '"', '"\xe9"'):
         assert submit(server, key).status == 400, key
@@ -74,7 +74,7 @@ def test_keys_that_cannot_be(server: Live) -> None:
     assert submit(server, r'"a \"quoted\" \\ one"').status == 200
 
 
-def test_a_deleted_exec_does_not_come_back(server: Live) -> None:
+def test_the_key_of_a_deleted_exec_is_refused(server: Live) -> None:
     exec_id = submit(server, "k-4").json()["id"]
     assert server.call("DELETE", f"/execs/{exec_id}").status == 204
     before = count(server)
@@ -82,7 +82,7 @@ def test_a_deleted_exec_does_not_come_back(server: Live) -> None:
     assert again.status == 400 and exec_id in again.text and count(server) == before
 
 
-def test_while_the_first_one_is_taken_in(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repetition_during_the_first_submission_gets_409(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, go_on, place = threading.Event(), threading.Event(), accept.place
 
     def slow(*given: object) -> object:
@@ -102,7 +102,7 @@ def test_while_the_first_one_is_taken_in(server: Live, monkeypatch: pytest.Monke
     assert answers[0].json()["id"] == submit(server, "k-5").json()["id"]
 
 
-def test_keys_are_of_their_user_and_for_a_day(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_belongs_to_its_user_and_expires(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     exec_id = submit(server, "k-6").json()["id"]
 
     def find(user: str) -> object:
@@ -113,7 +113,7 @@ def test_keys_are_of_their_user_and_for_a_day(server: Live, monkeypatch: pytest.
     assert find("alice") is None and submit(server, "k-6").json()["id"] != exec_id
 
 
-def test_a_key_survives_its_server(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_key_survives_a_restart_of_the_server(tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = settings_for(tmp_path_factory.mktemp("again") / "home")
     first = Live(settings)
     exec_id = submit(first, "k-7").json()["id"]
@@ -124,8 +124,8 @@ def test_a_key_survives_its_server(tmp_path_factory: pytest.TempPathFactory) -> 
     assert again == exec_id
 
 
-def test_no_key_without_its_exec(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are stored in one transaction: where the row fails, the key is free."""
+def test_a_failed_submission_stores_no_key(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exec and key are stored in one transaction. If the exec cannot be stored, the key is free."""
 
     def broken(*_: object) -> object:
         raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""`local-backend user`, with a server that runs and without one: the same words, the same outcome."""
+"""`local-backend user` with a running server and without a server: the results are the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Desk:
-    """Somebody at the machine of the server."""
+    """A user of the command line on the machine of the server."""
 
     def __init__(self, home: Path, live: Live | None) -> None:
         self.home = home
@@ -67,7 +67,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     live.close()
 
 
-def test_the_life_of_a_user(desk: Desk) -> None:
+def test_a_user_is_added_listed_changed_and_removed(desk: Desk) -> None:
     assert desk.add("bob").output == "added bob (user)\n"
     assert desk.add("ada", "--role", "admin").exit_code == 0
     assert stat.S_IMODE((desk.home / "backend.db").stat().st_mode) == 0o600
@@ -97,14 +97,14 @@ def test_the_life_of_a_user(desk: Desk) -> None:
     (["remove", "nobody"], "", 6, "There is no user 'nobody'"),
     (["remove", "../x"], "", 6, "There is no user '../x'"),
 ])
-def test_what_cannot_be(desk: Desk, words: list[str], typed: str, code: int, said: str) -> None:
+def test_an_invalid_command_is_refused(desk: Desk, words: list[str], typed: str, code: int, said: str) -> None:
     assert desk.add("ada").exit_code == 0
     done = desk.user(*words, typed=typed)
     assert done.exit_code == code and said in done.stderr and not done.stdout and SECRET not in done.stderr
     assert desk.known("x") is None and desk.known("ada") is not None
 
 
-def test_an_administrator_is_not_removed_by_a_slip(desk: Desk) -> None:
+def test_removing_an_administrator_needs_confirmation(desk: Desk) -> None:
     for name in ("ada", "eve"):
         assert desk.add(name, "--role", "admin").exit_code == 0
     asked = desk.user("remove", "ada")
@@ -115,7 +115,7 @@ def test_an_administrator_is_not_removed_by_a_slip(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
-def test_at_a_terminal_one_is_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
+def test_a_terminal_asks_for_confirmation(desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
     for name in ("ada", "eve"):
         desk.add(name, "--role", "admin")
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
@@ -124,7 +124,7 @@ def test_at_a_terminal_one_is_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch,
     assert (desk.known("ada") is None) == (code == 0)
 
 
-def test_an_embedded_server_is_said_to_take_no_others(tmp_path: Path) -> None:
+def test_adding_a_user_to_an_embedded_server_warns(tmp_path: Path) -> None:
     live = Live(settings_for(tmp_path / "home"))
     with server.locked(live.settings):
         found = {"url": f"http://127.0.0.1:{live.port}", "pid": os.getpid(), "token": TOKEN}
@@ -134,7 +134,7 @@ def test_an_embedded_server_is_said_to_take_no_others(tmp_path: Path) -> None:
     assert done.exit_code == 0 and done.stdout == "added bob (user)\n" and "only its own user" in done.stderr
 
 
-def test_a_database_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+def test_an_unusable_database_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "backend.db").write_text("this is no database" * 100)
     done = Desk(tmp_path / "home", None).add("bob")

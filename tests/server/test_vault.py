@@ -1,4 +1,4 @@
-"""Secrets are sealed on the disk, and what is wrong with the key is said."""
+"""Secrets are encrypted on disk, and errors name the fault of the key."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "keys" / "secrets.key"
 
 
-def test_what_is_sealed_can_be_opened_and_not_read(file: Path) -> None:
+def test_a_sealed_secret_can_be_opened_and_is_not_readable(file: Path) -> None:
     sealed = Vault(file).seal_text(SECRET)
     assert Vault(file).open_text(sealed) == SECRET and "cret" not in sealed
-    assert Vault(file).seal_text(SECRET) != sealed, "equal secrets look different"
+    assert Vault(file).seal_text(SECRET) != sealed, "equal secrets have equal ciphertexts"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_those_that_seal_first_at_once_use_one_key(file: Path) -> None:
+def test_parallel_first_seals_use_one_key(file: Path) -> None:
     sealed: list[str] = []
     barrier = threading.Barrier(8)
 
@@ -50,7 +50,7 @@ def test_those_that_seal_first_at_once_use_one_key(file: Path) -> None:
     (lambda file: file.write_bytes(b""), "contains no valid keys"),
     (lambda file: (file.unlink(), file.mkdir()), "cannot read"),
 ])
-def test_what_is_wrong_with_the_key_is_said(file: Path, harm: Callable[[Path], object], said: str) -> None:
+def test_an_invalid_key_file_is_named_with_its_fault(file: Path, harm: Callable[[Path], object], said: str) -> None:
     sealed = Vault(file).seal_text(SECRET)
     harm(file)
     with pytest.raises(VaultError, match=said) as caught:
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_the_key_is_said(file: Path, harm: Callable[[Path], o
     assert str(file) in str(caught.value) and SECRET not in str(caught.value)
 
 
-def test_a_key_that_others_may_read_is_told(file: Path) -> None:
+def test_a_key_file_that_others_can_read_is_refused(file: Path) -> None:
     Vault(file).check()
     Vault(file).seal(b"x")
     Vault(file).check()
@@ -67,7 +67,7 @@ def test_a_key_that_others_may_read_is_told(file: Path) -> None:
         Vault(file).check()
 
 
-def test_a_new_key_opens_what_the_old_one_sealed_until_that_is_forgotten(file: Path) -> None:
+def test_a_renewed_key_opens_old_secrets_until_old_keys_are_forgotten(file: Path) -> None:
     vault = Vault(file)
     old = vault.seal_text(SECRET)
     vault.renew()
@@ -79,7 +79,7 @@ def test_a_new_key_opens_what_the_old_one_sealed_until_that_is_forgotten(file: P
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_old_keys_are_not_forgotten_unless_the_new_one_is_known(file: Path) -> None:
+def test_old_keys_are_forgotten_only_if_the_new_key_is_valid(file: Path) -> None:
     vault = Vault(file)
     with pytest.raises(VaultError, match="does not exist"):
         vault.forget_old()

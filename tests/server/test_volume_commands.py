@@ -1,4 +1,4 @@
-"""`local-backend volume`: what may be one."""
+"""`local-backend volume`: the folders that can be a volume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Add = Callable[[Path], Result]
 
 @pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
-    """Adds a directory as a volume; the home and the other folders of the server are below `tmp_path`."""
+    """Return a function that adds a directory as a volume. The folders of the server are below `tmp_path`."""
     for name, folder in (("DLICMD_HOME", "here/home"), ("DLI_RESULT_FS", "results"), ("DLI_CACHE_DIR", "cache/deep"),
                          ("DLI_SHARED_CACHE_DIR", "shared-cache"), ("DLI_VOLUMES", "mnts")):
         (tmp_path / folder).mkdir(parents=True)
@@ -31,7 +31,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
     ("cache", "holds {}/cache/deep (DLI_CACHE_DIR)"), ("shared-cache", "is {}/shared-cache (DLI_SHARED_CACHE_DIR)"),
     ("mnts", "is {}/mnts (DLI_VOLUMES)"), ("link", "holds {}/here/home (DLICMD_HOME)"),
 ])
-def test_what_the_server_has_for_itself_is_no_volume(add: Add, tmp_path: Path, directory: str, told: str) -> None:
+def test_a_folder_of_the_server_is_refused_as_a_volume(add: Add, tmp_path: Path, directory: str, told: str) -> None:
     (tmp_path / "link").symlink_to("here")
     (tmp_path / directory).mkdir(parents=True, exist_ok=True)
     refused = add(tmp_path / directory)
@@ -40,7 +40,7 @@ def test_what_the_server_has_for_itself_is_no_volume(add: Add, tmp_path: Path, d
     assert not list((tmp_path / "mnts").iterdir()) and not (tmp_path / "here/home/volumes.json").exists()
 
 
-def test_the_home_may_lie_in_the_data_and_is_no_volume_all_the_same(
+def test_the_home_is_refused_as_a_volume_even_inside_the_data_folder(
     add: Add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLI_DATA_FS", str(tmp_path / "here"))
@@ -51,7 +51,7 @@ def test_the_home_may_lie_in_the_data_and_is_no_volume_all_the_same(
 
 
 @pytest.mark.parametrize("directory", ["lake", "here/home/data", "here/home/data/train", "mnts/two"])
-def test_what_has_data_alone_is_one(add: Add, tmp_path: Path, directory: str) -> None:
+def test_a_folder_with_only_data_is_accepted_as_a_volume(add: Add, tmp_path: Path, directory: str) -> None:
     (tmp_path / directory).mkdir(parents=True)
     added = add(tmp_path / directory)
     assert added.exit_code == 0 and (tmp_path / "mnts" / "one").resolve() == tmp_path / directory
