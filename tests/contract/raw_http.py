@@ -33,8 +33,7 @@ class Answer:
 
     @property
     def is_plain_error(self) -> bool:
-        """Return whether the body has the form of contract 1.3: 'plain text of the form `Error <code>: <sentence>.` +
-        newline'."""
+        """Contract, 1.3: 'plain text of the form `Error <code>: <sentence>.` + newline'."""
         kind, text = self.headers.get("content-type", ""), self.body
         return kind.startswith("text/plain") and text.startswith(b"Error %d: " % self.status) and \
             text.endswith(b".\n") and text.count(b"\n") == 1
@@ -52,8 +51,7 @@ class Wire:
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None,
         *, authorised: bool = True,
     ) -> Answer:
-        """Send one request. `target` is below the base path unless it begins with /auth, /ui, /platform, /v1 or
-        /openapi."""
+        """Send a request. `target` is below `BASE` unless it begins with /auth, /ui, /platform, /v1 or /openapi."""
         whole = target if target.startswith(("/auth", "/ui", "/platform", "/v1", "/openapi")) else BASE + target
         sent = ({"Authorization": f"Bearer {self.token}"} if authorised else {}) | (headers or {})
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
@@ -121,8 +119,7 @@ def _chunked(rest: bytes) -> tuple[bytes, bytes]:
 
 
 def archive(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
-    """Return a tar as clients make it: `w:gz` as the original client, `w:` as a shell. Names that end with / are
-    folders."""
+    """Return a tar: `w:gz` as the original client packs it, `w:` as a shell does. A name with a final / is a folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as packed:  # type: ignore[call-overload]
         for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Read recorded requests: `*.http` files, one request after each line that begins with `###`.
+"""Reader of recorded requests: `*.http` files, one request after each line that begins with `###`.
 
 Lines `# name: value` give the expectations. Line ends become CRLF on the wire. `{{...}}` stands for content that a text
 file cannot hold: `host`, `token`, `basic`, the ids of execs, `length` of the body, `tar` and `tar.gz` of files,

@@ -109,7 +109,7 @@ def test_9_a_log_is_text_or_one_json_string(world: World) -> None:
     assert json.loads(quoted.body) == file.read_bytes().decode("utf-8", "replace")
     bare = world.wire.ask("GET", f"/execs/{world.failed}/log")
     assert bare.headers["content-type"].startswith("text/plain")
-    # A session of the notebooks' library without own headers accepts any type.
+    # A session of the notebooks' library sends this header by default.
     anything = world.wire.ask("GET", f"/execs/{world.failed}/log", {"Accept": "*/*"})
     assert anything.body == file.read_bytes()
 

@@ -1,7 +1,6 @@
 """A server process that can be killed, clients that submit to it at the same time, and a checker of the result.
 
-The check does not rely on the server: the clients keep each acknowledgment, and every job appends its own line to one
-file.
+The check does not rely on the server: clients keep each acknowledgment, and every job appends its line to one file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SCRIPT = 'echo "$DLI_EXECID $1 $(sha256sum < payload)" >> "$2"\nsleep "$3"\n'
 
 
 class Server:
-    """Run `local-backend serve` on one port over several starts. Leaving the context stops the server and its jobs."""
+    """`local-backend serve` on one port over several starts. Leaving the context stops the server and its jobs."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home

@@ -71,7 +71,7 @@ class Trouble:
     """Inject faults into one training until its time is over."""
 
     def __init__(self, training: Training, workers: int, dice: random.Random, counts: Counts, spared: int) -> None:
-        """Take `spared`, the number of a worker that gets no faults, or 0 for none."""
+        """`spared`: the number of a worker that gets no faults, or 0 for none."""
         self._spared = spared
         self._training = training
         self._workers = workers

@@ -30,7 +30,7 @@ CUT = {"uuid": "GPU-c", "mig": [
 
 @pytest.fixture
 def gpus(tmp_path, monkeypatch):
-    """Set the GPUs that the fake NVML reports."""
+    """The fake NVML. Its method `there` sets the GPUs that it reports."""
     spec = importlib.util.spec_from_file_location("pynvml", FAKE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -111,7 +111,7 @@ def test_only_new_memory_errors_take_a_gpu_out_of_service(gpus, tmp_path):
         gpus.there([{"uuid": "GPU-a", "ecc": 9, "used": 1.0}])
         eventually(lambda: "gpu-0 is out of service: 2 uncorrectable memory errors" in one.launcher_log(job), "told")
         go(one, job)
-        assert one.wait(job).state == FINISHED, "a job that cannot be moved keeps its faulty GPU"
+        assert one.wait(job).state == FINISHED, "a job that cannot be moved must keep its faulty GPU"
 
 
 def test_an_elastic_job_leaves_a_lost_gpu(gpus, tmp_path):

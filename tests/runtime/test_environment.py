@@ -152,7 +152,7 @@ def test_worker_logs_never_share_a_folder() -> None:
     ("mnist", "1-mnist"), ("a-b_c.d", "1-a-b_c.d"), ("日本 データ", "1-日本-データ"), ("नेपाली", "1-नेपाली"),
     ("../x", "1-..-x"), ("a:/b", "1-a-b"), ("!", "1-data"), ("本" * 100, "1-" + "本" * 66), ("\x1b\ud800", "1-data"),
 ])
-def test_a_data_folder_has_the_name_of_its_source_without_unsafe_characters(name: str, folder: str) -> None:
+def test_a_data_folder_has_a_safe_form_of_the_name_of_its_source(name: str, folder: str) -> None:
     assert ExecPaths(Path("/s"), Path("/r"), "e").data_folder(1, name).name == folder
 
 

@@ -159,7 +159,7 @@ def test_row_and_history_agree_after_the_server_is_killed(tmp_path: Path) -> Non
             row for row in one.database.read(lambda c: holdings.intervals(c, 0.0, 1e12, None, 9))
             if row["exec_id"] == job
         ]
-        assert line["until"] == row.end_time, "the interval ends with the job, not when a server detects the end"
+        assert line["until"] == row.end_time, "the interval must end with the job, not when a server detects the end"
 
 
 def test_the_history_of_an_older_job_begins_with_its_adoption(tmp_path: Path) -> None:
@@ -176,8 +176,7 @@ def test_the_history_of_an_older_job_begins_with_its_adoption(tmp_path: Path) ->
 
 
 def test_a_slot_being_added_is_not_leaving_and_a_drained_slot_is_marked() -> None:
-    """The read happens between two writes of the supervisor: the job holds 0 and 1, its newest allocation is 1 and 2.
-    """
+    """Read between two writes of the supervisor: the job holds 0 and 1, and its newest allocation is 1 and 2."""
     slots = cpu_slots(4)
     allocation = SimpleNamespace(slots=slots[1:3])
     active = SimpleNamespace(exec_id="local-1", slots=slots[:2], allocation=allocation, share=1.0)

@@ -20,7 +20,7 @@ FAST = {"first": 0.001, "longest": 0.002}
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., Loop]]:
-    """Return a function that creates and starts a loop. The loops are stopped after the test."""
+    """A function that creates and starts a loop. The loops are stopped after the test."""
     made: list[Loop] = []
 
     def start(turn: Turn, **more: Any) -> Loop:

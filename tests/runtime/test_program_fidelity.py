@@ -191,7 +191,7 @@ WEIGHTS_ONLY = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
 
 
 @pytest.mark.parametrize(("variables", "expected"), [({}, FINISHED), (WEIGHTS_ONLY, ERROR)])
-def test_torch_load_reads_a_checkpoint_with_python_objects(
+def test_torch_load_reads_python_objects_unless_the_job_forbids_it(
     backend: Bench, variables: dict[str, str], expected: str,
 ) -> None:
     job = backend.submit(textwrap.dedent("""

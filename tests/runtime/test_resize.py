@@ -281,8 +281,7 @@ def test_slots_that_became_free_without_a_server_are_assigned_again(pair: tuple[
 def test_an_allocation_that_the_runner_did_not_get_is_decided_again(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
-    """The server dies after it writes the row and before it sends the message: the row has more slots than the runner.
-    """
+    """The server dies after it writes the row and before it sends the message, so the row has more slots."""
     host, one = pair
     job = held.submit(one, num_worker=1)
     driver = held.driver()
@@ -319,7 +318,7 @@ def test_a_runner_reports_its_whole_state_to_the_next_server(
     driver.close()
     assert not one.row(job).terminal
     host.start()
-    assert json.loads(one.wait(job).progress or "") == {"workers": 0, "step": 7}, "exit.json has the last progress"
+    assert json.loads(one.wait(job).progress or "") == {"workers": 0, "step": 7}, "exit.json must have the progress"
 
 
 @pytest.mark.parametrize("deed", ["unlink", "folder", "file", "listener"])
@@ -342,7 +341,7 @@ def test_a_program_that_removes_the_socket_does_not_keep_its_slots(
     elif deed == "listener":
         os.close(unix_socket.listen(place))
     host.resize(job, 1)
-    assert driver.allocation() == ["cpu-0"], "the first server stays connected without the socket file"
+    assert driver.allocation() == ["cpu-0"], "the first server must stay connected without the file"
     host.kill()
     eventually(lambda: place.is_socket() and place.lstat().st_ctime_ns != before, "the runner makes it again")
     host.start()

@@ -106,7 +106,7 @@ def test_a_process_of_the_job_cannot_connect_as_a_server(tmp_path: Path) -> None
     with subprocess.Popen([sys.executable, "-c", PEER, str(ends.path)], stdout=subprocess.PIPE) as peer:
         assert select.select([ends.link.sources[0][0]], [], [], PATIENCE)[0]
         ends.work()
-        assert peer.communicate(timeout=PATIENCE)[0] == b"b''\n", "the process of the job gets no data"
+        assert peer.communicate(timeout=PATIENCE)[0] == b"b''\n", "the process must get no data"
     assert events(ends.server.receive()) == ["held"] and ends.server.open, "the server lost its connection"
     ends.link.close()
     ends.server.close()

@@ -1,4 +1,4 @@
-"""A job that waits for data does not wait for slots yet: its pending timeout and its time in the queue."""
+"""While a job waits for data, its pending timeout does not run, but the job keeps its place in the queue."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def submitted(settings: Settings, *sources: DataSource) -> ExecRow:
 
 
 def patience_begins(fetching: Fetching, row: ExecRow) -> tuple[float, float]:
-    """Return how long a job has waited for slots, in seconds: for its pending timeout and for its place in the queue.
-    """
+    """Return the seconds that a job has waited for slots: for its pending timeout and for its place in the queue."""
     demand = Demand(cpu_slots(2), lambda row, most: [], lambda row: None, fetching.arrived)
     [job] = demand.jobs([row], {}, ROOT)
     return time.monotonic() - job.entered, waited(job, time.monotonic())
@@ -70,9 +69,9 @@ def test_the_pending_timeout_begins_when_the_data_has_arrived(settings: Settings
     fetching.attend(row)
     assert fetching.ready(row)
     since_data, in_queue = patience_begins(fetching, row)
-    assert since_data < HOUR / 2 and in_queue >= HOUR - 1, "it keeps its place, and its whole timeout remains"
+    assert since_data < HOUR / 2 and in_queue >= HOUR - 1, "the job must keep its place and its whole timeout"
     os.utime(paths.fetch_outcome, (row.create_time + HOUR / 4,) * 2)
-    assert patience_begins(fetching, row)[0] >= HOUR * 3 / 4 - 1, "after a restart of the server the file has the time"
+    assert patience_begins(fetching, row)[0] >= HOUR * 3 / 4 - 1, "a restarted server must read the time from the file"
 
 
 def test_the_pending_timeout_begins_at_once_without_remote_data(settings: Settings, fetching: Fetching) -> None:

@@ -21,7 +21,7 @@ from local_backend.forward.target import Rest
     "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200", "0.0.0.0",
     "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255",
 ])
-def test_special_addresses_are_refused_for_every_server(address: str) -> None:
+def test_special_addresses_are_always_refused(address: str) -> None:
     assert not network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)
 
 

@@ -21,7 +21,7 @@ NAME = "the-secret-name-of-bobs-job"
 ARGS = f"--exec-start edtPyTorch --model-main main.py --appName {NAME} --msd-pack-id bobs-pack"
 #: Calls without the id of an exec that change state, with the status that a user without the role admin gets.
 CHANGES = {
-    ("POST", wire.EXECS): 400,  # There is no command line.
+    ("POST", wire.EXECS): 400,  # without a command line
     ("DELETE", wire.EXECS): 204,
     ("POST", wire.LOGOFF): 200,
     ("PUT", wire.PLAN_TREE): 403,
@@ -30,9 +30,9 @@ CHANGES = {
     ("POST", wire.USERS): 403,
     ("DELETE", wire.USERS + "/{name}"): 403,
     ("PUT", wire.USERS + "/{name}/password"): 403,
-    ("POST", wire.STOP_MANY): 400,  # There is no body.
-    ("POST", wire.CONNECTIONS): 400,  # There is no body.
-    ("POST", wire.DATA_PREVIEW): 400,  # There is no source.
+    ("POST", wire.STOP_MANY): 400,  # without a body
+    ("POST", wire.CONNECTIONS): 400,  # without a body
+    ("POST", wire.DATA_PREVIEW): 400,  # without a source
     ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
     **{(method, wire.SEARCHES + below): 501 for method in ("POST", "PUT", "DELETE") for below in ("", "/{rest:path}")},
     ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
@@ -110,7 +110,7 @@ def test_a_call_without_an_id_shows_nothing_of_another_user(team: Team) -> None:
         token = team.live.add_user(f"u{number}")
         assert team.call(method, path, token).status == CHANGES[method, path], (method, path)
     assert team.call("DELETE", wire.EXECS, team.carol).status == 204
-    assert team.call("DELETE", wire.EXECS, team.admin).status == 204, "only own execs of the administrator are deleted"
+    assert team.call("DELETE", wire.EXECS, team.admin).status == 204, "an administrator must delete only own execs"
     assert not team.live.row(team.running).deleted
 
 

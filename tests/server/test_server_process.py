@@ -36,7 +36,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environment: dict[str, str]) -> Iterator[Run]:
-    """Start `local-backend` with arguments. Processes that still run are stopped after the test."""
+    """A function that starts `local-backend` with arguments. The fixture stops processes that still run."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(*args: str, **more: str) -> subprocess.Popen[str]:

@@ -104,7 +104,7 @@ def test_a_job_may_set_a_minimum_of_workers(live: Live) -> None:
         "--msd-attr minWorkers=3 is more than the maximum of 2 workers of this job (--numWorker).")
     assert refusal(live, "--msd-attr minWorkers=some", "edtPyTorch").startswith("--msd-attr minWorkers: 'some' is not")
     asked = spec(live, "--msd-attr minWorkers=some").resources
-    assert asked.min_workers == 1, "minWorkers belongs to the program of other frameworks"
+    assert asked.min_workers == 1, "other frameworks must leave minWorkers to the program"
 
 
 @pytest.mark.parametrize(

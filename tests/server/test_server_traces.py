@@ -129,7 +129,7 @@ def test_resource_attributes_of_the_user_win(
         assert process.wait(PATIENCE) == 0
 
 
-def test_missing_libraries_are_reported_with_the_command_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_libraries_are_reported_with_an_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ServingError, match=r"pip install 'dlicmd\[otel\]'"), tracing.traced():

@@ -300,7 +300,7 @@ def test_the_throttle_grows_expires_and_is_bounded() -> None:
     assert gate.wait("bob", "192.0.2.1") == 0.0
     for _ in range(throttle.FREE):
         gate.failed("bob", "2001:db8::1")
-    assert gate.wait("bob", "2001:db8::ffff:2") > 0, "a whole /64 counts as one address"
+    assert gate.wait("bob", "2001:db8::ffff:2") > 0, "a whole /64 must count as one address"
     gate.passed("bob", "2001:db8::3")
     assert gate.wait("bob", "2001:db8::1") == 0.0
     for number in range(20_000):

@@ -19,7 +19,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Return a function that writes server.yaml into an empty home. The environment has no settings."""
+    """A function that writes server.yaml into an empty home. The environment has no settings."""
     for setting in TABLE:
         monkeypatch.delenv(setting.variable, raising=False)
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
@@ -37,7 +37,7 @@ def config(*words: str) -> Result:
     return CliRunner().invoke(main, ["config", *words], catch_exceptions=False)
 
 
-def test_flags_win_over_environment_file_and_default(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_win_over_environment_and_environment_over_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("slots: 3\nstop_grace: 4\nmax_upload_bytes: 2G\nkeep_days: 30\nuser_stored_bytes: 1T\nhost: 10.0.0.1\n")
     monkeypatch.setenv("DLI_STOP_GRACE", "5")
     monkeypatch.setenv("DLI_SLOTS", "7")
@@ -47,7 +47,7 @@ def test_flags_win_over_environment_file_and_default(write: Write, monkeypatch: 
     assert settings.host == "10.0.0.1" and not settings.embedded
     assert Settings.from_environment(host="127.0.0.1").host == "127.0.0.1"
     mine = Settings.from_environment(embedded=True)
-    assert mine.embedded and mine.host == "127.0.0.1", "a server that a client starts listens on loopback only"
+    assert mine.embedded and mine.host == "127.0.0.1", "an embedded server must listen on loopback only"
 
 
 def test_any_setting_can_be_set_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ Add = Callable[[Path], Result]
 
 @pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
-    """Return a function that adds a directory as a volume. The folders of the server are below `tmp_path`."""
+    """A function that adds a directory as a volume. The folders of the server are below `tmp_path`."""
     for name, folder in (("DLICMD_HOME", "here/home"), ("DLI_RESULT_FS", "results"), ("DLI_CACHE_DIR", "cache/deep"),
                          ("DLI_SHARED_CACHE_DIR", "shared-cache"), ("DLI_VOLUMES", "mnts")):
         (tmp_path / folder).mkdir(parents=True)
