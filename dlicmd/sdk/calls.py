@@ -126,10 +126,8 @@ class Caller(Closing):
         path = wire.search_path(checked_id(name, NoSuchSearch))
         target = wire.search_path(name, action)
         answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
-        if answer.status in UNKNOWN:
-            answer.hold()
-            if method == "GET" or self._send("GET", path).status in UNKNOWN:
-                raise NoSuchSearch(name, answer.status)
+        if answer.status in UNKNOWN and (method == "GET" or self._send("GET", path).status in UNKNOWN):
+            raise NoSuchSearch(name, answer.status)
         return checked(answer, "to " + doing.format(name))
 
     def _listed(self, path: str, query: str | None) -> Answer:
@@ -178,7 +176,6 @@ class Caller(Closing):
         answer = self._transport.send(
             request._replace(timeout=request.timeout + held, streamed=streamed, harmless=action == STOP))
         if answer.status in UNKNOWN:
-            answer.hold()
             plain = not action and method == "GET"
             found = answer if plain else self._send("GET", wire.exec_path(exec_id))
             unknown = found.status in UNKNOWN

@@ -361,8 +361,7 @@ class Client(Caller):
     def train_log(self, exec_id: str, log_type: str = LOG_TYPES[0]) -> Answer:
         """Return the output of the program.
 
-        The answer arrives in chunks. Read all of its content before the next call of this client: that call closes the
-        connection of an answer that is not complete.
+        The answer arrives in chunks. Other calls of this client are possible in the meantime.
 
         Args:
             exec_id: Id of the exec.
@@ -383,9 +382,8 @@ class Client(Caller):
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
         """Return the trained model as a zip.
 
-        `fetch_result` stores and checks the zip. This method gives the bytes as they arrive. Read all of them before
-        the next call of this client. The server may be silent for 300 s between two chunks, unless the client has its
-        own `timeout`.
+        `fetch_result` stores and checks the zip. This method gives the bytes as they arrive. The server may be silent
+        for 300 s between two chunks, unless the client has its own `timeout`.
 
         Args:
             exec_id: Id of the exec.
@@ -437,8 +435,8 @@ class Client(Caller):
     def metrics(self, exec_id: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the metrics that the program recorded, as they arrive (extension `metrics`).
 
-        The request is sent at once. Read all records before the next call of this client. Lines that are not JSON
-        objects are left out.
+        The request is sent at once. Other calls of this client are possible while the records arrive. Lines that are
+        not JSON objects are left out.
 
         Args:
             exec_id: Id of the exec.
@@ -631,7 +629,6 @@ class Client(Caller):
         """
         answer = self._send("PUT", wire.application_stop_path(checked_id(app_id)), {"Content-Length": "0"})
         if answer.status in UNKNOWN:
-            answer.hold()
             try:
                 self.application(app_id)
             except NoSuchApplication:
@@ -671,7 +668,7 @@ class Client(Caller):
     def task_log(self, app_id: str, task: str, log: str) -> Answer:
         """Return a log of the scheduler for one task.
 
-        The answer arrives in chunks. Read all of its content before the next call of this client.
+        The answer arrives in chunks. Other calls of this client are possible in the meantime.
 
         Args:
             app_id: Id of the application.
@@ -770,8 +767,8 @@ class Client(Caller):
             name: Path of the plan, such as `/local/research/vision`; or a name that only one plan has.
 
         Returns:
-            The plan. The local backend describes the plan under the keys `path`, `name` and `plans`, and not under the
-                keys of the attributes `id` and `children`.
+            The plan. The contract does not define its keys: `Plan` reads those of the tree and those of the local
+                backend.
 
         Raises:
             NoSuchObject: No resource plan has this name (HTTP 400 or 404).
@@ -810,11 +807,9 @@ class Client(Caller):
             NoSuchObject: No resource plan has this name (HTTP 400 or 404).
         """
         answer = self._send("DELETE", wire.plan_path(name))
-        if answer.status in UNKNOWN:
-            answer.hold()
-            if self._send("GET", wire.plan_path(name)).status in UNKNOWN:
-                # If there was an earlier attempt, it deleted the plan and its answer was lost.
-                return "" if answer.repeated else _there(answer, f"the plan {name}").text()
+        if answer.status in UNKNOWN and self._send("GET", wire.plan_path(name)).status in UNKNOWN:
+            # If there was an earlier attempt, it deleted the plan and its answer was lost.
+            return "" if answer.repeated else _there(answer, f"the plan {name}").text()
         return checked(answer, f"to delete the plan {name}").text()
 
     # Searches for hyper-parameters

@@ -12,6 +12,7 @@ import json
 import secrets
 import select
 import socket
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
@@ -239,7 +240,7 @@ class Answer:
         return bytes(data)
 
     def hold(self) -> None:
-        """Read the whole content now, so that the next call of the client does not interrupt it.
+        """Read the whole content now, so that it can be read again.
 
         Raises:
             ServerError: The content is longer than 256 MiB.
@@ -292,6 +293,7 @@ class Transport(Protocol):
 class PlainTransport:
     """A transport of http to the loopback over one persistent connection.
 
+    An answer that is still being read has its connection for itself: a request in the meantime uses another one.
     With `tls` the connection is encrypted, and that context decides which server is accepted.
     """
 
@@ -299,19 +301,24 @@ class PlainTransport:
 
     def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
-        self._where = parts.netloc
+        #: Host and port of the server.
+        self.where = parts.netloc
         self._host, self._port = parts.hostname or "", parts.port
         self._tls = tls
         #: Whether the other side has shown that it is a web server.
         self._is_known = False
-        self._connection: http.client.HTTPConnection | None = None
-        self._answer: http.client.HTTPResponse | None = None
+        #: The connection that waits for the next request, or None.
+        self._idle: http.client.HTTPConnection | None = None
+        #: The answers with a connection of their own. An answer that no program can read any more closes itself.
+        self._unread: weakref.WeakSet[_Content] = weakref.WeakSet()
 
     def close(self) -> None:
         """See Transport."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._answer = None
+        for content in list(self._unread):
+            content.close()
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
 
     def send(self, request: Request) -> Answer:
         """See Transport."""
@@ -322,34 +329,46 @@ class PlainTransport:
         try:
             response = self._exchange(connection, request, headers)
         except (OSError, http.client.HTTPException) as problem:
-            self.close()
+            connection.close()
             no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError) and not self._is_known
             if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
-                raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
+                raise Unreachable(f"{self.where} speaks TLS, not plain http; leave --http out") from None
             if _is_foreign(problem):
-                raise Unreachable(f"the answer of {self._where} is not HTTP") from problem
-            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
-        self._answer, self._is_known = response, True
-        return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
+                raise Unreachable(f"the answer of {self.where} is not HTTP") from problem
+            raise ConnectionLost(f"the connection to {self.where} broke: {reason(problem)}") from problem
+        self._is_known = True
+        content = _Content(self, connection, response)
+        self._unread.add(content)
+        return noted(request, Answer(response.status, response.headers.items(), content))
+
+    def complete(self, content: _Content) -> None:
+        """Use the connection of a complete answer for the next request, unless another connection is idle."""
+        self._unread.discard(content)
+        if self._idle is None:
+            self._idle = content.connection
+        else:
+            content.connection.close()
 
     def _connected(self, request: Request) -> http.client.HTTPConnection:
-        """Return the persistent connection if it is idle and the request may be repeated, else a new connection."""
-        idle = self._answer is None or self._answer.isclosed()
-        if self._connection is None or not idle or request.method != "GET" or _is_dropped(self._connection.sock):
-            self.close()
-            self._connection = self._opened(min(CONNECT_TIMEOUT, request.timeout))
+        """Return the idle connection if the request may be repeated, else a new connection."""
+        connection, self._idle = self._idle, None
+        if connection is not None and (request.method != "GET" or _is_dropped(connection.sock)):
+            connection.close()
+            connection = None
+        if connection is None:
+            connection = self._opened(min(CONNECT_TIMEOUT, request.timeout))
             try:
-                self._connection.connect()
+                connection.connect()
             except OSError as problem:
-                self.close()
+                connection.close()
                 if getattr(problem, "library", None) == "SSL":
                     # A server answers, but not the expected one: a repetition, or a start of the backend, would not
                     # help.
                     cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
-                    raise Unreachable(f"no TLS connection to {self._where}: {problem}; {cure}") from problem
-                raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}", hints.ADDRESS) from problem
-        self._connection.sock.settimeout(request.timeout)
-        return self._connection
+                    raise Unreachable(f"no TLS connection to {self.where}: {problem}; {cure}") from problem
+                raise ConnectFailed(f"cannot reach {self.where}: {reason(problem)}", hints.ADDRESS) from problem
+        connection.sock.settimeout(request.timeout)
+        return connection
 
     def _opened(self, timeout: float) -> http.client.HTTPConnection:
         if self._tls is None:
@@ -368,19 +387,46 @@ class PlainTransport:
             return connection.getresponse()
         return connection.getresponse()
 
-    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+
+class _Content(Iterator[bytes]):
+    """The content of one answer, in chunks as they arrive. No other request uses its connection before the end."""
+
+    def __init__(
+        self, transport: PlainTransport, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self.connection = connection
+        self._transport, self._response = transport, response
+        self._is_complete = self._is_closed = False
+
+    def __next__(self) -> bytes:
+        if self._is_complete:
+            raise StopIteration
+        if self._is_closed:
+            raise ConnectionLost(f"the connection to {self._transport.where} was closed before the end of the answer")
         try:
-            while chunk := response.read1(CHUNK):
-                yield chunk
-            if response.length:
-                raise ConnectionLost(f"{self._where} sent fewer bytes than it announced")
+            chunk = self._response.read1(CHUNK)
         except (OSError, http.client.HTTPException) as problem:
-            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
-        finally:
-            if self._answer is response and (response.length or not response.isclosed()):
-                # The rest of this answer must not be taken for the next answer.
-                self.close()
-            response.close()
+            self.close()
+            raise ConnectionLost(f"the connection to {self._transport.where} broke: {reason(problem)}") from problem
+        if chunk:
+            return chunk
+        if self._response.length:
+            self.close()
+            raise ConnectionLost(f"{self._transport.where} sent fewer bytes than it announced")
+        self._is_complete = True
+        self._response.close()
+        self._transport.complete(self)
+        raise StopIteration
+
+    def close(self) -> None:
+        """Close the connection, unless the answer is complete. Later reads raise ConnectionLost."""
+        if not self._is_complete:
+            self._is_closed = True
+            self._response.close()
+            self.connection.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _quoted(name: str) -> str:

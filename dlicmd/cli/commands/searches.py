@@ -67,12 +67,10 @@ def _read_definition(name: str) -> dict[str, Any]:
 
 
 def _send(session: Session, parts: list[FilePart], data: str) -> Answer:
-    """Send the search, and return the answer, read to its end."""
+    """Send the search, and return the answer."""
     try:
         with bar("uploading", parts[0].size) as shown:
-            answer = session.client.start_search(Multipart(parts, [(wire.PART_DATA, data)], shown))
-            answer.hold()
-            return answer
+            return session.client.start_search(Multipart(parts, [(wire.PART_DATA, data)], shown))
     except ConnectionLost as problem:
         told = f"to check whether the server accepted the search: {hints.command('--hpo-get-all')}"
         raise ConnectionLost(f"{problem}; {told}") from problem
