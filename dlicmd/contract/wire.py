@@ -270,8 +270,9 @@ SUBMIT_USER = "submit_user"
 TASK12N_NUM = "task12n_num"  # requested workers
 PACK_ID = "pack_id"  # the pack of jobs that share a device
 
-# Key of a resource plan
-CHILDREN = "childTreeDto"  # list of the plans directly below
+# Keys of the plans directly below a resource plan
+CHILDREN = "childTreeDto"  # in the tree
+PLANS = "plans"  # in our own servers' answer about one plan
 
 # Keys of a search for hyper-parameters, and of its experiments
 SEARCH_NAME = "hpoName"

@@ -129,7 +129,7 @@ class Exec(Record):
     has_result = Key(wire.HAS_RESULT, _truth)
     """Whether the exec has a result to fetch. None before the exec has ended."""
     slots = Key(wire.SLOTS, _whole)
-    """Number of slots that a running exec holds now. In `SlotView.queue`: number of slots that the exec needs."""
+    """Number of slots that a running exec holds now."""
     fixed_slots = Key(wire.FIXED_SLOTS, _whole)
     """Number of slots that an administrator has fixed. None if the scheduler decides."""
     workers = Key(wire.WORKERS, _whole)
@@ -338,6 +338,31 @@ class Slot(Record):
     """Execs on the slot. The list is empty for a free slot."""
 
 
+class PendingExec(Record):
+    """A pending exec in the queue."""
+
+    id = Key(wire.ID, words)
+    """Id of the exec."""
+    user = Key(wire.USER, words)
+    """User that submitted the exec."""
+    app_name = Key(wire.APP_NAME, words)
+    """Name that the submission gave to the job."""
+    consumer = Key(wire.CONSUMER, words)
+    """Path of the resource plan that the exec counts for."""
+    priority = Key(wire.PRIORITY, _whole)
+    """Priority of the exec. A higher number comes first."""
+    slots = Key(wire.SLOTS, number)
+    """Number of slots that the exec needs to start, such as 0.5 for a half of a shared slot."""
+    message = Key(wire.MESSAGE, words)
+    """Resources that the exec lacks, as a sentence."""
+    reason = Key(wire.REASON, words)
+    """Stable code for `message`."""
+    queue_position = Key(wire.QUEUE_POSITION, _whole)
+    """Position of the exec in its queue, from 1. None if unknown."""
+    expected_start = Key(wire.EXPECTED_START, words)
+    """Earliest possible start. "" if unknown."""
+
+
 class SlotView(Record):
     """All slots, and the running and pending execs."""
 
@@ -345,8 +370,8 @@ class SlotView(Record):
     """All slots."""
     running = Key(wire.RUNNING, _all(Exec))
     """Running execs, with a part of their keys."""
-    queue = Key(wire.QUEUE, _all(Exec))
-    """Pending execs in the order of the queue, with a part of their keys."""
+    queue = Key(wire.QUEUE, _all(PendingExec))
+    """Pending execs in the order of the queue."""
 
 
 class Holding(Record):
@@ -383,13 +408,18 @@ class Preview(Record):
 class Plan(Record):
     """A resource plan, with the plans below it."""
 
-    id = Key(wire.ID, words)
-    """Name of the plan in the tree. "" in the answer of the local backend to `Client.plan`."""
+    path = Key(wire.PATH, words)
+    """Path of the plan, such as `/local/research`. Only the answer of the local backend to `Client.plan` has it."""
+
+    @property
+    def id(self) -> str:
+        """Name of the plan."""
+        return words(self.json.get(wire.ID)) or words(self.json.get(wire.NAME))
 
     @property
     def children(self) -> list[Plan]:
-        """The plans directly below this plan. The list is empty in the answer of the local backend to `Client.plan`."""
-        return _all(Plan)(self.json.get(wire.CHILDREN))
+        """The plans directly below this plan."""
+        return _all(Plan)(self.json.get(wire.CHILDREN) or self.json.get(wire.PLANS))
 
 
 class Experiment(Record):
@@ -436,5 +466,5 @@ class Algorithm(Record):
 #: All classes, for the documentation and its test.
 RECORDS: tuple[type[Record], ...] = (
     Exec, Why, Holder, Code, CodeFile, Framework, Application, StopOutcome, SlotView, Slot,
-    SlotHolder, Holdings, Holding, Preview, Plan, Search, Experiment, Algorithm,
+    SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, Algorithm,
 )

@@ -101,8 +101,23 @@ def test_nested_lists_skip_values_that_are_not_objects() -> None:
     view = dlicmd.SlotView({"slots": [{"id": "0", "holders": [{"id": "w-1", "share": 0.5}, 7]}, None], "queue": 3})
     [slot] = view.slots
     assert [holder.share for holder in slot.holders] == [0.5] and view.queue == [] and view.running == []
-    plan = dlicmd.Plan({"id": "a", "childTreeDto": [{"id": "b"}]})
-    assert [child.id for child in plan.children] == ["b"]
+
+
+def test_a_pending_exec_needs_a_part_of_a_slot() -> None:
+    [pending] = dlicmd.SlotView({"queue": [{"id": "w-2", "slots": 0.5, "queuePosition": 1}]}).queue
+    assert isinstance(pending, dlicmd.PendingExec)
+    assert (pending.id, pending.slots, pending.queue_position) == ("w-2", 0.5, 1)
+
+
+@pytest.mark.parametrize(("sent", "path"), [
+    ({"id": "a", "pid": "", "childTreeDto": [{"id": "b", "pid": "a", "childTreeDto": [{"id": "c", "pid": "b"}]}]}, ""),
+    ({"path": "/local/a", "name": "a", "plans": [{"name": "b", "plans": [{"name": "c"}]}]}, "/local/a"),
+], ids=["contract", "local backend"])
+def test_a_plan_has_a_name_and_plans_below_it(sent: dict[str, object], path: str) -> None:
+    plan = dlicmd.Plan(sent)
+    [child] = plan.children
+    [grandchild] = child.children
+    assert (plan.id, plan.path, child.id, grandchild.id) == ("a", path, "b", "c") and grandchild.children == []
 
 
 def test_watch_yields_news_until_the_end(client: dlicmd.Client, fake: FakeServer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from live_server import Answer, Live
 
+from dlicmd import Plan
 from dlicmd.contract import wire
 from local_backend.scheduler.model import Reason
 
@@ -40,6 +41,9 @@ def test_plans_are_replaced_changed_and_removed(live: Live) -> None:
     assert live.call("GET", "/resplans/resplan/vision").json() == {
         "path": "/local/research/vision", "name": "vision", "max": 3,
     }
+    research, tree = Plan(live.call("GET", "/resplans/resplan/research").json()), Plan(answer.json())
+    assert (research.id, research.path) == (tree.children[0].id, "/local/research") == ("research", "/local/research")
+    assert [child.id for child in research.children] == [child.id for child in tree.children[0].children] == ["vision"]
     assert put(live, "/resplans/resplan/research/vision", {"max": 5}).json()["max"] == 5
     assert put(live, "/resplans/resplan/training/night", {"weight": 0.5}).json()["path"] == "/local/training/night"
     assert live.call("DELETE", "/resplans/resplan/research").status == 204
