@@ -128,7 +128,6 @@ def test_the_sdk_lists_and_reads_execs(fake: FakeServer) -> None:
         assert [run["id"] for run in client.execs()] == ["w-1"]
         assert client.exec("w-1")["state"] == "RUNNING"
         assert client.extensions() == frozenset()
-        try:
+        with pytest.raises(dlicmd.NoSuchExec) as problem:
             client.exec("w-2")
-        except dlicmd.DlicmdError as problem:
-            assert "w-2" in str(problem)
+    assert (problem.value.status, problem.value.code) == (400, "exec.not_found")

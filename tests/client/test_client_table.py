@@ -72,5 +72,5 @@ def test_columns_that_do_not_fit_are_replaced_by_an_ellipsis() -> None:
     narrow = mock.patch("dlicmd.cli.show.table._terminal", return_value=24)
     with mock.patch("sys.stdout.isatty", return_value=True), narrow:
         assert grid(rows) == "id  a lo…  a     b     …\n7   x      0.25  0.25  …"
-    with mock.patch("dlicmd.cli.show.table._terminal", return_value=24):
+    with mock.patch("sys.stdout.isatty", return_value=False), narrow:
         assert "…" not in grid(rows), "a table in a pipe must be complete"

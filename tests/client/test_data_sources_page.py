@@ -22,6 +22,11 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
+def test_the_page_has_examples() -> None:
+    """Without examples, the next test would have no cases, and would be skipped."""
+    assert len(blocks("json")) >= 3
+
+
 @pytest.mark.parametrize("text", blocks("json"))
 def test_every_example_is_accepted(text: str) -> None:
     sources = json.loads(text)

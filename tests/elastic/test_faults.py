@@ -160,6 +160,8 @@ def test_deaths_while_a_job_is_parked_do_not_change_the_result(trouble, unharmed
     training.wait_for_step(2)
     training.allocate(0)
     training.wait(lambda: not training.alive(), "all workers end")
+    # The second worker keeps the state when the first one dies.
+    assert training.exits() == {1: KILLED, 2: KILLED if point == "keeping" else 0}
     training.allocate(2)
     training.wait(lambda: training.spawned() == 4, "new workers")
     training.finish()

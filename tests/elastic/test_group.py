@@ -210,7 +210,8 @@ def test_groups_leave_no_descriptors_or_threads():
     for generation in range(30):
         for formation in formations(3, generation):
             formation.result(never).drop()
-    eventually(lambda: count() <= before, f"descriptors and threads are {before} again")
+    eventually(lambda: all(now <= then for now, then in zip(count(), before, strict=True)),
+               f"descriptors and threads are {before} again")
 
 
 class Member:

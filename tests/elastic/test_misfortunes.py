@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,18 +21,19 @@ pytestmark = pytest.mark.integration
 class Confined(Callback):
     """Limits files of the worker to 100 kB, which gives the same errors as a full disk."""
 
-    def __init__(self, hook: str, epoch: int = 0) -> None:
-        self._when = hook, epoch
+    def __init__(self, until: int | None = None) -> None:
+        """Remove the limit at the end of the epoch `until`, or never."""
+        self._until = until
 
     def on_train_begin(self) -> None:
-        self._confine("on_train_begin", 0)
+        self._limit(100_000)
 
     def on_epoch_end(self, epoch: int) -> None:
-        self._confine("on_epoch_end", epoch)
+        if epoch == self._until:
+            self._limit(resource.RLIM_INFINITY)
 
-    def _confine(self, *when: object) -> None:
-        if when == self._when:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    def _limit(self, size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 class Exhausted(Callback):
@@ -119,13 +121,23 @@ def test_a_memory_error_is_reported_like_other_exceptions(trouble):
     assert training.left == []
 
 
+#: A training with a state of more than 100 kB.
+WIDE = Recipe(width=300, checkpoint_freq=0, epochs=3)
+
+
 def test_training_continues_without_snapshots_on_a_full_disk(trouble, unharmed):
-    recipe = Recipe(width=300, callbacks=(Confined("on_train_begin"),), checkpoint_freq=0, epochs=3)
-    training = trouble(2, recipe, snapshot_seconds="0.01")
+    training = trouble(2, replace(WIDE, callbacks=(Confined(until=WIDE.epochs - 1),)), snapshot_seconds="0.01")
+    training.suffer()
+    training.finish()
+    training.check(unharmed(WIDE), begun=2)
+    assert "cannot write a snapshot" in training._written(1, "stderr")
+
+
+def test_a_full_disk_at_the_final_checkpoint_ends_the_training(trouble):
+    training = trouble(2, replace(WIDE, callbacks=(Confined(),)), snapshot_seconds="0.01")
     training.suffer()
     with pytest.raises(OSError, match=r"the checkpoint .*could not be written: File too large"):
         training.finish()
-    assert "cannot write a snapshot" in training._written(1, "stderr")
     assert any("failed at step 9" in line for line in training.history()), "training did not reach the final checkpoint"
     assert list((training.tmp / "result" / "checkpoint").rglob("*.tmp")) == []
     assert training.half_written() == []
