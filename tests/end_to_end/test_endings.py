@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -109,7 +110,9 @@ def test_a_job_that_needs_more_slots_than_exist_ends_with_code_10(user) -> None:
     done = user.run("--exec-start", "distPyTorch", "--model-dir", str(folder), "--model-main", "train.py",
                     "--numWorker", "3", "--wait")
     assert done.code == 10, done
-    assert "3" in done.err and "2" in done.err and "DLI_SLOTS" in done.err
+    shown = user.run("--exec-get", done.json["execId"]).json
+    assert shown["reason"] == "NEVER_SCHEDULABLE" and shown["message"] in done.err
+    assert re.findall("[0-9]+", shown["message"]) == ["3", "2"], shown
 
 
 def test_a_pending_timeout_ends_a_pending_job(user) -> None:

@@ -82,8 +82,12 @@ def test_paths_with_dots_are_normalized(desk: Desk, site: Site) -> None:
 def test_a_program_can_add_files_but_not_change_cached_files(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     get(desk, site, "a")
-    (desk.job(1) / "own").write_text("x")
     assert (desk.job(1) / "a").stat().st_mode & 0o777 == 0o444
+    (desk.job(1) / "own").write_text("x")
+    (desk.job(1) / "a").unlink()
+    (desk.job(1) / "a").write_bytes(b"replaced")
+    get(desk, site, "a", job=2)
+    assert desk.read(2) == {"a": b"few"} and site.sent["/a"] == 3
 
 
 def test_a_second_job_uses_the_cache(desk: Desk, site: Site) -> None:

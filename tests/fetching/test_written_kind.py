@@ -88,5 +88,6 @@ def test_a_file_that_changes_during_the_download_is_never_mixed(site: Site, tmp_
 
 def test_a_wrong_token_is_refused(site: Site) -> None:
     family = registry.find("artifacts").open(values(site, "planted-wrong"), loopback=True)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError) as problem:
         family.test()
+    assert type(problem.value) is DataError
