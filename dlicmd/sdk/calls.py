@@ -106,9 +106,9 @@ class Caller(Closing):
         self._extensions: frozenset[str] | None = None
 
     def close(self) -> None:
-        """Close the connection.
+        """Close all connections.
 
-        The end of a `with` block closes the connection, too. A later call opens a new connection.
+        The end of a `with` block closes them, too. A later call opens a new connection.
         """
         self._way.close()
 
