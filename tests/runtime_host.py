@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.resizing import ResizeError
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.settings import Settings
@@ -21,7 +22,7 @@ def main() -> None:
     )
     database = Database(settings.paths.database)
     database.open()
-    supervisor = Supervisor(settings, database)
+    supervisor = Supervisor(settings, database, LocalLauncher(settings))
     supervisor.start()
     print("ready", flush=True)
     for line in sys.stdin:

@@ -20,7 +20,9 @@ from dlicmd.contract.states import RUNNING
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import read_identity
-from local_backend.runtime.messages import FromRunner, Held, from_runner
+from local_backend.runtime.launcher import Held
+from local_backend.runtime.local_launcher import LocalLauncher
+from local_backend.runtime.messages import FromRunner, from_runner
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.processes import mark_of
 from local_backend.runtime.supervisor import Supervisor
@@ -166,7 +168,7 @@ def bench(home: Path, **changes: Any) -> Iterator[Bench]:
     settings.paths.jobs.mkdir(parents=True, exist_ok=True)
     database = Database(settings.paths.database)
     database.open()
-    supervisor = Supervisor(settings, database)
+    supervisor = Supervisor(settings, database, LocalLauncher(settings))
     supervisor.start()
     one = Bench(settings, database, supervisor.wake)
     one.supervisor = supervisor  # type: ignore[attr-defined]

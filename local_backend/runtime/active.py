@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from local_backend.runtime.launcher import Run
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.run import Run
 from local_backend.scheduler.model import Allocation, Slot
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
-import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
@@ -22,14 +21,13 @@ from local_backend.runtime.adoption import Adopter
 from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
-from local_backend.runtime.health import Health, in_service
+from local_backend.runtime.launcher import Launcher, Lost
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, resizable
-from local_backend.runtime.starter import Starter
-from local_backend.scheduler.model import Decision, Machine, Reason, Slot
+from local_backend.scheduler.model import Decision, Reason
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.sources.connections import Connections
@@ -52,23 +50,21 @@ _log = logging.getLogger(__name__)
 class Control:
     """The state of the supervisor and its steps. Used by one thread, except for the counts."""
 
-    def __init__(
-        self, settings: Settings, database: Database, starter: Starter, total: tuple[Slot, ...], health: Health
-    ) -> None:
-        self.total = total
-        self._health = health
+    def __init__(self, settings: Settings, database: Database, launcher: Launcher) -> None:
+        #: The machine as the last decision saw it.
+        self.machine = launcher.machine
+        self._launcher = launcher
         self._settings = settings
         self._database = database
         self._plans = Plans(database)
         self._demand = Demand(
-            total, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
+            self.machine.slots, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
             lambda row: self._records.held(row)[1], self._arrived,
         )
         self._records = Records(database, self._plans, self._demand.share)
-        self._shares = Shares(self._records, total)
+        self._shares = Shares(self._records, self.machine.slots)
         self._fetching = Fetching(settings, self._records, Connections(settings, database))
-        self._beginnings = Beginnings(settings, starter, self._records, self._demand, self._fetching.delivered)
-        self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
+        self._beginnings = Beginnings(settings, launcher, self._records, self._demand, self._fetching.delivered)
         #: The last decision.
         self._decision = Decision()
         self._unfinished = Unfinished()
@@ -225,7 +221,7 @@ class Control:
         """Decide which exec gets which slots, and apply the decision. Slots are taken away before others are given."""
         rows = {row.id: row for row in unfinished}
         tree = self._plans.tree
-        self.machine = in_service(self.machine, self._health.drained, self._active.values())
+        self._look_at_machine()
         jobs = self._demand.jobs(unfinished, self._active, tree)
         with DECISION_SECONDS.time():
             decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
@@ -243,10 +239,17 @@ class Control:
                 self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
             with self._apart(exec_id):
-                row, kind = rows[exec_id], slots[0].kind
-                begun = self._beginnings.begin(row, self._paths(row), slots, self.machine.count(kind))
+                begun = self._beginnings.begin(rows[exec_id], self._paths(rows[exec_id]), slots)
                 if begun is not None:
                     self._active[exec_id] = begun
+
+    def _look_at_machine(self) -> None:
+        """Read which slots must not be used now. Log the reason for the jobs that are moved or should be."""
+        before, self.machine = self.machine.drained, self._launcher.machine
+        for slot, why in self.machine.drained.items() - before.items():
+            for active in self._active.values():
+                if slot in {held.id for held in active.slots}:
+                    launcher_log.note(active.paths.launcher_log, "supervisor", f"{slot} is out of service: {why}")
 
     # --- slots of a running attempt
 
@@ -314,22 +317,23 @@ class Control:
 
     def _conclude(self, active: Active) -> None:
         """Record the end of an attempt whose runner is gone, and release its slots."""
-        outcome, said = active.run.outcome(), active.run.progress
-        if active.reclaimed_for is not None and (outcome is None or outcome.state == KILLED) and self._may_wait(active):
-            active.run.sweep()
+        found, said = active.run.outcome(), active.run.progress
+        stopped = isinstance(found, Lost) or found.state == KILLED
+        if active.reclaimed_for is not None and stopped and self._may_wait(active):
+            self._launcher.sweep(active.paths)
             why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
             self._records.pending(active.paths, message=why, progress=said)
-        elif outcome is not None:
-            if not active.recovering:
-                self._records.running(active.paths, active.attempt)  # in case the event of its start was lost
-            self._records.outcome(active.paths, outcome)
-        else:
-            active.run.sweep()
+        elif isinstance(found, Lost):
+            self._launcher.sweep(active.paths)
             if active.killed:
                 self._records.killed(active.paths, progress=said)
             else:
-                why = "the runner was killed" if active.paths.state.is_dir() else f"{active.paths.state} was removed"
-                self._records.error(active.paths, wire.LOST, f"{why}; no process of the job is left", progress=said)
+                message = f"{found.why}; no process of the job is left"
+                self._records.error(active.paths, wire.LOST, message, progress=said)
+        else:
+            if not active.recovering:
+                self._records.running(active.paths, active.attempt)  # in case the event of its start was lost
+            self._records.outcome(active.paths, found)
         del self._active[active.exec_id]
 
     def _may_wait(self, active: Active) -> bool:
@@ -342,7 +346,7 @@ class Control:
     def adopt(self) -> None:
         """Determine the fate of every exec that was handed to a runner, and adopt the living ones. Raises errors of
         database and disk."""
-        adopter = Adopter(self._records, self._demand, self.total)
+        adopter = Adopter(self._records, self._demand, self._launcher)
         rows = self._database.read(execs.unfinished)
         self._fetching.turn(rows, self._paths)
         for row in rows:

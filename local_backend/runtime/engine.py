@@ -13,7 +13,7 @@ from dlicmd.contract import wire
 from local_backend.runtime import tree
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import Launch
-from local_backend.runtime.messages import Held
+from local_backend.runtime.launcher import Held
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.tasks import Plan, Planner
 from local_backend.runtime.workers import Workers, started

@@ -15,14 +15,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from local_backend.runtime import launcher_log
-from local_backend.runtime.active import Active
 from local_backend.runtime.loop import Backoff, Loop
-from local_backend.scheduler.model import Machine, Slot
+from local_backend.scheduler.model import Slot
 from local_backend.scheduler.slots import opened, text
 
 _log = logging.getLogger(__name__)
@@ -40,16 +37,12 @@ _PATIENCE = 500
 class Health:
     """Monitors the GPUs in its own loop, because a faulty GPU driver may block. Does nothing without GPUs."""
 
-    def __init__(
-        self, slots: Iterable[Slot], held: Callable[[], Collection[str]], changed: Callable[[], None],
-        every: float = EVERY,
-    ) -> None:
-        """`held` returns the ids of the slots that jobs hold. The thread calls `changed` when `drained` has changed."""
+    def __init__(self, slots: Iterable[Slot], every: float = EVERY) -> None:
         #: Slots that must not be used → short reason. Always replaced as a whole.
         self.drained: Mapping[str, str] = {}
         self._slots = [slot for slot in slots if slot.device]
-        self._held = held
-        self._changed = changed
+        self._held: Callable[[], Collection[str]] = frozenset
+        self._changed: Callable[[], None] = lambda: None
         self._every = every
         self.loop = Loop("health", self._turn, session=self._session, backoff=Backoff(first=every))
         #: The open NVML, its event set for critical errors (None where the driver supports none), and when the next
@@ -61,8 +54,10 @@ class Health:
         self._errors: dict[str, int] = {}
         self._xids: dict[str, int] = {}
 
-    def start(self) -> None:
-        """Start monitoring."""
+    def start(self, held: Callable[[], Collection[str]], changed: Callable[[], None]) -> None:
+        """Start monitoring. `held` returns the ids of the slots that jobs hold. The thread calls `changed` when
+        `drained` has changed."""
+        self._held, self._changed = held, changed
         if self._slots:
             self.loop.start()
 
@@ -178,15 +173,3 @@ def _broken_rows(nvml: ModuleType, device: Any) -> str | None:
     if failed:
         return "its memory has errors that cannot be repaired"
     return "its memory has errors, and the GPU needs a reset" if pending else None
-
-
-def in_service(machine: Machine, drained: Mapping[str, str], everyone: Iterable[Active]) -> Machine:
-    """Return the machine without slots that must not be used any more. Log the reason for the jobs that are moved or
-    should be."""
-    if drained == machine.drained:
-        return machine
-    for slot, why in drained.items() - machine.drained.items():
-        for active in everyone:
-            if slot in {held.id for held in active.slots}:
-                launcher_log.note(active.paths.launcher_log, "supervisor", f"{slot} is out of service: {why}")
-    return replace(machine, drained=drained)

@@ -13,7 +13,8 @@ from dlicmd.contract.sizes import show_size
 from dlicmd.contract.states import ERROR, FINISHED, KILLED
 from local_backend.runtime import launcher_log, processes, tasks, tree
 from local_backend.runtime.engine import Engine
-from local_backend.runtime.launch import Launch, Outcome
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.memory import over_limit
 from local_backend.runtime.messages import Progressed
 from local_backend.runtime.progress import Progress

@@ -8,13 +8,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
+from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.runtime.progress import valid
 from local_backend.scheduler.model import Slot
@@ -140,22 +139,6 @@ class RunnerIdentity:
     @property
     def process(self) -> ProcessId:
         return ProcessId(self.pid, self.start_time)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How an attempt ended; exit.json."""
-
-    attempt: int
-    state: str
-    end_time: float
-    exit_code: int | None = None
-    #: Name of the signal that ended the first failing process.
-    signal: str | None = None
-    message: str | None = None
-    reason: str | None = None
-    #: Last progress of the program, see `progress.valid`.
-    progress: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_identity(paths: ExecPaths) -> RunnerIdentity | None:

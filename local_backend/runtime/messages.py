@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from local_backend.runtime import progress
-from local_backend.runtime.launch import Outcome, ProcessId, parse_outcome
+from local_backend.runtime.launch import ProcessId, parse_outcome
+from local_backend.runtime.launcher import Held, Outcome
 from local_backend.scheduler.model import Allocation, Slot
 
 _HIGHEST = 2**53
@@ -28,23 +29,6 @@ class Refused:
     """The attempt cannot begin now. Sent once, instead of all other messages."""
 
     why: str
-
-
-@dataclass(frozen=True)
-class Held:
-    """The slots of a job, according to its runner."""
-
-    #: Sequence of the allocation that the runner acts on, and the ids of its slots.
-    sequence: int
-    slots: tuple[str, ...]
-    #: Ids of these slots, and of slots on which any process of a worker still lives.
-    held: tuple[str, ...]
-    #: Numbers of the running workers of an elastic job.
-    workers: tuple[int, ...] = ()
-    #: Whether the driver died and is being restarted, or reports that it is recovering.
-    recovering: bool = False
-    #: Number of workers that the driver can use; None until the driver has reported it.
-    usable: int | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
 from local_backend.runtime import launcher_log
-from local_backend.runtime.launch import Outcome
+from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.scheduler.model import WHOLE, Slot

@@ -22,14 +22,14 @@ from local_backend.runtime import launcher_log, processes
 from local_backend.runtime.job import Job
 from local_backend.runtime.launch import (
     Launch,
-    Outcome,
     RunnerIdentity,
     read_attempt,
     read_identity,
     try_lock,
     write_record,
 )
-from local_backend.runtime.messages import Begun, Exited, Held
+from local_backend.runtime.launcher import Held, Outcome
+from local_backend.runtime.messages import Begun, Exited
 from local_backend.runtime.program import follow
 from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
-from local_backend.runtime.messages import Begun, Exited, FromRunner, Held, Progressed, Refused, from_server, of_runner
+from local_backend.runtime.launcher import Held
+from local_backend.runtime.messages import Begun, Exited, FromRunner, Progressed, Refused, from_server, of_runner
 from local_backend.scheduler.model import Allocation
 
 #: Seconds between two checks of the socket file while no server is connected.

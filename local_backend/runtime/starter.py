@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 from collections import deque
+from pathlib import Path
 
 from local_backend.runtime import environment
-from local_backend.runtime.launch import Launch
 from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.processes import PLACEHOLDERS
@@ -93,15 +93,16 @@ class Starter:
         self._link, self._ready = ours, False
         self._used = self._began = time.monotonic()
 
-    def start(self, launch: Launch, warm: bool = True) -> int:
-        """Start a runner for a written launch; return the server's end of the connection to it.
+    def start(self, spec: Path, attempt: int, *, warm: bool) -> int:
+        """Start a runner for the launch in the file `spec`; return the server's end of the connection to it. With
+        `warm`, the nursery forks the runner if possible.
 
         Raises OSError when no process can be created.
         """
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            if not (warm and not environment.needs_own_interpreter(launch.spec) and self._ask(launch, theirs.fileno())):
-                self._start_cold(launch, theirs.fileno())
+            if not (warm and self._ask(spec, attempt, theirs.fileno())):
+                self._start_cold(spec, attempt, theirs.fileno())
             return ours.detach()
 
     def on_event(self) -> None:
@@ -157,13 +158,13 @@ class Starter:
         self._failures += 1
         _log.warning("%s", why)
 
-    def _ask(self, launch: Launch, server: int) -> bool:
+    def _ask(self, spec: Path, attempt: int, server: int) -> bool:
         """Ask the nursery to fork. Return False if there is no nursery or its request queue is full."""
         self.warm_up()
         if self._link is None:
             return False
         self._used = time.monotonic()
-        request = json.dumps({"job": str(launch.paths.spec), "attempt": launch.attempt}).encode() + b"\n"
+        request = json.dumps({"job": str(spec), "attempt": attempt}).encode() + b"\n"
         try:
             sent = socket.send_fds(self._link, [request], [server])
         except ConnectionError:
@@ -177,9 +178,9 @@ class Starter:
         self._asked.append(self._used)
         return True
 
-    def _start_cold(self, launch: Launch, server: int) -> None:
+    def _start_cold(self, spec: Path, attempt: int, server: int) -> None:
         env = environment.inherited(os.environ) | PLACEHOLDERS
-        words = (str(launch.paths.spec), str(launch.attempt), str(server))
+        words = (str(spec), str(attempt), str(server))
         self._cold.append(self._python("local_backend.runtime.runner", server, *words, env=env))
 
     def _python(self, module: str, keep: int, *words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:

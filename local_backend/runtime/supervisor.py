@@ -18,13 +18,11 @@ from dataclasses import replace
 from local_backend import interpreter
 from local_backend.runtime.active import Live
 from local_backend.runtime.control import Control
-from local_backend.runtime.health import Health
+from local_backend.runtime.launcher import Launcher
 from local_backend.runtime.loop import Backoff, Loop
 from local_backend.runtime.occupancy import SlotPlace, places
 from local_backend.runtime.resizing import Resized, held_by
-from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Reason
-from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
 from local_backend.store.database import Database
 
@@ -38,12 +36,10 @@ class Supervisor:
     """Runs the execs of one backend. Call `start` first and `close` last; in between, call the other methods from any
     thread."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, launcher: Launcher) -> None:
         self._settings = settings
-        self._starter = Starter(settings.paths, settings.nursery_idle)
-        total = discover(settings.slots)
-        self._health = Health(total, lambda: held_by(self._control.everyone), self.wake, settings.health_every)
-        self._control = Control(settings, database, self._starter, total, self._health)
+        self._launcher = launcher
+        self._control = Control(settings, database, launcher)
         self._loop = Loop(
             "supervisor", self._turn, descriptors=self._descriptors, backoff=Backoff(longest=_LONGEST_PAUSE)
         )
@@ -59,9 +55,9 @@ class Supervisor:
         """
         bundle = importlib.import_module("local_backend.elastic.api.bundle")
         bundle.build(self._settings.paths.fabric_home)
-        self._starter.warm_up()
+        self._launcher.warm_up()
         self._control.adopt()
-        self._health.start()
+        self._launcher.watch_slots(lambda: held_by(self._control.everyone), self.wake)
         self._loop.start()
 
     def wake(self) -> None:
@@ -72,14 +68,13 @@ class Supervisor:
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops of the runtime."""
-        return self._loop, self._health.loop
+        return self._loop, *self._launcher.loops
 
     def close(self) -> None:
-        """End the threads and the nursery; jobs keep running, and the next server adopts them."""
-        self._health.close()
+        """End the threads and the launcher; jobs keep running, and the next server adopts them."""
         self._loop.stop()
         self._control.close()
-        self._starter.close()
+        self._launcher.close()
         while not self._resizes.empty():
             self._resizes.get()[2].cancel()
 
@@ -113,16 +108,16 @@ class Supervisor:
         return replace(found, estimate=time.time() + found.estimate - time.monotonic())
 
     def status(self) -> dict[str, object]:
-        """Return the slots, the pending and running execs, and the nursery, for GET /status."""
-        total, everyone = self._control.total, self._control.everyone
-        kinds = Counter(slot.kind for slot in total)
+        """Return the slots, the pending and running execs, and the launcher's state, for GET /status."""
+        machine, everyone = self._launcher.machine, self._control.everyone
+        kinds = Counter(slot.kind for slot in machine.slots)
         return {
             "slots": {
-                "total": len(total), "held": len(held_by(everyone)), "drained": dict(self._health.drained), **kinds,
+                "total": len(machine.slots), "held": len(held_by(everyone)), "drained": dict(machine.drained), **kinds,
             },
             "queued": self._control.queued,
             "running": len(everyone),
-            "nursery": self._starter.state,
+            **self._launcher.status,
         }
 
     def live(self, exec_id: str) -> Live | None:
@@ -137,9 +132,8 @@ class Supervisor:
         """Process the events, then everything that is due. Return when the next turn is due."""
         woken, self._woken = self._woken, False
         runners = frozenset(self._control.runners)
-        if self._starter.fd in ready:
-            self._starter.on_event()
-        self._starter.tick()
+        self._launcher.on_ready(ready)
+        self._launcher.tick()
         news = self._control.on_ready(ready)
         early = self._due is None or time.monotonic() < self._due
         if ready and ready <= runners and early and not (news or woken):
@@ -148,8 +142,8 @@ class Supervisor:
         with interpreter.computing():
             self._control.turn()
         self._resize()
-        nursery = [self._starter.due] if self._starter.due is not None else []
-        self._due = min([*nursery, *self._control.timers], default=None)
+        launcher = [self._launcher.due] if self._launcher.due is not None else []
+        self._due = min([*launcher, *self._control.timers], default=None)
         return self._due
 
     def _resize(self) -> None:
@@ -170,5 +164,4 @@ class Supervisor:
             self.wake()  # other execs may have to give up slots, or may get more
 
     def _descriptors(self) -> Iterable[int]:
-        starter = [self._starter.fd] if self._starter.fd is not None else []
-        return [*starter, *self._control.runners, *self._control.fetchers]
+        return [*self._launcher.descriptors, *self._control.runners, *self._control.fetchers]

@@ -255,6 +255,7 @@ def _run(
     """Start the supervisor, and answer calls until a signal arrives or the home is gone. Raises ServerError when the
     home is gone, or when the supervisor or the services cannot be made."""
     from local_backend.api.app import create_app
+    from local_backend.runtime.local_launcher import LocalLauncher
     from local_backend.runtime.supervisor import Supervisor
     from local_backend.services.services import make_services
 
@@ -263,7 +264,7 @@ def _run(
     # Remove this password and the other secrets from the environment, so that no job inherits them.
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
-        supervisor = Supervisor(settings, database)
+        supervisor = Supervisor(settings, database, LocalLauncher(settings))
         services = make_services(settings, database, supervisor, token, password)
     except (DataError, VaultError) as problem:
         raise ServingError(str(problem)) from None

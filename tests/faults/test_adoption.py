@@ -16,8 +16,8 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
-from local_backend.runtime import adoption
-from local_backend.runtime.launch import read_attempt, try_lock, write_attempt
+from local_backend.runtime.launch import RunnerIdentity, read_attempt, try_lock, write_attempt
+from local_backend.runtime.local_launcher import survivor
 from local_backend.store import execs
 from local_backend.store.holdings import SlotPart
 
@@ -140,7 +140,7 @@ def test_a_fenced_attempt_cannot_begin(pair: tuple[Host, Bench]) -> None:
     job = one.submit(COUNTED)
     paths = one.paths(job)
     write_attempt(paths, 1)
-    assert adoption.examine(paths, 1) == adoption.NeverBegan()
+    assert survivor(paths, 1) is None
     assert read_attempt(paths) == 0
 
 
@@ -149,9 +149,9 @@ def test_a_lock_that_is_held_is_not_taken(pair: tuple[Host, Bench]) -> None:
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
     assert try_lock(one.paths(job)) is None
-    fate = adoption.examine(one.paths(job), 1)
-    assert isinstance(fate, adoption.Alive)
-    assert fate.runner.pid == runner_of(one, job)
+    runner = survivor(one.paths(job), 1)
+    assert isinstance(runner, RunnerIdentity)
+    assert runner.pid == runner_of(one, job)
     let_go(one, job)
     one.wait(job)
 

@@ -15,7 +15,8 @@ from sqlalchemy.exc import OperationalError
 from dlicmd.contract.states import FINISHED, RUNNING
 from local_backend.files import read_json
 from local_backend.runtime import launcher_log, runner
-from local_backend.runtime.launch import Launch, Outcome
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.launcher import Outcome
 
 
 class Failing:

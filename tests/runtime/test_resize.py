@@ -21,7 +21,8 @@ from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
 from local_backend.runtime import unix_socket
-from local_backend.runtime.messages import Held, Progressed
+from local_backend.runtime.launcher import Held
+from local_backend.runtime.messages import Progressed
 from local_backend.runtime.resizing import Resized, ResizeError, choose
 from local_backend.scheduler.model import CPU, Slot
 from local_backend.scheduler.slots import cpu_slots

@@ -21,10 +21,11 @@ from support import PATIENCE
 from dlicmd.contract.states import FINISHED
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
-from local_backend.runtime.messages import Begun, FromRunner, Held, Progressed, of_runner, of_server
+from local_backend.runtime.launcher import Held
+from local_backend.runtime.local_run import LocalRun
+from local_backend.runtime.messages import Begun, FromRunner, Progressed, of_runner, of_server
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.processes import identify
-from local_backend.runtime.run import Run
 from local_backend.runtime.server_link import ServerLink
 from local_backend.scheduler.model import Allocation
 from local_backend.scheduler.slots import cpu_slots
@@ -154,7 +155,7 @@ def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
 
 def test_news_of_slots_wakes_the_server_and_progress_does_not(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    run = Run(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, server=ours.detach(), process=None)
+    run = LocalRun(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, server=ours.detach())
     runner = Channel(theirs.detach())
 
     def hears(message: FromRunner) -> bool:

@@ -13,6 +13,7 @@ from support import eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.services import readiness
@@ -98,7 +99,7 @@ def test_a_supervisor_with_failing_turns_completes_no_turn(tmp_path, monkeypatch
     settings.paths.jobs.mkdir(parents=True)
     database = Database(settings.paths.database)
     database.open()
-    supervisor = Supervisor(settings, database)
+    supervisor = Supervisor(settings, database, LocalLauncher(settings))
     try:
         assert not supervisor.completes_turn(0.01)  # The supervisor is not started yet.
         supervisor.start()

@@ -1,4 +1,4 @@
-"""One attempt of an exec as the server sees it: its runner on this machine, and the connection to that runner.
+"""The run of an attempt on this machine: its runner, and the connection to that runner.
 
 The server connects again whenever the connection ends and the runner lives. The runner then sends its whole state.
 """
@@ -12,17 +12,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from local_backend.runtime import leftovers, processes, unix_socket
+from local_backend.runtime import processes, unix_socket
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import (
-    Outcome,
     ProcessId,
     read_identity,
     read_outcome,
     try_lock,
     write_attempt,
 )
-from local_backend.runtime.messages import Begun, Exited, Held, Progressed, Refused, from_runner, of_server
+from local_backend.runtime.launcher import Held, Lost, Outcome
+from local_backend.runtime.messages import Begun, Exited, Progressed, Refused, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation
 
@@ -32,10 +32,12 @@ _CONNECT_EVERY = 1.0
 _SEND_EVERY = 0.5
 
 
-class Run:
-    """The runner of one attempt. Its last messages can be read from any thread."""
+class LocalRun:
+    """The `Run` of this machine."""
 
-    def __init__(self, paths: ExecPaths, attempt: int, *, server: int | None, process: ProcessId | None) -> None:
+    def __init__(
+        self, paths: ExecPaths, attempt: int, *, server: int | None = None, process: ProcessId | None = None
+    ) -> None:
         """`server`: the connection to a runner that was just started. `process`: a runner of an earlier server."""
         #: Why the attempt could not begin.
         self.refused: str | None = None
@@ -164,7 +166,7 @@ class Run:
             processes.send_signal(self._process, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the runner itself. Its processes are killed by `sweep`."""
+        """Kill the runner itself. `LocalLauncher.sweep` then kills its processes."""
         if self._process is not None:
             processes.send_signal(self._process, signal.SIGKILL)
 
@@ -183,13 +185,12 @@ class Run:
             os.close(lock)
         return True
 
-    def outcome(self) -> Outcome | None:
-        """Return how an ended attempt ended; None if its runner was killed. Raises OSError."""
-        return self._exited or read_outcome(self._paths, self._attempt)
-
-    def sweep(self) -> None:
-        """Kill all processes that an ended attempt has left."""
-        leftovers.kill(self._paths)
+    def outcome(self) -> Outcome | Lost:
+        """Return how an ended attempt ended; `Lost` if its runner was killed. Raises OSError."""
+        state = self._paths.state
+        return self._exited or read_outcome(self._paths, self._attempt) or Lost(
+            "the runner was killed" if state.is_dir() else f"{state} was removed"
+        )
 
     def close(self) -> None:
         """Close the connection; the runner keeps running."""

@@ -1,0 +1,193 @@
+"""The interface between the supervisor and the place where jobs run.
+
+The supervisor decides which exec gets which slots. A `Launcher` has the slots, starts runs on them, and finds the runs
+of earlier servers. Only a launcher knows processes and their files. `local_launcher.py` runs jobs on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from local_backend.runtime.loop import Loop
+from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler.model import Allocation, Machine, Slot
+from local_backend.workload import Workload
+
+
+@dataclass(frozen=True)
+class Order:
+    """The attempt that a launcher is to start."""
+
+    workload: Workload
+    attempt: int
+    slots: tuple[Slot, ...]
+    #: Fraction of each of its slots that a worker may use.
+    share: float
+
+
+@dataclass(frozen=True)
+class Held:
+    """The slots of a running job."""
+
+    #: Sequence of the allocation that the job acts on, and the ids of its slots.
+    sequence: int
+    slots: tuple[str, ...]
+    #: Ids of these slots, and of slots on which any process of a worker still lives.
+    held: tuple[str, ...]
+    #: Numbers of the running workers of an elastic job.
+    workers: tuple[int, ...] = ()
+    #: Whether the driver died and is being restarted, or reports that it is recovering.
+    recovering: bool = False
+    #: Number of workers that the driver can use; None until the driver has reported it.
+    usable: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended, as its runner recorded it."""
+
+    attempt: int
+    state: str
+    end_time: float
+    exit_code: int | None = None
+    #: Name of the signal that ended the first failing process.
+    signal: str | None = None
+    message: str | None = None
+    reason: str | None = None
+    #: Last progress of the program, see `progress.valid`.
+    progress: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The attempt began, and is gone without an outcome. It cannot return."""
+
+    why: str
+    #: Restarts of the machine while the exec was running, if the attempt was lost in one: their number, this one
+    #: included. None: the machine was not restarted.
+    reboots: int | None = None
+
+
+class Run(Protocol):
+    """One attempt. Its last messages can be read from any thread; only the supervisor's thread calls the methods."""
+
+    #: Why the attempt could not begin.
+    refused: str | None
+    #: Whether the attempt has ended, or never began.
+    ended: bool
+    #: The slots of the job; None while they are unknown.
+    held: Held | None
+    #: The progress of the program.
+    progress: Mapping[str, Any]
+
+    @property
+    def begun(self) -> bool:
+        """Whether the attempt has begun."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages of the job arrive, and it has not ended."""
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Descriptors that become readable when `on_ready` has something to handle."""
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` is due (monotonic); None if it is not."""
+
+    def tick(self) -> None:
+        """Do what a timer asks for, such as connecting again."""
+
+    def on_ready(self, ready: Collection[int]) -> bool:
+        """Handle events of these descriptors. Return whether the supervisor has something to decide: not for progress
+        alone."""
+
+    def allocate(self, allocation: Allocation) -> None:
+        """Give the job other slots. If the job does not get them, it does not report their sequence."""
+
+    def stop(self) -> None:
+        """Ask the attempt to end."""
+
+    def kill(self) -> None:
+        """End an attempt that does not stop. `Launcher.sweep` then kills its processes."""
+
+    def call_off(self) -> bool:
+        """Prevent the start of an attempt that has not begun. Return False if it is too late: then an event follows.
+        Raises OSError."""
+
+    def outcome(self) -> Outcome | Lost:
+        """Return how an ended attempt ended. Raises OSError."""
+
+    def close(self) -> None:
+        """Stop following the attempt, which keeps running."""
+
+
+class Launcher(Protocol):
+    """Slots, and the runs on them. Only the supervisor's thread calls the methods; all properties but `descriptors` and
+    `due` may be read from any thread."""
+
+    @property
+    def machine(self) -> Machine:
+        """The slots, memory and labels; `drained` are the slots that must not be used now."""
+
+    @property
+    def status(self) -> dict[str, object]:
+        """Values for GET /status, by name."""
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The background loops of the launcher."""
+
+    # --- lifetime
+
+    def warm_up(self) -> None:
+        """Prepare for fast starts."""
+
+    def watch_slots(self, held: Callable[[], Collection[str]], changed: Callable[[], None]) -> None:
+        """Begin to check the slots. `held` returns the ids of the slots that jobs hold. Call `changed`, in any thread,
+        when `machine.drained` has changed."""
+
+    def close(self) -> None:
+        """End everything but the runs, which keep running."""
+
+    # --- events
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Descriptors that become readable when `on_ready` has something to handle; not those of runs."""
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` is due (monotonic); None if it is not."""
+
+    def on_ready(self, ready: Collection[int]) -> None:
+        """Handle events of these descriptors."""
+
+    def tick(self) -> None:
+        """Do what a timer asks for."""
+
+    # --- runs
+
+    def claim(self, paths: ExecPaths) -> AbstractContextManager[bool]:
+        """Yield whether no attempt of an exec lives. Then none can begin within the block. Raises OSError."""
+
+    def prepare(self, order: Order) -> None:
+        """Allow this attempt to begin, and no earlier one. Call within `claim`. Raises OSError or VaultError."""
+
+    def start(self, order: Order, *, warm: bool) -> Run:
+        """Start a prepared attempt, after the block of `claim`. Without `warm`, use nothing that `warm_up` prepared.
+        Raises OSError."""
+
+    def adopt(self, paths: ExecPaths, attempt: int) -> Run | Outcome | Lost | None:
+        """Return the run of an attempt that an earlier server started, or how the attempt ended. None: it never began,
+        and can no longer begin. Raises OSError when this cannot be found out."""
+
+    def note_reboot(self, paths: ExecPaths) -> None:
+        """Count a restart of the machine while an exec was running, see `Lost.reboots`. Raises OSError."""
+
+    def sweep(self, paths: ExecPaths) -> None:
+        """Kill all processes that an ended attempt has left."""

@@ -1,0 +1,188 @@
+"""Runs jobs on this machine: its slots, runners that the server or its nursery starts, and the files of attempts.
+
+docs/adoption.md describes the files and the fencing of attempts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psutil
+
+from local_backend.boot import boot_id
+from local_backend.runtime import environment, leftovers, processes
+from local_backend.runtime.health import Health
+from local_backend.runtime.launch import (
+    Launch,
+    RunnerIdentity,
+    note_reboot,
+    read_attempt,
+    read_identity,
+    read_outcome,
+    reboots,
+    requeues,
+    try_lock,
+    write_attempt,
+)
+from local_backend.runtime.launcher import Lost, Order, Outcome
+from local_backend.runtime.local_run import LocalRun
+from local_backend.runtime.loop import Loop
+from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.starter import Starter
+from local_backend.scheduler.model import Machine
+from local_backend.scheduler.slots import discover
+from local_backend.settings import Settings
+
+#: Seconds that `survivor` waits for a runner that is just starting or just ending.
+_PATIENCE = 10.0
+
+
+class LocalLauncher:
+    """The `Launcher` of this machine."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._starter = Starter(settings.paths, settings.nursery_idle)
+        slots = discover(settings.slots)
+        self._health = Health(slots, settings.health_every)
+        self._machine = Machine(slots, psutil.virtual_memory().total, labels=settings.node_labels)
+
+    @property
+    def machine(self) -> Machine:
+        """The slots, memory and labels of this machine, and the faulty GPUs."""
+        drained = self._health.drained
+        return replace(self._machine, drained=drained) if drained else self._machine
+
+    @property
+    def status(self) -> dict[str, object]:
+        """The state of the nursery, see `Starter.state`."""
+        return {"nursery": self._starter.state}
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loop that checks the GPUs."""
+        return (self._health.loop,)
+
+    def warm_up(self) -> None:
+        """Start the nursery."""
+        self._starter.warm_up()
+
+    def watch_slots(self, held: Callable[[], Collection[str]], changed: Callable[[], None]) -> None:
+        """Begin to check the GPUs."""
+        self._health.start(held, changed)
+
+    def close(self) -> None:
+        """End the check of the GPUs and the nursery; runners keep running."""
+        self._health.close()
+        self._starter.close()
+
+    # --- events
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The connection to the nursery."""
+        return [] if self._starter.fd is None else [self._starter.fd]
+
+    @property
+    def due(self) -> float | None:
+        """When the nursery is late or idle for too long (monotonic)."""
+        return self._starter.due
+
+    def on_ready(self, ready: Collection[int]) -> None:
+        """Handle a message of the nursery."""
+        if self._starter.fd in ready:
+            self._starter.on_event()
+
+    def tick(self) -> None:
+        """End a late or idle nursery, and reap ended runners."""
+        self._starter.tick()
+
+    # --- runs
+
+    @contextmanager
+    def claim(self, paths: ExecPaths) -> Iterator[bool]:
+        """Hold the lock of an exec within the block. Yield False if a runner holds it. Raises OSError."""
+        lock = try_lock(paths)
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def prepare(self, order: Order) -> None:
+        """Write the files that the runner needs. The last write allows the attempt to run. Raises OSError or
+        VaultError."""
+        settings, spec = self._settings, order.workload
+        paths = self._paths(order)
+        before = read_identity(paths)
+        again = before is not None and before.attempt == order.attempt - 1
+        Launch(
+            spec=spec, attempt=order.attempt, home=settings.paths, slots=order.slots,
+            machine_slots=self._machine.count(order.slots[0].kind), environment=environment.inherited(os.environ),
+            stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=order.share,
+            die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
+            requeues=requeues(paths) + again, reboots=reboots(paths),
+        ).write()
+        write_attempt(paths, order.attempt)
+
+    def start(self, order: Order, *, warm: bool) -> LocalRun:
+        """Start the runner of a prepared attempt; with `warm`, fork it from the nursery if possible. Raises OSError."""
+        paths = self._paths(order)
+        warm = warm and not environment.needs_own_interpreter(order.workload)
+        return LocalRun(paths, order.attempt, server=self._starter.start(paths.spec, order.attempt, warm=warm))
+
+    def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | Lost | None:
+        """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
+        began. Raises OSError."""
+        found = survivor(paths, attempt)
+        return LocalRun(paths, attempt, process=found.process) if isinstance(found, RunnerIdentity) else found
+
+    def note_reboot(self, paths: ExecPaths) -> None:
+        """Count a restart of the machine in job.json. Raises OSError."""
+        note_reboot(paths)
+
+    def sweep(self, paths: ExecPaths) -> None:
+        """Kill all processes that an ended attempt has left."""
+        leftovers.kill(paths)
+
+    def _paths(self, order: Order) -> ExecPaths:
+        return self._settings.paths.job(order.workload.id, order.workload.creator)
+
+
+def survivor(paths: ExecPaths, attempt: int) -> RunnerIdentity | Outcome | Lost | None:
+    """Return the runner of an attempt if it lives, otherwise how the attempt ended. None: no process was started for
+    the attempt. An attempt without an outcome is fenced off. Raises OSError when its files cannot be used.
+
+    Only the holder of runner.lock may start or fence off an attempt. A runner holds the lock from before its first
+    process until after its last. While this function holds the lock, no process of the attempt can start.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        lock = try_lock(paths)
+        if lock is not None:
+            try:
+                return _without_runner(paths, attempt)
+            finally:
+                os.close(lock)
+        runner = read_identity(paths)
+        if runner is not None and runner.attempt == attempt and read_outcome(paths, attempt) is None:
+            return runner
+        if time.monotonic() > deadline:
+            return Lost("the runner was killed")
+        time.sleep(0.02)  # the runner is just starting or just ending
+
+
+def _without_runner(paths: ExecPaths, attempt: int) -> Outcome | Lost | None:
+    outcome = read_outcome(paths, attempt)
+    if outcome is not None:
+        return outcome
+    if read_attempt(paths) != 0:
+        write_attempt(paths, 0)
+    runner = read_identity(paths)
+    if runner is None or runner.attempt != attempt:
+        return None
+    return Lost("the runner was killed", reboots(paths) + 1 if runner.boot_id != boot_id() else None)
