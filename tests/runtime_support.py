@@ -20,7 +20,7 @@ from dlicmd.contract.states import RUNNING
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import read_identity
-from local_backend.runtime.launcher import Held
+from local_backend.runtime.launcher import Held, Launcher
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.messages import FromRunner, from_runner
 from local_backend.runtime.paths import ExecPaths
@@ -162,13 +162,15 @@ class Bench:
 
 
 @contextmanager
-def bench(home: Path, **changes: Any) -> Iterator[Bench]:
+def bench(
+    home: Path, launcher: Callable[[Settings], Launcher] = LocalLauncher, **changes: Any
+) -> Iterator[Bench]:
     """Run a backend in this process."""
     settings = settings_for(home, **changes)
     settings.paths.jobs.mkdir(parents=True, exist_ok=True)
     database = Database(settings.paths.database)
     database.open()
-    supervisor = Supervisor(settings, database, LocalLauncher(settings))
+    supervisor = Supervisor(settings, database, launcher(settings))
     supervisor.start()
     one = Bench(settings, database, supervisor.wake)
     one.supervisor = supervisor  # type: ignore[attr-defined]

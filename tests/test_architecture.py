@@ -122,6 +122,45 @@ def test_engine_packages_import_only_lower_packages(layer: str) -> None:
         assert used <= lower, f"{path.relative_to(ROOT)} imports {sorted(used - lower)}"
 
 
+#: Modules that know the processes, process files and devices of this machine: `LocalLauncher`, the runner, and the
+#: modules that only these two use.
+OF_THIS_MACHINE = {
+    "local_backend.boot", "local_backend.scheduler.slots",
+    *(f"local_backend.runtime.{name}" for name in (
+        "channel", "engine", "environment", "health", "job", "launch", "leftovers", "local_launcher", "local_run",
+        "memory", "messages", "nursery", "processes", "program", "runner", "server_link", "starter", "tasks", "tree",
+        "unix_socket", "workers",
+    )),
+}
+#: Other modules that import some of them: module → names after `local_backend.`.
+USERS_OF_THIS_MACHINE = {
+    "local_backend.serving.server": {"runtime.local_launcher"},  # chooses the launcher
+    "local_backend.serving.home_database": {"runtime.launch"},  # migrates files of an earlier version
+    "local_backend.commands.doctor": {"scheduler.slots"},  # examines this machine
+    "local_backend.commands.restore": {"runtime.launch"},  # refuses to replace files of running jobs
+    "local_backend.data.download": {"boot"},  # after a reboot, partial downloads may be damaged
+    # Fetchers run beside the server on every kind of machine, because they fill its cache.
+    "local_backend.runtime.fetching": {
+        "runtime.environment", "runtime.launch", "runtime.leftovers", "runtime.processes",
+    },
+    "local_backend.services.executors": {"runtime.workers"},  # reads the launcher log
+}
+
+
+def test_only_the_launcher_of_this_machine_knows_its_processes() -> None:
+    """The supervisor and everything above it use the protocols in `runtime/launcher.py`."""
+    found: dict[str, set[str]] = {}
+    names = set()
+    for path in (ROOT / "local_backend").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        names.add(name)
+        used = {part for module in imports(path) for part in OF_THIS_MACHINE if f"{module}.".startswith(f"{part}.")}
+        if used and name not in OF_THIS_MACHINE:
+            found[name] = {part.removeprefix("local_backend.") for part in used}
+    assert names >= OF_THIS_MACHINE
+    assert found == USERS_OF_THIS_MACHINE
+
+
 @pytest.mark.parametrize(
     ("package", "libraries"),
     [("dlicmd", set()), ("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES),

@@ -76,7 +76,7 @@ class Run(Protocol):
 
     #: Why the attempt could not begin.
     refused: str | None
-    #: Whether the attempt has ended, or never began.
+    #: Whether the attempt has ended, or never began. The run is then closed.
     ended: bool
     #: The slots of the job; None while they are unknown.
     held: Held | None
