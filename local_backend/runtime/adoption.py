@@ -11,7 +11,7 @@ from dlicmd.contract.states import RECOVERING
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.demand import Demand
-from local_backend.runtime.launcher import Launcher, Lost, Outcome, Run
+from local_backend.runtime.launcher import Launcher, LostRun, Outcome, Run
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
 from local_backend.scheduler.model import WHOLE, Allocation
@@ -38,7 +38,7 @@ class Adopter:
             return None
         holds = row.slots is not None  # otherwise it is pending again: its row already has the end of its last attempt
         match found:
-            case Outcome() | Lost() | None:
+            case Outcome() | LostRun() | None:
                 if holds:
                     self._over(row, paths, found)
                 return None
@@ -48,13 +48,13 @@ class Adopter:
                 run.close()
                 return None
 
-    def _over(self, row: ExecRow, paths: ExecPaths, found: Outcome | Lost | None) -> None:
+    def _over(self, row: ExecRow, paths: ExecPaths, found: Outcome | LostRun | None) -> None:
         """Record the fate of an attempt that does not run."""
         match found:
             case Outcome():
                 self._records.running(paths, row.attempt)
                 self._records.outcome(paths, found)
-            case Lost():
+            case LostRun():
                 self._lost(row, paths, found)
             case None:
                 self._records.not_begun(paths)
@@ -85,7 +85,7 @@ class Adopter:
             active.changed -= since
             active.parked = max(0.0, active.parked - since)
 
-    def _lost(self, row: ExecRow, paths: ExecPaths, lost: Lost) -> None:
+    def _lost(self, row: ExecRow, paths: ExecPaths, lost: LostRun) -> None:
         """Record an attempt that began and is gone without an outcome."""
         self._launcher.sweep(paths)
         self._records.running(paths, row.attempt)

@@ -11,7 +11,7 @@ from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.data_list import write_data_list
 from local_backend.runtime.demand import Demand
-from local_backend.runtime.launcher import Launcher, Order
+from local_backend.runtime.launcher import Launcher, RunOrder
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
 from local_backend.scheduler.model import WHOLE, Allocation, Slot
@@ -57,10 +57,10 @@ class Beginnings:
             return None
         return Active(paths, run, order.attempt, Allocation(slots), slots, elastic=row.elastic, share=order.share)
 
-    def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Order:
+    def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> RunOrder:
         """Count the attempt, and write the files that its program and the launcher need."""
         spec = row.workload
-        order = Order(spec, self._records.attempt(paths, slots), slots, self._demand.share(spec) / WHOLE)
+        order = RunOrder(spec, self._records.attempt(paths, slots), slots, self._demand.share(spec) / WHOLE)
         write_data_list(spec, paths, self._delivered(paths))
         self._launcher.prepare(order)
         for remark in self._demand.remarks(spec):

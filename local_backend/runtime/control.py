@@ -21,7 +21,7 @@ from local_backend.runtime.adoption import Adopter
 from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
-from local_backend.runtime.launcher import Launcher, Lost
+from local_backend.runtime.launcher import Launcher, LostRun
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
@@ -318,12 +318,12 @@ class Control:
     def _conclude(self, active: Active) -> None:
         """Record the end of an attempt whose runner is gone, and release its slots."""
         found, said = active.run.outcome(), active.run.progress
-        stopped = isinstance(found, Lost) or found.state == KILLED
+        stopped = isinstance(found, LostRun) or found.state == KILLED
         if active.reclaimed_for is not None and stopped and self._may_wait(active):
             self._launcher.sweep(active.paths)
             why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
             self._records.pending(active.paths, message=why, progress=said)
-        elif isinstance(found, Lost):
+        elif isinstance(found, LostRun):
             self._launcher.sweep(active.paths)
             if active.killed:
                 self._records.killed(active.paths, progress=said)

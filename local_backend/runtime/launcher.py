@@ -18,7 +18,7 @@ from local_backend.workload import Workload
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOrder:
     """The attempt that a launcher is to start."""
 
     workload: Workload
@@ -62,7 +62,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostRun:
     """The attempt began, and is gone without an outcome. It cannot return."""
 
     why: str
@@ -119,7 +119,7 @@ class Run(Protocol):
         """Prevent the start of an attempt that has not begun. Return False if it is too late: then an event follows.
         Raises OSError."""
 
-    def outcome(self) -> Outcome | Lost:
+    def outcome(self) -> Outcome | LostRun:
         """Return how an ended attempt ended. Raises OSError."""
 
     def close(self) -> None:
@@ -175,19 +175,19 @@ class Launcher(Protocol):
     def claim(self, paths: ExecPaths) -> AbstractContextManager[bool]:
         """Yield whether no attempt of an exec lives. Then none can begin within the block. Raises OSError."""
 
-    def prepare(self, order: Order) -> None:
+    def prepare(self, order: RunOrder) -> None:
         """Allow this attempt to begin, and no earlier one. Call within `claim`. Raises OSError or VaultError."""
 
-    def start(self, order: Order, *, warm: bool) -> Run:
+    def start(self, order: RunOrder, *, warm: bool) -> Run:
         """Start a prepared attempt, after the block of `claim`. Without `warm`, use nothing that `warm_up` prepared.
         Raises OSError."""
 
-    def adopt(self, paths: ExecPaths, attempt: int) -> Run | Outcome | Lost | None:
+    def adopt(self, paths: ExecPaths, attempt: int) -> Run | Outcome | LostRun | None:
         """Return the run of an attempt that an earlier server started, or how the attempt ended. None: it never began,
         and can no longer begin. Raises OSError when this cannot be found out."""
 
     def note_reboot(self, paths: ExecPaths) -> None:
-        """Count a restart of the machine while an exec was running, see `Lost.reboots`. Raises OSError."""
+        """Count a restart of the machine while an exec was running, see `LostRun.reboots`. Raises OSError."""
 
     def sweep(self, paths: ExecPaths) -> None:
         """Kill all processes that an ended attempt has left."""

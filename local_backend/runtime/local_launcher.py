@@ -28,7 +28,7 @@ from local_backend.runtime.launch import (
     try_lock,
     write_attempt,
 )
-from local_backend.runtime.launcher import Lost, Order, Outcome
+from local_backend.runtime.launcher import LostRun, Outcome, RunOrder
 from local_backend.runtime.local_run import LocalRun
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
@@ -113,7 +113,7 @@ class LocalLauncher:
             if lock is not None:
                 os.close(lock)
 
-    def prepare(self, order: Order) -> None:
+    def prepare(self, order: RunOrder) -> None:
         """Write the files that the runner needs. The last write allows the attempt to run. Raises OSError or
         VaultError."""
         settings, spec = self._settings, order.workload
@@ -129,13 +129,13 @@ class LocalLauncher:
         ).write()
         write_attempt(paths, order.attempt)
 
-    def start(self, order: Order, *, warm: bool) -> LocalRun:
+    def start(self, order: RunOrder, *, warm: bool) -> LocalRun:
         """Start the runner of a prepared attempt; with `warm`, fork it from the nursery if possible. Raises OSError."""
         paths = self._paths(order)
         warm = warm and not environment.needs_own_interpreter(order.workload)
         return LocalRun(paths, order.attempt, server=self._starter.start(paths.spec, order.attempt, warm=warm))
 
-    def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | Lost | None:
+    def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | LostRun | None:
         """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
         began. Raises OSError."""
         found = survivor(paths, attempt)
@@ -149,11 +149,11 @@ class LocalLauncher:
         """Kill all processes that an ended attempt has left."""
         leftovers.kill(paths)
 
-    def _paths(self, order: Order) -> ExecPaths:
+    def _paths(self, order: RunOrder) -> ExecPaths:
         return self._settings.paths.job(order.workload.id, order.workload.creator)
 
 
-def survivor(paths: ExecPaths, attempt: int) -> RunnerIdentity | Outcome | Lost | None:
+def survivor(paths: ExecPaths, attempt: int) -> RunnerIdentity | Outcome | LostRun | None:
     """Return the runner of an attempt if it lives, otherwise how the attempt ended. None: no process was started for
     the attempt. An attempt without an outcome is fenced off. Raises OSError when its files cannot be used.
 
@@ -172,11 +172,11 @@ def survivor(paths: ExecPaths, attempt: int) -> RunnerIdentity | Outcome | Lost 
         if runner is not None and runner.attempt == attempt and read_outcome(paths, attempt) is None:
             return runner
         if time.monotonic() > deadline:
-            return Lost("the runner was killed")
+            return LostRun("the runner was killed")
         time.sleep(0.02)  # the runner is just starting or just ending
 
 
-def _without_runner(paths: ExecPaths, attempt: int) -> Outcome | Lost | None:
+def _without_runner(paths: ExecPaths, attempt: int) -> Outcome | LostRun | None:
     outcome = read_outcome(paths, attempt)
     if outcome is not None:
         return outcome
@@ -185,4 +185,4 @@ def _without_runner(paths: ExecPaths, attempt: int) -> Outcome | Lost | None:
     runner = read_identity(paths)
     if runner is None or runner.attempt != attempt:
         return None
-    return Lost("the runner was killed", reboots(paths) + 1 if runner.boot_id != boot_id() else None)
+    return LostRun("the runner was killed", reboots(paths) + 1 if runner.boot_id != boot_id() else None)

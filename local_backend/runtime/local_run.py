@@ -21,7 +21,7 @@ from local_backend.runtime.launch import (
     try_lock,
     write_attempt,
 )
-from local_backend.runtime.launcher import Held, Lost, Outcome
+from local_backend.runtime.launcher import Held, LostRun, Outcome
 from local_backend.runtime.messages import Begun, Exited, Progressed, Refused, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation
@@ -185,10 +185,10 @@ class LocalRun:
             os.close(lock)
         return True
 
-    def outcome(self) -> Outcome | Lost:
-        """Return how an ended attempt ended; `Lost` if its runner was killed. Raises OSError."""
+    def outcome(self) -> Outcome | LostRun:
+        """Return how an ended attempt ended; `LostRun` if its runner was killed. Raises OSError."""
         state = self._paths.state
-        return self._exited or read_outcome(self._paths, self._attempt) or Lost(
+        return self._exited or read_outcome(self._paths, self._attempt) or LostRun(
             "the runner was killed" if state.is_dir() else f"{state} was removed"
         )
 

@@ -15,7 +15,7 @@ from support import eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING
-from local_backend.runtime.launcher import Held, Lost, Order, Outcome
+from local_backend.runtime.launcher import Held, LostRun, Outcome, RunOrder
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation, Machine
@@ -33,14 +33,14 @@ class FakeRun:
         self.refused: str | None = None
         self.held: Held | None = None
         self.progress: Mapping[str, Any] = {}
-        self.result: Outcome | Lost = Lost("the test ended it")
+        self.result: Outcome | LostRun = LostRun("the test ended it")
         self._pipe: tuple[int, ...] = os.pipe()
         self.descriptors = [self._pipe[0]]
 
     def begin(self) -> None:
         os.write(self._pipe[1], b"b")
 
-    def end(self, result: Outcome | Lost) -> None:
+    def end(self, result: Outcome | LostRun) -> None:
         self.result = result
         os.write(self._pipe[1], b"e")
 
@@ -63,7 +63,7 @@ class FakeRun:
     def call_off(self) -> bool:
         return True
 
-    def outcome(self) -> Outcome | Lost:
+    def outcome(self) -> Outcome | LostRun:
         return self.result
 
     def close(self) -> None:
@@ -78,14 +78,14 @@ class FakeLauncher:
     due: float | None = None
     loops: tuple[Loop, ...] = ()
 
-    def __init__(self, found: FakeRun | Outcome | Lost | None = None) -> None:
+    def __init__(self, found: FakeRun | Outcome | LostRun | None = None) -> None:
         """`found` is the answer of `adopt`."""
         self.machine = Machine(cpu_slots(2))
         self.status: dict[str, object] = {}
         self.descriptors: list[int] = []
         self.busy = False
         self.found = found
-        self.prepared: list[Order] = []
+        self.prepared: list[RunOrder] = []
         self.runs: list[FakeRun] = []
         self.noted: list[str] = []
         self.swept: list[str] = []
@@ -106,14 +106,14 @@ class FakeLauncher:
     def claim(self, paths: ExecPaths) -> Iterator[bool]:
         yield not self.busy
 
-    def prepare(self, order: Order) -> None:
+    def prepare(self, order: RunOrder) -> None:
         self.prepared.append(order)
 
-    def start(self, order: Order, *, warm: bool) -> FakeRun:
+    def start(self, order: RunOrder, *, warm: bool) -> FakeRun:
         self.runs.append(FakeRun())
         return self.runs[-1]
 
-    def adopt(self, paths: ExecPaths, attempt: int) -> FakeRun | Outcome | Lost | None:
+    def adopt(self, paths: ExecPaths, attempt: int) -> FakeRun | Outcome | LostRun | None:
         return self.found
 
     def note_reboot(self, paths: ExecPaths) -> None:
@@ -169,7 +169,7 @@ def test_a_stop_reaches_the_run(tmp_path: Path) -> None:
 def test_a_lost_run_ends_its_exec_and_is_swept(tmp_path: Path) -> None:
     with bench_on(tmp_path, launcher := FakeLauncher()) as one:
         job = running(one, launcher)
-        launcher.run().end(Lost("its node is gone"))
+        launcher.run().end(LostRun("its node is gone"))
         row = one.wait(job)
     assert (row.state, row.reason, row.message) == (ERROR, wire.LOST, "its node is gone; no process of the job is left")
     assert launcher.swept == [job]
@@ -199,13 +199,13 @@ def test_slots_out_of_service_get_no_jobs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("found", "state", "noted", "swept"), [
     (ended(FINISHED), FINISHED, False, False),
-    (Lost("its node is gone"), ERROR, False, True),
-    (Lost("its node is gone", reboots=1), PENDING, True, True),
-    (Lost("its node is gone", reboots=2), ERROR, False, True),
+    (LostRun("its node is gone"), ERROR, False, True),
+    (LostRun("its node is gone", reboots=1), PENDING, True, True),
+    (LostRun("its node is gone", reboots=2), ERROR, False, True),
     (None, PENDING, False, False),
 ])
 def test_the_next_server_records_what_its_launcher_found(
-    tmp_path: Path, found: Outcome | Lost | None, state: str, noted: bool, swept: bool
+    tmp_path: Path, found: Outcome | LostRun | None, state: str, noted: bool, swept: bool
 ) -> None:
     with bench_on(tmp_path, first := FakeLauncher()) as one:
         job = running(one, first)
