@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from local_backend.elastic.driver.chronicle import Chronicle
 from local_backend.elastic.driver.hub_server import HubServer, Observed, Pong
-from local_backend.elastic.driver.launcher import InProcessLauncher, Launcher, runner
+from local_backend.elastic.driver.launcher import InProcessLauncher, WorkerLauncher, runner
 from local_backend.elastic.driver.options import Options, TrainingRequest, limits
 from local_backend.elastic.driver.record import TrainingRecord
 from local_backend.elastic.driver.reporting import MakeReporter, Reporter
@@ -57,14 +57,14 @@ _NOT_ASYNC = ("clip_grad_norm", "clip_grad_value", "ema")
 NOT_VERIFIED = 3
 
 
-def choose_launcher(job: TrainingJob) -> Launcher:
+def choose_launcher(job: TrainingJob) -> WorkerLauncher:
     """Return a launcher that uses the backend's runner if there is one, else this process."""
     return runner() or InProcessLauncher(
         lambda number, address, key: serve(number, address, key, job), choose_device().type
     )
 
 
-def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launcher: Launcher) -> None:
+def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launcher: WorkerLauncher) -> None:
     """Train `job` to its end. Model and optimizer then hold the result.
 
     Raises the exception of a worker as the worker raised it, WorkerLost if training cannot go on, and EngineError.
@@ -139,7 +139,7 @@ def _check_async(job: TrainingJob) -> None:
         raise ValueError(f"mode async does not support {', '.join(names)}; use mode exact or fast")
 
 
-def _rehearse(job: TrainingJob, options: Options, record: TrainingRecord, launcher: Launcher) -> Check | None:
+def _rehearse(job: TrainingJob, options: Options, record: TrainingRecord, launcher: WorkerLauncher) -> Check | None:
     """Compute the first steps with another number of workers. Return the check that compares the training with them.
 
     If this is not possible, report the reason, and return None or, with `verify_only`, raise SystemExit. Raises the
@@ -181,8 +181,8 @@ class _Report:
 
 class _Driver:
     def __init__(
-        self, job: TrainingJob, options: Options, record: TrainingRecord, reporter: MakeReporter, launcher: Launcher,
-        *, verification: Rehearsal | None = None,
+        self, job: TrainingJob, options: Options, record: TrainingRecord, reporter: MakeReporter,
+        launcher: WorkerLauncher, *, verification: Rehearsal | None = None,
     ) -> None:
         """`verification`: gets the actions and the states of the first steps."""
         self._verification = verification

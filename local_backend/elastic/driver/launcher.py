@@ -67,7 +67,7 @@ OnExit = Callable[[int, str], None]
 OnSlots = Callable[[tuple[Slot, ...]], None]
 
 
-class Launcher(Protocol):
+class WorkerLauncher(Protocol):
     """The interface to start and end workers."""
 
     #: Whether the worker runs in the driver's process. Then nothing is pickled, and a log of the worker would mix with

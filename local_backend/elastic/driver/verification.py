@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from local_backend.elastic.driver.hub_server import Observed
-from local_backend.elastic.driver.launcher import Allocation, Launcher, OnExit, OnSlots, Slot
+from local_backend.elastic.driver.launcher import Allocation, OnExit, OnSlots, Slot, WorkerLauncher
 from local_backend.elastic.driver.reporting import Reporter
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub.events import Action, BatchResult, Begin, Commit, Send, Stopped, Validated
@@ -192,7 +192,7 @@ class OtherNumber:
 
     in_process = False
 
-    def __init__(self, launcher: Launcher, workers: int) -> None:
+    def __init__(self, launcher: WorkerLauncher, workers: int) -> None:
         """`workers`: 1, or 2 on the same slot."""
         self._launcher = launcher
         self._workers = workers
@@ -260,7 +260,7 @@ class SilentReporter(Reporter):
         """Say nothing."""
 
 
-def other_number(launcher: Launcher, batches: int) -> tuple[int, str]:
+def other_number(launcher: WorkerLauncher, batches: int) -> tuple[int, str]:
     """Return (number of workers for a rehearsal, ""), or (0, the reason) when no rehearsal is possible.
 
     Args:
