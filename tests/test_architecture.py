@@ -268,3 +268,18 @@ def test_the_sources_contain_no_open_todos() -> None:
             if path.suffix in (".py", ".md", ".cfg"):
                 text = path.read_text(encoding="utf-8")
                 assert not re.search(r"\bTODO\b|\bFIXME\b|NotImplementedError", text), path
+
+
+#: Classes with the same meaning in two packages that cannot import each other: the engine works without the backend,
+#: and the client has no code of the server.
+SAME_MEANING = {"Allocation", "Holder", "Slot"}
+
+
+def test_every_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for path in [*(ROOT / "dlicmd").rglob("*.py"), *(ROOT / "local_backend").rglob("*.py")]:
+        if path.parent.name != "models":  # the models of the API describe objects of services under their names
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1 and name not in SAME_MEANING} == {}

@@ -44,7 +44,7 @@ _DOING = {
 }
 
 C = TypeVar("C", bound="Closing")
-Self = TypeVar("Self", bound="Caller")
+Self = TypeVar("Self", bound="Calls")
 
 
 class Closing(ABC):
@@ -63,7 +63,7 @@ class Closing(ABC):
         """Release all resources."""
 
 
-class Caller(Closing):
+class Calls(Closing):
     """Send requests to one server, or to the local backend if `host` is None."""
 
     def __init__(

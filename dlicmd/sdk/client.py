@@ -26,7 +26,7 @@ from dlicmd.sdk.calls import (
     STOP,
     TEXT,
     UNKNOWN,
-    Caller,
+    Calls,
     a_list,
     an_object,
     checked,
@@ -71,7 +71,7 @@ MOST_APPLICATIONS = 10_000
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
-class Client(Caller):
+class Client(Calls):
     """Call the methods of one server, or of the local backend.
 
     The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call

@@ -13,7 +13,7 @@ from local_backend.scheduler.model import Allocation, Slot
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveValues:
     """The last messages of a runner about its job."""
 
     progress: Mapping[str, Any]
@@ -60,10 +60,10 @@ class Active:
         return self.paths.exec_id
 
     @property
-    def live(self) -> Live:
+    def live(self) -> LiveValues:
         """The last messages of the runner."""
         held = self.run.held
-        return Live(self.run.progress, held.workers if held is not None else ())
+        return LiveValues(self.run.progress, held.workers if held is not None else ())
 
     @property
     def resizable(self) -> bool:

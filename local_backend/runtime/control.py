@@ -16,7 +16,7 @@ from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
 from local_backend import logs
 from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import launcher_log
-from local_backend.runtime.active import Active, Live
+from local_backend.runtime.active import Active, LiveValues
 from local_backend.runtime.adoption import Adopter
 from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
@@ -90,7 +90,7 @@ class Control:
         last = self._decision
         return last.waiting.get(exec_id) or last.parked.get(exec_id) or self._fetching.reason(exec_id)
 
-    def live(self, exec_id: str) -> Live | None:
+    def live(self, exec_id: str) -> LiveValues | None:
         """Return the last messages of the runner of an exec; None when the exec has none. Call from any thread."""
         active = self._active.get(exec_id)
         return None if active is None else active.live

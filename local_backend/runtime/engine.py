@@ -15,7 +15,7 @@ from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.launcher import Held
 from local_backend.runtime.progress import Progress
-from local_backend.runtime.tasks import Plan, Planner
+from local_backend.runtime.tasks import Planner, TaskPlan
 from local_backend.runtime.workers import Workers, started
 from local_backend.scheduler.model import Allocation
 
@@ -26,7 +26,7 @@ class Engine:
     """The driver and the workers of an elastic job: the channel to the driver, and the slots of the workers."""
 
     def __init__(
-        self, launch: Launch, planner: Planner, *, start: Callable[[Plan], int], progress: Progress,
+        self, launch: Launch, planner: Planner, *, start: Callable[[TaskPlan], int], progress: Progress,
         note: Callable[[str], None],
     ) -> None:
         self.workers = Workers()

@@ -20,7 +20,7 @@ from local_backend.runtime.messages import Progressed
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.server_link import ServerLink, Source
-from local_backend.runtime.tasks import Plan, Planner
+from local_backend.runtime.tasks import Planner, TaskPlan
 from local_backend.runtime.verdict import describe, signal_name
 
 _MEMORY_EVERY = 0.1
@@ -44,7 +44,7 @@ class Job:
         self.launch = launch
         self._signals = signals
         self._link = link
-        self._running: dict[int, Plan] = {}
+        self._running: dict[int, TaskPlan] = {}
         self._verdict: Verdict | None = None
         self._kill_at: float | None = None
         self._check_memory_at = time.monotonic()
@@ -104,7 +104,7 @@ class Job:
         self._try_to_start(engine.planner.driver(channel, self.launch.requeues + self._restarts.count))
         os.close(channel)
 
-    def _try_to_start(self, plan: Plan) -> bool:
+    def _try_to_start(self, plan: TaskPlan) -> bool:
         """Start one of the first processes; if this fails, end the job."""
         try:
             self.start(plan)
@@ -113,7 +113,7 @@ class Job:
             return False
         return True
 
-    def start(self, plan: Plan) -> int:
+    def start(self, plan: TaskPlan) -> int:
         """Start a process and watch it; return its pid. Raises OSError."""
         pid = tasks.start(plan)
         self._running[pid] = plan
@@ -198,7 +198,7 @@ class Job:
 
     # --- end
 
-    def _ended(self, pid: int, plan: Plan, status: int) -> None:
+    def _ended(self, pid: int, plan: TaskPlan, status: int) -> None:
         because = self._killed_because.pop(pid, None)
         what = f"exit code {status}" if status >= 0 else f"signal {signal_name(-status)}"
         self._note(f"{plan.task.name} (pid {pid}) ended: {because or what}")

@@ -22,7 +22,7 @@ from local_backend.runtime.launch import (
     write_attempt,
 )
 from local_backend.runtime.launcher import Held, LostRun, Outcome
-from local_backend.runtime.messages import Begun, Exited, Progressed, Refused, from_runner, of_server
+from local_backend.runtime.messages import Begun, Exited, Progressed, StartRefused, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation
 
@@ -123,7 +123,7 @@ class LocalRun:
             match from_runner(value, self._attempt):
                 case Begun(process) if self._process is None:
                     self._follow(process)
-                case Refused(why):
+                case StartRefused(why):
                     self.refused = why
                 case Held() as held:
                     self.held = held

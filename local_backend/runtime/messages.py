@@ -25,7 +25,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Refused:
+class StartRefused:
     """The attempt cannot begin now. Sent once, instead of all other messages."""
 
     why: str
@@ -45,11 +45,11 @@ class Exited:
     outcome: Outcome
 
 
-FromRunner = Begun | Refused | Held | Progressed | Exited
+FromRunner = Begun | StartRefused | Held | Progressed | Exited
 
 #: Name of the message on the wire → its type.
 _EVENTS: Mapping[str, type[FromRunner]] = {
-    "begun": Begun, "refused": Refused, "held": Held, "progress": Progressed, "exit": Exited,
+    "begun": Begun, "refused": StartRefused, "held": Held, "progress": Progressed, "exit": Exited,
 }
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 
@@ -65,7 +65,7 @@ def from_runner(value: Mapping[str, Any], attempt: int) -> FromRunner | None:
         case {"event": "begun", "process": {"pid": int(pid), "start_time": int() | float() as began}} if pid > 0:
             return Begun(ProcessId(pid, began))
         case {"event": "refused", "why": str(why)}:
-            return Refused(why)
+            return StartRefused(why)
         case {
             "event": "held", "sequence": int(sequence), "slots": list(slots), "held": list(held),
             "workers": list(workers), "recovering": bool(recovering), "usable": int() | None as usable,

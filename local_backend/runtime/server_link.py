@@ -15,7 +15,7 @@ from pathlib import Path
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launcher import Held
-from local_backend.runtime.messages import Begun, Exited, FromRunner, Progressed, Refused, from_server, of_runner
+from local_backend.runtime.messages import Begun, Exited, FromRunner, Progressed, StartRefused, from_server, of_runner
 from local_backend.scheduler.model import Allocation
 
 #: Seconds between two checks of the socket file while no server is connected.
@@ -130,11 +130,11 @@ class ServerLink:
 def refuse(fd: int, why: str) -> None:
     """Tell the server that the attempt cannot begin, and close the connection."""
     channel = Channel(fd)
-    channel.send(of_runner(Refused(why)))
+    channel.send(of_runner(StartRefused(why)))
     channel.close()
 
 
-def _may_be_server(peer: unix_socket.Peer) -> bool:
+def _may_be_server(peer: unix_socket.SocketPeer) -> bool:
     """Return whether a process may be a server: a process of the same user that is not part of this job."""
     return peer.uid == os.geteuid() and tree.is_stranger(peer.pid)
 

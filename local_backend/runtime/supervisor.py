@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 
 from local_backend import interpreter
-from local_backend.runtime.active import Live
+from local_backend.runtime.active import LiveValues
 from local_backend.runtime.control import Control
 from local_backend.runtime.launcher import Launcher
 from local_backend.runtime.loop import Backoff, Loop
@@ -120,7 +120,7 @@ class Supervisor:
             **self._launcher.status,
         }
 
-    def live(self, exec_id: str) -> Live | None:
+    def live(self, exec_id: str) -> LiveValues | None:
         """Return the last messages of the runner of an exec; None when the exec has none."""
         return self._control.live(exec_id)
 

@@ -29,7 +29,7 @@ _FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\n]|^\s*\w+=")
 
 
 @dataclass(frozen=True)
-class Plan:
+class TaskPlan:
     """A process to start."""
 
     task: TaskId
@@ -54,7 +54,7 @@ class Planner:
         self._base_path = tuple(base_path)
         self.warm = warm and not environment.needs_own_interpreter(launch.spec) and not self._shadows()
 
-    def driver(self, channel: int, restarts: int) -> Plan:
+    def driver(self, channel: int, restarts: int) -> TaskPlan:
         """Return the plan of an elastic job's driver. `channel` is its end of the runner channel; `restarts` counts
         its earlier starts."""
         extra = {"DLI_RUNNER_FD": str(channel), "DLI_RESTARTS": str(restarts)}
@@ -65,7 +65,7 @@ class Planner:
             extra[initial_environment.TOLD] = initial_environment.told(env)
         return self._program(task, extra, keep=channel)
 
-    def workers(self) -> list[Plan]:
+    def workers(self) -> list[TaskPlan]:
         """Return the plans of all workers of a job that is not elastic."""
         spec, slots = self.launch.spec, self.launch.slots
         each = len(slots) // spec.resources.num_worker
@@ -74,14 +74,14 @@ class Planner:
             for number in range(1, spec.resources.num_worker + 1)
         ]
 
-    def engine_worker(self, number: int, slot: Slot, hub: dict[str, str]) -> Plan:
+    def engine_worker(self, number: int, slot: Slot, hub: dict[str, str]) -> TaskPlan:
         """Return the plan of an elastic worker on a slot; the variables in `hub` tell the worker how to reach its
         hub."""
         task = TaskId(worker_task(number), number, (slot,))
         argv = (environment.interpreter(self.launch.spec), "-m", ENGINE_WORKER)
         return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, engine=True)
 
-    def _program(self, task: TaskId, extra: dict[str, str], keep: int | None = None) -> Plan:
+    def _program(self, task: TaskId, extra: dict[str, str], keep: int | None = None) -> TaskPlan:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
         if spec.program.user_cmd is not None:
             argv = resolve(spec.program.user_cmd, code, environment.interpreter(spec))
@@ -92,7 +92,7 @@ class Planner:
     def _plan(
         self, task: TaskId, argv: tuple[str, ...], extra: dict[str, str], *, engine: bool = False,
         keep: int | None = None,
-    ) -> Plan:
+    ) -> TaskPlan:
         launch = self.launch
         env = environment.of_task(launch, task, **self._peers) | extra
         code = launch.paths.code(launch.spec)
@@ -102,7 +102,7 @@ class Planner:
         if self.warm:
             fresh = Interpreter(env, self._base_path)
             step = Function(fresh, ENGINE_WORKER, str(code)) if engine else Script(fresh, argv[1], argv[2:])
-        return Plan(task, env, code, argv, stdout, stderr, step, keep)
+        return TaskPlan(task, env, code, argv, stdout, stderr, step, keep)
 
     def _shadows(self) -> bool:
         """Return whether the program ships a module whose name is already loaded here: an import would find the wrong
@@ -158,7 +158,7 @@ def _apart(line: str) -> list[str]:
         return [line]
 
 
-def start(plan: Plan) -> int:
+def start(plan: TaskPlan) -> int:
     """Start a process in its own group that dies with this process; return its pid. Does not return in the child.
 
     Raises OSError when its output files cannot be opened or no process can be created.
@@ -202,7 +202,7 @@ def _log(path: Path) -> int:
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
-def _child(plan: Plan, parent: int, streams: Sequence[int]) -> None:
+def _child(plan: TaskPlan, parent: int, streams: Sequence[int]) -> None:
     """Set up the forked child and run its program. Raises Become, or ends the process."""
     try:
         die_with_parent(parent)
@@ -222,7 +222,7 @@ def _child(plan: Plan, parent: int, streams: Sequence[int]) -> None:
     raise Become(plan.step)
 
 
-def _execute(plan: Plan) -> None:
+def _execute(plan: TaskPlan) -> None:
     if plan.keep is not None:
         os.set_inheritable(plan.keep, True)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

@@ -17,7 +17,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True)
-class Peer:
+class SocketPeer:
     """The process that connected, or that listens."""
 
     pid: int
@@ -38,7 +38,7 @@ def listen(path: Path) -> int:
         return made.detach()
 
 
-def accept(fd: int) -> tuple[int, Peer | None]:
+def accept(fd: int) -> tuple[int, SocketPeer | None]:
     """Accept a connection. The peer is None on systems that do not name it. Raises OSError."""
     listening = socket.socket(fileno=fd)
     try:
@@ -51,7 +51,7 @@ def accept(fd: int) -> tuple[int, Peer | None]:
         return made.detach(), who
 
 
-def connect(path: Path) -> tuple[int, Peer | None]:
+def connect(path: Path) -> tuple[int, SocketPeer | None]:
     """Connect to the socket file at `path`, without waiting. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as made, _address(path) as address:
         made.setblocking(False)
@@ -60,13 +60,13 @@ def connect(path: Path) -> tuple[int, Peer | None]:
         return made.detach(), who
 
 
-def _peer(connection: socket.socket) -> Peer | None:
+def _peer(connection: socket.socket) -> SocketPeer | None:
     if not hasattr(socket, "SO_PEERCRED"):
         return None  # the mode of the socket file and of its folder must suffice
     pid, uid, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
-    return Peer(pid, uid)
+    return SocketPeer(pid, uid)
 
 
 @contextmanager

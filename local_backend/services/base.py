@@ -13,7 +13,7 @@ from local_backend.audit import AuditLog
 from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
-from local_backend.runtime.active import Live
+from local_backend.runtime.active import LiveValues
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.resizing import Resized
@@ -39,7 +39,7 @@ class SupervisorCalls(Protocol):
     def reason(self, exec_id: str) -> Reason | None:
         """Return why an exec is pending."""
 
-    def live(self, exec_id: str) -> Live | None:
+    def live(self, exec_id: str) -> LiveValues | None:
         """Return the last messages of the runner of an exec; None when it has none."""
 
     def places(self) -> list[SlotPlace]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dlicmd.contract import states
-from local_backend.runtime.active import Live
+from local_backend.runtime.active import LiveValues
 from local_backend.runtime.paths import ExecPaths, worker_task
 from local_backend.runtime.workers import started
 from local_backend.store.execs import ExecRow
@@ -35,7 +35,7 @@ def exists(row: ExecRow, paths: ExecPaths, number: int) -> bool:
     return os.path.lexists(paths.capture(worker_task(number), "stdout", True))
 
 
-def running(row: ExecRow, paths: ExecPaths, live: Live | None) -> list[int]:
+def running(row: ExecRow, paths: ExecPaths, live: LiveValues | None) -> list[int]:
     """Return the numbers of the executors that are running, lowest first."""
     if row.state not in {states.RUNNING, states.RECOVERING}:
         return []

@@ -12,7 +12,7 @@ from typing import Any
 
 from dlicmd.contract import states
 from local_backend.files import full_disk
-from local_backend.runtime.active import Live
+from local_backend.runtime.active import LiveValues
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Reason
 from local_backend.services.executors import executors, running
@@ -46,7 +46,7 @@ class Sight:
 
     paths: Callable[[ExecRow], ExecPaths]
     reason: Callable[[str], Reason | None]
-    live: Callable[[str], Live | None]
+    live: Callable[[str], LiveValues | None]
     consumer: Callable[[ExecRow], str]
     kind: Callable[[ExecRow], str]
 
@@ -64,7 +64,7 @@ class ExecView:
         return self._sight.paths(self.row)
 
     @cached_property
-    def _live(self) -> Live | None:
+    def _live(self) -> LiveValues | None:
         return None if self.row.terminal else self._sight.live(self.row.id)
 
     @cached_property

@@ -85,7 +85,7 @@ def test_a_socket_can_have_a_path_of_any_length(tmp_path: Path) -> None:
     fd, peer = unix_socket.connect(path)
     accepted, other = unix_socket.accept(listening)
     assert path.is_socket() and path.stat().st_mode & 0o777 == 0o600
-    assert peer == other == unix_socket.Peer(os.getpid(), os.geteuid())
+    assert peer == other == unix_socket.SocketPeer(os.getpid(), os.geteuid())
     os.write(fd, b"x")
     assert os.read(accepted, 9) == b"x"
     for one in (listening, fd, accepted):

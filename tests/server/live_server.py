@@ -28,7 +28,7 @@ from dlicmd.contract.states import PENDING, RUNNING, TERMINAL
 from local_backend.api.app import create_app
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import bundles, progress
-from local_backend.runtime.active import Live as Said
+from local_backend.runtime.active import LiveValues as Said
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.paths import ExecPaths
