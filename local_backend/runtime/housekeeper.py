@@ -1,4 +1,4 @@
-"""The loop that measures the disk use of execs, and removes expired results and events."""
+"""The loop that measures the disk use of execs, marks expired execs for removal, and deletes old events."""
 
 from __future__ import annotations
 
