@@ -3,7 +3,9 @@ contains one."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from dlicmd.contract import wire
@@ -18,6 +20,7 @@ from local_backend.api.route import Route
 router = APIRouter(tags=["connections"], route_class=Route)
 
 _ONE = wire.CONNECTIONS + "/{name}"
+Reference = Annotated[str, Path(description="name or ID of the connection")]
 
 
 @router.get(wire.CONNECTIONS)
@@ -46,7 +49,7 @@ def add(services: TheServices, caller: TheCaller, body: NewConnection) -> JsonAn
 @about(OWNER, extension=wire.EXT_CONNECTIONS, errors={
     403: "connection.of_another_user", 404: "connection.not_found", 409: "connection.of_file",
 })
-def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
+def remove(services: TheServices, caller: TheCaller, name: Reference) -> Response:
     """Remove a connection, by its name or id. Only for its owner and administrators."""
     services.connections.remove(caller, name)
     return Response(status_code=204)
@@ -54,7 +57,7 @@ def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
 
 @router.post(_ONE + f"/{wire.TEST}")
 @about(EVERY_USER, extension=wire.EXT_CONNECTIONS, errors={404: "connection.not_found", 429: "connection.tests"})
-def test(services: TheServices, caller: TheCaller, name: str) -> JsonAnswer[TestResult]:
+def test(services: TheServices, caller: TheCaller, name: Reference) -> JsonAnswer[TestResult]:
     """Test whether the server behind a connection accepts it: `ok`, and `message` if not. A test takes at most 30
     seconds."""
     problem = services.connections.test(caller, name)

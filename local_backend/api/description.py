@@ -64,7 +64,7 @@ COMMON = {
 #: Meaning of each parameter whose route does not say it.
 _PARAMETERS = {
     "exec_id": "ID of the exec", "app_id": "ID of the application or pack", "number": "number of the executor, from 1",
-    "log": "name of the log", "instance": "`sigId` of an exec", "name": "name of the object; its path or ID, too",
+    "log": "name of the log", "instance": "`sigId` of an exec", "name": "name of the object",
     "args": "the command line", "backend": "library of the frameworks: PyTorch or TensorFlow",
     "by": "how to group the rows", "kind": "kind of the slots", "cursor": "`cursor` of the answer before",
     "wait": "seconds to wait for news, at most 30", "length": "maximum number of objects; 10,000 by default",

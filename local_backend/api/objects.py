@@ -12,7 +12,7 @@ from dlicmd.contract import states, wire
 from local_backend.api.models.accounts import ConnectionObject, UserObject
 from local_backend.api.models.applications import Application, ApplicationDetails
 from local_backend.api.models.common import present
-from local_backend.api.models.execs import Exec, Pending, Rival, Told, Why
+from local_backend.api.models.execs import Exec, Holder, Pending, Told, Why
 from local_backend.api.models.kubernetes import JobStatus, Limits, ParallelJob, Pod, Requests, TaskGroup
 from local_backend.runtime import needs
 from local_backend.runtime.launcher_log import one_line
@@ -122,7 +122,7 @@ def why(view: ExecView, others: Sequence[ExecRow]) -> Why:
     }
 
 
-def _holder(row: ExecRow) -> Rival:
+def _holder(row: ExecRow) -> Holder:
     """Return how many slots an exec holds, and how many of them it can release while it runs."""
     spec = row.workload
     has, (each, least, _) = len(slots_of(row)), needs.slots(spec.resources)

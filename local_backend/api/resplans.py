@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Path, Response
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
@@ -19,6 +19,7 @@ router = APIRouter(tags=["resource plans"], route_class=Route)
 
 #: A document that the service checks.
 Written = Annotated[Any, Body()]
+PlanName = Annotated[str, Path(description="path of the plan, or its name if unique")]
 #: Errors of a change.
 _REFUSED = {400: "body.json plan.invalid", 403: "auth.admin_only"}
 
@@ -40,23 +41,23 @@ def replace_tree(services: TheServices, caller: TheCaller, body: Written = None)
 
 @router.get(wire.PLAN + "/{name:path}")
 @about(EVERY_USER, errors={404: "plan.not_found"})
-def plan(services: TheServices, _: TheCaller, name: str) -> JsonAnswer[PlanObject]:
-    """Return one plan with the plans below it. `name` is its path, or its name if only one plan has that name."""
+def plan(services: TheServices, _: TheCaller, name: PlanName) -> JsonAnswer[PlanObject]:
+    """Return one plan with the plans below it."""
     return _shown(*services.plans.find(name))
 
 
 @router.put(wire.PLAN + "/{name:path}")
 @about(ADMINISTRATORS, extension=UNNAMED, errors=_REFUSED, body=PlanChange)
 def put_plan(
-    services: TheServices, caller: TheCaller, name: str, body: Written = None
+    services: TheServices, caller: TheCaller, name: PlanName, body: Written = None
 ) -> JsonAnswer[PlanObject]:
-    """Create or change one plan. `name` is its path, without the outermost plan."""
+    """Create or change one plan. A new plan needs its path."""
     return _shown(*services.plans.put(caller, name, body))
 
 
 @router.delete(wire.PLAN + "/{name:path}", status_code=204)
 @about(ADMINISTRATORS, errors={400: "plan.invalid", 403: "auth.admin_only", 404: "plan.not_found"})
-def delete_plan(services: TheServices, caller: TheCaller, name: str) -> Response:
+def delete_plan(services: TheServices, caller: TheCaller, name: PlanName) -> Response:
     """Remove one plan and the plans below it."""
     services.plans.remove(caller, name)
     return Response(status_code=204)

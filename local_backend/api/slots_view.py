@@ -13,7 +13,7 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
 from local_backend.api.models.common import present
-from local_backend.api.models.machine import RunningExec, SlotHolder, SlotObject, SlotsView, WaitingExec
+from local_backend.api.models.machine import PendingExec, RunningExec, SlotHolder, SlotObject, SlotsView
 from local_backend.api.objects import PROGRESS, told
 from local_backend.api.route import Route
 from local_backend.api.showing import show
@@ -88,12 +88,12 @@ def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Cal
     return {"id": holder.exec_id, "share": holder.share} if caller.admin else {"share": holder.share}
 
 
-def _waiting(view: ExecView) -> WaitingExec:
+def _waiting(view: ExecView) -> PendingExec:
     row = view.row
     spec = row.workload
     each, least, _ = needs.slots(spec.resources)
     part = needs.share(spec.resources, view.kind) / WHOLE if spec.resources.shares else 1
-    shown: WaitingExec = {
+    shown: PendingExec = {
         "id": row.id,
         "user": row.user,
         "appName": row.app_name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Body, Path, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -23,6 +23,7 @@ router = APIRouter(tags=["users"], route_class=Route)
 #: A body that the service checks, after the permission of the caller.
 Written = Annotated[Any, Body()]
 _ONE = wire.USERS + "/{name}"
+UserName = Annotated[str, Path(description="name of the user")]
 
 
 @router.get(wire.USERS)
@@ -48,7 +49,7 @@ def add(services: TheServices, caller: TheCaller, body: Written = None) -> Respo
     400: "body.json body.value user.invalid", 403: "auth.admin_only auth.wrong_password", 404: "user.not_found",
 })
 async def set_password(
-    *, request: Request, services: TheServices, caller: TheCaller, name: str, body: Written = None
+    *, request: Request, services: TheServices, caller: TheCaller, name: UserName, body: Written = None
 ) -> Response:
     """Change the password of a user to `password`, and revoke all tokens of this user. Users who are not
     administrators may change only their own password, and must send the present one as `oldPassword`."""
@@ -70,7 +71,7 @@ async def set_password(
 @about(ADMINISTRATORS, extension=UNNAMED, errors={
     403: "auth.admin_only", 404: "user.not_found", 409: "user.last_admin",
 })
-def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
+def remove(services: TheServices, caller: TheCaller, name: UserName) -> Response:
     """Remove a user and revoke all tokens of this user. The user's execs and results stay. The last administrator
     cannot be removed. Only for administrators."""
     services.users.remove(caller, name)

@@ -133,7 +133,7 @@ class Submitted(Exec):
 
 
 @described
-class Rival(TypedDict):
+class Holder(TypedDict):
     """An exec that holds slots."""
 
     id: str
@@ -164,7 +164,7 @@ class Why(TypedDict):
     """`wait`, `change` (the submission) or `ask` (an administrator)"""
     starts: NotRequired[str]
     """The event that would start the exec"""
-    holders: NotRequired[list[Rival]]
+    holders: NotRequired[list[Holder]]
     """The execs that hold slots"""
     reason: NotRequired[str]
     """What the exec lacks, as a code"""

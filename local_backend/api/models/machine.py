@@ -139,7 +139,7 @@ class SlotObject(TypedDict):
 
 
 @described
-class WaitingExec(TypedDict):
+class PendingExec(TypedDict):
     """A pending exec."""
 
     id: str
@@ -170,7 +170,7 @@ class SlotsView(TypedDict):
 
     slots: list[SlotObject]
     """The slots"""
-    queue: list[WaitingExec]
+    queue: list[PendingExec]
     """Pending execs in the order of the queue"""
     running: list[RunningExec]
     """Running execs"""

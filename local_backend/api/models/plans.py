@@ -21,7 +21,7 @@ class PlanNode(TypedDict):
     weight: NotRequired[float]
     """Weight among its neighbors; 1 by default"""
     reserved: NotRequired[int]
-    """Number of slots that other plans give back on request"""
+    """Slots that the plan gets before other plans get more than their own reservation"""
     max: NotRequired[int]
     """Maximum number of slots"""
     user_max: NotRequired[int]
@@ -29,7 +29,7 @@ class PlanNode(TypedDict):
     policy: NotRequired[Annotated[str, one_of(*POLICIES)]]
     """How users share the slots of the plan"""
     reclaim_grace: NotRequired[float]
-    """Seconds that an exec gets to release slots"""
+    """Seconds that another plan waits for lent slots before fixed-size jobs of this plan end and are queued again"""
     childTreeDto: NotRequired[list[PlanNode]]
     """The plans below it"""
 
@@ -43,7 +43,7 @@ class PlanChange(TypedDict):
     weight: NotRequired[float | None]
     """Weight among its neighbors, 0.001 to 1000"""
     reserved: NotRequired[int | None]
-    """Number of slots that other plans give back on request"""
+    """Slots that the plan gets before other plans get more than their own reservation"""
     max: NotRequired[int | None]
     """Maximum number of slots"""
     user_max: NotRequired[int | None]
@@ -51,7 +51,7 @@ class PlanChange(TypedDict):
     policy: NotRequired[Annotated[str, one_of(*POLICIES)]]
     """How users share the slots of the plan"""
     reclaim_grace: NotRequired[float | None]
-    """Seconds that an exec gets to release slots"""
+    """Seconds that another plan waits for lent slots before fixed-size jobs of this plan end and are queued again"""
     plans: NotRequired[list[PlanChange]]
     """The plans below it"""
 
@@ -75,7 +75,7 @@ class PlanObject(TypedDict):
     weight: NotRequired[float]
     """Weight among its neighbors; 1 by default"""
     reserved: NotRequired[int]
-    """Number of slots that other plans give back on request"""
+    """Slots that the plan gets before other plans get more than their own reservation"""
     max: NotRequired[int]
     """Maximum number of slots"""
     user_max: NotRequired[int]
@@ -83,6 +83,6 @@ class PlanObject(TypedDict):
     policy: NotRequired[Annotated[str, one_of(*POLICIES)]]
     """How users share the slots of the plan"""
     reclaim_grace: NotRequired[float]
-    """Seconds that an exec gets to release slots"""
+    """Seconds that another plan waits for lent slots before fixed-size jobs of this plan end and are queued again"""
     plans: NotRequired[list[PlanChange]]
     """The plans below it"""
