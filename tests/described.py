@@ -1,4 +1,4 @@
-"""Holds answers against the description of the API (/openapi.json), which therefore cannot be wrong."""
+"""Compare answers with the description of the API (/openapi.json), so that it stays correct."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Described:
 
 @cache
 def of_this_version() -> Described:
-    """What this version of the server says of itself; the same for every server."""
+    """The description of this server version."""
     from local_backend.api.app import application
 
     return Described(application().openapi())

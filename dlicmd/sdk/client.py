@@ -313,7 +313,7 @@ class Client(Calls):
 
         Raises:
             NoSuchExec: No exec has this id.
-            ServerError: The exec is not elastic, or its files no longer exist.
+            ServerError: The exec is not elastic, or its submitted code is no longer stored.
         """
         return Exec(an_object(self._exec_call("POST", exec_id, "verify", f"steps={steps}", timeout=SUBMIT_TIMEOUT)))
 

@@ -91,7 +91,7 @@ class Exec(Record):
     """A job, as the contract calls it: an exec. Times are ISO-8601."""
 
     id = Key(wire.ID, words)
-    """Id of the exec, such as `wmla-1`."""
+    """Id of the exec, such as `wmla-1` (`local-1` on the local backend)."""
     app_id = Key(wire.APP_ID, words)
     """Id of the exec as an application of the scheduler."""
     submission_id = Key(wire.SUBMISSION_ID, words)

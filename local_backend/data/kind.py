@@ -252,7 +252,7 @@ class Family(ABC):
         self.check_keys(location)
 
     def check_keys(self, location: Mapping[str, Any]) -> None:
-        """Check the keys of a location. To ignore an unknown key would be to read other data.
+        """Check the keys of a location. An ignored key would select other data.
 
         Args:
             location: The `location` of a data source.

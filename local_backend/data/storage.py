@@ -1,5 +1,5 @@
-"""Data on this machine: directories below DLI_DATA_FS, storage volumes, their files as a program sees them that follows
-links, and the caches of fetched data.
+"""Data on this machine: directories below DLI_DATA_FS, storage volumes, their files (links are followed), and the
+caches of fetched data.
 
 The cache of shared storage lies beside the folders that jobs see, never inside them. Machines share this storage, users
 do not: data that came through the connection of one user must not reach every user who gets the storage as data. So no

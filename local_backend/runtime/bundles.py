@@ -75,7 +75,7 @@ def keep(home: HomePaths, code: Path) -> str:
 
 def copy(home: HomePaths, name: str, target: Path) -> None:
     """Make a working copy of a bundle in the existing, empty folder `target`. The copy is durable when this returns.
-    Raises OSError. Raises BundleLost if the copy has not the digest of the bundle."""
+    Raises OSError. Raises BundleLost if the copy does not have the digest of the bundle."""
     try:
         made = _copy(home.bundle(name), target)
     except FileNotFoundError as problem:

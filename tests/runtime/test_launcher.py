@@ -1,4 +1,4 @@
-"""The supervisor uses no process itself: here its jobs run in a launcher that has none."""
+"""The supervisor with a launcher that starts no processes."""
 
 from __future__ import annotations
 

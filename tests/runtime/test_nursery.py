@@ -14,7 +14,7 @@ from support import eventually
 from dlicmd.contract.states import FINISHED, KILLED, RUNNING
 from local_backend.runtime import starter
 
-#: The limit of resident memory of a waiting nursery, from the issue that requested the nursery.
+#: Maximum resident bytes of a waiting nursery.
 MOST_RESIDENT = 300 * 2**20
 
 

@@ -114,7 +114,7 @@ def say_mistyped(line: CommandLine) -> None:
 
 
 def mistyped(line: CommandLine) -> list[tuple[str, str]]:
-    """Return the words before any `--` that look like an option of ours which is not given otherwise, with that option.
+    """Return the words before any `--` that look like a misspelled option, each with the option that may be meant.
 
     The comparison ignores leading dashes, and it is strict: `--output-dir` and `--num-workers` are options of
     programs. Another spelling of an option, or its letters in another order, is similar however short the option is.
@@ -147,7 +147,7 @@ def _plain(name: str) -> str:
 
 
 def demo_words(words: list[str], line: CommandLine) -> list[str]:
-    """Return the command line that `--demo` with the user's own words stands for."""
+    """Return the words of the command line for `--demo`, with the user's additions."""
     if line.text("--rest-host") is not None:
         raise UsageProblem("--demo runs only on the local backend; omit --rest-host")
     sample = samples_dir() / "digits"

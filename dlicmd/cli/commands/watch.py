@@ -65,7 +65,7 @@ def follow_to_end(session: Session, exec_id: str) -> int:
 
 
 def _tell_what_goes_on(session: Session) -> None:
-    """Print the last known state of the exec for a program, which needs to know the exec to come back to."""
+    """Print the last known state of the exec, so that a program can return to it by its id."""
     if session.output.is_data and session.watched:
         emit_value(session.watched, session.output)
 
@@ -79,7 +79,7 @@ def _view(session: Session, exec_id: str) -> View:
 
 
 def _show(source: Iterator[News], view: View) -> Exec:
-    """Show the news, and return the exec of the last ones."""
+    """Show each item, and return the exec of the last one."""
     found = Exec({})
     for one in source:
         found = one.exec

@@ -161,7 +161,7 @@ class Failed:
     summary: str
     traceback: str
     exception: bytes = b""
-    #: The state trained until then, for `handover.take_over`; empty if there is none.
+    #: The state trained until then, for `replica.take_over`; empty if there is none.
     trained: bytes = b""
 
 
