@@ -22,6 +22,10 @@ from local_backend.workload import Workload
 
 #: Larger than any process id and any exit code.
 _HIGHEST = 2**31
+#: Times from here on (year 6325) are not from a runner. Python cannot show much later ones as dates.
+_LATEST = 2**37
+#: Longest reason or name of a signal, as the database stores it, and longest message.
+_WORD, _TEXT = 40, 10_000
 
 
 @dataclass(frozen=True)
@@ -163,9 +167,10 @@ def parse_outcome(value: object, attempt: int) -> Outcome | None:
             "exit_code": int() | None as code, "signal": str() | None as signal, "message": str() | None as message,
             "reason": str() | None as reason, "progress": said,
         } if found == attempt and state in TERMINAL:
-            if 0 <= ended < _HIGHEST**2 and -_HIGHEST < (code or 0) < _HIGHEST and _numbers(found, ended, code):
+            if 0 <= ended < _LATEST and -_HIGHEST < (code or 0) < _HIGHEST and _numbers(found, ended, code):
                 return Outcome(
-                    found, state, ended, code, _storable(signal), _storable(message), _storable(reason), valid(said)
+                    found, state, ended, code, _storable(signal, _WORD), _storable(message, _TEXT),
+                    _storable(reason, _WORD), valid(said),
                 )
     return None
 
@@ -189,8 +194,9 @@ def _read(path: Path) -> object:
         return None
 
 
-def _storable(text: str | None) -> str | None:
-    return text and text.encode(errors="replace").decode()
+def _storable(text: str | None, longest: int) -> str | None:
+    """Return a text that every database stores: without half surrogate pairs and NUL, cut to `longest` characters."""
+    return text and text.encode(errors="replace").decode().replace("\0", "?")[:longest]
 
 
 def read_attempt(paths: ExecPaths) -> int:

@@ -116,7 +116,8 @@ class LocalRun:
         return self._facts() != before
 
     def _facts(self) -> tuple[object, ...]:
-        return self.begun, self.refused, self.ended, self.held and replace(self.held, workers=())
+        held = self.held and replace(self.held, workers=())
+        return self.begun, self.connected, self.refused, self.ended, held
 
     def _receive(self, channel: Channel) -> None:
         for value in channel.receive():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runtime_support import Bench, bench, host_bench
 
 from dlicmd.contract.states import ERROR, FINISHED, TERMINAL
+from local_backend.api.objects import iso
 from local_backend.runtime.launch import read_attempt, read_identity, read_outcome, requeues
 from local_backend.runtime.messages import Begun, from_runner, from_server, of_runner
 from local_backend.runtime.paths import HomePaths
@@ -82,6 +83,9 @@ KEYS = (
 @example({"pid": True})
 @example({"exit_code": True})
 @example({"end_time": False})
+@example({"end_time": 1e12})
+@example({"end_time": 1e13})
+@example({"reason": "x" * 41, "message": "a\0b"})
 def test_records_with_any_json_are_read_or_rejected(tmp_path_factory, value) -> None:
     home = tmp_path_factory.getbasetemp()
     paths = HomePaths(home, home, home).job("local-1", "ada")
@@ -93,6 +97,8 @@ def test_records_with_any_json_are_read_or_rejected(tmp_path_factory, value) -> 
         path.write_text(json.dumps(value))
     outcome, runner = read_outcome(paths, 1), read_identity(paths)
     assert outcome is None or (outcome.state in TERMINAL and (outcome.message or "").encode() is not None)
+    assert outcome is None or (iso(outcome.end_time) and len(outcome.reason or "") <= 40)
+    assert outcome is None or "\0" not in f"{outcome.reason}{outcome.message}{outcome.signal}"
     numbers = [] if outcome is None else [outcome.exit_code, outcome.end_time, outcome.attempt]
     assert not any(isinstance(number, bool) for number in numbers), "a database may not accept a bool as a number"
     assert runner is None or os.path.basename(f"/proc/{runner.pid}").isdigit()
