@@ -63,7 +63,7 @@ def keep(home: HomePaths, code: Path) -> str:
         made.mkdir(mode=0o700)
         _copy(code, made)
         if target.is_dir():
-            shutil.rmtree(_retired(home, name) or target, ignore_errors=True)
+            shutil.rmtree(_retired(home, name), ignore_errors=True)
         os.rename(made, target)
     except BaseException as problem:
         shutil.rmtree(made, ignore_errors=True)
@@ -91,8 +91,7 @@ def drop(home: HomePaths, database: Database, names: Collection[str]) -> None:
 
     def retire(connection: Connection) -> list[Path]:
         named = execs.bundles(connection, names)
-        unused = [name for name in names if name not in named and home.bundle(name).is_dir()]
-        return [folder for name in unused if (folder := _retired(home, name)) is not None]
+        return [_retired(home, name) for name in names if name not in named and home.bundle(name).is_dir()]
 
     for folder in database.write(retire) if names else ():
         shutil.rmtree(folder, ignore_errors=True)
@@ -105,14 +104,13 @@ def sweep(home: HomePaths, named: Collection[str]) -> None:
         shutil.rmtree(home.bundles / left, ignore_errors=True)
 
 
-def _retired(home: HomePaths, name: str) -> Path | None:
-    """Take a bundle out of use, and return its new path; None if the disk refuses the new name. Such a bundle stays
-    in use, because a new row may name it at any time."""
+def _retired(home: HomePaths, name: str) -> Path:
+    """Take a bundle out of use, and return its new path. If the disk refuses a new name, it keeps its path."""
     away = _temporary(home, name)
     try:
         os.rename(home.bundle(name), away)
     except OSError:
-        return None
+        return home.bundle(name)
     return away
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import stat
@@ -147,22 +146,6 @@ def test_a_bundle_is_removed_with_its_last_exec(live: Live) -> None:
     assert live.row(second).bundle in stored(live) and len(stored(live)) == 2
     removed(live, second)
     assert stored(live) == [live.row(other).bundle]
-
-
-def test_a_bundle_that_cannot_be_renamed_stays_whole(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new row may name the bundle at any time, so it is never removed in place."""
-    (bundle,) = {live.row(live.submitted(FOLDER, files=FILES)).bundle}
-    live.database.write(lambda c: c.exec_driver_sql("UPDATE execs SET bundle = NULL"))
-
-    def rename(source: Path, target: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", rename)
-        bundles.drop(live.settings.paths, live.database, [bundle])
-    assert bundles.digest(live.settings.paths.bundle(bundle)) == bundle
-    bundles.drop(live.settings.paths, live.database, [bundle])
-    assert stored(live) == []
 
 
 def test_a_refused_submission_leaves_no_bundle(live: Live) -> None:
