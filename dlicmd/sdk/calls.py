@@ -17,6 +17,7 @@ from dlicmd.sdk.errors import (
     DlicmdError,
     NoSuchApplication,
     NoSuchExec,
+    NoSuchObject,
     NoSuchSearch,
     QueryRefused,
     ServerError,
@@ -25,6 +26,8 @@ from dlicmd.sdk.errors import (
 from dlicmd.sdk.retry import OK, Repeating, retries_wanted, timeout_wanted
 from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, PlainTransport, Request, Transport
 
+#: Seconds that a server may take for a submission: the server unpacks the upload before it answers.
+SUBMIT_TIMEOUT = 900.0
 JSON, TEXT = "application/json", "text/plain"
 BAD_REQUEST, NOT_FOUND = 400, 404
 #: HTTP codes of answers about an object that the server does not know.
@@ -120,16 +123,6 @@ class Calls(Closing):
         """
         return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
-    def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
-        """Send a call about one search. Servers answer 400 or 404 for an unknown name, and 400 for other reasons, too.
-        Raises NoSuchSearch when the name is unknown."""
-        path = wire.search_path(checked_id(name, NoSuchSearch))
-        target = wire.search_path(name, action)
-        answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
-        if answer.status in UNKNOWN and (method == "GET" or self._send("GET", path).status in UNKNOWN):
-            raise NoSuchSearch(name, answer.status)
-        return checked(answer, "to " + doing.format(name))
-
     def _listed(self, path: str, query: str | None) -> Answer:
         """Return the answer with a list. The user's query is only escaped for the URL. Raises QueryRefused when the
         server refuses the query."""
@@ -217,6 +210,13 @@ def checked(answer: Answer, what: str) -> Answer:
     named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
     code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
     raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status, answer.code)
+
+
+def known(answer: Answer, what: str) -> Answer:
+    """Return the answer about a named object. Raises NoSuchObject when the server does not know it."""
+    if answer.status in UNKNOWN:
+        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status, answer.code)
+    return checked(answer, f"to show {what}")
 
 
 def explanation(answer: Answer) -> str:

@@ -21,57 +21,43 @@ from dlicmd.contract.reading import objects
 from dlicmd.sdk.calls import (
     BAD_REQUEST,
     JSON,
-    NOT_FOUND,
     REFUSED,
     STOP,
+    SUBMIT_TIMEOUT,
     TEXT,
-    UNKNOWN,
-    Calls,
     a_list,
     an_object,
     checked,
-    checked_id,
     checked_token,
     explanation,
 )
-from dlicmd.sdk.errors import ConnectionLost, Denied, NoSuchApplication, NoSuchObject, ServerError, SubmissionRefused
+from dlicmd.sdk.errors import ConnectionLost, Denied, ServerError, SubmissionRefused
 from dlicmd.sdk.metrics import records
 from dlicmd.sdk.objects import (
-    Algorithm,
-    Application,
     Code,
     Exec,
     Framework,
-    Holdings,
     Line,
     News,
-    Plan,
     Preview,
-    Search,
-    SlotView,
-    StopOutcome,
     Why,
 )
 from dlicmd.sdk.retry import PASSING
+from dlicmd.sdk.scheduler_calls import SchedulerCalls
+from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, Request
 
 if TYPE_CHECKING:
     from dlicmd.sdk.submission import SubmitOptions
 
-#: Seconds that a server may take for a submission: the server unpacks the upload before it answers.
-SUBMIT_TIMEOUT = 900.0
 #: Seconds between two chunks of a result: the server may pack the result before the first chunk.
 RESULT_TIMEOUT = 300.0
 #: Seconds that a preview of data sources may take.
 PREVIEW_TIMEOUT = 660.0
-#: Lines of a scheduler log that a call requests; without a number, servers return only a few lines.
-ALL_LINES = 1_000_000
-#: The most applications that a call requests.
-MOST_APPLICATIONS = 10_000
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
-class Client(Calls):
+class Client(SchedulerCalls, SearchCalls):
     """Call the methods of one server, or of the local backend.
 
     The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call
@@ -576,161 +562,6 @@ class Client(Calls):
 
         return fetch(self, exec_id, check_folder(str(folder)), force)
 
-    # Scheduler
-
-    def engine_applications(
-        self, states: Sequence[str] = (), start: int = 0, length: int = MOST_APPLICATIONS,
-    ) -> list[Application]:
-        """Return the applications of the scheduler, newest first.
-
-        Args:
-            states: States of the wanted applications, such as `["RUNNING"]`. An empty sequence selects all states.
-            start: Number of applications to leave out at the beginning.
-            length: Maximum number of applications.
-
-        Raises:
-            ServerError: A state is unknown.
-        """
-        query = {"start": start, "length": length, "sort": wire.NEWEST_FIRST} | (
-            {wire.STATE: ",".join(states)} if states else {})
-        found = a_list(self._call("GET", f"{wire.ENGINE_APPLICATIONS}?{urlencode(query, safe=',')}"))
-        return [Application(one) for one in found]
-
-    def application(self, app_id: str) -> Application:
-        """Return one application, as the engine of the scheduler describes it.
-
-        Args:
-            app_id: Id of the application, such as `Exec.app_id`.
-
-        Raises:
-            NoSuchApplication: No application has this id.
-        """
-        answer = self._send("GET", wire.application_path(checked_id(app_id)))
-        if answer.status in UNKNOWN:
-            raise NoSuchApplication(app_id, answer.status)
-        found = checked(answer, f"to show {app_id}").json()
-        one = next(iter(objects(found)), None) if isinstance(found, list) else found
-        if not isinstance(one, dict) or not one:
-            raise NoSuchApplication(app_id)
-        return Application(one)
-
-    def stop_application(self, app_id: str) -> Answer:
-        """Ask the server to stop an application.
-
-        Args:
-            app_id: Id of the application.
-
-        Returns:
-            The success answer.
-
-        Raises:
-            NoSuchApplication: No application has this id.
-            ServerError: The server refuses to stop the application, for example because the application has ended.
-        """
-        answer = self._send("PUT", wire.application_stop_path(checked_id(app_id)), {"Content-Length": "0"})
-        if answer.status in UNKNOWN:
-            try:
-                self.application(app_id)
-            except NoSuchApplication:
-                raise NoSuchApplication(app_id, answer.status) from None
-        return checked(answer, f"to stop {app_id}")
-
-    def stop_applications(self, app_ids: Sequence[str]) -> list[StopOutcome]:
-        """Ask the server to stop several applications (extension `stop-many`).
-
-        The client sends up to 10,000 ids in one request.
-
-        Args:
-            app_ids: Ids of applications. An empty sequence sends nothing.
-
-        Returns:
-            The outcome for each application, in the order of `app_ids`. An unknown id is an outcome, not an error.
-        """
-        found: list[StopOutcome] = []
-        for at in range(0, len(app_ids), wire.MOST_IDS):
-            body = json.dumps({wire.IDS: app_ids[at : at + wire.MOST_IDS]}).encode()
-            request = self._request("POST", wire.STOP_MANY, {"Content-Type": JSON}, body, READ_TIMEOUT)
-            answer = checked(self._transport.send(request._replace(harmless=True)), "to stop applications")
-            found += [StopOutcome(one) for one in a_list(answer)]
-        return found
-
-    def applications(self, app_id: str) -> list[dict[str, Any]]:
-        """Return the scheduler's details of an application.
-
-        Args:
-            app_id: Id of the application.
-
-        Returns:
-            A list with one JSON object, or an empty list if no application has this id.
-        """
-        return a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
-
-    def task_log(self, app_id: str, task: str, log: str) -> Answer:
-        """Return a log of the scheduler for one task.
-
-        The answer arrives in chunks. Other calls of this client are possible in the meantime.
-
-        Args:
-            app_id: Id of the application.
-            task: `driver`, or `executor/N` with N from 1.
-            log: `stdout`, `stderr` or `launcherlog`.
-
-        Returns:
-            The answer with the last 1,000,000 lines of the log as text.
-
-        Raises:
-            ServerError: The application, the task or the log does not exist.
-        """
-        target = f"{wire.task_log_path(app_id, task, log)}?lastlines={ALL_LINES}"
-        return self._call("GET", target, {"Accept": TEXT}, streamed=True)
-
-    def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
-        """Return one object of the cluster.
-
-        Args:
-            kind: Type of the object, such as `paralleljob` or `pod`.
-            name: Name of the object. A `paralleljob` has the id of its application.
-
-        Returns:
-            The object as JSON, with its name under `metadata`.
-
-        Raises:
-            NoSuchObject: No object has this type and name (HTTP 400 or 404).
-        """
-        answer = self._send("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}")
-        return an_object(_there(answer, f"the {kind} {name}"))
-
-    def kubernetes_objects(self, kind: str) -> dict[str, Any]:
-        """Return all objects of the cluster of one type.
-
-        Args:
-            kind: Type of the objects, such as `paralleljob` or `pod`.
-
-        Returns:
-            A JSON object with the list of objects under `items`.
-        """
-        return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind})}"))
-
-    def slot_view(self) -> SlotView:
-        """Return all slots, and the running and pending execs (extension `slot-view`)."""
-        return SlotView(an_object(self._call("GET", wire.SLOTS_VIEW)))
-
-    def holdings(self, query: str | None = None) -> Holdings:
-        """Return how long users, consumers or execs held slots (extension `holdings`).
-
-        Args:
-            query: Query of the URL: `from` and `to` (ISO 8601 or epoch seconds), `by` (`consumer`, `user`, `exec`,
-                `slot` or `holding`) and `kind` (`gpu` or `cpu`). None stands for the last 24 hours by consumer.
-
-        Raises:
-            QueryRefused: The server refuses the query (HTTP 400).
-
-        Examples:
-            >>> for row in client.holdings("from=2026-01-01&to=2026-02-01&by=user").rows:
-            ...     print(row.key, row.slot_seconds)
-        """
-        return Holdings(an_object(self._listed(wire.HOLDINGS, query)))
-
     def preview(self, sources: Sequence[Mapping[str, Any]]) -> list[Preview]:
         """Return the contents of data sources (extension `data-preview`).
 
@@ -752,208 +583,6 @@ class Client(Calls):
             raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status, answer.code)
         return [Preview(one) for one in a_list(checked(answer, "to preview the data"))]
 
-    def plans(self) -> Plan:
-        """Return the tree of resource plans.
-
-        Returns:
-            The outermost plan, with the other plans below it in `children`.
-        """
-        return Plan(an_object(self._call("GET", wire.PLAN_TREE)))
-
-    def plan(self, name: str) -> Plan:
-        """Return one resource plan with the plans below it.
-
-        Args:
-            name: Path of the plan, such as `/local/research/vision`; or a name that only one plan has.
-
-        Returns:
-            The plan. The contract does not define its keys: `Plan` reads those of the tree and those of the local
-                backend.
-
-        Raises:
-            NoSuchObject: No resource plan has this name (HTTP 400 or 404).
-        """
-        return Plan(an_object(_there(self._send("GET", wire.plan_path(name)), f"the plan {name}")))
-
-    def replace_plans(self, document: Any) -> Plan:
-        """Replace all resource plans.
-
-        Only the local backend supports this call.
-
-        Args:
-            document: The new plans as a JSON object, `{"plans": [...]}`.
-
-        Returns:
-            The outermost plan of the new tree.
-
-        Raises:
-            SubmissionRefused: The server refuses the plans (HTTP 400).
-        """
-        answer = self._send("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, json.dumps(document).encode())
-        if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status, answer.code)
-        return Plan(an_object(checked(answer, "the plans")))
-
-    def delete_plan(self, name: str) -> str:
-        """Delete a resource plan and the plans below it.
-
-        Args:
-            name: Path or name of the plan, as for `plan`.
-
-        Returns:
-            The text of the server's answer. The text is empty if an earlier attempt of this call deleted the plan.
-
-        Raises:
-            NoSuchObject: No resource plan has this name (HTTP 400 or 404).
-        """
-        answer = self._send("DELETE", wire.plan_path(name))
-        if answer.status in UNKNOWN and self._send("GET", wire.plan_path(name)).status in UNKNOWN:
-            # If there was an earlier attempt, it deleted the plan and its answer was lost.
-            return "" if answer.repeated else _there(answer, f"the plan {name}").text()
-        return checked(answer, f"to delete the plan {name}").text()
-
-    # Searches for hyper-parameters
-
-    def searches(self, query: str | None = None) -> list[Search]:
-        """Return your searches with their experiments.
-
-        The local backend has no searches. That server refuses all calls about searches and their algorithms (HTTP 501).
-
-        Args:
-            query: Query of the URL. The query is only escaped for the URL. None selects all searches.
-
-        Raises:
-            QueryRefused: The server refuses the query (HTTP 400).
-        """
-        return [Search(one) for one in a_list(self._listed(wire.SEARCHES, query))]
-
-    def start_search(self, body: Multipart) -> Answer:
-        """Submit a search for hyper-parameters.
-
-        The local backend refuses this call (HTTP 501).
-
-        Args:
-            body: The packed model folder as a file, and the definition of the search as the field `data` (JSON).
-
-        Returns:
-            The success answer.
-
-        Raises:
-            SubmissionRefused: The server refuses the search (HTTP 400).
-        """
-        answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
-        if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status, answer.code)
-        return checked(answer, "the search")
-
-    def search(self, name: str) -> Search:
-        """Return one search with its experiments.
-
-        Args:
-            name: Name of the search.
-
-        Raises:
-            NoSuchSearch: No search has this name.
-        """
-        return Search(an_object(self._search_call("GET", name, "show {}")))
-
-    def stop_search(self, name: str) -> Answer:
-        """Ask the server to stop a search.
-
-        Args:
-            name: Name of the search.
-
-        Returns:
-            The success answer.
-
-        Raises:
-            NoSuchSearch: No search has this name.
-        """
-        return self._search_call("PUT", name, "stop {}")
-
-    def restart_search(self, name: str) -> Answer:
-        """Restart a stopped search.
-
-        Args:
-            name: Name of the search.
-
-        Returns:
-            The success answer.
-
-        Raises:
-            NoSuchSearch: No search has this name.
-        """
-        return self._search_call("PUT", name, "restart {}", wire.RESTART)
-
-    def delete_search(self, name: str) -> Answer:
-        """Delete a search.
-
-        Args:
-            name: Name of the search.
-
-        Returns:
-            The success answer.
-
-        Raises:
-            NoSuchSearch: No search has this name.
-        """
-        return self._search_call("DELETE", name, "delete {}")
-
-    def delete_searches(self) -> Answer:
-        """Delete all your searches.
-
-        Returns:
-            The success answer.
-        """
-        return self._call("DELETE", wire.SEARCHES)
-
-    def algorithms(self) -> list[Algorithm]:
-        """Return the algorithms for searches.
-
-        The local backend refuses this call (HTTP 501).
-        """
-        return [Algorithm(one) for one in a_list(self._call("GET", wire.ALGORITHMS))]
-
-    def algorithm(self, name: str) -> Algorithm:
-        """Return one algorithm for searches.
-
-        Args:
-            name: Name of the algorithm.
-
-        Raises:
-            NoSuchObject: No algorithm has this name (HTTP 404).
-        """
-        return Algorithm(an_object(self._algorithm_call("GET", name)))
-
-    def delete_algorithm(self, name: str) -> str:
-        """Delete an installed algorithm.
-
-        Args:
-            name: Name of the algorithm.
-
-        Returns:
-            The text of the server's answer.
-
-        Raises:
-            NoSuchObject: No algorithm has this name (HTTP 404).
-        """
-        return self._algorithm_call("DELETE", name).text()
-
-    def _algorithm_call(self, method: str, name: str) -> Answer:
-        if not name.strip(". ") or not name.isprintable():
-            raise NoSuchObject(f"there is no algorithm '{name}'", NOT_FOUND)
-        answer = self._send(method, wire.algorithm_path(name))
-        if answer.status == NOT_FOUND:
-            raise NoSuchObject(f"there is no algorithm '{name}': {explanation(answer)}", NOT_FOUND)
-        return checked(answer, f"the algorithm {name}")
-
 
 def _line(line: Mapping[str, Any]) -> Line:
     return Line(str(line.get(wire.TEXT, "")), str(line.get(wire.TASK, "")), str(line.get(wire.STREAM, "stdout")))
-
-
-def _there(answer: Answer, what: str) -> Answer:
-    """Return the answer about a named object. Raises NoSuchObject when the server does not know it."""
-    if answer.status in UNKNOWN:
-        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status, answer.code)
-    return checked(answer, f"to show {what}")

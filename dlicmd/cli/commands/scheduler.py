@@ -16,7 +16,7 @@ from dlicmd.cli.show.top import headline, sections, slots_of
 from dlicmd.contract import wire
 from dlicmd.contract.application import identity, is_active
 from dlicmd.contract.exits import Exit
-from dlicmd.sdk.client import MOST_APPLICATIONS
+from dlicmd.sdk.scheduler_calls import MOST_APPLICATIONS
 
 #: The name of the call for `each.tell`.
 _STOP = "Stop application"

@@ -12,8 +12,9 @@ from dlicmd.cli.show.table import MISSING
 from dlicmd.cli.show.times import epoch, full, short, since
 from dlicmd.contract import application, states, wire
 from dlicmd.contract.application import ApplicationResources
-from dlicmd.sdk.client import MOST_APPLICATIONS, Client
+from dlicmd.sdk.client import Client
 from dlicmd.sdk.objects import Application
+from dlicmd.sdk.scheduler_calls import MOST_APPLICATIONS
 
 COLUMNS = ("id", "consumer", "submit_user", "name", "pri", "type", "state", "num", "gpu", "mem", "cpu", "submit_time",
            "start_time", "age")
