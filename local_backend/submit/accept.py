@@ -84,20 +84,12 @@ def accept(
             except BundleLost:  # removed with the last other exec that named it
                 bundles.keep(home, paths.submitted)
     except BaseException as problem:
-        if _unknown(problem):
-            raise StorageFailed(
-                "storage.unknown",
-                "the server lost its database connection while it stored the submission; the job may or may not "
-                "exist. Check the list of jobs (dlicmd --exec-get-all) before you submit again",
-            ) from None
-        _undo(spec, home, paths, database)
-        if isinstance(problem, OSError):
-            raise StorageFailed.from_os(problem) from None
-        if isinstance(problem, VaultError):
-            raise StorageFailed("storage.keys", f"{problem}; nothing was stored") from None
-        if isinstance(problem, SQLAlchemyError):
-            raise _not_stored(problem) from None
-        raise
+        if not _unknown(problem):
+            _undo(spec, home, paths, database)
+        failure = _failure(problem)
+        if failure is None:
+            raise
+        raise failure from None
 
 
 def _with_code(
@@ -119,6 +111,21 @@ def _undo(spec: Workload, home: HomePaths, paths: ExecPaths, database: Database)
     if spec.program.bundle is not None:
         with suppress(OSError, SQLAlchemyError):
             bundles.drop(home, database, {spec.program.bundle})
+
+
+def _failure(problem: BaseException) -> StorageFailed | None:
+    """Return the error for the client; None if the client gets `problem` itself."""
+    if _unknown(problem):
+        return StorageFailed(
+            "storage.unknown",
+            "the server lost its database connection while it stored the submission; the job may or may not "
+            "exist. Check the list of jobs (dlicmd --exec-get-all) before you submit again",
+        )
+    if isinstance(problem, OSError):
+        return StorageFailed.from_os(problem)
+    if isinstance(problem, VaultError):
+        return StorageFailed("storage.keys", f"{problem}; nothing was stored")
+    return _not_stored(problem) if isinstance(problem, SQLAlchemyError) else None
 
 
 def _unknown(problem: BaseException) -> bool:
