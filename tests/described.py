@@ -11,8 +11,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-#: Largest body that is compared with its schema: a list of thousands of execs has thousands of equal objects.
-_LONGEST = 1 << 20
+#: Largest body in bytes that is compared with its schema: a long list has many equal objects.
+_LONGEST = 1 << 15
 
 
 class Described:

@@ -103,6 +103,7 @@ def test_the_printed_digest_identifies_the_archive(desk: Desk, local: FakeServer
 
 
 def test_a_dry_run_fails_if_a_remote_server_is_unreachable(desk: Desk) -> None:
+    desk.environment["DLICMD_RETRIES"] = "0"
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--dry-run", "--rest-host", "127.0.0.1", "--rest-port",
                     "1", "--http", "--jwt-token", "x", "--", "true")
     assert done.code == 8 and done.out == ""

@@ -185,6 +185,7 @@ def test_a_missing_or_empty_token_file_means_no_token(file: Path) -> None:
 
 
 def test_http_to_a_remote_server_is_reported_as_unencrypted(desk: Desk) -> None:
+    desk.environment["DLICMD_RETRIES"] = "0"
     done = desk.run("--exec-get-all", "--rest-host", "host.invalid", "--http", "--jwt-token", "t")
     assert done.code == 8 and "unencrypted" in done.err and BASE not in done.err
 

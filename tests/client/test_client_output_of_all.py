@@ -67,6 +67,7 @@ def everything(local: FakeServer) -> FakeServer:
     return local
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - TEXT - ELSEWHERE))
 def test_standard_output_is_only_json(desk: Desk, everything: FakeServer, name: str) -> None:
     desk.model()

@@ -107,7 +107,9 @@ def test_lost_connections_are_resumed_in_the_same_call(desk: Desk, shop: Shop) -
     assert saved(desk) and "Traceback" not in done.err
 
 
-@pytest.mark.parametrize(("retries", "attempts"), [("1", 2), (None, 4)])
+@pytest.mark.parametrize(("retries", "attempts"), [
+    ("1", 2), pytest.param(None, 4, marks=pytest.mark.integration),
+])
 def test_repeated_losses_without_new_bytes_end_the_download(
     desk: Desk, shop: Shop, retries: str | None, attempts: int
 ) -> None:

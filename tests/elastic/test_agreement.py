@@ -85,6 +85,7 @@ def test_clocks_process_ids_and_locks_of_callbacks_are_ignored(tmp_path):
     assert "count 2" in ended.stdout
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("wrong", "words"), [
     ("rate", (
         "after step 6", "learning rate of group 0 differs (0.1 and 0.2)", "last equal after step 3", CAUSES["rate"],

@@ -32,6 +32,7 @@ def run(code, **environment):
     )
 
 
+@pytest.mark.integration
 def test_every_module_comes_from_the_zip(fabric_home):
     path = str(fabric_home / "libs" / "fabric.zip")
     code = f"""
@@ -47,6 +48,7 @@ assert callbacks.LoggerCallback and callbacks.Callback
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.integration
 def test_all_of_fabric_data_comes_from_the_zip(fabric_home):
     """Editable installations are removed from sys.meta_path, because they find modules that a package lacks."""
     path = str(fabric_home / "libs" / "fabric.zip")

@@ -221,6 +221,7 @@ print(early_seeding.seeded(), thread_count() == torch.get_num_threads())
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("early", "late", "expected"), [
     ("random.seed(1)", "", "True True True"), ("", "random.seed(1)", "False True True"),
     ("random.random()", "", "False False True"),

@@ -131,6 +131,7 @@ class Changing(Training):
         (self.code / "train.py").write_text(SCRIPT)
 
 
+@pytest.mark.integration
 def test_the_history_is_the_same_for_every_number_of_workers(tmp_path):
     expected = run(tmp_path / "1", 1, {})[1]
     history = expected["history"]
@@ -203,6 +204,7 @@ def test_a_callback_ends_training_after_the_epoch(tmp_path):
     assert "model_epoch_final.pth" in found["files"]
 
 
+@pytest.mark.integration
 def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(tmp_path):
     options = {"epochs": 5, "metrics": 3, "train": {"ema": 0.9, "save_best": True}}
     expected = run(tmp_path / "whole", 2, options)[1]

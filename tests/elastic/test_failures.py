@@ -67,6 +67,7 @@ def script(tmp, threads="0", **statements):
 # --- exceptions
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("where", "statement", "last_line"),
     [

@@ -58,6 +58,7 @@ print("reached the end")
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [

@@ -30,6 +30,7 @@ def tables(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.integration
 def test_a_table_gives_the_same_bits_on_one_then_three_workers(tables):
     def build(datasets=None):
         model = network()
@@ -54,6 +55,7 @@ def test_a_table_gives_the_same_bits_on_one_then_three_workers(tables):
     assert results == [expected]
 
 
+@pytest.mark.integration
 def test_loader_processes_see_changes_by_callbacks(tmp_path):
     text = (Path(__file__).parent.parent / "programs" / "curriculum_in_loaders.py").read_text()
     found = []

@@ -433,6 +433,7 @@ def alone(tmp_path_factory):
     return training
 
 
+@pytest.mark.integration
 def test_one_worker_learns_as_in_exact_mode(alone, exact_losses):
     assert_every_sample_once_per_epoch(alone)
     assert_learned_as_well(losses(alone), exact_losses)
@@ -449,6 +450,7 @@ class Shrinking(Training):
         super()._spawn(message)
 
 
+@pytest.mark.integration
 def test_a_window_interrupted_by_a_death_is_trained_again_without_a_trace(tmp_path, alone):
     training = new_training(tmp_path, 1, kind=Shrinking, slow=2)
     try:

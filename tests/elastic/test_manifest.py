@@ -36,6 +36,7 @@ def read(result: Path) -> dict:
     return json.loads((result / "model" / "train" / "manifest.json").read_text())
 
 
+@pytest.mark.integration
 def test_one_worker_two_workers_and_a_plain_script_have_the_same_manifest(tmp_path):
     found = []
     for workers in (0, 1, 2):

@@ -90,6 +90,7 @@ def regularized(outputs, labels):
 '''
 
 
+@pytest.mark.integration
 def test_workers_see_the_scripts_values_of_modules_beside_it(tmp_path):
     printed = []
     for name, slots in (("alone", 0), ("two", 2)):

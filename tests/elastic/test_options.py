@@ -177,6 +177,7 @@ class Output:
         self.loss, self.logits = loss, logits
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("model", "shape", "loss"),
     [

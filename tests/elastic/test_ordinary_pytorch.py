@@ -24,7 +24,19 @@ def alone(tmp_path, monkeypatch):
     return lambda build: train(build, str(hurry))
 
 
-@pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
+#: Cases that every integration run trains, one for each feature of the engine.
+OFTEN = {
+    "autocast_in_step", "averaged_model", "batch_norm_frozen_by_callback", "bfloat16_model",
+    "clamping_after_accumulation", "clipping_by_optimizer_hook", "compiled_part", "fused_adam",
+    "group_added_by_callback", "loss_with_parameters_and_buffers", "own_optimizer",
+    "reentrant_activation_checkpoints", "schedule_of_the_script", "sparse_gradients", "spectral_norm",
+    "unfrozen_by_callback",
+}
+
+
+@pytest.mark.parametrize("build", [
+    build if build.__name__ in OFTEN else pytest.param(build, marks=pytest.mark.slow) for build in CASES
+], ids=lambda build: build.__name__)
 def test_one_then_three_then_two_workers_give_the_bits_of_a_single_process(tmp_path, alone, build):
     expected = alone(build)
     results = []

@@ -112,6 +112,7 @@ def outcome(tmp: Path) -> dict:
     return {**found, "seen": seen}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), pytest.param("adam", 3, marks=pytest.mark.integration)])
 def test_one_two_and_three_workers_and_no_backend_give_the_same_bits(tmp_path, optimizer, shards):
     arguments = ("--optimizer", optimizer, "--shards", str(shards))
@@ -312,6 +313,7 @@ FabricModel(model, lambda: (data, data), F.cross_entropy, optimizer, worker_logg
 """
 
 
+@pytest.mark.integration
 def test_a_leaving_worker_completes_its_log(tmp_path):
     training = Training(tmp_path, 2)
     (training.code / "train.py").write_text(LEAVERS)

@@ -25,6 +25,7 @@ print("trained on", sys.argv[1])
 '''
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("warm")
 def test_an_exec_is_verified_with_its_code_and_words(user) -> None:
     (user.folder / "model").mkdir()

@@ -49,6 +49,7 @@ def test_the_runner_retries_to_record_the_end_on_a_full_disk(
     assert capsys.readouterr().err.count("No space left on device") == 1
 
 
+@pytest.mark.integration
 def test_the_supervisor_retries_when_the_database_refuses_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_recovering_job_can_be_stopped(backend: Bench, held: Strings) -> None:
     assert backend.history(job) == [*STARTED, RECOVERING, KILLED]
 
 
+@pytest.mark.integration
 def test_a_new_server_reads_the_state_of_a_recovering_job(tmp_path: Path, held: Strings) -> None:
     with host_bench(tmp_path) as (host, one):
         job = held.submit(one)

@@ -120,6 +120,7 @@ def _resized(supervisor, job: str) -> bool:
     return bool(supervisor.resize(job, 1).before)
 
 
+@pytest.mark.integration
 def test_a_job_that_is_pending_again_keeps_its_history_over_a_restart(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         Plans(one.database).change(lambda _: plans.parse(LENT))
@@ -141,6 +142,7 @@ def test_a_job_that_is_pending_again_keeps_its_history_over_a_restart(tmp_path: 
         assert [line[2] for line in history(one, job)] == [True, True]
 
 
+@pytest.mark.integration
 def test_row_and_history_agree_after_the_server_is_killed(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job, other = one.submit(WAIT), one.submit(WAIT)

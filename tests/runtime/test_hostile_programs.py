@@ -60,6 +60,7 @@ def test_a_file_that_replaces_the_output_does_not_become_the_message(
     assert (tmp_path / "secret").read_text() == "the secret\n"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)"])
 def test_a_replaced_launcher_log_does_not_block_other_jobs(cold: Bench, tmp_path: Path, deed: str) -> None:
     (tmp_path / "secret").write_text("the secret\n")

@@ -44,6 +44,7 @@ def submit(one: Bench, deed: str) -> str:
     return one.submit(SABOTAGE.format(home=str(one.settings.home), deed=DEEDS[deed]))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("deed", DEEDS)
 def test_a_job_with_damaged_records_ends_and_other_jobs_go_on(tmp_path: Path, deed: str) -> None:
     with bench(tmp_path, slots=1) as one:

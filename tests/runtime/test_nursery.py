@@ -27,6 +27,7 @@ def ready_pid(one: Bench) -> int:
     return int(str(nursery(one)["pid"]))
 
 
+@pytest.mark.integration
 def test_the_nursery_is_small_single_threaded_and_leaves_no_zombie(warm: Bench) -> None:
     process = psutil.Process(ready_pid(warm))
     for one in [warm.submit("print(1)") for _ in range(3)]:
@@ -60,6 +61,7 @@ def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
     eventually(lambda: not warm.leftovers(one), "all are gone")
 
 
+@pytest.mark.integration
 def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
     with bench(tmp_path, nursery_idle=600.0) as one:
         first = ready_pid(one)
@@ -74,6 +76,7 @@ def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
         one.wait(running)
 
 
+@pytest.mark.integration
 def test_an_idle_nursery_ends_and_the_next_job_still_runs(tmp_path: Path) -> None:
     with bench(tmp_path, nursery_idle=0.2) as one:
         eventually(lambda: nursery(one)["state"] == "off", "it goes")
@@ -92,6 +95,7 @@ def test_jobs_run_without_a_nursery_that_cannot_start(tmp_path: Path, monkeypatc
         assert one.output(job) == "here\n"
 
 
+@pytest.mark.integration
 def test_a_nursery_that_stops_answering_is_killed_and_jobs_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

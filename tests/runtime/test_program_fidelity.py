@@ -103,6 +103,7 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
     return found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_behaves_as_under_plain_python(any_bench: Bench, name: str) -> None:
     if name == "exception group" and sys.version_info < (3, 11):
@@ -132,6 +133,7 @@ print(json.dumps([names, path, sys.argv[1:], torch.get_num_threads(), sys.flags.
 """
 
 
+@pytest.mark.integration
 def test_a_warm_and_a_cold_start_give_the_same_environment(warm: Bench) -> None:
     eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
     seen = []
@@ -190,6 +192,7 @@ def test_a_data_loader_with_workers_runs_in_a_forked_program(warm: Bench) -> Non
 WEIGHTS_ONLY = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("variables", "expected"), [({}, FINISHED), (WEIGHTS_ONLY, ERROR)])
 def test_torch_load_reads_python_objects_unless_the_job_forbids_it(
     backend: Bench, variables: dict[str, str], expected: str,

@@ -232,6 +232,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Host, Bench]]:
         yield both
 
 
+@pytest.mark.integration
 def test_a_new_server_does_not_assign_a_slot_while_a_worker_runs_on_it(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
@@ -258,6 +259,7 @@ def test_a_new_server_does_not_assign_a_slot_while_a_worker_runs_on_it(
     assert one.wait(job).state == FINISHED
 
 
+@pytest.mark.integration
 def test_slots_that_became_free_without_a_server_are_assigned_again(pair: tuple[Host, Bench], held: Strings) -> None:
     host, one = pair
     job = held.submit(one)
@@ -322,6 +324,7 @@ def test_a_runner_reports_its_whole_state_to_the_next_server(
     assert json.loads(one.wait(job).progress or "") == {"workers": 0, "step": 7}, "exit.json must have the progress"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("deed", ["unlink", "folder", "file", "listener"])
 def test_a_program_that_removes_the_socket_does_not_keep_its_slots(
     pair: tuple[Host, Bench], held: Strings, deed: str
@@ -353,6 +356,7 @@ def test_a_program_that_removes_the_socket_does_not_keep_its_slots(
     assert not place.exists()
 
 
+@pytest.mark.integration
 def test_another_server_replaces_the_first_and_the_first_reconnects(
     pair: tuple[Host, Bench], held: Strings
 ) -> None:
@@ -375,6 +379,7 @@ def _resized(host: Host, driver: Driver, job: str, count: int) -> bool:
     return driver.has_message() and driver.allocation() == ["cpu-0", "cpu-1"][:count]
 
 
+@pytest.mark.integration
 def test_slots_that_were_noted_but_never_allocated_are_free_again(pair: tuple[Host, Bench], held: Strings) -> None:
     """The server dies after it writes the row and before it sends the allocation."""
     host, one = pair

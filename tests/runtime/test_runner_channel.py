@@ -58,6 +58,7 @@ def test_the_driver_gets_its_allocation(any_bench: Bench) -> None:
     assert is_driver == "true\n"
 
 
+@pytest.mark.integration
 def test_a_worker_is_started_and_killed_on_demand(any_bench: Bench) -> None:
     program = SPAWN + """
     peer, _ = server.accept()
@@ -110,6 +111,7 @@ def test_the_last_progress_reaches_the_server_and_stays(cold: Bench) -> None:
     assert cold.supervisor.live(one) is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.integration
 def test_a_failing_driver_ends_the_job_and_its_workers(any_bench: Bench) -> None:
     one = elastic(any_bench, SPAWN + "    server.accept()\n    raise RuntimeError('driver down')\n")
     row = any_bench.wait(one)

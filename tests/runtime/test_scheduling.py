@@ -24,6 +24,7 @@ def go(one: Bench, job: str) -> None:
     (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
+@pytest.mark.integration
 def test_a_fixed_job_on_a_lent_slot_is_queued_again_at_its_old_position(backend: Bench) -> None:
     Plans(backend.database).change(lambda _: plans.parse({"plans": [
         {"name": "owner"}, {"name": "borrower", "reclaim_grace": 0},
@@ -47,6 +48,7 @@ def test_a_fixed_job_on_a_lent_slot_is_queued_again_at_its_old_position(backend:
         assert backend.wait(job).state == FINISHED
 
 
+@pytest.mark.integration
 def test_a_stop_during_a_reclaim_ends_the_job(backend: Bench) -> None:
     stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('ready', 'w').write('x')\n" + WAIT
     Plans(backend.database).change(lambda _: plans.parse({"plans": [
@@ -101,6 +103,7 @@ def test_two_half_slot_jobs_share_a_slot_and_a_third_waits(tmp_path: Path) -> No
             assert one.wait(job).state == FINISHED
 
 
+@pytest.mark.integration
 def test_a_pack_keeps_its_slot_over_a_restart_of_the_server(tmp_path: Path) -> None:
     with host_bench(tmp_path, slots=3) as (host, one):
         first = one.submit(WAIT, pack="p", cpu_limit=0.6)
@@ -154,6 +157,7 @@ def test_a_job_that_is_just_starting_does_not_count_as_stopped(backend: Bench) -
         assert backend.wait(job).state == FINISHED
 
 
+@pytest.mark.integration
 def test_the_last_two_durations_estimate_the_start_of_the_next_job(tmp_path: Path) -> None:
     with bench(tmp_path, slots=1) as one:
         for seconds in (9000.0, 1000.0, 3000.0):

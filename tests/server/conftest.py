@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from live_server import Live, settings_for
+
+#: A server takes 0.2 s to end. The next test begins meanwhile.
+_closing: list[threading.Thread] = []
 
 
 @pytest.fixture
@@ -21,7 +25,16 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
 
     yield begin
     for live in running:
-        live.close()
+        _closing.append(threading.Thread(target=live.close))
+        _closing[-1].start()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _closed() -> Iterator[None]:
+    """Wait for the servers of all tests to end."""
+    yield
+    for thread in _closing:
+        thread.join()
 
 
 @pytest.fixture(scope="module")

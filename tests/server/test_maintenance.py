@@ -276,6 +276,7 @@ def test_a_backup_is_written_completely_or_not_at_all(served: Live, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
+@pytest.mark.integration
 def test_doctor_reports_no_problem_on_a_sound_home(made: Path, tmp_path: Path, command: Command) -> None:
     assert command(tmp_path, "restore", str(made)).exit_code == 0
     said = command(tmp_path, "doctor", "-o", "json")

@@ -13,6 +13,8 @@ from puppets import FILES, Driver, Strings, strings
 from support import eventually
 from user import User
 
+pytestmark = pytest.mark.integration
+
 SLEEP = "import time\ntime.sleep(600)\n"
 
 

@@ -116,6 +116,7 @@ def test_a_second_server_on_the_same_home_refuses_to_start(run: Run, environment
     assert serving(run("serve")) and backend_file(environment)["pid"] != first.pid
 
 
+@pytest.mark.integration
 def test_exactly_one_of_several_simultaneous_servers_starts(run: Run) -> None:
     racers = [run("serve") for _ in range(4)]
     codes = eventually(
@@ -131,6 +132,7 @@ def test_a_port_in_use_is_reported_in_one_line(run: Run) -> None:
     assert code == 1 and out == "" and err.count("\n") == 1 and "is in use by another program" in err
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("args", "word"),
     [
@@ -171,6 +173,7 @@ def test_a_damaged_database_is_reported_in_one_line(run: Run, environment: dict[
     assert code == 1 and str(home / "backend.db") in err and err.count("\n") == 1
 
 
+@pytest.mark.integration
 def test_a_server_runs_with_tls(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
@@ -244,6 +247,7 @@ def test_a_killed_server_loses_no_acknowledged_submission(run: Run, environment:
     assert ended(run("stop", "--jobs"))[0] == 0
 
 
+@pytest.mark.integration
 def test_a_stale_backend_file_is_not_a_running_server(run: Run, environment: dict[str, str]) -> None:
     home = Path(environment["DLICMD_HOME"])
     home.mkdir()
@@ -259,6 +263,7 @@ def test_a_stale_backend_file_is_not_a_running_server(run: Run, environment: dic
         assert code == 1 and "does not answer" in err and err.count("\n") == 1
 
 
+@pytest.mark.integration
 def test_the_next_server_replaces_the_file_of_a_killed_server(run: Run, environment: dict[str, str]) -> None:
     server = run("serve")
     serving(server)
@@ -271,6 +276,7 @@ def test_the_next_server_replaces_the_file_of_a_killed_server(run: Run, environm
     assert backend_file(environment)["pid"] == following.pid
 
 
+@pytest.mark.integration
 def test_a_server_without_its_home_ends_and_keeps_the_next_server(
     run: Run, environment: dict[str, str]
 ) -> None:

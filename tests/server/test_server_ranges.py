@@ -175,6 +175,7 @@ def test_a_zip_is_dropped_if_the_client_leaves_with_the_last_byte(tmp_path: Path
     assert len(came) == zipped.length - 100 and zipped.file.closed and not keeper._kept
 
 
+@pytest.mark.integration
 def test_a_kept_zip_of_changed_content_is_not_used(live: Live, large: str, packed: list[Path]) -> None:
     cut_download(live, large)
     eventually(lambda: kept(live), "the zip waits")
@@ -185,6 +186,7 @@ def test_a_kept_zip_of_changed_content_is_not_used(live: Live, large: str, packe
     assert waiting.file.closed and not kept(live)
 
 
+@pytest.mark.integration
 def test_a_kept_zip_is_dropped_after_a_while(live: Live, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "KEPT_SECONDS", 0.05)
     seen: list[archives.Archive] = []
@@ -196,6 +198,7 @@ def test_a_kept_zip_is_dropped_after_a_while(live: Live, large: str, monkeypatch
     assert not kept(live)
 
 
+@pytest.mark.integration
 def test_the_zip_of_a_running_exec_is_not_kept(live: Live, packed: list[Path]) -> None:
     found = live.submitted()
     (live.paths(found).model / "weights").write_bytes(os.urandom(40 << 20))

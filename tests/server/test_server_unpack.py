@@ -45,7 +45,9 @@ def test_the_families_have_at_least_60_hostile_archives() -> None:
     assert sum(1 for family in (names, kinds, twins, damaged) for _ in family()) + 18 >= 60
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [
+    pytest.param(name, marks=pytest.mark.integration) if name == "sizes" else name for name in FAMILIES
+])
 def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
     outside = sorted(path.name for path in tmp_path.iterdir())
     for number, (name, content) in enumerate(FAMILIES[family]()):
