@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +13,7 @@ from dlicmd.sdk.tls import RequestsTransport
 from dlicmd.sdk.transport import CHUNK, PlainTransport, Transport
 
 #: Lines of a long answer. They are longer than all buffers between server and client.
-LINES = [json.dumps({"number": number, "text": "x" * 100}) for number in range(100_000)]
+LINES = [f'{{"number": {number}, "text": "{"x" * 100}"}}' for number in range(100_000)]
 LONG = "\n".join(LINES).encode()
 
 

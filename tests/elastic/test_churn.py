@@ -7,7 +7,7 @@ from trouble import Recipe, Trouble
 
 from local_backend.elastic.driver import reporting
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 #: Far longer than all disturbances take.
 LONG = Recipe(epochs=80, pace=0.02)

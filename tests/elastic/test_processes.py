@@ -113,7 +113,7 @@ def outcome(tmp: Path) -> dict:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), pytest.param("adam", 3, marks=pytest.mark.integration)])
+@pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), pytest.param("adam", 3, marks=pytest.mark.slow)])
 def test_one_two_and_three_workers_and_no_backend_give_the_same_bits(tmp_path, optimizer, shards):
     arguments = ("--optimizer", optimizer, "--shards", str(shards))
     alone = plain(tmp_path / "plain", lay_out(tmp_path / "plain", SCRIPT), *arguments)

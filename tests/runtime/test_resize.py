@@ -445,7 +445,7 @@ class Brain:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "turns", [40, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "turns", [20, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_a_slot_never_has_two_jobs_while_servers_and_workers_are_killed(tmp_path: Path, turns: int) -> None:
     chance = random.Random(11)
