@@ -36,8 +36,7 @@ CONNECTIONS = BASE + "/connections"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
-    """Return the path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`,
-    `why`, `metrics`, `code`."""
+    """Return the path of one exec, or of one of its actions, such as `stop`."""
     return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
 
 

@@ -39,12 +39,6 @@ MAX_TOKEN = 2**16
 #: HTTP code of the answer after a deletion.
 GONE = 204
 STOP = "stop"
-#: Action or method of a call about an exec → what the call does, for messages.
-_DOING = {
-    "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "return the log of {}",
-    "result": "return the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "explain the state of {}",
-    "metrics": "return the metrics of {}", "code": "return the code of {}", "verify": "verify {}",
-}
 
 C = TypeVar("C", bound="Closing")
 Self = TypeVar("Self", bound="Calls")
@@ -155,12 +149,13 @@ class Calls(Closing):
         return Request(method, target, sent, body, self._timeout or timeout)
 
     def _exec_call(
-        self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
+        self, method: str, exec_id: str, doing: str, action: str = "", query: str = "", *, accept: str = JSON,
         headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
         streamed: bool = False, held: float = 0.0,
     ) -> Answer:
         """Send a call about one exec. Servers answer 400 for an unknown id and for a call that they cannot execute.
-        Raises NoSuchExec when the id is unknown. `held`: seconds for which the server may hold back its answer."""
+        Raises NoSuchExec when the id is unknown. `doing` says what the call does, for messages, with `{}` for the id.
+        `held`: seconds for which the server may hold back its answer."""
         if not isinstance(exec_id, str) or not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(str(exec_id))
@@ -178,7 +173,7 @@ class Calls(Closing):
                 return answer
             if unknown:
                 raise NoSuchExec(exec_id, answer.status)
-        return checked(answer, "to " + _DOING[action or method].format(exec_id))
+        return checked(answer, "to " + doing.format(exec_id))
 
 
 def _is_killed(found: Answer) -> bool:

@@ -248,7 +248,7 @@ class Client(SchedulerCalls, SearchCalls):
             >>> client.exec("wmla-1").state
             'RUNNING'
         """
-        return Exec(an_object(self._exec_call("GET", exec_id)))
+        return Exec(an_object(self._exec_call("GET", exec_id, "show {}")))
 
     def stop_exec(self, exec_id: str) -> int:
         """Ask the server to stop an exec.
@@ -263,7 +263,7 @@ class Client(SchedulerCalls, SearchCalls):
             NoSuchExec: No exec has this id.
             ServerError: The server refuses to stop the exec, for example because the exec has ended.
         """
-        return self._exec_call("POST", exec_id, STOP).status
+        return self._exec_call("POST", exec_id, "stop {}", STOP).status
 
     def why(self, exec_id: str) -> Why:
         """Return the reason why an exec is pending.
@@ -280,7 +280,7 @@ class Client(SchedulerCalls, SearchCalls):
             NoSuchExec: No exec has this id.
         """
         if wire.EXT_WHY in self.extensions():
-            return Why(an_object(self._exec_call("GET", exec_id, "why")))
+            return Why(an_object(self._exec_call("GET", exec_id, "explain the state of {}", "why")))
         found = self.exec(exec_id)
         return Why({name: found[name] for name in (wire.ID, wire.STATE, wire.MESSAGE) if name in found})
 
@@ -301,7 +301,9 @@ class Client(SchedulerCalls, SearchCalls):
             NoSuchExec: No exec has this id.
             ServerError: The exec is not elastic, or its submitted code is no longer stored.
         """
-        return Exec(an_object(self._exec_call("POST", exec_id, "verify", f"steps={steps}", timeout=SUBMIT_TIMEOUT)))
+        query = f"steps={steps}"
+        return Exec(an_object(self._exec_call(
+            "POST", exec_id, "verify {}", "verify", query, timeout=SUBMIT_TIMEOUT)))
 
     def delete_exec(self, exec_id: str) -> int:
         """Delete an exec and its files.
@@ -315,7 +317,7 @@ class Client(SchedulerCalls, SearchCalls):
         Raises:
             NoSuchExec: No exec has this id.
         """
-        return self._exec_call("DELETE", exec_id).status
+        return self._exec_call("DELETE", exec_id, "delete {}").status
 
     def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
         """Deploy the trained model of an exec.
@@ -333,7 +335,7 @@ class Client(SchedulerCalls, SearchCalls):
         Raises:
             NoSuchExec: No exec has this id.
         """
-        return self._exec_call("POST", exec_id, wire.DEPLOY, headers={"Content-Type": JSON},
+        return self._exec_call("POST", exec_id, "deploy {}", wire.DEPLOY, headers={"Content-Type": JSON},
                                body=json.dumps(asked).encode(), timeout=SUBMIT_TIMEOUT)
 
     def delete_execs(self) -> int:
@@ -363,7 +365,9 @@ class Client(SchedulerCalls, SearchCalls):
             >>> for chunk in client.train_log("wmla-1").chunks():
             ...     sys.stdout.buffer.write(chunk)
         """
-        return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT, streamed=True)
+        query = f"logType={quote(log_type, safe='')}"
+        return self._exec_call(
+            "GET", exec_id, "return the log of {}", "log", query, accept=TEXT, streamed=True)
 
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
         """Return the trained model as a zip.
@@ -386,8 +390,9 @@ class Client(SchedulerCalls, SearchCalls):
         """
         headers = {"Accept-Encoding": "identity"} | (
             {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
-        return self._exec_call("GET", exec_id, "result", accept="application/octet-stream", headers=headers,
-                               timeout=RESULT_TIMEOUT, streamed=True)
+        return self._exec_call(
+            "GET", exec_id, "return the result of {}", "result", accept="application/octet-stream", headers=headers,
+            timeout=RESULT_TIMEOUT, streamed=True)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> News:
         """Return an exec with its new output (extension `follow`).
@@ -412,7 +417,7 @@ class Client(SchedulerCalls, SearchCalls):
             >>> news = client.follow("wmla-1", news.cursor, wait=20)
         """
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
-        answer = an_object(self._exec_call("GET", exec_id, "follow", query, timeout=30.0, held=wait))
+        answer = an_object(self._exec_call("GET", exec_id, "follow {}", "follow", query, timeout=30.0, held=wait))
         found, lines = answer.get(wire.EXEC), answer.get(wire.LINES)
         if not isinstance(found, dict) or not isinstance(lines, list):
             raise ServerError("the server sent an invalid answer to the follow call", 200)
@@ -439,7 +444,9 @@ class Client(SchedulerCalls, SearchCalls):
             >>> for file, record in client.metrics("wmla-1"):
             ...     print(file, record["values"])
         """
-        return records(self._exec_call("GET", exec_id, "metrics", accept=TEXT, streamed=True).chunks())
+        answer = self._exec_call(
+            "GET", exec_id, "return the metrics of {}", "metrics", accept=TEXT, streamed=True)
+        return records(answer.chunks())
 
     def code(self, exec_id: str) -> Code:
         """Return the submitted files (extension `code`).
@@ -453,7 +460,7 @@ class Client(SchedulerCalls, SearchCalls):
         Raises:
             NoSuchExec: No exec has this id.
         """
-        return Code(an_object(self._exec_call("GET", exec_id, "code")))
+        return Code(an_object(self._exec_call("GET", exec_id, "return the code of {}", "code")))
 
     # Whole jobs. Their modules pack, hash and unpack: a start of dlicmd for another command must not import them.
 
