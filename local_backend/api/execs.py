@@ -113,9 +113,10 @@ async def submit(
     except ClientDisconnect:
         return JsonAnswer(b"", 400)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
     logs.about(exec=made.row.id)
-    shown = cast("Submitted", show(services.execs.view(made.row), str(request.base_url)))
+    base_url = str(request.base_url)
+    shown = cast("Submitted", await run_in_threadpool(show, services.execs.view(made.row), base_url))
     if made.warnings:
         shown["warning"] = "; ".join(made.warnings)
     return JsonAnswer(shown)

@@ -88,20 +88,21 @@ async def follow(
     with services.execs.listening(exec_id) as news:
         row, found = await read()
         paths = services.execs.paths(row)
-        busy = cursor and not found and not row.terminal and _behind(row, paths, seen) < MOST_BYTES
-        if busy and time.monotonic() < deadline and await _within(news, _POLL):
-            # If a program writes without pause, answer some times a second, not as often as the client can ask.
-            news.clear()
-            row, found = await read()
+        if cursor and not found and not row.terminal and time.monotonic() < deadline:
+            is_busy = await run_in_threadpool(_behind, row, paths, seen) < MOST_BYTES
+            if is_busy and await _within(news, _POLL):
+                # If a program writes without pause, answer some times a second, not as often as the client can ask.
+                news.clear()
+                row, found = await read()
         while True:
-            before = _hints(services, row, paths)
-            answer = await run_in_threadpool(_news, services, row, found, base_url, seen)
+            before = await run_in_threadpool(_hints, services, row, paths)
+            answer, is_new = await run_in_threadpool(_news, services, row, found, base_url, seen)
             late = time.monotonic() >= deadline or services.machine.closing or await request.is_disconnected()
-            if answer is not None or row.terminal or late:
-                return JsonAnswer(answer or _answer(services, row, base_url, seen))
+            if is_new or row.terminal or late:
+                return JsonAnswer(answer)
             while time.monotonic() < deadline and not services.machine.closing:
                 # Files have no events: output, progress.
-                if await _within(news, _POLL) or _hints(services, row, paths) != before:
+                if await _within(news, _POLL) or await run_in_threadpool(_hints, services, row, paths) != before:
                     break
             if news.is_set():
                 news.clear()
@@ -117,23 +118,17 @@ async def _within(news: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _answer(services: Services, row: ExecRow, base_url: str, cursor: Cursor) -> News:
-    shown = show(services.execs.view(row), base_url)
-    return {"exec": shown, "events": [], "lines": [], "cursor": cursor.encode()}
-
-
-def _news(services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor) -> News | None:
-    """Return the answer when there is news since `seen`, else None. The row was read before the files: if the row is
+def _news(services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor) -> tuple[News, bool]:
+    """Return the answer, and whether it has news since `seen`. The row was read before the files: if the row is
     terminal, the files contain all output."""
     shown = show(services.execs.view(row), base_url)
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
     paths = services.execs.paths(row)
     lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)
-    if not lines and not found and mark == seen.mark:
-        return None
     cursor = Cursor(offsets, mark, found[-1].id if found else seen.event)
     told = [{wire.ID: one.id, wire.TIME: one.time, wire.KIND: one.kind, **one.data} for one in found]
-    return {"exec": shown, "events": told, "lines": lines, "cursor": cursor.encode()}
+    answer: News = {"exec": shown, "events": told, "lines": lines, "cursor": cursor.encode()}
+    return answer, bool(lines or found) or mark != seen.mark
 
 
 def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:

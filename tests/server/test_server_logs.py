@@ -7,10 +7,12 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import threading
 import zipfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -201,6 +203,30 @@ def test_follow_delivers_every_event_once_and_in_order(live: Live) -> None:
     assert follow_call(live, exec_id, last["cursor"], 30)["events"] == []
     again = follow_call(live, exec_id)["events"]
     assert again == first["events"] + second["events"] + last["events"]
+
+
+def test_follow_looks_at_files_in_threads(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that does not answer must not stop the event loop."""
+    threads: dict[str, set[threading.Thread]] = {}
+
+    def watched(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(path: Path, *args: Any, **more: Any) -> Any:
+            if Path(path).is_relative_to(live.settings.home):
+                threads.setdefault(name, set()).add(threading.current_thread())
+            return real(path, *args, **more)
+
+        monkeypatch.setattr(owner, name, call)
+
+    exec_id = live.submitted(DIST)
+    for owner, name in ((Path, "lstat"), (shutil, "disk_usage"), (shutil, "rmtree")):
+        watched(owner, name)
+    cursor = follow_call(live, exec_id)["cursor"]
+    live.submitted(DIST)
+    assert follow_call(live, exec_id, cursor, 1)["lines"] == []
+    assert threads.keys() == {"lstat", "disk_usage", "rmtree"}
+    assert all(live.thread not in found for found in threads.values()), threads
 
 
 def test_follow_of_a_waiting_exec_notices_another_reason(live: Live) -> None:
