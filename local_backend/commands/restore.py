@@ -41,6 +41,7 @@ from local_backend.serving.server import ServingError, locked, make_home
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.migrations.upgrade import VERSIONS
+from local_backend.store.schema import events
 
 _STAGE = ".restore-"
 _MANIFEST_LARGEST = 1 << 16
@@ -108,6 +109,7 @@ def _restore(settings: Settings, file: Path, force: bool) -> Restored:
         trees = Path(mkdtemp(prefix=_STAGE, dir=settings.result_fs))
         manifest = _unpack(file, stage, trees)
         _check(file, manifest, stage / DATABASE)
+        _skip_event_ids(stage / DATABASE)
         if not manifest.results:
             _tell_what_is_missing(paths, manifest, stage, trees)
         os.sync()
@@ -204,6 +206,19 @@ def _check(file: Path, manifest: BackupManifest, database: Path) -> None:
         found = str(problem)
     if found != "ok":
         raise BackupError(f"{file} is damaged: {' '.join(str(found).split())}")
+
+
+def _skip_event_ids(database: Path) -> None:
+    """Let the ids of events continue at the present time in milliseconds. A server gives fewer ids than that, so no id
+    since the backup is given twice, and a client with a later position misses no event."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").fetchone() is None:
+            return  # an earlier version without events
+        query = f"SELECT max(seq) FROM sqlite_sequence WHERE name = '{events.name}'"
+        last = connection.execute(query).fetchone()[0] or 0
+        connection.execute(f"DELETE FROM sqlite_sequence WHERE name = '{events.name}'")
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)",
+                           (events.name, max(last, int(time.time() * 1000))))
 
 
 def _tell_what_is_missing(paths: HomePaths, manifest: BackupManifest, stage: Path, trees: Path) -> None:

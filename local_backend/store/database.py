@@ -34,8 +34,8 @@ class Database:
         self._kind: Sqlite | Postgres = Sqlite(where) if isinstance(where, Path) else Postgres(where)
         #: Name of the database in messages; contains no secret.
         self.name = self._kind.name
-        #: Grows with every committed write. A reader that notes this number before it reads need not read again
-        #: while the number stays the same.
+        #: Grows with every write that may be committed. A reader that notes this number before it reads need not read
+        #: again while the number stays the same.
         self.changes = 0
         #: Wakes the readers of the event stream.
         self.bus = Bus()
@@ -96,6 +96,7 @@ class Database:
 
     def _write_loop(self) -> None:
         while jobs := self._waiting():
+            changed: set[str] | None = None
             try:
                 with self._write_engine.begin() as connection:
                     if len(jobs) == 1:
@@ -104,14 +105,13 @@ class Database:
                         outcomes = [_apart(connection, work) for work, _ in jobs]
                     changed = events.changed(connection)
             except BaseException as problem:
-                for _, result in jobs:
-                    result.set_exception(problem)
-                continue
-            self.changes += 1
+                outcomes = [_Failed(problem)] * len(jobs)
+            if changed is not None:  # a commit whose answer was lost may have succeeded, too
+                self.changes += 1
             if changed:
                 self.bus.publish(changed)
             for (_, result), outcome in zip(jobs, outcomes, strict=True):
-                if isinstance(outcome, _QueryRefused):
+                if isinstance(outcome, _Failed):
                     result.set_exception(outcome.problem)
                 else:
                     result.set_result(outcome)
@@ -131,10 +131,10 @@ class Database:
         return jobs
 
 
-class _QueryRefused:
-    """The error of a write that was rolled back alone."""
+class _Failed:
+    """The error of a write."""
 
-    def __init__(self, problem: Exception) -> None:
+    def __init__(self, problem: BaseException) -> None:
         self.problem = problem
 
 
@@ -146,10 +146,10 @@ def _apart(connection: Connection, work: Callable[[Connection], Any]) -> Any:
             return work(connection)
     except SQLAlchemyError as problem:
         if isinstance(problem, IntegrityError):
-            return _QueryRefused(problem)
+            return _Failed(problem)
         raise
     except Exception as problem:
-        return _QueryRefused(problem)
+        return _Failed(problem)
 
 
 def _first_line(problem: Exception) -> str:

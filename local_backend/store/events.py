@@ -4,7 +4,8 @@ execs.py appends an event in the transaction of the change. After the commit, th
 of the stream, see bus.py. A reader keeps the id of the last event that it has read, and reads on from there, so it
 misses no event. There is one writer, so ids become visible in their order. An id may be left out.
 
-The stream is bounded: the events of an exec disappear with the exec, except its deletion. `prune` deletes old events.
+The stream is bounded: an exec has at most MOST_OF_EXEC events, and its program cannot displace events of other execs.
+The events of an exec disappear with the exec, except its deletion. `prune` deletes old events.
 Each function takes the connection of a transaction (see database.py). Times are epoch seconds.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from local_backend.store.schema import events
 
@@ -35,8 +36,12 @@ DELETED = "deleted"
 #: Seconds for which events are kept, and their maximum number (about 20 MB).
 KEPT = 30 * 86400.0
 MOST = 100_000
-#: Maximum number of events that one call of `since` returns.
-_PIECE = 500
+#: Maximum number of events of an exec; older ones are deleted. A program can change the state of its exec at will.
+MOST_OF_EXEC = 1000
+_SURPLUS = (
+    select(events.c.id).where(events.c.exec_id == bindparam("exec_id")).order_by(events.c.id.desc())
+    .offset(MOST_OF_EXEC).limit(1)
+)
 #: Key of `Connection.info` for the ids of the execs that have new events.
 _CHANGED = "dlicmd.changed"
 
@@ -53,9 +58,13 @@ class Event:
 
 
 def append(connection: Connection, exec_id: str, kind: str, data: Mapping[str, Any]) -> None:
-    """Append an event. It exists if the transaction is committed."""
+    """Append an event, and delete the events of the exec beyond the newest MOST_OF_EXEC. The event exists if the
+    transaction is committed."""
     values = {"exec_id": exec_id, "time": time.time(), "kind": kind, "data": json.dumps(data)}
     connection.execute(insert(events).values(values))
+    surplus = connection.execute(_SURPLUS, values).scalar()
+    if surplus is not None:
+        connection.execute(delete(events).where(events.c.exec_id == exec_id, events.c.id <= surplus))
     connection.info.setdefault(_CHANGED, set()).add(exec_id)
 
 
@@ -67,9 +76,8 @@ def changed(connection: Connection) -> set[str]:
 
 
 def since(connection: Connection, last: int, exec_id: str | None = None) -> list[Event]:
-    """Return the first events with an id above `last`, of this exec or of all execs. There may be more events, unless
-    the list is empty."""
-    query = select(events).where(events.c.id > last).order_by(events.c.id).limit(_PIECE)
+    """Return the events with an id above `last`, of this exec or of all execs, oldest first."""
+    query = select(events).where(events.c.id > last).order_by(events.c.id)
     if exec_id is not None:
         query = query.where(events.c.exec_id == exec_id)
     return [Event(row.id, row.exec_id, row.time, row.kind, json.loads(row.data)) for row in connection.execute(query)]
@@ -86,7 +94,8 @@ def expired(connection: Connection, now: float) -> int:
     fresh = select(events.c.id).where(events.c.time >= now - KEPT).order_by(events.c.id).limit(1)
     kept_from = connection.execute(fresh).scalar() or last + 1
     oldest = connection.execute(select(func.min(events.c.id))).scalar() or last + 1
-    end = max(kept_from - 1, last - MOST)
+    surplus = connection.execute(select(events.c.id).order_by(events.c.id.desc()).offset(MOST).limit(1)).scalar() or 0
+    end = max(kept_from - 1, surplus)
     return end if oldest <= end else 0
 
 

@@ -100,6 +100,21 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     assert [path.name for path in home.glob(".*")] == [] == [path.name for path in home.glob("restoring")]
 
 
+def test_a_follower_misses_no_event_after_a_restore(tmp_path: Path, command: Command) -> None:
+    live = Live(settings_for(tmp_path / "home"))
+    exec_id = live.submitted()
+    assert command(live.settings.home, "backup", str(tmp_path / "b.tar.gz")).exit_code == 0
+    live.move(exec_id, PENDING, RUNNING, FINISHED)
+    cursor = live.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
+    live.close()
+    assert command(live.settings.home, "restore", str(tmp_path / "b.tar.gz"), "--force").exit_code == 0
+    live = Live(settings_for(tmp_path / "home"))
+    live.move(exec_id, PENDING)
+    news = live.call("GET", f"/execs/{exec_id}/follow?cursor={cursor}").json()
+    live.close()
+    assert [event["state"] for event in news["events"]] == [PENDING]
+
+
 def test_a_backup_is_consistent_while_execs_are_added_and_deleted(tmp_path: Path, command: Command) -> None:
     live = Live(settings_for(tmp_path / "busy"))
     over = threading.Event()

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_server import Live
+from sqlalchemy import Connection
 from support import eventually, examples
 
 from dlicmd.contract import states
@@ -203,6 +204,24 @@ def test_follow_delivers_every_event_once_and_in_order(live: Live) -> None:
     assert follow_call(live, exec_id, last["cursor"], 30)["events"] == []
     again = follow_call(live, exec_id)["events"]
     assert again == first["events"] + second["events"] + last["events"]
+
+
+def test_the_last_answer_of_follow_has_all_events(live: Live) -> None:
+    exec_id = live.submitted(ELASTIC)
+    cursor = follow_call(live, exec_id)["cursor"]
+    live.run_on(exec_id, "cpu-0")
+
+    def change_often(connection: Connection) -> None:
+        for _ in range(300):
+            assert execs.transition(connection, exec_id, states.RECOVERING)
+            assert execs.transition(connection, exec_id, states.RUNNING)
+
+    live.database.write(change_often)
+    live.move(exec_id, states.FINISHED)
+    last = follow_call(live, exec_id, cursor)
+    moves = [states.PENDING, states.RUNNING, *[states.RECOVERING, states.RUNNING] * 300, states.FINISHED]
+    assert last["exec"]["state"] == states.FINISHED and not last["lines"]
+    assert [event["state"] for event in last["events"]] == moves
 
 
 def test_follow_looks_at_files_in_threads(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

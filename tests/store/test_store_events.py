@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text, update
+from sqlalchemy import Connection, Engine, text, update
+from sqlalchemy.event import listen, remove
 from support import PATIENCE
 from workloads import workload
 
-from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
+from dlicmd.contract.states import ERROR, FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED
 from local_backend.store import events, execs
 from local_backend.store.bus import Bus
 from local_backend.store.database import Database
@@ -126,6 +127,46 @@ def test_old_events_are_pruned(database: Database, monkeypatch: pytest.MonkeyPat
     end = database.read(lambda c: events.expired(c, later))
     assert database.write(lambda c: events.prune(c, end)) == 2 and stream(database) == []
     assert database.read(lambda c: events.expired(c, later)) == 0
+
+
+def test_an_exec_that_changes_its_state_without_end_displaces_no_event_of_another_exec(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MOST", events.MOST_OF_EXEC + 10)
+    quiet, restless = new_exec(database), new_exec(database)
+    move(database, restless, PENDING)
+
+    def change_often(connection: Connection) -> None:
+        for _ in range(events.MOST_OF_EXEC):
+            assert execs.transition(connection, restless, RUNNING)
+            assert execs.transition(connection, restless, RECOVERING)
+
+    database.write(change_often)
+    found = stream(database, exec_id=restless)
+    assert [event.data["state"] for event in found] == [RUNNING, RECOVERING] * (events.MOST_OF_EXEC // 2)
+    assert database.read(lambda c: events.expired(c, time.time())) == 0
+    assert [event.data for event in stream(database, exec_id=quiet)] == [{"state": SUBMITTED}]
+
+
+def test_a_commit_without_an_answer_wakes_the_readers(database: Database) -> None:
+    """The connection to PostgreSQL may break after the commit and before its answer."""
+    exec_id = new_exec(database)
+    before = database.changes
+    woken: list[int] = []
+    database.bus.subscribe(lambda: woken.append(1), exec_id)
+
+    def commit_and_break(connection: Connection) -> None:
+        connection.exec_driver_sql("COMMIT")
+        raise ConnectionResetError
+
+    listen(Engine, "commit", commit_and_break)
+    try:
+        with pytest.raises(ConnectionResetError):
+            database.write(lambda c: execs.transition(c, exec_id, PENDING))
+    finally:
+        remove(Engine, "commit", commit_and_break)
+    assert [event.data["state"] for event in stream(database)] == [SUBMITTED, PENDING]
+    assert woken == [1] and database.changes > before
 
 
 @pytest.mark.parametrize("readers", [1, 5])
