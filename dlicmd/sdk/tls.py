@@ -68,15 +68,8 @@ class RequestsTransport:
             )
         except OSError as problem:
             raise self._explained(problem) from problem
-        return noted(request, Answer(response.status_code, response.headers.items(), self._chunks(response)))
-
-    def _chunks(self, response: requests.Response) -> Iterator[bytes]:
-        try:
-            yield from response.iter_content(CHUNK)
-        except OSError as problem:
-            raise ConnectionLost(f"the connection to {self._where} broke: {_reason(problem)}") from problem
-        finally:
-            response.close()
+        content = _StreamedContent(self._where, response)
+        return noted(request, Answer(response.status_code, response.headers.items(), content))
 
     def _explained(self, problem: OSError) -> Unreachable:
         """Return the error for the user, with the remedy for TLS errors. (All errors of `requests` are OSErrors.)"""
@@ -109,6 +102,32 @@ class RequestsTransport:
             return (f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
                     "name its authority with --ca-cert FILE")
         return None
+
+
+class _StreamedContent(Iterator[bytes]):
+    """The content of one answer, in chunks as they arrive. After a broken connection, each read raises
+    ConnectionLost."""
+
+    def __init__(self, where: str, response: requests.Response) -> None:
+        self._where, self._response = where, response
+        self._chunks: Iterator[bytes] = response.iter_content(CHUNK)
+        self._lost = ""
+
+    def __next__(self) -> bytes:
+        if self._lost:
+            raise ConnectionLost(self._lost)
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            self._response.close()
+            raise
+        except OSError as problem:
+            self._response.close()
+            self._lost = f"the connection to {self._where} broke: {_reason(problem)}"
+            raise ConnectionLost(self._lost) from problem
+
+    def __del__(self) -> None:
+        self._response.close()
 
 
 def _first_line(problem: OSError) -> str:

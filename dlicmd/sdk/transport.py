@@ -236,8 +236,12 @@ class Answer:
         for chunk in self._chunks:
             data += chunk
             if len(data) > MAX_ANSWER:
-                raise ServerError(f"the server's answer is longer than {MAX_ANSWER} bytes", self.status)
+                self._chunks = iter(self._refused, b"")  # the rest is not the content
+                self._refused()
         return bytes(data)
+
+    def _refused(self) -> bytes:
+        raise ServerError(f"the server's answer is longer than {MAX_ANSWER} bytes", self.status)
 
     def hold(self) -> None:
         """Read the whole content now, so that it can be read again.

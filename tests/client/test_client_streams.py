@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from dlicmd import Client, ConnectionLost
+from dlicmd import Client, ConnectionLost, ServerError
+from dlicmd.sdk import transport
 from dlicmd.sdk.tls import RequestsTransport
 from dlicmd.sdk.transport import CHUNK, PlainTransport, Transport
 
@@ -121,11 +122,26 @@ def test_metrics_of_two_execs_are_read_at_the_same_time(client: Client) -> None:
 @pytest.mark.parametrize("name", ["cut", "unfinished"])
 def test_an_answer_that_ends_too_early_is_an_error(client: Client, name: str) -> None:
     found = bytearray()
+    answer = client.train_log(name)
     with pytest.raises(ConnectionLost):
-        for chunk in client.train_log(name).chunks():
+        for chunk in answer.chunks():
             found += chunk
     assert found.removesuffix(b"abc") == LONG
+    with pytest.raises(ConnectionLost):
+        next(answer.chunks())
+    with pytest.raises(ConnectionLost):
+        answer.body()
     assert client.exec("w-1").id == "w-1"
+
+
+def test_an_answer_that_is_too_long_is_refused_at_each_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_ANSWER", len(LONG) - 1)
+    answer = client.train_log("w-1")
+    for read in (answer.body, answer.body, lambda: next(answer.chunks())):
+        with pytest.raises(ServerError):
+            read()
+    monkeypatch.setattr(transport, "MAX_ANSWER", len(LONG))
+    assert client.train_log("w-1").body() == LONG
 
 
 def test_an_answer_of_a_closed_client_is_an_error(plain: Client) -> None:
