@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         answer()
         return Exit.DONE
     try:
-        return _program(list(sys.argv[1:] if argv is None else argv))
+        with hints.of_command_line():
+            return _program(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python must not complain about that at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -141,7 +141,7 @@ def _tls(certificate: str) -> ssl.SSLContext:
     except OSError as problem:
         raise Unreachable(
             f"cannot read the TLS certificate {certificate} of the server of {home.home()} "
-            f"({problem.strerror}); name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
+            f"({problem.strerror}); {hints.another_server()}"
         ) from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -152,9 +152,9 @@ def start() -> Endpoint:
     """Return the endpoint of the backend. Start the backend, unless another client does so at this moment. Raises
     BackendNotStarted."""
     if sys.platform == "win32":
-        raise BackendNotStarted("the local backend runs only on Linux and macOS; name a server with --rest-host HOST")
+        raise BackendNotStarted(f"the local backend runs only on Linux and macOS; {hints.a_server()}")
     if not is_installed():
-        raise BackendNotStarted(f"name a server with --rest-host HOST: {hints.REMOTE_ALONE}")
+        raise BackendNotStarted(f"{hints.a_server()}: {hints.REMOTE_ALONE}")
     place = _made_home()
     try:
         with _one_starter(paths.start_lock()):

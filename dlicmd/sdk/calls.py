@@ -200,8 +200,9 @@ def checked(answer: Answer, what: str) -> Answer:
         raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}"
                      f" To log on again: {hints.logon()}", 403, answer.code)
     if 300 <= answer.status < 400:
+        named = hints.either("--rest-host", "Client(HOST)")
         raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
-                          "name that host with --rest-host", answer.status, answer.code)
+                          f"name that host with {named}", answer.status, answer.code)
     named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
     code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
     raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status, answer.code)
@@ -277,12 +278,13 @@ def _host_name(host: str, http: bool) -> str:
     name or address, or names plain http without `http`."""
     scheme, _, rest = host.rpartition("://")
     if scheme.lower() == "http" and not http:
-        raise UsageProblem(f"--rest-host {host}: add --http to use plain http")
+        raise UsageProblem(f"{hints.either('--rest-host', 'host')} {host}: add {hints.http()} to use plain http")
     name = rest.rstrip("/")
     if ":" in name and re.fullmatch(r"[0-9A-Fa-f:.]+", name) and name.count(":") > 1:
         return f"[{name}]"
     if scheme.lower() not in ("", "http", "https") or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", name):
-        raise UsageProblem(f"--rest-host: '{host}' is not the name or address of a host")
+        named = hints.either("--rest-host", "host")
+        raise UsageProblem(f"{named}: '{host}' is not the name or address of a host")
     return name
 
 

@@ -123,7 +123,7 @@ class NoSuchExec(ServerError):
     code = "exec.not_found"
 
     def __init__(self, exec_id: str, status: int = 404) -> None:
-        super().__init__(f"there is no exec '{exec_id}'; {hints.command('--exec-get-all')} lists your execs", status)
+        super().__init__(f"there is no exec '{exec_id}'; {hints.all_execs()} lists your execs", status)
 
 
 class NoSuchApplication(ServerError):
@@ -138,7 +138,8 @@ class NoSuchApplication(ServerError):
     code = "application.not_found"
 
     def __init__(self, app_id: str, status: int = 404) -> None:
-        listed = f"{hints.command('--app-get-all')} and --app-history-get-all list them"
+        listed = hints.either(f"{hints.command('--app-get-all')} and --app-history-get-all list them",
+                              "Client.engine_applications() lists them")
         super().__init__(f"there is no application '{app_id}'; {listed}", status)
 
 
@@ -154,7 +155,8 @@ class NoSuchSearch(ServerError):
     code = "search.not_found"
 
     def __init__(self, name: str, status: int = 404) -> None:
-        super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists your searches", status)
+        listing = hints.either(hints.command("--hpo-get-all"), "Client.searches()")
+        super().__init__(f"there is no search '{name}'; {listing} lists your searches", status)
 
 
 class NoSuchObject(ServerError):

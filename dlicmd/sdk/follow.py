@@ -40,9 +40,10 @@ class Clock:
             return most
         left = self._end - time.monotonic()
         if left <= 0:
+            again = hints.either(hints.command(self._again, self._exec_id), f"Client.wait({self._exec_id!r})")
             raise WaitTimeout(
                 f"{self._exec_id} has not ended within {self._seconds} s and continues; "
-                f"come back with: {hints.command(self._again, self._exec_id)}"
+                f"come back with: {again}"
             )
         return min(most, left)
 

@@ -1,34 +1,102 @@
-"""The command lines in messages: they name the same server as the user's command line."""
+"""The remedies in messages: options and command lines for users of `dlicmd`, parameters and methods for programs.
+
+The command lines name the same server as the user's command line.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from dlicmd.contract.argv import CommandLine
 
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
-_connection: list[str] = []
-#: Remedy when no server answers.
-ADDRESS = "check that a server is running there, and check --rest-host and --rest-port"
+#: Words that name the server on the user's command line; None in a program that calls the client.
+_connection: list[str] | None = None
 
 #: Text about the client file that servers hand out.
 REMOTE_ALONE = "this dlicmd is only a client for remote servers; pip install dlicmd installs the local backend"
 
 
+@contextmanager
+def of_command_line() -> Iterator[None]:
+    """Write all messages in this context for a user of `dlicmd`."""
+    global _connection
+    before, _connection = _connection, []
+    try:
+        yield
+    finally:
+        _connection = before
+
+
 def remember(line: CommandLine) -> None:
-    """Name the server of `line` in all later hints. Secrets are not repeated."""
-    _connection[:] = []
+    """Name the server of `line` in all later hints of a command line. Secrets are not repeated."""
+    global _connection
+    _connection = []
     for name in _CONNECTION:
         value = line.values.get(name)
         if value is not None:
             _connection.extend([name] if value is True else [name, str(value)])
 
 
+def either(command_line: str, program: str) -> str:
+    """Return the text for a user of `dlicmd`, or the one for a program that calls the client."""
+    return program if _connection is None else command_line
+
+
+def option(name: str) -> str:
+    """Return the name of an option of a submission, such as `--model-dir`, as the user writes it."""
+    return either(name, name.removeprefix("--"))
+
+
 def command(*words: str) -> str:
     """Return `dlicmd` with these words and the server, quoted for a shell."""
-    return shlex.join(["dlicmd", *words, *_connection])
+    return shlex.join(["dlicmd", *words, *(_connection or ())])
+
+
+def all_execs() -> str:
+    """Return the command or the method that lists the user's execs."""
+    return either(command("--exec-get-all"), "Client.execs()")
 
 
 def logon() -> str:
-    """Return the command that logs on to the server."""
-    return command("--logon") if _connection else "dlicmd --logon --rest-host HOST"
+    """Return the command or the method that logs on to the server."""
+    return either(command("--logon") if _connection else "dlicmd --logon --rest-host HOST",
+                  "Client.logon(username, password)")
+
+
+def http() -> str:
+    """Return the option for plain http."""
+    return either("--http", "http=True")
+
+
+def authority() -> str:
+    """Return the option for the authority that signed the certificate of the server."""
+    return either("--ca-cert FILE", "ca_cert=FILE")
+
+
+def address() -> str:
+    """Return the remedy when no server answers."""
+    return "check that a server is running there, and check " + either("--rest-host and --rest-port", "host and port")
+
+
+def a_server() -> str:
+    """Return the remedy when the local backend cannot run here."""
+    return "name a server with " + either("--rest-host HOST", "Client(HOST)")
+
+
+def another_server() -> str:
+    """Return the remedy when the local backend speaks TLS in a way that the client cannot use."""
+    return "name the server with " + either("--rest-host HOST --rest-port PORT --ca-cert FILE",
+                                            "Client(HOST, PORT, ca_cert=FILE)")
+
+
+def another_folder() -> str:
+    """Return the remedy when a result cannot be stored in a folder."""
+    return "choose " + either("--to DIR", "another folder")
+
+
+def overwriting() -> str:
+    """Return the remedy when the file of a result exists already."""
+    return f"overwrite it with {either('--force', 'force=True')}, or {another_folder()}"

@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
 from dlicmd.contract.sizes import show_size
+from dlicmd.sdk import hints
 from dlicmd.sdk.errors import PackageError, UsageProblem
 from dlicmd.sdk.messages import info, warn
 from dlicmd.sdk.paths import IGNORE_FILE
@@ -128,9 +129,9 @@ def check_folder(text: str) -> Path:
     folder = Path(text)
     if not folder.is_dir():
         kind = "is not a folder" if folder.exists() else "does not exist"
-        raise UsageProblem(f"--model-dir: '{text}' {kind}")
+        raise UsageProblem(f"{hints.option('--model-dir')}: '{text}' {kind}")
     if not base_name(folder):
-        raise UsageProblem(f"--model-dir: '{text}' has no name; give a folder below it")
+        raise UsageProblem(f"{hints.option('--model-dir')}: '{text}' has no name; give a folder below it")
     return folder
 
 
@@ -146,7 +147,7 @@ def find_program(folder: Path, main: str) -> str:
         if found.is_file() and (Path(place) == typed or not typed.is_file() or typed.samefile(found)):
             return place
     hint = "; give its path within that folder" if typed.is_file() else ""
-    raise UsageProblem(f"--model-main: there is no file '{main}' in {folder}{hint}")
+    raise UsageProblem(f"{hints.option('--model-main')}: there is no file '{main}' in {folder}{hint}")
 
 
 def base_name(folder: Path) -> str:
@@ -162,9 +163,10 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
     """
     entries = walk(folder)
     if not any(not entry.is_dir for entry in entries):
-        raise UsageProblem(f"--model-dir: there is nothing to upload in '{folder}'")
+        raise UsageProblem(f"{hints.option('--model-dir')}: there is nothing to upload in '{folder}'")
     if main is not None and main not in {entry.name for entry in entries}:
-        raise UsageProblem(f"--model-main: an ignore rule excludes '{main}'; see {folder / IGNORE_FILE}")
+        raise UsageProblem(f"{hints.option('--model-main')}: an ignore rule excludes '{main}'; "
+                           f"see {folder / IGNORE_FILE}")
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it
     except OSError as problem:
@@ -254,11 +256,11 @@ def single_file(text: str, option: str) -> FilePart:
     path = Path(text)
     if not path.is_file():
         kind = "is not a file" if path.exists() else "does not exist"
-        raise UsageProblem(f"{option}: '{text}' {kind}")
+        raise UsageProblem(f"{hints.option(option)}: '{text}' {kind}")
     try:
         file = path.open("rb")
     except OSError as problem:
-        raise PackageError(f"{option}: cannot read '{text}': {problem.strerror}") from None
+        raise PackageError(f"{hints.option(option)}: cannot read '{text}': {problem.strerror}") from None
     return FilePart(wire.PART_FILE, path.name, file, os.fstat(file.fileno()).st_size)
 
 

@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dlicmd.sdk import hints
 from dlicmd.sdk.errors import ResultError
 from dlicmd.sdk.messages import debug
 
@@ -130,7 +131,7 @@ def claim(folder: Path, name: str, exec_id: str) -> Partial:
     note = _open(note_path)
     try:
         if not _lock(note, note_path):
-            raise ResultError(f"another dlicmd process is downloading {base}; wait for it, or choose --to DIR")
+            raise ResultError(f"another dlicmd process is downloading {base}; wait for it, or {hints.another_folder()}")
         if _label(note) is None:
             raise _in_the_way(note_path)
         _drop_second_name(part_path)
@@ -170,7 +171,8 @@ def _named(base: Path, suffix: str) -> Path:
 
 
 def _in_the_way(path: Path) -> ResultError:
-    return ResultError(f"{path} exists already and is not an unfinished download of yours; move it, or choose --to DIR")
+    return ResultError(f"{path} exists already and is not an unfinished download of yours; move it, or "
+                       f"{hints.another_folder()}")
 
 
 def _is_ours(path: Path | int) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlicmd.contract import wire
-from dlicmd.sdk import partial
+from dlicmd.sdk import hints, partial
 from dlicmd.sdk.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
 from dlicmd.sdk.messages import Progress, info, silent
 from dlicmd.sdk.partial import Label, Partial
@@ -154,7 +154,7 @@ class _Download:
             raise _AlreadyThere(target)
         if os.path.lexists(target) and not (self._force and plain):
             cure = "exists already and is not a regular file; move it" if self._force else (
-                "exists already; overwrite it with --force, or choose --to DIR")
+                f"exists already; {hints.overwriting()}")
             raise ResultError(f"{target} {cure}")
         part = self._part
         if answer.status == PARTIAL:
@@ -192,11 +192,11 @@ class _Download:
 
 
 def check_folder(text: str | None) -> Path:
-    """Return the folder that `--to` names, or the current one. Raises UsageProblem when it is not a folder."""
+    """Return the folder for a result, by default the current one. Raises UsageProblem when it is not a folder."""
     folder = Path() if text is None else Path(text)
     if not folder.is_dir():
         trouble = "is not a folder" if folder.exists() else "does not exist; create it first"
-        raise UsageProblem(f"--to: '{text}' {trouble}")
+        raise UsageProblem(f"{hints.either('--to', 'folder')}: '{text}' {trouble}")
     return folder
 
 
@@ -215,7 +215,7 @@ def place(part: Path, target: Path, force: bool) -> None:
     try:
         os.link(part, target)
     except FileExistsError:
-        raise ResultError(f"{target} exists already; overwrite it with --force, or choose --to DIR") from None
+        raise ResultError(f"{target} exists already; {hints.overwriting()}") from None
     except OSError:
         # A file system without hard links.
         os.replace(part, target)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from dlicmd.contract.argv import ArgvError, Given, convert
 from dlicmd.contract.options import BY_NAME, OPTIONS, Form, Option, Travel
+from dlicmd.sdk import hints
 from dlicmd.sdk.data import check_sources
 from dlicmd.sdk.errors import UsageProblem
 
@@ -93,7 +94,7 @@ class Submission:
             if option.name == SOURCE:
                 sources = _sources(value)
             else:
-                given += _given(option, f"--{name}", value)
+                given += _given(option, name, value)
         return cls(framework, given, [str(word) for word in program] or None, sources=sources)
 
     def text(self, name: str) -> str | None:
@@ -126,12 +127,15 @@ class Submission:
     def _check(self) -> None:
         if any(given.option.name == COMMAND for given in self.given):
             if not self.program or not self.program[0].strip():
-                raise UsageProblem("--user-cmd: give the command after --, as in: --user-cmd -- torchrun train.py")
+                raise UsageProblem(hints.either(
+                    "--user-cmd: give the command after --, as in: --user-cmd -- torchrun train.py",
+                    "user-cmd: give the command as the program, such as ['torchrun', 'train.py']"))
         elif not any(self.text(name) is not None for name in (MAIN, FOLDER, PREBUILT)):
-            raise UsageProblem("no program given; add --model-main FILE, and --model-dir DIR for a whole folder")
+            named = hints.either("--model-main FILE, and --model-dir DIR", "model-main, and model-dir")
+            raise UsageProblem(f"no program given; add {named} for a whole folder")
         for name in (MAIN, FOLDER, PREBUILT):
             if self.text(name) == "":
-                raise UsageProblem(f"{name}: the name is empty")
+                raise UsageProblem(f"{hints.option(name)}: the name is empty")
 
 
 def _sources(value: object) -> Sequence[Mapping[str, Any]]:
@@ -142,7 +146,7 @@ def _sources(value: object) -> Sequence[Mapping[str, Any]]:
     return value
 
 
-def _given(option: Option, spelling: str, value: object) -> Iterator[Given]:
+def _given(option: Option, key: str, value: object) -> Iterator[Given]:
     """Yield the values of an option, each checked. False stands for an option that is not given."""
     if option.name in PAIRS and isinstance(value, Mapping):
         value = [f"{name}={one}" for name, one in value.items()]
@@ -151,11 +155,11 @@ def _given(option: Option, spelling: str, value: object) -> Iterator[Given]:
             continue
         if (one is True) is not (option.kind is Form.FLAG):
             expected = "must be True or False" if option.kind is Form.FLAG else "needs a value"
-            raise UsageProblem(f"{spelling} {expected}")
-        given = Given(option, None if one is True else str(one), spelling)
+            raise UsageProblem(f"{key} {expected}")
+        given = Given(option, None if one is True else str(one), f"--{key}")
         try:
             if given.text is not None:
                 convert(option, given.text)
         except ArgvError as problem:
-            raise UsageProblem(str(problem)) from None
+            raise UsageProblem(str(problem).removeprefix("--")) from None  # the text begins with the option
         yield given

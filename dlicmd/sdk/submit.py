@@ -129,11 +129,11 @@ def _mind_the_local_backend(submission: Submission) -> None:
     """Report once which options have no effect on the local backend. Raise DlicmdError when the submission requires a
     prebuilt model."""
     if submission.text(PREBUILT) is not None:
-        raise DlicmdError("--pbmodel-name: the local backend has no prebuilt models; give your own with --model-main "
-                          "or --model-dir")
+        raise DlicmdError(f"{hints.option(PREBUILT)}: the local backend has no prebuilt models; give your own with "
+                          f"{hints.option(MAIN)} or {hints.option(FOLDER)}")
     ignored = [option.name for option in OPTIONS if option.local is Local.IGNORED and submission.has(option)]
     if ignored:
-        info(f"the local backend ignores {', '.join(ignored)}")
+        info(f"the local backend ignores {', '.join(map(hints.option, ignored))}")
 
 
 def _send(client: Client, upload: Upload, progress: Progress) -> Exec:
@@ -151,4 +151,4 @@ def _send(client: Client, upload: Upload, progress: Progress) -> Exec:
 
 
 def _in_doubt() -> str:
-    return f"to check whether the server accepted the exec: {hints.command('--exec-get-all')}"
+    return f"to check whether the server accepted the exec: {hints.all_execs()}"

@@ -36,13 +36,14 @@ class RequestsTransport:
     nothing."""
 
     def __init__(self, url: str, ca_cert: str | None = None, insecure: bool = False) -> None:
+        name = hints.either("--ca-cert", "ca_cert")
         if ca_cert and not os.access(ca_cert, os.R_OK):
-            raise UsageProblem(f"--ca-cert: cannot read '{ca_cert}'")
+            raise UsageProblem(f"{name}: cannot read '{ca_cert}'")
         if ca_cert and os.path.isfile(ca_cert):
             try:
                 ssl.create_default_context(cafile=ca_cert)
             except (ssl.SSLError, OSError):
-                raise UsageProblem(f"--ca-cert: '{ca_cert}' contains no certificate in PEM format") from None
+                raise UsageProblem(f"{name}: '{ca_cert}' contains no certificate in PEM format") from None
         self._url = url
         self.is_private = url.startswith("https:")
         self._where = url.partition("://")[2]
@@ -51,7 +52,7 @@ class RequestsTransport:
         self._verify: bool | str = False if insecure else ca_cert or True
         if insecure:
             warnings.filterwarnings("ignore", message="Unverified HTTPS request")
-            warn(f"--insecure: the certificate of {self._where} is not verified")
+            warn(f"{hints.either('--insecure', 'insecure=True')}: the certificate of {self._where} is not verified")
 
     def close(self) -> None:
         """See Transport."""
@@ -83,24 +84,24 @@ class RequestsTransport:
         if isinstance(problem, requests.Timeout):
             late = f"cannot reach {self._where}: no answer in time"
             unsent = isinstance(problem, requests.ConnectTimeout)
-            return ConnectFailed(late, hints.ADDRESS) if unsent else ConnectionLost(late)
+            return ConnectFailed(late, hints.address()) if unsent else ConnectionLost(late)
         if re.search("NewConnectionError|NameResolutionError", repr(problem)):
-            return ConnectFailed(f"cannot reach {self._where}: {text}", hints.ADDRESS)
+            return ConnectFailed(f"cannot reach {self._where}: {text}", hints.address())
         host = urlsplit(self._url)
         if not self.is_private and speaks_tls(host.hostname or "", host.port or 80):
-            return Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out")
+            return Unreachable(f"{self._where} speaks TLS, not plain http; leave {hints.http()} out")
         return ConnectionLost(f"the connection to {self._where} broke: {text}")
 
     def _distrust(self, text: str) -> str | None:
         """Return why TLS is impossible with this server; None for a TLS connection that broke."""
         if _PLAIN_HTTP.search(text):
-            return f"{self._where} answers plain http, not https; to use plain http, add --http"
+            return f"{self._where} answers plain http, not https; to use plain http, add {hints.http()}"
         if _NO_COMMON.search(text):
             return (f"{self._where} does not support TLS 1.2 or later ({_ssl_reason(text)}); "
                     "update TLS on the server")
         if _UNTRUSTED.search(text):
             return (f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
-                    "name its authority with --ca-cert FILE")
+                    f"name its authority with {hints.authority()}")
         return None
 
 
@@ -158,7 +159,7 @@ def _mistake(problem: OSError, where: str) -> str:
     found = re.search(r"suitable TLS CA certificate bundle, invalid path: (.*)", str(problem))
     if found:
         return (f"{cannot}{found[1]}, the value of REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE, does not exist; name the "
-                "authority with --ca-cert FILE, or unset the variable")
+                f"authority with {hints.authority()}, or unset the variable")
     return ""
 
 

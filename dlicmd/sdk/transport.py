@@ -336,7 +336,7 @@ class PlainTransport:
             connection.close()
             no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError) and not self._is_known
             if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
-                raise Unreachable(f"{self.where} speaks TLS, not plain http; leave --http out") from None
+                raise Unreachable(f"{self.where} speaks TLS, not plain http; leave {hints.http()} out") from None
             if _is_foreign(problem):
                 raise Unreachable(f"the answer of {self.where} is not HTTP") from problem
             raise ConnectionLost(f"the connection to {self.where} broke: {reason(problem)}") from problem
@@ -368,9 +368,9 @@ class PlainTransport:
                 if getattr(problem, "library", None) == "SSL":
                     # A server answers, but not the expected one: a repetition, or a start of the backend, would not
                     # help.
-                    cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
+                    cure = hints.another_server()
                     raise Unreachable(f"no TLS connection to {self.where}: {problem}; {cure}") from problem
-                raise ConnectFailed(f"cannot reach {self.where}: {reason(problem)}", hints.ADDRESS) from problem
+                raise ConnectFailed(f"cannot reach {self.where}: {reason(problem)}", hints.address()) from problem
         connection.sock.settimeout(request.timeout)
         return connection
 

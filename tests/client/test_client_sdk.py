@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -12,7 +13,9 @@ import pytest
 from fake_server import TOKEN, FakeServer, exec_object
 
 import dlicmd
-from dlicmd.sdk.errors import NoSuchExec, UsageProblem, WaitTimeout
+from dlicmd.cli import main
+from dlicmd.contract.exits import Exit
+from dlicmd.sdk.errors import DlicmdError, NoSuchExec, UsageProblem, WaitTimeout
 from dlicmd.sdk.submission import SUBMIT_OPTIONS
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
@@ -134,6 +137,46 @@ def test_invalid_options_are_refused_before_the_submission(
     with pytest.raises(UsageProblem):
         client.submit("PyTorch", options)
     assert not fake.seen
+
+
+#: What a program does wrong, and the parameter, key or method that the error names.
+MISTAKES: list[tuple[Callable[[dlicmd.Client], object], str]] = [
+    (lambda _: dlicmd.Client("no host"), "host: "),
+    (lambda _: dlicmd.Client("http://localhost"), "http=True"),
+    (lambda _: dlicmd.Client("localhost", ca_cert="nowhere"), "ca_cert: "),
+    (lambda _: dlicmd.Client("127.0.0.1", 1, http=True, retries=0).status(), "host and port"),
+    (lambda client: client.exec("w-9"), "Client.execs()"),
+    (lambda client: client.application("w-9"), "Client.engine_applications()"),
+    (lambda client: client.search("w-9"), "Client.searches()"),
+    (lambda client: client.wait("w-1", timeout=0), "Client.wait('w-1')"),
+    (lambda client: (client.use_token("wrong"), client.execs()), "Client.logon("),
+    (lambda client: client.fetch_result("w-1", "nowhere"), "folder: "),
+    (lambda client: client.submit("PyTorch", {}), "model-main"),
+    (lambda client: client.submit("PyTorch", {"model-main": "nowhere"}), "model-main: "),
+    (lambda client: client.submit("PyTorch", {"model-dir": "nowhere"}), "model-dir: "),
+    (lambda client: client.submit("PyTorch", {"model-dir": ""}), "model-dir: "),
+    (lambda client: client.submit("PyTorch", {"user-cmd": True}), "user-cmd: "),
+    (lambda client: client.submit("PyTorch", {"numWorker": True}), "numWorker "),  # type: ignore[typeddict-item]
+    (lambda client: client.submit("PyTorch", {"numWorker": -1}), "numWorker: "),
+]
+
+
+@pytest.mark.parametrize(("mistake", "named"), MISTAKES)
+def test_an_error_names_parameters_and_methods_instead_of_options(
+    client: dlicmd.Client, fake: FakeServer, mistake: Callable[[dlicmd.Client], object], named: str
+) -> None:
+    fake.execs["w-1"] = exec_object("w-1", state="RUNNING")
+    with pytest.raises(DlicmdError) as raised:
+        mistake(client)
+    assert named in str(raised.value) and "--" not in str(raised.value)
+
+
+def test_a_program_may_also_run_commands(client: dlicmd.Client, capfd: pytest.CaptureFixture[str]) -> None:
+    """The messages of a command name options, and later errors of the client name parameters again."""
+    assert main(["--exec-get-all", "--rest-host", "no host"]) == Exit.USAGE
+    assert "--rest-host: " in capfd.readouterr().err
+    with pytest.raises(NoSuchExec, match=re.escape("Client.execs()")):
+        client.exec("w-9")
 
 
 def test_a_submission_prints_nothing(

@@ -172,7 +172,7 @@ def test_plain_http_to_a_tls_port_of_another_machine_is_reported(secure: FakeSer
     from dlicmd.sdk.tls import RequestsTransport
     from dlicmd.sdk.transport import Request
 
-    with pytest.raises(Unreachable, match="leave --http out"):
+    with pytest.raises(Unreachable, match="leave http=True out"):
         RequestsTransport(secure.url.replace("https:", "http:")).send(Request("GET", "/"))
 
 
