@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import sqlite3
+import ssl
 import stat
 import subprocess
 import sys
@@ -143,7 +144,7 @@ def _keys(patient: Patient) -> Iterator[Finding]:
 
 
 def _tls(patient: Patient) -> Iterator[Finding]:
-    """Check the certificates, and how long they are valid."""
+    """Check the certificates, how long they are valid, and the key."""
     settings = patient.settings
     own = settings.tls_cert is None
     used = [settings.paths.tls / name for name in ("ca.pem", "server.pem")] if own else [settings.tls_cert]
@@ -165,13 +166,25 @@ def _tls(patient: Patient) -> Iterator[Finding]:
             level = OK  # a server that needs it renews it at its start
         yield Finding("tls", level, f"{path} {'expired on' if left < timedelta() else 'expires on'} {end:%Y-%m-%d}",
                       "" if level == OK else cure)
-    key = settings.tls_key
-    if key is not None and not os.access(key, os.R_OK):
-        yield Finding("tls", PROBLEM, f"cannot read {key}", "name a key that this user can read with --tls-key")
-    elif key is not None and key.stat().st_mode & 0o007:
-        yield Finding("tls", PROBLEM, f"all users have access to {key}", f"chmod o= {key}")
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        yield from _tls_key(settings.tls_cert, settings.tls_key)
     elif not settings.speaks_tls:
         yield Finding("tls", OK, "the server does not use TLS")
+
+
+def _tls_key(certificate: Path, key: Path) -> Iterator[Finding]:
+    """Check the access to a key, and whether it belongs to the certificate."""
+    if not os.access(key, os.R_OK):
+        yield Finding("tls", PROBLEM, f"cannot read {key}", "name a key that this user can read with --tls-key")
+        return
+    if key.stat().st_mode & 0o007:
+        yield Finding("tls", PROBLEM, f"all users have access to {key}", f"chmod o= {key}")
+    try:
+        # Without a password, OpenSSL would request the one of an encrypted key from the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError):
+        yield Finding("tls", PROBLEM, f"{key} is encrypted, or is not the key of {certificate}",
+                      "name the certificate and its key, without a password, with --tls-cert and --tls-key")
 
 
 def _end_of(path: Path) -> datetime:

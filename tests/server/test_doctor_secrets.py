@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 from live_server import settings_for
 
 from local_backend.commands.doctor import OK, PROBLEM, WARNING, Finding, Patient, examine
@@ -101,6 +102,24 @@ def test_unusable_certificates_and_keys_are_problems(look: Look, tmp_path: Path)
     (tmp_path / "home" / "tls").mkdir(mode=0o700)
     (tmp_path / "home" / "tls" / "server.pem").write_text("nonsense")
     assert "makes a new one" in look("tls", tls_self_signed=True)[0].do
+
+
+def test_a_key_of_another_certificate_is_a_problem(look: Look, tmp_path: Path) -> None:
+    end = datetime.now(timezone.utc) + timedelta(days=90)
+    more = certificate(tmp_path, end)
+    key = more["tls_key"].read_bytes()
+    certificate(tmp_path, end)
+    assert [one.level for one in look("tls", **more)] == [OK]
+    more["tls_key"].write_bytes(key)
+    assert [one.level for one in look("tls", **more)] == [OK, PROBLEM]
+
+
+def test_an_encrypted_key_is_a_problem(look: Look, tmp_path: Path) -> None:
+    more = certificate(tmp_path, datetime.now(timezone.utc) + timedelta(days=90))
+    found = serialization.load_pem_private_key(more["tls_key"].read_bytes(), None)
+    more["tls_key"].write_bytes(found.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")))
+    assert [one.level for one in look("tls", **more)] == [OK, PROBLEM]
 
 
 def test_a_damaged_forwarding_order_is_a_warning(look: Look, tmp_path: Path) -> None:
