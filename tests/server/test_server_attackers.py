@@ -104,14 +104,15 @@ def test_another_local_user_can_access_nothing(everybodys: Path) -> None:
             assert server.stdout is not None and b"serving" in server.stdout.readline()
             told = json.loads((home / "backend.json").read_text())
             found = as_nobody(str(home), told["pid"], int(told["url"].rpartition(":")[2]))
+            modes = {path.name: path.stat().st_mode & 0o777 for path in home.iterdir() if path.is_file()}
         finally:
             server.terminate()
             server.wait(PATIENCE)
     assert found == []
     assert home.stat().st_mode & 0o777 == 0o700
-    # Secrets must be private even if the home were open.
-    secret = [*home.glob("backend.json"), *home.glob("keys/*")]
-    assert [path for path in secret if path.exists() and path.stat().st_mode & 0o077] == [], "a secret is readable"
+    # Files must be private even if the home were open.
+    assert {"backend.json", "backend.db", "backend.log"} <= modes.keys()
+    assert set(modes.values()) == {0o600}, modes
 
 
 class Swap:

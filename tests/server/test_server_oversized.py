@@ -88,8 +88,9 @@ def test_small_bodies_have_a_limit(live: Live) -> None:
         kind = {"Content_Type": "application/json"}
         said = exchange(live.port, method, path, Content_Length=str(LARGEST + 1), **kind)
         assert refused(said, 413) and b"4194304 bytes" in said, (method, path, said)
-        endless = exchange(live.port, method, path, *chunked(LARGEST + (1 << 17)), Transfer_Encoding="chunked", **kind)
-        assert refused(endless, 413) or endless == b"", (method, path, endless)
+        # Exactly one byte over the limit: if the server closes with unread bytes, its response may be lost.
+        endless = exchange(live.port, method, path, *chunked(LARGEST), b"1\r\n[", Transfer_Encoding="chunked", **kind)
+        assert refused(endless, 413), (method, path, endless)
         for coding in ("gzip", "br", "Deflate, identity"):
             packed = exchange(live.port, method, path, b"\x1f\x8b", Content_Length="2", Content_Encoding=coding, **kind)
             assert refused(packed, 415), (method, path, packed)

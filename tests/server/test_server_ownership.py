@@ -114,11 +114,18 @@ def test_a_call_without_an_id_shows_nothing_of_another_user(team: Team) -> None:
     assert not team.live.row(team.running).deleted
 
 
-@pytest.mark.parametrize("query", ["?type=paralleljob", "?type=pod", "?type=paralleljob&name={}"])
-def test_kubernetes_objects_of_another_user_are_hidden(team: Team, query: str) -> None:
-    path = wire.KUBERNETES_OBJECTS + query.format(team.running)
-    assert team.running in team.live.call("GET", path, token=team.bob, base="").text or "pod" in query
-    assert f'"{team.running}"' not in team.live.call("GET", path, token=team.carol, base="").text
+@pytest.mark.parametrize("kind", ["paralleljob", "pod"])
+def test_kubernetes_objects_of_another_user_are_hidden(team: Team, kind: str) -> None:
+    path = f"{wire.KUBERNETES_OBJECTS}?type={kind}"
+    shown = team.live.call("GET", path, token=team.bob, base="").json()["items"]
+    assert any(team.running in one["metadata"]["name"] for one in shown)
+    assert team.live.call("GET", path, token=team.carol, base="").json() == {"items": []}
+
+
+def test_the_kubernetes_object_of_another_user_is_hidden(team: Team) -> None:
+    path = f"{wire.KUBERNETES_OBJECTS}?type=paralleljob&name={team.running}"
+    assert team.live.call("GET", path, token=team.bob, base="").json()["metadata"]["name"] == team.running
+    assert team.live.call("GET", path, token=team.carol, base="").status == 400
 
 
 def test_a_pack_of_another_user_is_hidden(team: Team) -> None:

@@ -41,24 +41,24 @@ print(*unpacker.run(sys.argv[2], sys.argv[3], bounds), sep="\\n")
 FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged}
 
 
-def test_the_families_have_at_least_60_hostile_archives() -> None:
-    assert sum(1 for family in (names, kinds, twins, damaged) for _ in family()) + 18 >= 60
-
-
 @pytest.mark.parametrize("family", [
     pytest.param(name, marks=pytest.mark.integration) if name == "sizes" else name for name in FAMILIES
 ])
 def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
     outside = sorted(path.name for path in tmp_path.iterdir())
-    for number, (name, content) in enumerate(FAMILIES[family]()):
+    archives = list(FAMILIES[family]())
+    assert archives
+    for number, (name, content) in enumerate(archives):
         archive, target = tmp_path / "a.tar", tmp_path / f"t{number}" / "deep" / "er"
         archive.write_bytes(content)
         target.mkdir(parents=True)
         with pytest.raises(Invalid) as caught:
             unpack(archive, target, LIMITS)
         text = str(caught.value)
-        assert text.startswith("the archive is refused: ") and "\n" not in text and text.isprintable(), (name, text)
+        assert caught.value.code == "submission.archive" and "\n" not in text and text.isprintable(), (name, text)
         assert "Traceback" not in text, (name, text)
+        # The process that unpacks must find the fault itself. A process that crashes is reported like a slow one.
+        assert "takes more than" not in text, (name, text)
         written = sum(path.lstat().st_size for path in target.rglob("*") if path.is_file())
         assert written <= LIMITS.unpacked_bytes, name
         links = [path for path in target.rglob("*") if not stat.S_ISREG(path.lstat().st_mode) and not path.is_dir()]
