@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -65,16 +66,18 @@ def test_the_supervisor_retries_when_the_database_refuses_a_write(
         assert one.history(job)[-2:] == [RUNNING, FINISHED]
 
 
-def test_a_log_line_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    launcher_log.note(missing / "launcher.log", "test", "a line")
-
-
-def test_a_home_that_cannot_be_written_is_an_error_at_the_start(tmp_path: Path) -> None:
-    blocked = tmp_path / "home"
-    blocked.write_text("a file where the home should be")
-    with pytest.raises(OSError), bench(blocked):
-        pass
+def test_a_log_line_that_cannot_be_written_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "missing" / "launcher.log"
+    launcher_log.note(log, "test", "no folder")
+    log.parent.mkdir()
+    with monkeypatch.context() as patch:
+        failing = Failing(os.write, FULL, 1)
+        patch.setattr(os, "write", failing)
+        launcher_log.note(log, "test", "full disk")
+    assert failing.left == 0
+    launcher_log.note(log, "test", "free space")
+    [line] = log.read_text().splitlines()
+    assert line.endswith("free space")
 
 
 def test_a_log_line_is_one_line(tmp_path: Path) -> None:

@@ -199,11 +199,15 @@ def test_a_preview_of_a_folder_samples_the_first_displayable_file(tmp_path: Path
     found = look(ProbeRequest(str(tmp_path)))
     assert (found["files"], found["bytes"], found["more"]) == (2, 18, False)
     assert [one["path"] for one in found["names"]] == ["a.bin", "b/x.csv"] and found["sample"] == "b/x.csv"
-    (tmp_path / "b" / "x.csv").write_bytes(b"")
+    assert found["rows"] == [["a", "b"], ["1", "2"]] and "unreadable" not in found
+
+
+def test_a_damaged_file_is_reported_also_beside_a_file_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"")
     (tmp_path / "c.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(DataError, match=r"c\.parquet cannot be read in the format of its extension"):
-        look(ProbeRequest(str(tmp_path / "c.parquet")))
-    assert "unreadable" not in found
+    for path in (tmp_path, tmp_path / "c.parquet"):
+        with pytest.raises(DataError, match=r"^c\.parquet cannot be read in the format of its extension"):
+            look(ProbeRequest(str(path)))
 
 
 def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 from live_server import Live, settings_for
 
-from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.cli import main
 from local_backend.commands import doctor
 from local_backend.runtime import bundles
@@ -323,7 +323,15 @@ def test_doctor_names_each_problem_and_its_repair(
     assert said.exit_code == 1 and "restore a backup" in said.output
 
 
-def test_a_restore_keeps_the_states_of_execs(made: Path, tmp_path: Path, command: Command) -> None:
-    assert command(tmp_path, "restore", str(made)).exit_code == 0
-    assert {row.id: row.state for row in rows(tmp_path)} == {"local-1": FINISHED, "local-2": "SUBMITTED"}
-    assert {PENDING, RUNNING}.isdisjoint(row.state for row in rows(tmp_path))
+def test_a_restore_keeps_the_states_of_execs(tmp_path: Path, command: Command) -> None:
+    live = Live(settings_for(tmp_path / "home"))
+    moves: list[tuple[str, ...]] = [(), (PENDING,), (PENDING, RUNNING), (PENDING, RUNNING, RECOVERING),
+                                    *((PENDING, RUNNING, end) for end in sorted(TERMINAL))]
+    for states in moves:
+        live.move(live.submitted(), *states)
+    before = live.database.read(lambda c: execs.of_user(c, None))
+    live.close()
+    assert command(live.settings.home, "backup", str(tmp_path / "b.tar.gz")).exit_code == 0
+    assert command(tmp_path / "new", "restore", str(tmp_path / "b.tar.gz")).exit_code == 0
+    assert rows(tmp_path / "new") == before
+    assert [row.state for row in before] == [states[-1] if states else SUBMITTED for states in moves]

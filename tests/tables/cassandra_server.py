@@ -20,7 +20,7 @@ PASSWORD = "5 apples"
 _VERSION = 4
 _ERROR, _STARTUP, _READY, _AUTHENTICATE, _OPTIONS, _SUPPORTED, _QUERY, _RESULT = 0, 1, 2, 3, 5, 6, 7, 8
 _REGISTER, _AUTH_RESPONSE, _AUTH_SUCCESS = 11, 15, 16
-_PROTOCOL, _BAD_CREDENTIALS, _OVERLOADED, _INVALID = 0x000A, 0x0100, 0x1001, 0x2200
+_PROTOCOL, _BAD_CREDENTIALS, _OVERLOADED, _SYNTAX, _INVALID = 0x000A, 0x0100, 0x1001, 0x2000, 0x2200
 _ROWS, _KEYSPACE = 2, 3
 _HAS_VALUES, _HAS_SIZE, _HAS_STATE = 0x01, 0x04, 0x08
 _NUMBERS = {
@@ -36,6 +36,12 @@ _LOCAL = (
     ("rpc_address", cqltypes.InetAddressType, "127.0.0.1"), ("schema_version", cqltypes.UUIDType, uuid.UUID(int=2)),
 )
 
+#: The part of a query by which it asks for system tables.
+SYSTEM = re.compile(r"\bFROM system\w*\.", re.I)
+#: The only statement about a table of a user. A name is in quotes, in which a quote is doubled, or is a plain word.
+_NAME = r'(?:"(?:[^"]|"")*"|\w+)'
+_SELECT = re.compile(rf"SELECT (\*|COUNT\(\*\)) FROM (?:({_NAME})\.)?({_NAME})")
+
 #: Column names and the codecs of the driver.
 Columns = Sequence[tuple[str, Any]]
 
@@ -43,7 +49,7 @@ Columns = Sequence[tuple[str, Any]]
 class CassandraServer(socketserver.ThreadingTCPServer):
     """A server with `tables` of the keyspace `test`: columns with types, and rows.
 
-    If `busy` is true, every page after the first is refused.
+    If `busy` is true, every page after the first is refused. `statements` are the queries so far.
     """
 
     allow_reuse_address = True
@@ -52,22 +58,26 @@ class CassandraServer(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         self.tables: dict[str, tuple[Columns, Sequence[Sequence[Any]]]] = {}
         self.pages: list[int] = []
+        self.statements: list[str] = []
         self.busy = False
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def answer(self, body: bytes) -> tuple[int, bytes]:
         """Return the answer to a query: the opcode and the body of the message."""
         text, size, start = _query(body)
+        self.statements.append(text)
         if text.startswith("USE "):
             return (_RESULT, struct.pack(">i", _KEYSPACE) + _text("test")) if text == 'USE "test"' else \
                 _error(_INVALID, f"Keyspace {text[4:]} does not exist")
-        if re.search(r"\bFROM system\.local\b", text):
-            return _RESULT, _rows([(name, kind) for name, kind, _ in _LOCAL], [[value for *_, value in _LOCAL]])
-        found = re.fullmatch(r'SELECT (\*|COUNT\(\*\)) FROM (?:"?test"?\.)?"?(\w+)"?', text)
-        if found is None or found[2] not in self.tables:
-            return self._system(text) if re.search(r"\bFROM system\w*\.", text) else _error(
-                _INVALID, f"unconfigured table {text.rpartition(' ')[2]}")
-        columns, rows = self.tables[found[2]]
+        if SYSTEM.search(text):
+            return self._system(text)
+        found = _SELECT.fullmatch(text)
+        if found is None:
+            return _error(_SYNTAX, f"no viable alternative at input '{text}'")
+        keyspace, table = found[2] or "test", found[3].strip('"')
+        if keyspace.strip('"') != "test" or table not in self.tables:
+            return _error(_INVALID, f"unconfigured table {found[3]}")
+        columns, rows = self.tables[table]
         if found[1] != "*":
             columns, rows = [("count", cqltypes.LongType)], [[len(rows)]]
         self.pages.append(start)
@@ -76,7 +86,11 @@ class CassandraServer(socketserver.ThreadingTCPServer):
         return _RESULT, _rows(columns, rows[start:start + size], start + size if start + size < len(rows) else None)
 
     def _system(self, text: str) -> tuple[int, bytes]:
-        """Answer a query of system tables: the table names, and no peers, keyspaces or types."""
+        """Answer a query of system tables: this server, the table names, and no peers, keyspaces or types."""
+        if re.search(r"\bFROM system\.local\b", text):
+            return _RESULT, _rows([(name, kind) for name, kind, _ in _LOCAL], [[value for *_, value in _LOCAL]])
+        if "system_virtual_schema" in text:
+            return _error(_INVALID, "Keyspace system_virtual_schema does not exist")
         known = re.search(r"SELECT table_name FROM system_schema\.tables WHERE keyspace_name = 'test'", text)
         return _RESULT, _rows([("name", cqltypes.UTF8Type)], [[name] for name in self.tables] if known else [])
 

@@ -19,7 +19,7 @@ from local_backend.data.registry import find
 
 pytest.importorskip("cassandra", reason="the driver is not installed (extra cassandra)")
 from cassandra import cqltypes
-from cassandra_server import PASSWORD, CassandraServer, serving
+from cassandra_server import PASSWORD, SYSTEM, CassandraServer, serving
 
 pytestmark = pytest.mark.integration
 
@@ -102,16 +102,21 @@ def test_an_empty_result_is_one_shard_with_the_schema(connect: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_with_injection_are_refused(connect: Any, cassandra: CassandraServer, name: str) -> None:
-    for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
+def test_names_with_injection_are_quoted(connect: Any, cassandra: CassandraServer, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    for location, named in (({"table_name": name}, quoted),
+                            ({"table_name": "digits", "schema_name": name}, f'{quoted}."digits"')):
         with pytest.raises(DataError, match="unconfigured table"):
             next(connect().batches(location))
+        assert cassandra.statements[-1] == f"SELECT * FROM {named}"
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_queries_that_write_are_refused(connect: Any, query: str) -> None:
+def test_queries_that_write_are_not_sent(connect: Any, cassandra: CassandraServer, query: str) -> None:
+    cassandra.statements.clear()
     with pytest.raises(DataError):
         next(connect().batches({"query": query}))
+    assert [one for one in cassandra.statements if not (one.startswith("USE ") or SYSTEM.search(one))] == []
 
 
 @pytest.mark.parametrize(("values", "kind", "words"), [
