@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import threading
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -13,6 +14,8 @@ from jsonschema import Draft202012Validator
 
 #: Largest body in bytes that is compared with its schema: a long list has many equal objects.
 _LONGEST = 1 << 15
+#: Pydantic fails if threads of a test derive the description at the same time.
+_DERIVING = threading.Lock()
 
 
 class Described:
@@ -67,9 +70,14 @@ class Described:
         return self._validators[key]
 
 
-@cache
 def of_this_version() -> Described:
     """The description of this server version."""
+    with _DERIVING:
+        return _of_this_version()
+
+
+@cache
+def _of_this_version() -> Described:
     from local_backend.api.app import application
 
     return Described(application().openapi())

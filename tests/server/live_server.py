@@ -100,6 +100,11 @@ class Answer:
     def text(self) -> str:
         return self.body.decode()
 
+    @property
+    def error(self) -> tuple[int, str]:
+        """The status and the stable code of the error, which is empty in an answer without one."""
+        return self.status, self.headers.get(wire.ERROR_CODE.lower(), "")
+
     def json(self) -> Any:
         return json.loads(self.body)
 

@@ -6,7 +6,7 @@ import json
 import socket
 
 import pytest
-from live_server import TOKEN, Live, multipart, quoted, tar
+from live_server import TOKEN, Answer, Live, multipart, quoted, tar
 from support import eventually
 
 from dlicmd.contract import wire
@@ -178,7 +178,7 @@ BAD_ARGS = [
 @pytest.mark.parametrize("args", BAD_ARGS)
 def test_a_bad_command_line_returns_one_line_and_leaves_nothing(shared: Live, args: str) -> None:
     answer = shared.submit(args, {"main.py": b"1"})
-    assert answer.status == 400 and answer.text.startswith("Error 400: "), answer
+    assert answer.status == 400 and answer.error[1].startswith("submission."), answer
     assert answer.text.endswith("\n") and answer.text.count("\n") == 1
     assert shared.nothing_left()
 
@@ -198,7 +198,8 @@ def test_an_invalid_hardware_spec_is_refused(shared: Live, spec: object) -> None
     if spec == []:  # an empty list means the same as no hardware spec
         shared.forget(answer.json()["id"])
         return
-    assert answer.status == 400 and answer.text.startswith("Error 400: ") and shared.nothing_left()
+    code = "submission.hardware" if isinstance(spec, dict) else "submission.data_part"
+    assert answer.error == (400, code) and shared.nothing_left()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,9 @@ def test_an_invalid_hardware_spec_is_refused(shared: Live, spec: object) -> None
 def test_an_invalid_data_part_is_refused(shared: Live, data: str) -> None:
     args = "" if "argv" in data or '"args"' in data else SINGLE
     answer = shared.submit(args, {"main.py": b"1"}, data)
-    assert answer.status == 400 and answer.text.startswith("Error 400: ") and shared.nothing_left()
+    codes = {"submission.command", "submission.data_part", "submission.data_source"}
+    assert answer.status == 400 and answer.error[1] in codes, answer
+    assert shared.nothing_left()
 
 
 @pytest.mark.parametrize(
@@ -241,22 +244,23 @@ def test_an_invalid_data_part_is_refused(shared: Live, data: str) -> None:
 )
 def test_an_invalid_body_is_refused(shared: Live, kind: str, body: bytes) -> None:
     answer = shared.call("POST", f"/execs?args={quoted(SINGLE)}", body, {"Content-Type": kind})
-    assert answer.status == 400 and answer.text.startswith("Error 400: "), answer
+    assert answer.status == 400 and answer.error[1].startswith("submission."), answer
     assert shared.nothing_left()
 
 
 def test_a_missing_upload_or_main_file_is_refused(live: Live) -> None:
-    assert "no program was uploaded" in live.submit(SINGLE).text
+    assert live.submit(SINGLE).error == (400, "submission.no_program")
     other, empty = {"a.modelDir.tar": tar({"d/y.py": b""})}, {"a.modelDir.tar": tar({"d/": b""})}
-    assert "does not contain the file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", other).text
-    assert "it contains no files" in live.submit("--exec-start PyTorch --model-dir d", empty).text
+    missing = live.submit("--exec-start PyTorch --model-main x.py", other)
+    assert missing.error == (400, "submission.no_program") and "'x.py'" in missing.text
+    assert live.submit("--exec-start PyTorch --model-dir d", empty).error == (400, "submission.archive")
     assert live.nothing_left()
 
 
 def test_an_upload_over_the_limit_is_refused(start) -> None:
     live = start(limits={"upload_bytes": 100_000})
     answer = live.submit(SINGLE, {"main.py": b"x" * 200_000})
-    assert answer.status == 413 and "100000 bytes" in answer.text and live.nothing_left()
+    assert answer.error == (413, "submission.too_large") and "100000" in answer.text and live.nothing_left()
     chunked = {"Transfer-Encoding": "chunked"}
     with socket.create_connection(("127.0.0.1", live.port), timeout=60) as raw:
         head = f"POST {wire.EXECS}?args={quoted(SINGLE)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -319,7 +323,8 @@ def test_the_mode_of_elastic_training_is_kept(live: Live, mode: str) -> None:
 def test_an_unknown_mode_is_refused_for_elastic_training_only(live: Live) -> None:
     words = "--model-main main.py --msd-attr mode=fast --msd-attr mode=Exact"
     answer = live.submit(f"--exec-start edtPyTorch {words}", {"main.py": b""})
-    assert answer.text == "Error 400: --msd-attr mode: unknown mode 'Exact'; use one of exact, fast, async.\n"
+    assert answer.error == (400, "submission.resources")
+    assert all(word in answer.text for word in ("--msd-attr mode", "'Exact'", "exact, fast, async"))
     assert live.row(live.submitted(f"--exec-start PyTorch {words}")).workload.program.attributes == {"mode": "Exact"}
 
 
@@ -329,10 +334,12 @@ def test_data_dir_follows_data_sources_and_the_datastore_meta(live: Live, tmp_pa
         folder.mkdir(parents=True)
     (data / "out").symlink_to("/etc")
 
-    def data_dir(meta: str = "", sources: list[object] | None = None) -> str:
+    def answered(meta: str, sources: list[object] | None) -> Answer:
         argv = ["--exec-start", "PyTorch", "--model-main", "main.py", *(["--cs-datastore-meta", meta] if meta else [])]
-        answer = live.submit("", {"main.py": b""}, json.dumps({"argv": argv, "dataSource": sources}))
-        return live.row(answer.json()["id"]).workload.data.data_dir if answer.status == 200 else answer.text
+        return live.submit("", {"main.py": b""}, json.dumps({"argv": argv, "dataSource": sources}))
+
+    def data_dir(meta: str = "", sources: list[object] | None = None) -> str:
+        return live.row(answered(meta, sources).json()["id"]).workload.data.data_dir
 
     assert data_dir() == data_dir("type=fs") == str(data)
     assert data_dir("type=fs,data_path=a") == str(data / "a")
@@ -344,9 +351,11 @@ def test_data_dir_follows_data_sources_and_the_datastore_meta(live: Live, tmp_pa
     assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc")
     volume["location"]["paths"] = "x"
     assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc" / "x")
-    assert "is outside" in data_dir("type=fs,data_path=out")
-    assert str(data / "none") in data_dir("type=fs,data_path=none")
-    assert "needs a 'connection'" in data_dir(sources=[{"type": "connection_asset"}])
+    for meta, sources, named in (("type=fs,data_path=out", None, "out"),
+                                 ("type=fs,data_path=none", None, str(data / "none")),
+                                 ("", [{"type": "connection_asset"}], "'connection'")):
+        refused = answered(meta, sources)
+        assert refused.error == (400, "submission.data_source") and named in refused.text, refused
 
 
 def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:
@@ -358,7 +367,7 @@ def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:
 def test_a_shared_server_refuses_paths_outside_the_data_folder(start, tmp_path) -> None:
     live = start(embedded=False)
     answer = live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path={tmp_path}", {"main.py": b""})
-    assert answer.status == 400 and "not below DLI_DATA_FS" in answer.text
+    assert answer.error == (400, "submission.data_source") and "DLI_DATA_FS" in answer.text
     live.submitted(f"{SINGLE} --cs-datastore-meta type=fs,data_path={live.settings.data_fs}")
 
 
@@ -372,9 +381,9 @@ def test_a_conda_environment_is_found(live: Live, tmp_path) -> None:
     assert live.row(live.submitted(f"{SINGLE} --conda-env-name {python.parent.parent}")).workload.environment.conda_env
     assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name dlipy3")).workload.environment.conda_env is None
     refused = live.submit(f"{SINGLE} {home} --conda-env-name other", {"main.py": b""})
-    assert refused.status == 400 and str(tmp_path / "conda" / "envs") in refused.text
+    assert refused.error == (400, "submission.environment") and str(tmp_path / "conda" / "envs") in refused.text
 
 
 def test_a_boundary_that_is_too_long_is_refused(live: Live) -> None:
     answer = live.call("POST", "/execs", b"--x\r\n", {"Content-Type": f"multipart/form-data; boundary={'x' * 300}"})
-    assert answer.status == 400 and "multipart" in answer.text
+    assert answer.error == (400, "submission.body")

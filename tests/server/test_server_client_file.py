@@ -82,6 +82,5 @@ def test_an_unreadable_installation_gives_status_500(live: Live, monkeypatch: py
 
     monkeypatch.setattr(handout, "_made", broken)
     answer = fetched(live)
-    assert answer.status == 500
-    sentence = "The server cannot build the client file (Permission denied: /lib/click/core.py)"
-    assert answer.text == f"Error 500: {sentence}.\n"
+    assert answer.error == (500, "client.unreadable")
+    assert "Permission denied: /lib/click/core.py" in answer.text

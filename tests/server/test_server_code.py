@@ -117,4 +117,4 @@ def test_a_folder_replaced_by_a_link_is_not_followed(live: Live, tmp_path: Path)
 
 def test_the_code_of_an_unknown_exec_is_refused(live: Live) -> None:
     answer = live.call("GET", "/execs/local-99/code")
-    assert answer.status == 400 and "local-99" in answer.text
+    assert answer.error == (400, "exec.not_found") and "local-99" in answer.text

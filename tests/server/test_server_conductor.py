@@ -58,4 +58,4 @@ def test_a_machine_without_gpus_has_only_slots(live: Live) -> None:
 def test_another_instance_group_is_not_found(live: Live, name: str) -> None:
     path = f"/platform/rest/conductor/v1/instances/{quoted(name)}/applications"
     answer = live.call("GET", path, base="")
-    assert answer.status == 400 and answer.text.startswith("Error 400: Instance group ")
+    assert answer.error == (400, "instance.not_found")

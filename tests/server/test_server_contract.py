@@ -110,11 +110,15 @@ def test_the_list_is_filtered_sorted_and_limited(live: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=-1", "limit=x", "limit=1.5", "limit=%EF%BC%91", "state=DONE", "sort_by=args", "sort_by=id:up"]
+    ("query", "code"), [
+        ("limit=-1", "query.number"), ("limit=x", "query.number"), ("limit=1.5", "query.number"),
+        ("limit=%EF%BC%91", "query.number"), ("state=DONE", "query.state"), ("sort_by=args", "query.sort"),
+        ("sort_by=id:up", "query.sort"),
+    ]
 )
-def test_the_list_refuses_bad_filters(live: Live, query: str) -> None:
+def test_the_list_refuses_bad_filters(live: Live, query: str, code: str) -> None:
     answer = live.call("GET", f"/execs?{query}")
-    assert answer.status == 400 and answer.text.startswith("Error 400: ") and answer.text.endswith(".\n")
+    assert answer.error == (400, code) and answer.text.startswith("Error 400: ") and answer.text.endswith(".\n")
 
 
 @pytest.mark.parametrize("exec_id", ["local-99", "wmla-1", "..", "%2e%2e%2fx", "local-1%2Flog", "local-0", "x" * 300])
@@ -123,7 +127,7 @@ def test_an_unknown_id_is_refused_with_text(live: Live, exec_id: str) -> None:
         ("GET", ""), ("DELETE", ""), ("POST", "/stop"), ("GET", "/log"), ("GET", "/result"), ("GET", "/follow"),
     ):
         answer = live.call(method, f"/execs/{exec_id}{action}")
-        assert answer.status in {400, 404, 405} and answer.text.startswith("Error 4"), answer
+        assert answer.error in {(400, "exec.not_found"), (404, "http.no_such_path"), (405, "http.method")}, answer
     assert live.call("GET", "/execs/local-99").text == "Error 400: Exec 'local-99' is not found.\n"
 
 
@@ -133,7 +137,7 @@ def test_an_exec_is_stopped_and_deleted(live: Live) -> None:
     assert live.row(first).stop_requested and live.row(first).state == "SUBMITTED"
     live.move(first, states.KILLED)
     again = live.call("POST", f"/execs/{first}/stop")
-    assert again.status == 400 and "already KILLED" in again.text
+    assert again.error == (400, "exec.ended") and "KILLED" in again.text
     assert live.call("PUT", f"/scheduler/applications/{second}/stop").status == 200
     assert live.row(second).stop_requested
     assert live.call("DELETE", f"/execs/{second}").status == 204
@@ -182,19 +186,19 @@ def test_a_server_error_is_text_without_traceback(
 
     monkeypatch.setattr(live.supervisor, "status", broken)
     answer = live.call("GET", "/status")
-    assert answer.status == 500 and answer.text.startswith("Error 500: ") and "secret" not in answer.text
+    assert answer.error == (500, "server.failed") and "secret" not in answer.text
     eventually(lambda: "RuntimeError: secret detail" in caplog.text, "the traceback is in the log")
 
 
-def test_deploy_is_refused_with_text(live: Live) -> None:
+def test_deploy_is_refused(live: Live) -> None:
     answer = live.call("POST", f"/execs/{live.submitted()}/deploy", b"{}")
-    assert answer.status == 501 and answer.text.startswith("Error 501: ")
-    assert live.call("POST", "/execs/local-99/deploy").status == 400
+    assert answer.error == (501, "exec.deploy")
+    assert live.call("POST", "/execs/local-99/deploy").error == (400, "exec.not_found")
 
 
-def test_an_unknown_path_or_method_is_refused_with_text(live: Live) -> None:
-    assert live.call("GET", "/nothing").text == "Error 404: No such path.\n"
-    assert live.call("PATCH", "/execs").text == "Error 405: This path does not accept this method.\n"
+def test_an_unknown_path_or_method_is_refused(live: Live) -> None:
+    assert live.call("GET", "/nothing").error == (404, "http.no_such_path")
+    assert live.call("PATCH", "/execs").error == (405, "http.method")
 
 
 def test_openapi_describes_every_path(live: Live) -> None:

@@ -74,25 +74,29 @@ def test_a_connection_is_stored_and_its_secrets_are_hidden(live: Live) -> None:
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ({"name": "../x"}, "invalid connection name"),
-    ({"name": ""}, "invalid connection name"),
-    ({"name": "ünï cödé"}, "invalid connection name 'ünï cödé': 1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces"),
-    ({"name": 3}, 'string "name"'),
-    ({"type": "lockbux"}, "did you mean 'lockbox'"),
-    ({"values": []}, "is not a JSON object"),
-    ({"values": {"folder": "/x"}}, "needs 'password'"),
-    ({"values": {"folder": "/x", "password": ""}}, "needs 'password'"),
-    ({"values": {"folder": "/x", "password": [SECRET]}}, "must be a string"),
-    ({"values": {"folder": "/x", "password": {"env": 3}}}, "must be a string"),
-    ({"values": {"folder": {"env": "X"}, "password": "p"}}, "'folder' is not a secret"),
-    ({"values": {"folder": "/x", "password": "p", "colour": "red"}}, "has no field 'colour'"),
-    ({"values": {"folder": "/x" * 40_000, "password": "p"}}, "'folder' has more than 65536 characters"),
-    ({"sharedWith": "nobody"}, "must be"),
-    ({"sharedWith": ["../x"]}, "must be"),
+    ({"name": "../x"}, "'../x'"),
+    ({"name": ""}, "name ''"),
+    ({"name": "ünï cödé"}, "'ünï cödé'"),
+    ({"type": "lockbux"}, "'lockbox'"),
+    ({"values": {"folder": "/x"}}, "'password'"),
+    ({"values": {"folder": "/x", "password": ""}}, "'password'"),
+    ({"values": {"folder": "/x", "password": [SECRET]}}, "'password'"),
+    ({"values": {"folder": "/x", "password": {"env": 3}}}, "'password'"),
+    ({"values": {"folder": {"env": "X"}, "password": "p"}}, "'folder'"),
+    ({"values": {"folder": "/x", "password": "p", "colour": "red"}}, "'colour'"),
+    ({"values": {"folder": "/x" * 40_000, "password": "p"}}, "65536"),
 ])
 def test_an_invalid_connection_is_refused(live: Live, change: dict[str, Any], said: str) -> None:
     answer = add(live, **{"name": "new", **change})
-    assert answer.status == 400 and said in answer.text and SECRET not in answer.text, answer.text
+    assert answer.error == (400, "connection.invalid") and said in answer.text, answer.text
+    assert SECRET not in answer.text
+    assert "new" not in names(live, TOKEN)
+
+
+@pytest.mark.parametrize("change", [{"name": 3}, {"values": []}, {"sharedWith": "nobody"}, {"sharedWith": ["../x"]}])
+def test_a_connection_with_a_value_of_the_wrong_type_is_refused(live: Live, change: dict[str, Any]) -> None:
+    answer = add(live, **{"name": "new", **change})
+    assert answer.error == (400, "body.value") and f'"{next(iter(change))}"' in answer.text
     assert "new" not in names(live, TOKEN)
 
 
@@ -115,9 +119,10 @@ def test_a_connection_is_visible_only_to_its_owner_and_shared_users(live: Live) 
         assert missing == str(unknown.value), "forbidden and unknown must have the same message"
     for method, path in (("DELETE", "/connections/mine"), ("POST", "/connections/mine/test")):
         hidden, none = (live.call(method, path.replace("mine", name), token=eve) for name in ("mine", "none"))
-        assert hidden.status == none.status == 404 and hidden.text == none.text.replace("none", "mine")
+        assert hidden.error == none.error == (404, "connection.not_found")
+        assert hidden.text == none.text.replace("none", "mine")
     refused = live.call("DELETE", "/connections/ours", token=bob)
-    assert refused.status == 403 and "belongs to ada" in refused.text
+    assert refused.error == (403, "connection.of_another_user") and "ada" in refused.text
     assert live.call("GET", "/connections", token=bob).json()[0]["secrets"] == {}
     assert live.call("DELETE", "/connections/ours", token=ada).status == 204 and names(live, bob) == ["all"]
 
@@ -127,7 +132,7 @@ def test_the_own_connection_has_priority_and_ambiguous_names_are_refused(live: L
         assert add(live, "same", live.add_user(user), sharedWith="everybody").status == 200
     connections = live.services.connections.known
     assert connections.row("same", "gus", False).owner == "gus"
-    with pytest.raises(DataError, match=r"more than one connection has the name 'same'.* of gus, .* of han"):
+    with pytest.raises(DataError, match=r"'same'.*gus.*han"):
         connections.row("same", "ida", False)
 
 
@@ -135,14 +140,14 @@ def test_only_an_administrator_may_use_secrets_of_the_server(live: Live, monkeyp
     monkeypatch.setenv("BOX_PASSWORD", SECRET)
     values = {"folder": "/x", "password": {"env": "BOX_PASSWORD"}}
     refused = add(live, "taken", live.add_user("max"), values=values)
-    assert refused.status == 403 and "administrator" in refused.text
+    assert refused.error == (403, "auth.admin_only")
     answer = add(live, "taken", values=values)
     assert answer.status == 200 and answer.json()["secrets"]["password"] == "env:BOX_PASSWORD"
     assert "BOX_PASSWORD" not in os.environ, "jobs must not inherit the variable"
     find = live.services.connections.known.find
     assert find({"name": "taken"}, "alice", True).values["password"] == SECRET
     add(live, "untaken", values={"folder": "/x", "password": {"env": "NOT_SET_ANYWHERE"}})
-    with pytest.raises(DataError, match="NOT_SET_ANYWHERE is not set in the environment of the server"):
+    with pytest.raises(DataError, match="NOT_SET_ANYWHERE"):
         find({"name": "untaken"}, "alice", True)
 
 
@@ -155,7 +160,7 @@ def test_a_secret_is_read_from_the_keyring(live: Live, monkeypatch: pytest.Monke
     add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/b/c"}})
     assert find({"name": "ring"}, "alice", True).values["password"] == SECRET
     add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/x"}}, replace=True)
-    with pytest.raises(DataError, match="has no entry 'a/x'"):
+    with pytest.raises(DataError, match="'a/x'"):
         find({"name": "ring"}, "alice", True)
 
 
@@ -193,7 +198,7 @@ def test_credentials_in_a_data_source_are_encrypted_until_the_exec_ends(live: Li
     answer = live.submit(args, {"main.py": b"x"}, data)
     assert answer.status == 200, answer.text
     shown = answer.json()
-    assert "encrypted until the job finishes" in shown["warning"] and SECRET not in answer.text
+    assert "encrypted" in shown["warning"] and SECRET not in answer.text
     assert shown["dataSource"][0]["connection"] == {
         "type": "lockbox", "folder": "/srv", "username": "reader", "password": "***"}
     again = live.call("GET", f"/execs/{shown['id']}")
@@ -217,9 +222,10 @@ def test_a_data_source_uses_only_connections_that_its_user_may_use(live: Live) -
     assert connections.of_sources(row)[1]["password"] == SECRET
     hidden = live.submit(args, files, data, live.add_user("pit"))
     unknown = live.submit(args, files, data.replace("of pam", "of nob"), live.add_user("pot"))
-    assert hidden.status == unknown.status == 400 and hidden.text == unknown.text.replace("of nob", "of pam")
+    assert hidden.error == unknown.error == (400, "submission.data_source")
+    assert hidden.text == unknown.text.replace("of nob", "of pam")
     live.call("DELETE", "/connections/of%20pam", token=token)
-    with pytest.raises(DataError, match="connection 'of pam' does not exist"):
+    with pytest.raises(DataError, match="'of pam'"):
         connections.of_sources(row)
 
 
@@ -247,12 +253,12 @@ def test_connections_of_the_file_are_read_only(
     connections = Connections(replace(live.settings, connections=file), live.database)
     assert connections.find({"name": "warehouse"}, "eve", False).values["password"] == "of the environment"
     assert connections.find({"name": "own"}, "bob", False).values == {"folder": "/srv/own", "password": SECRET}
-    with pytest.raises(DataError, match="connection 'own' does not exist"):
+    with pytest.raises(DataError, match="'own'"):
         connections.find({"name": "own"}, "eve", False)
-    with pytest.raises(DataError, match="is defined in"):
+    with pytest.raises(DataError, match=r"connections\.yaml"):
         connections.remove(connections.row("own", "alice", True))
     for replaced in (False, True):
-        with pytest.raises(ConnectionExists, match=r"a connection 'own' already, in .*connections\.yaml"):
+        with pytest.raises(ConnectionExists, match=r"'own'.*connections\.yaml"):
             connections.add(live.settings.user, "own", "lockbox", {"folder": "/x", "password": "y"}, [], replaced)
     connections.add("somebody", "own", "lockbox", {"folder": "/x", "password": "y"}, [], False)
     again = Connections(replace(live.settings, connections=file), live.database)
@@ -260,25 +266,25 @@ def test_connections_of_the_file_are_read_only(
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("- a\n", "line 1: the list of connections needs lines of 'name: value'"),
-    ("a b/c:\n  type: lockbox\n", "line 1: invalid connection name"),
-    ("a:\n  folder: /x\n", "line 1: connection 'a' needs a 'type'"),
-    ("a:\n  type: lockbux\n", "line 1: unknown kind of connection 'lockbux'; did you mean 'lockbox'"),
-    ("a:\n  type: lockbox\n  folder: /x\n", "line 1: a connection of type 'lockbox' needs 'password'"),
-    ("a:\n  type: lockbox\n  folder: /x\n  password: p\n  colour: red\n", "has no field 'colour'"),
-    ("a:\n  type: lockbox\n  folder: /x\n  password: [p]\n", "line 4: password needs one value"),
-    ("a:\n  type: lockbox\n  folder: /x\n  password: planted\n", "other users can read it; run chmod 600"),
+    ("- a\n", "line 1: .*'name: value'"),
+    ("a b/c:\n  type: lockbox\n", "line 1: .*name"),
+    ("a:\n  folder: /x\n", "line 1: .*'a'.*'type'"),
+    ("a:\n  type: lockbux\n", "line 1: .*'lockbux'.*'lockbox'"),
+    ("a:\n  type: lockbox\n  folder: /x\n", "line 1: .*'lockbox'.*'password'"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: p\n  colour: red\n", "'colour'"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: [p]\n", "line 4: password"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: planted\n", "chmod 600"),
 ])
 def test_an_invalid_file_is_reported_with_its_line(live: Live, tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "connections.yaml"
     file.write_text(text)
     file.chmod(0o644)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=said) as caught:
         Connections(replace(live.settings, connections=file), live.database)
-    assert said in str(caught.value) and "planted" not in str(caught.value) and str(file) in str(caught.value)
+    assert "planted" not in str(caught.value) and str(file) in str(caught.value)
 
 
 def test_a_server_does_not_start_without_its_connections_file(live: Live, tmp_path: Path) -> None:
     settings = replace(settings_for(tmp_path / "home"), connections=tmp_path / "missing.yaml")
-    with pytest.raises(ServingError, match=r"missing.yaml: No such file"):
+    with pytest.raises(ServingError, match=r"missing\.yaml"):
         serve(settings)

@@ -53,9 +53,10 @@ def submit(live: Live, *sources: Any) -> Answer:
 
 
 def refused(live: Live, one: dict[str, Any]) -> str:
-    """Return the error of a submission, after a check that the preview returns the same error."""
+    """Check that a submission and a preview are refused with the same text, and return this text."""
     answer, look = submit(live, one), post(live, "/data/preview", {"dataSource": [one]})
-    assert (answer.status, look.status) == (400, 400) and answer.text == look.text, (answer.text, look.text)
+    assert (answer.error, look.error) == ((400, "submission.data_source"), (400, "data.invalid")), (answer, look)
+    assert answer.text == look.text
     return answer.text
 
 
@@ -67,30 +68,31 @@ def values(live: Live, answer: Answer) -> dict[str, str]:
 
 # --- keys
 
-@pytest.mark.parametrize(("name", "location", "said"), [
-    ("my", {"table_name": "t", "bucket": "b"}, "the location has 'bucket', which MySQL does not support; it supports"),
-    ("my", {"paths": "x"}, "the location has 'paths', which MySQL does not support"),
-    ("my", {"table_name": "t", "keyspace": "k"}, "the location has 'keyspace'"),
-    ("lake", {"table_name": "t"}, "'table_name', which Amazon S3 does not support; it supports bucket, paths"),
-    ("lake", {"path": "x", "share": "s"}, "the location has 'share'"),
-    ("web", {"path": "x", "bucket": "b"}, "which HTTP does not support; it supports url, paths, path, file_name"),
-    ("far", {"path": "x", "bucket": "b"}, "which SFTP does not support"),
-    ("docs", {"collection": "c", "catalog_name": "c"}, "which MongoDB does not support"),
-    ("clouds", {"table_name": "t"}, "which Cloudant does not support; it supports database_name, query"),
-    ("mine", {"path": "x", "bucket": "b"}, "which Storage volume does not support; it supports paths, path, file_name"),
+@pytest.mark.parametrize(("name", "location", "key", "kind", "supported"), [
+    ("my", {"table_name": "t", "bucket": "b"}, "bucket", "MySQL", "table_name"),
+    ("my", {"paths": "x"}, "paths", "MySQL", "table_name"),
+    ("my", {"table_name": "t", "keyspace": "k"}, "keyspace", "MySQL", "table_name"),
+    ("lake", {"table_name": "t"}, "table_name", "Amazon S3", "bucket, paths"),
+    ("lake", {"path": "x", "share": "s"}, "share", "Amazon S3", "bucket, paths"),
+    ("web", {"path": "x", "bucket": "b"}, "bucket", "HTTP", "url, paths, path, file_name"),
+    ("far", {"path": "x", "bucket": "b"}, "bucket", "SFTP", "path"),
+    ("docs", {"collection": "c", "catalog_name": "c"}, "catalog_name", "MongoDB", "collection"),
+    ("clouds", {"table_name": "t"}, "table_name", "Cloudant", "database_name, query"),
+    ("mine", {"path": "x", "bucket": "b"}, "bucket", "Storage volume", "paths, path, file_name"),
 ])
-def test_a_location_key_that_the_kind_does_not_support_is_refused(
-    kept: Live, name: str, location: Any, said: str
+def test_a_location_key_that_the_kind_does_not_support_is_refused(  # noqa: PLR0917
+    kept: Live, name: str, location: Any, key: str, kind: str, supported: str
 ) -> None:
-    assert said in refused(kept, source(name, location))
+    said = refused(kept, source(name, location))
+    assert f"'{key}'" in said and kind in said and supported in said
 
 
 @pytest.mark.parametrize(("more", "said"), [
-    ({"location": {"bucket": "train"}}, "'location.bucket' must be omitted: data of this type has only paths"),
-    ({"location": {"paths": "mnist", "table_name": "x"}}, "'location.table_name' must be omitted"),
-    ({"location": {"folder": "mnist"}}, "'location.folder' must be omitted"),
-    ({"connection": {"name": "lake"}}, "'connection' must be omitted: data of this type is already on the server"),
-    ({"asset": {"asset_id": "1"}}, "'asset' must be omitted"),
+    ({"location": {"bucket": "train"}}, "'location.bucket'"),
+    ({"location": {"paths": "mnist", "table_name": "x"}}, "'location.table_name'"),
+    ({"location": {"folder": "mnist"}}, "'location.folder'"),
+    ({"connection": {"name": "lake"}}, "'connection'"),
+    ({"asset": {"asset_id": "1"}}, "'asset'"),
 ])
 def test_a_key_without_meaning_for_data_on_the_server_is_refused(live: Live, more: Any, said: str) -> None:
     for kind in ("fs", "data_asset"):
@@ -127,48 +129,49 @@ def test_an_inline_connection_may_take_the_database_from_the_location(live: Live
     assert values(live, submit(live, table))["database"] == "other"
     del written["database"]
     assert values(live, submit(live, table)) == {**MYSQL, "database": "other"}
-    assert "needs 'database'" in refused(live, {**table, "location": {"table_name": "t"}})
+    assert "'database'" in refused(live, {**table, "location": {"table_name": "t"}})
 
 
 @pytest.mark.parametrize("keys", [("database_name", "catalog_name"), ("database_name", "schema_name")])
 def test_two_database_names_are_refused(kept: Live, keys: tuple[str, str]) -> None:
     two = dict(zip(keys, ("a", "b"), strict=True))
-    assert "names two databases, in 'database_name' and in" in refused(kept, source("my", {"table_name": "t", **two}))
+    said = refused(kept, source("my", {"table_name": "t", **two}))
+    assert all(f"'{key}'" in said for key in keys)
 
 
 @pytest.mark.parametrize("database", ["d;HOSTNAME=evil.example.com", "host=evil", "a/b", "..", "d?ssl=0", "`", "\n"])
 def test_a_database_name_with_driver_options_is_refused(kept: Live, database: str) -> None:
     for name, location in (("my", {"table_name": "t"}), ("clouds", {})):
-        assert "'database_name' is not " in refused(kept, source(name, {**location, "database_name": database}))
+        assert "'database_name'" in refused(kept, source(name, {**location, "database_name": database}))
 
 
 # --- errors known before the job starts
 
 @pytest.mark.parametrize(("name", "location", "said"), [
-    ("my", {}, "needs either 'table_name' or 'query'"),
-    ("my", {"table_name": "t", "query": "select 1"}, "either 'table_name' or 'query', not both"),
-    ("my", {"query": "delete from orders"}, "the query must only read, but it begins with 'delete'"),
+    ("my", {}, "'table_name' or 'query'"),
+    ("my", {"table_name": "t", "query": "select 1"}, "'table_name' or 'query', not both"),
+    ("my", {"query": "delete from orders"}, "'delete'"),
     ("my", {"query": "select 1; drop table t"}, "second statement"),
     ("my", {"query": "  "}, "'query' is empty"),
     ("my", {"query": {"a": 1}}, "'query' must be a text"), ("my", {"query": "select 1 # x"}, "'#'"),
-    ("my", {"query": ""}, "'location.query' must be a query that only reads"),
-    ("docs", {}, "needs 'collection'"), ("docs", {"collection": "c", "query": "SELECT 1"}, "not a filter of MongoDB"),
-    ("docs", {"collection": "c", "query": {"$where": "sleep(1)"}}, "runs a program on the server"),
-    ("docs", {"collection": "c", "table_name": "t"}, "names two collections"),
-    ("clouds", {"query": "SELECT 1"}, "not a selector"),
-    ("bucketless", {}, "needs a 'bucket' because its connection names none"),
-    ("bucketless", {"path": "x"}, "needs a 'bucket' because its connection names none"),
-    ("web", {}, "is a folder, and web servers do not list folders"),
+    ("my", {"query": ""}, "'location.query'"),
+    ("docs", {}, "'collection'"), ("docs", {"collection": "c", "query": "SELECT 1"}, "filter"),
+    ("docs", {"collection": "c", "query": {"$where": "sleep(1)"}}, "$where"),
+    ("docs", {"collection": "c", "table_name": "t"}, "two collections"),
+    ("clouds", {"query": "SELECT 1"}, "selector"),
+    ("bucketless", {}, "'bucket'"),
+    ("bucketless", {"path": "x"}, "'bucket'"),
+    ("web", {}, "folder"),
 ])
 def test_an_invalid_location_is_refused_at_submission(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location))
 
 
 @pytest.mark.parametrize(("name", "location", "said"), [
-    ("my", {"table_name": "t"}, "a table cannot be streamed"),
-    ("docs", {"collection": "c"}, "a table cannot be streamed"),
-    ("known", {"path": "x"}, "SFTP with a 'private_key' or a 'host_key' cannot be streamed"),
-    ("secretive", {"path": "x"}, "programs cannot stream from a connection with a secret 'query'"),
+    ("my", {"table_name": "t"}, "'access'"),
+    ("docs", {"collection": "c"}, "'access'"),
+    ("known", {"path": "x"}, "'host_key'"),
+    ("secretive", {"path": "x"}, "'query'"),
 ])
 def test_an_unsupported_stream_is_refused_at_submission(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location, access="stream"))
@@ -186,9 +189,10 @@ def test_a_filter_is_an_object_or_its_text(kept: Live, query: Any) -> None:
 
 
 def test_only_a_preview_accepts_a_table_as_a_path(kept: Live) -> None:
-    assert "'path', which MySQL does not support" in submit(kept, source("my", {"path": "sales.orders"})).text
+    answer = submit(kept, source("my", {"path": "sales.orders"}))
+    assert answer.error == (400, "submission.data_source") and "'path'" in answer.text
     looked = post(kept, "/data/preview", {"dataSource": [source("my", {"path": "sales."})]})
-    assert looked.status == 400 and "either 'table_name' or 'query'" in looked.text, "the table has no name"
+    assert looked.error == (400, "data.invalid") and "'table_name' or 'query'" in looked.text, "the table has no name"
 
 
 # --- paths below a connection
@@ -199,7 +203,7 @@ def test_only_a_preview_accepts_a_table_as_a_path(kept: Live) -> None:
     {"paths": "ok, ../../one.csv"},
 ])
 def test_a_path_outside_the_connection_is_refused(kept: Live, name: str, location: Any) -> None:
-    assert "is outside the data of its connection" in refused(kept, source(name, location))
+    assert "outside" in refused(kept, source(name, location))
     assert submit(kept, source(name, {"path": "a/../one.csv"})).status == 200, "this path stays inside"
 
 
@@ -207,29 +211,28 @@ def test_a_path_outside_the_folder_of_a_volume_is_refused(kept: Live) -> None:
     train = kept.settings.paths.volumes / "deep_lake" / "train"
     (train / "link").symlink_to("../other")
     for path in ("../other", "..", "x/../../other", "link"):
-        assert "is outside volume deep-lake, folder train" in refused(kept, source("mine", {"path": path}))
+        assert "volume deep-lake, folder train" in refused(kept, source("mine", {"path": path}))
     answer = submit(kept, source("mine", {"path": "/x"}))
     assert kept.row(answer.json()["id"]).workload.data.data_dir == str(train / "x")
     climbing = {"type": "nfs", "volume": "deep-lake", "folder": "../elsewhere"}
-    said = refused(kept, {"type": "connection", "connection": climbing, "location": {}})
-    assert "is outside volume deep-lake" in said
+    assert "volume deep-lake" in refused(kept, {"type": "connection", "connection": climbing, "location": {}})
 
 
 # --- secrets
 
 @pytest.mark.parametrize(("more", "said"), [
-    ({"password": "planted"}, "data source 1: 'password' is outside of 'connection'"),
-    ({"credentials": {"user": "planted"}}, "'credentials' is outside of 'connection'"),
-    ({"location": {"paths": "x", "password": "planted"}}, "'location.password' is outside of 'connection'"),
-    ({"location": {"paths": "x", "api_key": "planted"}}, "'location.api_key' is outside of 'connection'"),
-    ({"location": {"paths": "x", "connection_string": "planted"}}, "'location.connection_string' is outside"),
-    ({"location": {"paths": "x", "pin": "planted"}}, "the location has 'pin'"),
+    ({"password": "planted"}, "data source 1: 'password'"),
+    ({"credentials": {"user": "planted"}}, "'credentials'"),
+    ({"location": {"paths": "x", "password": "planted"}}, "'location.password'"),
+    ({"location": {"paths": "x", "api_key": "planted"}}, "'location.api_key'"),
+    ({"location": {"paths": "x", "connection_string": "planted"}}, "'location.connection_string'"),
+    ({"location": {"paths": "x", "pin": "planted"}}, "'pin'"),
 ])
 def test_misplaced_credentials_are_refused_and_never_stored(kept: Live, more: Any, said: str) -> None:
     one = source("web", {"paths": "x"}) | more
     assert said in (text := refused(kept, one)) and "planted" not in text
     line = kept.submit(f"{START} --data-source={json.dumps([one])}", {"main.py": b""})
-    assert line.status == 400 and "planted" not in line.text
+    assert line.error == (400, "submission.data_source") and "planted" not in line.text
 
 
 def test_ignored_keys_are_masked_if_they_look_secret(kept: Live) -> None:
@@ -247,7 +250,7 @@ def test_a_path_with_a_colon_gives_a_warning(live: Live, tmp_path: Path) -> None
         (live.settings.data_fs / folder).mkdir(parents=True)
     place = live.settings.data_fs / "a:b"
     answer = submit(live, {"type": "fs", "location": {"paths": "c, a:b"}})
-    assert f"data source 1: {place} contains ':', the separator of DLI_DATA_DIRS" in answer.json()["warning"]
+    assert f"data source 1: {place} contains ':'" in answer.json()["warning"]
     meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=a:b", {"main.py": b""})
     assert f"{place} contains ':'" in meta.json()["warning"]
     assert "warning" not in submit(live, {"type": "fs", "location": {"paths": "c"}}).json()

@@ -92,4 +92,4 @@ def test_a_special_file_in_place_of_metrics_is_not_read(live: Live, running: str
 
 def test_the_metrics_of_an_unknown_exec_are_refused(live: Live) -> None:
     answer = live.call("GET", "/execs/local-99/metrics")
-    assert answer.status == 400 and "local-99" in answer.text
+    assert answer.error == (400, "exec.not_found") and "local-99" in answer.text

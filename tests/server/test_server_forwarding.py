@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import stat
 import sys
@@ -280,29 +281,30 @@ def test_no_secret_is_shown_or_left(live: Live, receiver: Receiver, stub_pika: l
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    ("--cs-url-meta ftp://h/x", "--cs-url-meta: the URL must begin with https://"),
-    ("--cs-url-meta http://", "--cs-url-meta: the URL has no host"),
-    ("--cs-url-meta https://h:x/", "--cs-url-meta: the host or the port is invalid"),
-    ("--cs-url-meta https://u:hidden@h/", "give a token with --cs-url-bearer"),
-    ("--cs-url-meta http://h.example/ --cs-url-bearer hidden", "send the token unencrypted"),
-    ("--cs-url-meta https://h/ --cs-url-bearer 'hid den'", "--cs-url-bearer has invalid characters"),
-    ("--cs-rmq-meta amqp://u:hi/dden@h/", "--cs-rmq-meta: the host or the port is invalid"),
+    ("--cs-url-meta ftp://h/x", "--cs-url-meta: .*https://"),
+    ("--cs-url-meta http://", "--cs-url-meta: .*host"),
+    ("--cs-url-meta https://h:x/", "--cs-url-meta: .*port"),
+    ("--cs-url-meta https://u:hidden@h/", "--cs-url-bearer"),
+    ("--cs-url-meta http://h.example/ --cs-url-bearer hidden", "unencrypted"),
+    ("--cs-url-meta https://h/ --cs-url-bearer 'hid den'", "--cs-url-bearer"),
+    ("--cs-rmq-meta amqp://u:hi/dden@h/", "--cs-rmq-meta: .*port"),
     ("--cs-rmq-meta http://h/", "amqps:// or amqp://"),
-    ("--cs-rmq-meta host=h,password=hidden", "the exchange or the queue is missing"),
-    ("--cs-rmq-meta host=h,queue=q,password=hid,den", "write NAME=VALUE"),
-    ("--cs-rmq-meta host=h,queue=q,hue=1", "unknown key 'hue'; the keys are host"),
-    ("--cs-rmq-meta host=h,queue=q,port=0", "the port must be a number"),
-    ("--cs-rmq-meta queue=q", "the host is missing"),
+    ("--cs-rmq-meta host=h,password=hidden", "exchange or the queue"),
+    ("--cs-rmq-meta host=h,queue=q,password=hid,den", "NAME=VALUE"),
+    ("--cs-rmq-meta host=h,queue=q,hue=1", "'hue'.*host"),
+    ("--cs-rmq-meta host=h,queue=q,port=0", "port"),
+    ("--cs-rmq-meta queue=q", "host"),
 ])
 def test_an_invalid_target_is_refused(live: Live, stub_pika: list[Any], words: str, said: str) -> None:
     answer = live.submit(START + words, {"main.py": b""})
-    assert answer.status == 400 and said in answer.text and "hidden" not in answer.text and "dden" not in answer.text
+    assert answer.error == (400, "submission.metrics") and re.search(said, answer.text), answer
+    assert "hidden" not in answer.text and "dden" not in answer.text
 
 
 def test_a_broker_without_pika_is_refused_with_advice(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     answer = live.submit(START + f"--cs-rmq-meta {BROKER}", {"main.py": b""})
-    assert answer.status == 400 and "pip install 'dlicmd[rabbitmq]'" in answer.text
+    assert answer.error == (400, "submission.metrics") and "dlicmd[rabbitmq]" in answer.text
 
 
 PIKA = '''

@@ -87,7 +87,7 @@ def test_an_unreadable_file_makes_the_result_an_error(live: Live) -> None:
     locked.write_text("x")
     locked.chmod(0)
     answer = live.call("GET", f"/execs/{exec_id}/result")
-    assert answer.status == 507 and "locked" in answer.text
+    assert answer.error == (507, "exec.result_failed") and "locked" in answer.text
 
 
 def test_damaged_progress_does_not_break_lists(live: Live) -> None:

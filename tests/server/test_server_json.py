@@ -21,9 +21,9 @@ START = "--exec-start PyTorch --model-main main.py"
 JSON = {"Content-Type": "application/json"}
 HALF = r'"\ud800"'
 FAULTS = [
-    (HALF, "surrogate"), ('"\udcff"', "not UTF-8"), ("[" * 101 + "]" * 101, "more than 100 levels deep"),
-    ("[" * 900 + "]" * 900, "more than 100 levels deep"), ("[" * 50_000 + "]" * 50_000, "more than 100 levels deep"),
-    ("1e999", "too large"), ("9" * 5000, "too large"), ("NaN", "NaN"), ('{"k": 1, "k": 2}', "'k' twice"),
+    (HALF, "surrogate"), ('"\udcff"', "UTF-8"), ("[" * 101 + "]" * 101, "100"), ("[" * 900 + "]" * 900, "100"),
+    ("[" * 50_000 + "]" * 50_000, "100"), ("1e999", "large"), ("9" * 5000, "large"), ("NaN", "NaN"),
+    ('{"k": 1, "k": 2}', "'k'"),
 ]
 #: Bodies with a place for a fault.
 BODIES = ['{"x": %s}', '{"ids": [%s]}', '{"name": %s, "type": "s3", "values": {}}', "%s"]
@@ -45,7 +45,7 @@ def test_every_call_refuses_a_json_fault(shared: Live, fault: str, said: str) ->
         for body in BODIES:
             answer = shared.call(method, path.replace("{", "").replace("}", ""),
                                  (body % fault).encode(errors="surrogateescape"), JSON)
-            assert answer.status == 400 and said in answer.text, (method, path, body, answer.text)
+            assert answer.error == (400, "body.json") and said in answer.text, (method, path, body, answer.text)
     assert shared.call("GET", "/connections").json() == []
 
 
@@ -60,7 +60,8 @@ def test_a_submission_refuses_a_json_fault(shared: Live, fault: str, said: str) 
     for place in PLACES:
         data = (place % fault).encode(errors="surrogateescape")
         answer = shared.call("POST", f"/execs?args={START.replace(' ', '%20')}", data, JSON)
-        assert answer.status == 400 and (said in answer.text or "not UTF-8" in answer.text), (place, answer.text)
+        code = "submission.body" if said == "UTF-8" else "submission.data_part"
+        assert answer.error == (400, code) and said in answer.text, (place, answer.text)
     assert shared.nothing_left()
 
 
@@ -71,7 +72,7 @@ def test_a_submission_refuses_a_json_fault(shared: Live, fault: str, said: str) 
 ])
 def test_a_fault_in_a_key_is_refused(shared: Live, key: str, data: str) -> None:
     answer = shared.submit(START, {"main.py": b""}, data % key)
-    assert answer.status == 400 and "surrogate" in answer.text, answer.text
+    assert answer.error == (400, "submission.data_part") and "surrogate" in answer.text, answer.text
     assert shared.nothing_left()
 
 

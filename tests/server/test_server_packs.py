@@ -62,4 +62,4 @@ def test_a_pack_is_stopped_with_its_jobs_and_only_once(live: Live) -> None:
     live.move(first, KILLED)
     live.move(second, KILLED)
     answer = live.call("PUT", f"/scheduler/applications/{name}/stop")
-    assert (answer.status, answer.text) == (400, f"Error 400: All jobs of {name} have already finished.\n")
+    assert answer.error == (400, "exec.ended") and name in answer.text

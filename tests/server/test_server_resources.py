@@ -15,11 +15,12 @@ def spec(live: Live, words: str, framework: str = "PyTorch", **hardware):
     return live.row(live.submitted(f"--exec-start {framework} {MAIN} {words}", data=data)).workload
 
 
-def refusal(live: Live, words: str, framework: str = "PyTorch", **hardware) -> str:
+def refusal(live: Live, words: str, framework: str = "PyTorch", **hardware) -> tuple[str, str]:
+    """Submit a job that the server must refuse; return the code and the text of the error."""
     data = json.dumps({"hardwareSpec": hardware})
     answer = live.submit(f"--exec-start {framework} {MAIN} {words}", {"main.py": b""}, data)
     assert answer.status == 400
-    return answer.text.removeprefix("Error 400: ").strip()
+    return answer.error[1], answer.text
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,8 @@ def test_a_worker_gets_whole_devices_or_a_part_of_one(live: Live, words, number,
 
 @pytest.mark.parametrize("number", ["1.5", "0.0001", "half", "1e3", "½"])
 def test_an_invalid_number_of_devices_is_refused(live: Live, number) -> None:
-    assert refusal(live, f"--workerDeviceNum {number}").startswith(f"--workerDeviceNum: '{number}' is not")
+    code, text = refusal(live, f"--workerDeviceNum {number}")
+    assert code == "submission.command" and f"--workerDeviceNum: '{number}'" in text
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,8 @@ def test_numbers_of_a_hardware_spec_may_be_numbers_or_strings(live: Live, nodes,
 
 @pytest.mark.parametrize("number", [1.5, "0.0004", "1e3", "NaN", -1, True, [1]])
 def test_an_invalid_number_in_a_hardware_spec_is_refused(live: Live, number) -> None:
-    assert refusal(live, "", nodes={"gpu": {"num_gpu": number}}).startswith("hardwareSpec gpu.num_gpu: ")
+    code, text = refusal(live, "", nodes={"gpu": {"num_gpu": number}})
+    assert code == "submission.hardware" and "hardwareSpec gpu.num_gpu: " in text
 
 
 def test_limits_apply_only_to_a_pack(live: Live) -> None:
@@ -67,24 +70,23 @@ def test_limits_apply_only_to_a_pack(live: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "expected", "named"),
     [
-        ("--msd-pack-id a/b", "--msd-pack-id: invalid id 'a/b'; use letters, digits, '.', '_', ':' and '-'."),
-        ("--msd-pack-id p --workerDeviceNum 2",
-         "--msd-pack-id: jobs of a pack share one device; --workerDeviceNum must be 1, not 2."),
-        ("--msd-pack-id p --workerGPULimit lots",
-         "--workerGPULimit: 'lots' is not an amount between 0.001 and 1000000000, such as 0.5 or 2."),
-        ("--submit-user 'a b'", "--submit-user: 'a b' is not a valid user name."),
-        ("--msd-task12n-node-selector =x",
-         "--msd-task12n-node-selector: '' is not a valid label; write --msd-task12n-node-selector "
-         "label=value,label=value."),
-        ("--msd-task12n-node-selector zone=a --msd-task0-node-selector zone=b",
-         "--msd-task12n-node-selector: zone=a conflicts with zone=b in the other node selector; "
-         "this backend has only one machine."),
+        ("--msd-pack-id a/b", "submission.resources", ["--msd-pack-id: ", "'a/b'"]),
+        ("--msd-pack-id p --workerDeviceNum 2", "submission.resources",
+         ["--msd-pack-id: ", "--workerDeviceNum must be 1, not 2"]),
+        ("--msd-pack-id p --workerGPULimit lots", "submission.command",
+         ["--workerGPULimit: ", "'lots'", "0.001", "1000000000"]),
+        ("--submit-user 'a b'", "submission.option", ["--submit-user: ", "'a b'"]),
+        ("--msd-task12n-node-selector =x", "submission.resources",
+         ["--msd-task12n-node-selector: ''", "label=value,label=value"]),
+        ("--msd-task12n-node-selector zone=a --msd-task0-node-selector zone=b", "submission.resources",
+         ["--msd-task12n-node-selector: ", "zone=a", "zone=b"]),
     ],
 )
-def test_an_invalid_option_is_refused_in_a_sentence(live: Live, words, sentence) -> None:
-    assert refusal(live, words) == sentence
+def test_an_invalid_option_is_refused_and_named(live: Live, words, expected, named) -> None:
+    code, text = refusal(live, words)
+    assert code == expected and all(one in text for one in named), (code, text)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +102,10 @@ def test_a_job_may_set_a_minimum_of_workers(live: Live) -> None:
     assert (job.resources.min_workers, job.resources.engines) == (2, 4)
     assert spec(live, "--numWorker 4", "edtPyTorch").resources.min_workers == 1
     assert spec(live, "--numWorker 2 --workerDeviceNum 2 --msd-attr minWorkers=3", "edtPyTorch").resources.engines == 4
-    assert refusal(live, "--numWorker 2 --msd-attr minWorkers=3", "edtPyTorch") == (
-        "--msd-attr minWorkers=3 is more than the maximum of 2 workers of this job (--numWorker).")
-    assert refusal(live, "--msd-attr minWorkers=some", "edtPyTorch").startswith("--msd-attr minWorkers: 'some' is not")
+    code, text = refusal(live, "--numWorker 2 --msd-attr minWorkers=3", "edtPyTorch")
+    assert code == "submission.resources" and all(one in text for one in ("minWorkers=3", "2 workers", "--numWorker"))
+    code, text = refusal(live, "--msd-attr minWorkers=some", "edtPyTorch")
+    assert code == "submission.option" and "--msd-attr minWorkers: 'some'" in text
     asked = spec(live, "--msd-attr minWorkers=some").resources
     assert asked.min_workers == 1, "other frameworks must leave minWorkers to the program"
 
@@ -122,9 +125,10 @@ def test_the_mig_profile_is_read_from_the_hardware_spec(live: Live, gpu, profile
 
 
 def test_an_invalid_mig_profile_is_refused(live: Live) -> None:
-    assert refusal(live, "", nodes={"gpu": {"mig_profile": "../x"}}) == (
-        "hardwareSpec gpu.mig_profile: '../x' is not a valid profile, for example 1g.10gb.")
-    assert refusal(live, "", nodes={"gpu": {"gpu_profile": 3}}) == "hardwareSpec gpu.gpu_profile: '3' is not a string."
+    for key, value, expected in (("mig_profile", "../x", "submission.resources"),
+                                 ("gpu_profile", 3, "submission.hardware")):
+        code, text = refusal(live, "", nodes={"gpu": {key: value}})
+        assert code == expected and f"hardwareSpec gpu.{key}: '{value}'" in text
 
 
 def test_a_job_counts_for_the_user_that_it_is_submitted_for(live: Live) -> None:

@@ -173,4 +173,4 @@ def test_the_claims_are_those_of_the_recordings(start) -> None:
 def test_a_malformed_logon_is_a_bad_request(shared: Live, path: str, value: str) -> None:
     """Contract, 1.1: '401 bad credentials, 400 bad request; body printed as is'."""
     answer = shared.call("GET", path, headers={"Authorization": value}, token=None, base="")
-    assert answer.status == 400 and answer.text.startswith("Error 400: ") and "user:password" in answer.text
+    assert answer.error == (400, "auth.basic") and "user:password" in answer.text

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 
 import pytest
-from live_server import Live
+from live_server import Answer, Live
 
 from dlicmd.contract import states
 from local_backend.runtime.paths import worker_task
@@ -15,50 +14,50 @@ from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.executors import MOST_LISTED
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 4 --model-main main.py"
-#: Response to a resize that the server did not process in time.
-LATE = "Error 503: The server did not process the request in time; the slots of local-1 are unchanged.\n"
 
 
-def put(live: Live, exec_id: str, body: bytes, token: str | None = "t0ken-of-this-test") -> tuple[int, str]:
-    answer = live.call("PUT", f"/execs/{exec_id}/slots", body, {"Content-Type": "application/json"}, token=token)
-    return answer.status, answer.text
+def put(live: Live, exec_id: str, body: bytes, token: str | None = "t0ken-of-this-test") -> Answer:
+    return live.call("PUT", f"/execs/{exec_id}/slots", body, {"Content-Type": "application/json"}, token=token)
 
 
 def test_a_resize_is_passed_on_and_answered(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     live.supervisor.resized = Resized(2, 4)
-    status, text = put(live, exec_id, b'{"slots": 4}')
-    assert status == 200 and json.loads(text) == {"id": exec_id, "before": 2, "slots": 4}
+    answer = put(live, exec_id, b'{"slots": 4}')
+    assert answer.status == 200 and answer.json() == {"id": exec_id, "before": 2, "slots": 4}
     assert live.supervisor.asked == [(exec_id, 4)]
 
 
 def test_null_leaves_the_slots_to_the_scheduler(live: Live) -> None:
     exec_id = live.submitted(ELASTIC)
     live.supervisor.resized = Resized(3, 3)
-    assert put(live, exec_id, b'{"slots": null}')[0] == 200
+    assert put(live, exec_id, b'{"slots": null}').status == 200
     assert live.supervisor.asked == [(exec_id, None)]
 
 
 @pytest.mark.parametrize(
-    ("problem", "expected"),
+    ("problem", "error", "named"),
     [
-        (ResizeError("Exec local-1 cannot have 9 slots"), (409, "Error 409: Exec local-1 cannot have 9 slots.\n")),
-        (TimeoutError(), (503, LATE)),
-        (CancelledError(), (503, LATE)),
+        (ResizeError("the reason"), (409, "exec.not_resizable"), "the reason"),
+        (TimeoutError(), (503, "exec.resize_timeout"), "local-1"),
+        (CancelledError(), (503, "exec.resize_timeout"), "local-1"),
     ],
 )
-def test_a_failed_resize_is_answered_with_its_reason(live: Live, problem: Exception, expected: tuple[int, str]) -> None:
+def test_a_failed_resize_is_answered_with_its_reason(
+    live: Live, problem: Exception, error: tuple[int, str], named: str
+) -> None:
     exec_id = live.submitted(ELASTIC)
     live.supervisor.resized = problem
-    assert put(live, exec_id, b'{"slots": 9}') == expected
+    answer = put(live, exec_id, b'{"slots": 9}')
+    assert answer.error == error and named in answer.text
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'{"slots": -1}', b'{"slots": "2"}', b'{"slots": true}',
                                   b'{"slots": 1.5}', b'{"Slots": 2}', b"\xff"])
 def test_an_invalid_body_is_refused(live: Live, body: bytes) -> None:
     exec_id = live.submitted(ELASTIC)
-    status, text = put(live, exec_id, body)
-    assert status == 400 and text.startswith("Error 400: ") and text.count("\n") == 1
+    answer = put(live, exec_id, body)
+    assert answer.status == 400 and answer.error[1] in {"body.json", "exec.slots"}, answer
     assert live.supervisor.asked == []
 
 
@@ -66,12 +65,11 @@ def test_only_an_administrator_resizes_an_exec(start: Callable[..., Live]) -> No
     live = start(embedded=False)
     bob = live.add_user("bob")
     exec_id = live.submitted(ELASTIC, token=bob)
-    assert put(live, "local-99", b'{"slots": 1}') == (400, "Error 400: Exec 'local-99' is not found.\n")
-    assert put(live, exec_id, b'{"slots": 1}', token=None)[0] == 401
-    status, text = put(live, exec_id, b'{"slots": 1}', token=bob)
-    sentence = "Only an administrator fixes the slots of an exec; bob is not an administrator"
-    assert status == 403 and text == f"Error 403: {sentence}.\n"
-    assert put(live, exec_id, b'{"slots": 1}', token=live.add_user("carol"))[0] == 400
+    assert put(live, "local-99", b'{"slots": 1}').error == (400, "exec.not_found")
+    assert put(live, exec_id, b'{"slots": 1}', token=None).error == (401, "auth.required")
+    refused = put(live, exec_id, b'{"slots": 1}', token=bob)
+    assert refused.error == (403, "auth.admin_only") and "bob" in refused.text
+    assert put(live, exec_id, b'{"slots": 1}', token=live.add_user("carol")).error == (400, "exec.not_found")
     assert live.supervisor.asked == []
 
 
@@ -124,7 +122,8 @@ def test_executors_are_those_that_have_written_output(live: Live) -> None:
     assert len(application["task12n"]) == 3
     log = f"/scheduler/applications/{exec_id}/executor"
     assert live.call("GET", f"{log}/11/logs/stdout").text == "stdout 11\n"
-    assert live.call("GET", f"{log}/4/logs/stdout").text == f"Error 400: Exec {exec_id} has no executor 4.\n"
+    absent = live.call("GET", f"{log}/4/logs/stdout")
+    assert absent.error == (400, "exec.no_executor") and exec_id in absent.text and "4" in absent.text
     assert live.call("GET", f"/execs/{exec_id}/log?logType=errlog").text == "stderr 2\nstderr 3\nstderr 11\n"
 
 

@@ -53,7 +53,7 @@ def test_an_invalid_number_of_steps_is_refused(live: Live, steps: str) -> None:
 
 def test_an_exec_that_is_not_elastic_is_refused(live: Live) -> None:
     answer = live.call("POST", f"/execs/{live.submitted()}/verify")
-    assert answer.status == 400 and "not elastic" in answer.text
+    assert answer.error == (400, "verify.not_elastic")
 
 
 def test_the_verified_code_is_as_submitted_despite_later_changes(live: Live) -> None:
@@ -91,4 +91,4 @@ def test_an_exec_with_credentials_that_are_not_stored_is_refused(live: Live) -> 
     live.database.write(lambda c: c.exec_driver_sql(
         "UPDATE execs SET data_source = ? WHERE id = ?", (json.dumps(source), first)))
     answer = live.call("POST", f"/execs/{first}/verify")
-    assert answer.status == 400 and "credentials" in answer.text
+    assert answer.error == (400, "verify.credentials")

@@ -57,7 +57,7 @@ def test_another_submission_with_the_same_key_is_refused(server: Live) -> None:
         submit(server, "k-2", b"print(2)\n"), submit(server, "k-2", args=ARGS + " --lr 1"),
         submit(server, "k-2", name="other.py", args=ARGS),
     ):
-        assert other.status == 422 and other.text.startswith("Error 422: ") and first in other.text
+        assert other.error == (422, "submission.key_mismatch") and first in other.text
     assert count(server) == before
 
 
@@ -79,7 +79,7 @@ def test_the_key_of_a_deleted_exec_is_refused(server: Live) -> None:
     assert server.call("DELETE", f"/execs/{exec_id}").status == 204
     before = count(server)
     again = submit(server, "k-4")
-    assert again.status == 400 and exec_id in again.text and count(server) == before
+    assert again.error == (400, "submission.key_deleted") and exec_id in again.text and count(server) == before
 
 
 def test_a_repetition_during_the_first_submission_gets_409(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
