@@ -31,6 +31,11 @@ class Done:
     def err(self) -> str:
         return self.raw_err.decode()
 
+    @property
+    def error(self) -> str:
+        """The stable code of the error that a command with `-o json` printed in its last line."""
+        return str(json.loads(self.raw_err.splitlines()[-1])["error"]["code"])
+
 
 class Desk:
     """A client user: runs dlicmd as a process with its own environment, home and DLICMD_HOME."""

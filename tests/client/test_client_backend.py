@@ -72,7 +72,7 @@ def test_a_terminal_shows_that_the_backend_is_starting(machine: Desk) -> None:
     process.communicate(timeout=150)
     first, second = os.read(ours, 2**16).decode().splitlines()
     os.close(ours)
-    assert first == "dlicmd: starting the local backend ..." and second.startswith("dlicmd: started the local backend")
+    assert "starting" in first and "started" in second and str(machine.state) in second
 
 
 def test_the_backend_is_started_once_then_found_and_restarted_if_dead(machine: Desk) -> None:
@@ -80,15 +80,15 @@ def test_the_backend_is_started_once_then_found_and_restarted_if_dead(machine: D
     assert first.code == 0, first
     [said] = first.err.splitlines()
     url = json.loads((machine.state / "backend.json").read_text())["url"]
-    assert said == f"dlicmd: started the local backend at {url} (state in {machine.state})"
+    assert url in said and str(machine.state) in said
     assert json.loads(first.out)["id"] == "w-1"
     again = machine.run("--exec-get", "w-1")
     assert again.code == 0 and again.err == ""
     os.kill(server_pid(machine), signal.SIGKILL)
     eventually(lambda: not psutil.pid_exists(server_pid(machine))
-               or psutil.Process(server_pid(machine)).status() == "zombie", "it is dead")
+               or psutil.Process(server_pid(machine)).status() == "zombie", "the backend has ended")
     third = machine.run("--exec-get", "w-1")
-    assert third.code == 0 and "started the local backend" in third.err
+    assert third.code == 0 and str(machine.state) in third.err
     assert (machine.state / "starts").read_text() == "xx"
 
 
@@ -113,7 +113,7 @@ def test_simultaneous_clients_start_one_backend(machine: Desk) -> None:
         assert process.returncode == 0, err
         said.append(err.decode())
     assert (machine.state / "starts").read_text() == "x"
-    assert sum("started the local backend" in text for text in said) == 1
+    assert sum(str(machine.state) in text for text in said) == 1
 
 
 def test_the_backend_gets_absolute_paths_a_private_log_and_its_own_session(machine: Desk) -> None:
@@ -131,20 +131,17 @@ def test_the_backend_gets_absolute_paths_a_private_log_and_its_own_session(machi
 
 def test_a_backend_that_fails_to_start_is_reported(machine: Desk) -> None:
     (machine.state / "mode").write_text("fail")
-    done = machine.run("--exec-get-all")
-    assert done.code == 8 and done.err == "dlicmd: the local backend did not start: the port is taken\n"
+    done = machine.run("--exec-get-all", "-o", "json")
+    assert (done.code, done.error) == (8, "backend.not_started") and "the port is taken" in done.err
 
 
 def test_a_home_that_cannot_be_created_is_reported(machine: Desk) -> None:
     (machine.folder / "file").write_text("")
     machine.environment["DLICMD_HOME"] = str(machine.folder / "file" / "home")
-    done = machine.run("--exec-get-all")
-    cure = "Not a directory; set DLICMD_HOME to a folder you can write to\n"
-    assert done.code == 8 and done.err == f"dlicmd: DLICMD_HOME={machine.environment['DLICMD_HOME']}: {cure}"
-    machine.environment["DLICMD_HOME"] = str(machine.folder / "file")
-    assert machine.run("--exec-get-all").err == f"dlicmd: DLICMD_HOME={machine.folder / 'file'}: {cure}"
-    machine.environment["DLICMD_HOME"] = "/proc/home"
-    assert machine.run("--exec-get-all").code == 8
+    for home in (machine.environment["DLICMD_HOME"], str(machine.folder / "file"), "/proc/home"):
+        machine.environment["DLICMD_HOME"] = home
+        done = machine.run("--exec-get-all", "-o", "json")
+        assert (done.code, done.error) == (8, "backend.not_started") and f"DLICMD_HOME={home}: " in done.err
 
 
 def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,14 +149,14 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with monkeypatch.context() as patched:
         patched.setattr(backend, "_FULL", 2**63)
         process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
-        with pytest.raises(BackendNotStarted, match=f"the disk of {tmp_path} is full"):
+        with pytest.raises(BackendNotStarted, match=f"{tmp_path} is full"):
             backend._await_answer(process)
 
     def refuse(_place: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "backend.log")
 
     monkeypatch.setattr(backend, "_launch", refuse)
-    with pytest.raises(BackendNotStarted, match=f"the disk of {tmp_path}: No space left"):
+    with pytest.raises(BackendNotStarted, match=f"{tmp_path}: {os.strerror(errno.ENOSPC)}"):
         backend.start()
 
 
@@ -182,7 +179,7 @@ def test_a_backend_that_hangs_at_the_start_is_reported(monkeypatch: pytest.Monke
     monkeypatch.setattr(backend, "START_SECONDS", 0.2)
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     try:
-        with pytest.raises(BackendNotStarted, match="did not answer within"):
+        with pytest.raises(BackendNotStarted, match="did not answer"):
             backend._await_answer(process)
     finally:
         process.communicate()

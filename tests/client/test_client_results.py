@@ -48,8 +48,8 @@ def test_a_file_is_not_overwritten_without_force(desk: Desk, done: FakeServer) -
     for kind in ("folder", "link"):
         (desk.folder / NAME).unlink(missing_ok=True)
         (desk.folder / NAME).mkdir() if kind == "folder" else (desk.folder / NAME).symlink_to(desk.folder / "victim")
-        blocked = desk.run("--exec-trainresult", "w-1", "--force")
-        assert blocked.code == 1 and "exists already and is not a regular file" in blocked.err
+        blocked = desk.run("--exec-trainresult", "w-1", "--force", "-o", "json")
+        assert (blocked.code, blocked.error) == (1, "result.failed") and NAME in blocked.err
         if kind == "folder":
             (desk.folder / NAME).rmdir()
     assert not (desk.folder / "victim").exists()

@@ -175,15 +175,16 @@ def test_a_submission_without_a_key_is_sent_once(
 ) -> None:
     fake.replies["POST", EXECS] = once(trouble)
     desk.model()
-    done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", *remote)
-    assert done.code == (1 if trouble else 8) and len(fake.requests("POST")) == 1
-    assert trouble or "to check whether the server accepted the exec: dlicmd --exec-get-all" in done.err
+    words = ["--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py"]
+    done = desk.run(*words, *remote, "-o", "json")
+    assert (done.code, done.error) == ((1, "server.refused") if trouble else (8, "server.unreachable"))
+    assert len(fake.requests("POST")) == 1 and (trouble or "dlicmd --exec-get-all" in done.err)
 
 
 def test_an_interrupt_ends_the_pause(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.replies["GET", EXECS] = Reply(503, headers={"Retry-After": "60"})
     with desk.start("--exec-get-all", *remote) as process:
-        eventually(lambda: b"trying again" in process.stderr.readline(), "it waits")
+        eventually(lambda: b"trying again" in process.stderr.readline(), "dlicmd pauses before it tries again")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and err.splitlines()[-1] == b"dlicmd: interrupted"

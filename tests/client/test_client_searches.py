@@ -63,12 +63,10 @@ def test_hpo_start_sends_the_definition_and_the_model_folder(desk: Desk, local: 
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (None, ["--model-dir", "model"], "--hpo-start s.json: No such file"),
-        ("{\n]", ["--model-dir", "model"], "invalid JSON in line 2"),
-        ("[" * 10**5, ["--model-dir", "model"], "invalid JSON"),
-        ("\udcff", ["--model-dir", "model"], "invalid JSON"), ("[]", ["--model-dir", "model"], "must be a JSON object"),
-        ("{}", [], "--model-dir DIR"), ("{}", ["--model-dir", "none"], "--model-dir: 'none' does not exist"),
-        ("{}", ["--model-dir", "model", "more"], "unexpected word 'more'"),
+        (None, ["--model-dir", "model"], "--hpo-start s.json"), ("{\n]", ["--model-dir", "model"], "line 2"),
+        ("[" * 10**5, ["--model-dir", "model"], "JSON"), ("\udcff", ["--model-dir", "model"], "JSON"),
+        ("[]", ["--model-dir", "model"], "JSON object"), ("{}", [], "--model-dir DIR"),
+        ("{}", ["--model-dir", "none"], "--model-dir: 'none'"), ("{}", ["--model-dir", "model", "more"], "'more'"),
     ],
 )
 def test_an_invalid_search_is_refused_before_it_is_sent(
@@ -138,7 +136,7 @@ def test_searches_are_stopped_and_deleted(desk: Desk, local: FakeServer) -> None
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_an_unknown_search_is_reported(desk: Desk, local: FakeServer, words: list[str]) -> None:
     done = desk.run(*words)
-    assert done.code == 6 and "there is no search 'x'; dlicmd --hpo-get-all lists your searches" in done.err
+    assert done.code == 6 and "'x'" in done.err and "dlicmd --hpo-get-all" in done.err
     for name in (".", "..", "\x1b[31m"):
         local.seen.clear()
         done = desk.run(words[0], name)
@@ -185,8 +183,8 @@ def test_algorithms_are_listed_read_and_deleted(desk: Desk, local: FakeServer) -
 
 def test_a_server_without_searches_is_reported(desk: Desk, local: FakeServer) -> None:
     for command in ("--hpo-get-all", "--hpo-delete-all"):
-        done = desk.run(command)
-        assert (done.code, done.out) == (1, "") and "No such path" in done.err
+        done = desk.run(command, "-o", "json")
+        assert (done.code, done.out, done.error) == (1, "", "server.refused")
 
 
 def test_searches_are_not_in_the_help(desk: Desk) -> None:

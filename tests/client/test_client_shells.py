@@ -111,7 +111,7 @@ class Zsh:
 @pytest.fixture
 def zsh(desk: Desk, local: FakeServer) -> Iterator[Zsh]:
     if shutil.which("zsh") is None:
-        pytest.skip("there is no zsh")
+        pytest.skip("zsh is not installed")
     shell = Zsh(with_command(desk))
     yield shell
     shell.close()

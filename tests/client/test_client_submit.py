@@ -151,7 +151,7 @@ def test_paths_are_not_changed_for_a_remote_server(desk: Desk, fake: FakeServer,
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
                     "--", "x")
     assert "data_path=./data" in args(post(fake))
-    assert "data path ./data: paths refer to the data directory of the server" in done.err
+    assert "data path ./data" in done.err
 
 
 def test_a_missing_data_path_is_reported(desk: Desk, local: FakeServer) -> None:
@@ -170,7 +170,7 @@ def test_secrets_of_the_client_are_not_sent_in_args(desk: Desk, fake: FakeServer
 def test_options_that_the_local_backend_ignores_are_reported_once(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--msd-label", "5", "--lsf-gpu-syntax=a", "--", "x")
     assert done.code == 0
-    assert done.err == "dlicmd: the local backend ignores --msd-label, --lsf-gpu-syntax\n"
+    assert done.err.count("\n") == 1 and "--msd-label, --lsf-gpu-syntax" in done.err
 
 
 def test_prebuilt_models_are_only_for_remote_servers(
@@ -191,16 +191,16 @@ def test_prebuilt_models_are_only_for_remote_servers(
         ([], "--model-main"),
         (["--user-cmd"], "after --"),
         (["--user-cmd", "--"], "after --"),
-        (["--model-dir", "missing"], "'missing' does not exist"),
-        (["--model-dir", "file"], "'file' is not a folder"),
-        (["--model-dir", "empty"], "nothing to upload"),
-        (["--model-dir", "model", "--model-main", "other.py"], "no file 'other.py'"),
-        (["--model-dir", "model", "--model-main", "file"], "within that folder"),
+        (["--model-dir", "missing"], "'missing'"),
+        (["--model-dir", "file"], "'file'"),
+        (["--model-dir", "empty"], "empty"),
+        (["--model-dir", "model", "--model-main", "other.py"], "'other.py'"),
+        (["--model-dir", "model", "--model-main", "file"], "'file'"),
         (["--model-dir", ""], "empty"),
         (["--model-dir", "/"], "no name"),
-        (["--model-main", "nothing.py"], "'nothing.py' does not exist"),
-        (["--model-main", "model"], "is not a file"),
-        (["--model-main", "file", "--conda-package", "gone"], "--conda-package: 'gone' does not exist"),
+        (["--model-main", "nothing.py"], "'nothing.py'"),
+        (["--model-main", "model"], "'model'"),
+        (["--model-main", "file", "--conda-package", "gone"], "--conda-package: 'gone'"),
         (["--model-main", "file", "--numWorker", "0"], "--numWorker"),
         (["--model-main", "file", "--workerMemory", "lots"], "--workerMemory"),
     ],
@@ -233,8 +233,8 @@ def test_a_warning_of_the_server_is_printed(desk: Desk, local: FakeServer) -> No
 
 def test_a_refusal_is_reported_in_the_words_of_the_server(desk: Desk, local: FakeServer) -> None:
     local.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: Framework x is not known.\n")
-    done = desk.run("--exec-start", "x", "--user-cmd", "--", "x")
-    assert done.code == 2 and done.err == "dlicmd: the server refused the submission: Framework x is not known.\n"
+    done = desk.run("--exec-start", "x", "--user-cmd", "-o", "json", "--", "x")
+    assert (done.code, done.error) == (2, "submission.refused") and "Framework x is not known." in done.err
 
 
 def test_a_connection_lost_during_the_upload_is_reported(desk: Desk, local: FakeServer) -> None:
@@ -328,14 +328,13 @@ def test_common_options_of_programs_are_not_taken_for_mistyped_options() -> None
 
 def test_a_mistyped_option_is_passed_to_the_program_and_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--folow", "3", "--", "x")
-    assert done.code == 0 and done.err == (
-        "dlicmd: unknown option --folow: passed to your program; did you mean --follow?\n")
+    assert done.code == 0 and "--folow" in done.err and "--follow" in done.err and done.err.count("\n") == 1
     assert local.requests("POST")[0].query["args"] == ["--exec-start PyTorch --user-cmd --folow 3 -- x"]
 
 
 def test_a_mistyped_option_is_reported_before_missing_words(desk: Desk) -> None:
-    done = desk.run("--exec-start", "PyTorch", "--model-man", "train.py")
-    assert done.code == 2 and "did you mean --model-main?" in done.err and "no program given" in done.err
+    done = desk.run("--exec-start", "PyTorch", "--model-man", "train.py", "-o", "json")
+    assert (done.code, done.error) == (2, "client.usage") and "--model-main?" in done.err.splitlines()[0]
 
 
 @pytest.mark.parametrize(("word", "meant"), [

@@ -50,21 +50,21 @@ def test_a_list_in_a_pipe_is_complete(desk: Desk, local: FakeServer) -> None:
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=10), st.text(max_size=40), st.text()), max_size=5),
        st.integers(10 + 2 * (2 + 11), 100))
-def test_rows_fit_the_width_and_keep_their_ids(rows: list[tuple[str, str, str]], room: int) -> None:
+def test_rows_fit_the_width_and_keep_their_ids(rows: list[tuple[str, str, str]], width: int) -> None:
     columns = ("id", "b", "c")
-    wide = mock.patch("dlicmd.cli.show.table._terminal", return_value=room)
-    with mock.patch("sys.stdout.isatty", return_value=True), wide:
+    terminal = mock.patch("dlicmd.cli.show.table._terminal", return_value=width)
+    with mock.patch("sys.stdout.isatty", return_value=True), terminal:
         lines = table([dict(zip(columns, row, strict=True)) for row in rows], columns).split("\n")
     assert [line.partition(" ")[0] for line in lines] == ["id", *(row[0] for row in rows)]
-    assert all(_width(line) <= room for line in lines), lines
+    assert all(_width(line) <= width for line in lines), lines
 
 
 @given(st.lists(st.lists(st.text(), max_size=30), max_size=5), st.integers(8, 100))
-def test_a_grid_of_any_rows_fits_the_width(rows: list[list[str]], room: int) -> None:
-    wide = mock.patch("dlicmd.cli.show.table._terminal", return_value=room)
-    with mock.patch("sys.stdout.isatty", return_value=True), wide:
+def test_a_grid_of_any_rows_fits_the_width(rows: list[list[str]], width: int) -> None:
+    terminal = mock.patch("dlicmd.cli.show.table._terminal", return_value=width)
+    with mock.patch("sys.stdout.isatty", return_value=True), terminal:
         lines = grid(rows).split("\n")
-    assert len(lines) == (len(rows) if any(rows) else 1) and all(_width(line) <= room for line in lines), lines
+    assert len(lines) == (len(rows) if any(rows) else 1) and all(_width(line) <= width for line in lines), lines
 
 
 def test_columns_that_do_not_fit_are_replaced_by_an_ellipsis() -> None:

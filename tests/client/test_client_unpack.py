@@ -67,8 +67,8 @@ def test_a_file_is_not_overwritten_without_force(desk: Desk, local: FakeServer) 
     (desk.folder / "model" / "log" / ".a b").write_text("mine")
     (desk.folder / "model" / "weights.pth").unlink()
     before = tree(desk.folder)
-    refused = desk.run(*COMMAND)
-    assert refused.code == 1 and "model/log/.a b exists already" in refused.err and refused.err.count("\n") == 1
+    refused = desk.run(*COMMAND, "-o", "json")
+    assert (refused.code, refused.error) == (1, "result.failed") and "model/log/.a b" in refused.err
     assert tree(desk.folder) == before
     assert desk.run(*COMMAND, "--force").code == 0
     assert tree(desk.folder) == FILES
@@ -82,8 +82,8 @@ def test_links_are_not_followed(desk: Desk, local: FakeServer, place: str, force
     victim.mkdir()
     (desk.folder / place).parent.mkdir(exist_ok=True)
     (desk.folder / place).symlink_to(victim)
-    done = desk.run(*COMMAND, *force)
-    assert done.code == 1 and f"{place} exists already and is not" in done.err
+    done = desk.run(*COMMAND, *force, "-o", "json")
+    assert (done.code, done.error) == (1, "result.failed") and place in done.err
     assert tree(victim) == {} and not (desk.folder / "model" / "log").exists()
 
 
@@ -91,8 +91,9 @@ def test_a_folder_is_not_replaced_by_a_file(desk: Desk, local: FakeServer) -> No
     serve(local, GOOD)
     (desk.folder / "model" / "weights.pth").mkdir(parents=True)
     before = tree(desk.folder)
-    done = desk.run(*COMMAND, "--force")
-    assert done.code == 1 and "weights.pth exists already and is not a file" in done.err and tree(desk.folder) == before
+    done = desk.run(*COMMAND, "--force", "-o", "json")
+    assert (done.code, done.error) == (1, "result.failed") and "weights.pth" in done.err
+    assert tree(desk.folder) == before
 
 
 def special(mode: int) -> zipfile.ZipInfo:
@@ -137,8 +138,8 @@ def test_a_refused_zip_leaves_no_files(desk: Desk, local: FakeServer, content: b
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_zip_with_a_repeated_name_is_refused(desk: Desk, local: FakeServer) -> None:
     serve(local, packed(("a", b"x"), ("a", b"y")))
-    done = desk.run(*COMMAND)
-    assert done.code == 1 and "contains a name twice" in done.err and tree(desk.folder) == {}
+    done = desk.run(*COMMAND, "-o", "json")
+    assert (done.code, done.error) == (1, "result.failed") and "twice" in done.err and tree(desk.folder) == {}
 
 
 def test_a_result_larger_than_the_disk_is_refused(desk: Desk, local: FakeServer) -> None:
@@ -149,8 +150,8 @@ def test_a_result_larger_than_the_disk_is_refused(desk: Desk, local: FakeServer)
         huge[at + 24 : at + 28] = b"\xfe\xff\xff\xff"
         at = huge.find(b"PK\x01\x02", at + 1)
     serve(local, bytes(huge))
-    done = desk.run(*COMMAND)
-    assert done.code == 1 and tree(desk.folder) == {} and "the result needs" in done.err
+    done = desk.run(*COMMAND, "-o", "json")
+    assert (done.code, done.error) == (1, "result.failed") and tree(desk.folder) == {} and "needs" in done.err
 
 
 def test_an_interrupted_download_is_resumed(desk: Desk, local: FakeServer) -> None:
