@@ -298,7 +298,7 @@ class World:
                 self.pick(moves)()
             elif not self.unblock():
                 return
-        raise AssertionError(f"no end in sight: {self.state}")
+        raise AssertionError(f"the training does not end: {self.state}")
 
     def moves(self) -> list[tuple[float, Callable[[], None]]]:
         found: list[tuple[float, Callable[[], None]]] = []
@@ -414,4 +414,4 @@ class World:
         assert [(v.epoch, v.results) for v in self.of(Validated)] == expected.validations
         assert self.files == expected.files
         assert end.state == expected.final
-        assert not [w.number for w in self.workers.values() if w.alive], "workers are left"
+        assert not [w.number for w in self.workers.values() if w.alive], "workers are still alive"

@@ -139,16 +139,16 @@ def test_a_stream_loads_ahead_across_epochs_up_to_its_limit(stream_of, tmp_path,
     stream = stream_of(data, threads)
     stream.plan(plan(endless(0, 9)))
     samples = 3 * AHEAD * threads
-    eventually(lambda: len(data.seen()) == samples, "loading ahead has begun before anything is taken")
+    eventually(lambda: len(data.seen()) == samples, "the stream loads batches before the first one is used")
     stream.take((0, 9))
-    eventually(lambda: len(data.seen()) == samples + 3, "one more batch is loaded for each that is taken")
+    eventually(lambda: len(data.seen()) == samples + 3, "the stream loads 1 more batch for each batch used")
 
 
 def test_loaded_batches_are_used_if_planned_again_and_discarded_otherwise(stream_of, tmp_path):
     data = Counts(tmp_path / "seen")
     stream = stream_of(data, 2)
     stream.plan(plan([(0, n) for n in (1, 2, 3, 4)]))
-    eventually(lambda: len(data.seen()) == 12, "loaded ahead")
+    eventually(lambda: len(data.seen()) == 12, "the stream has loaded batches ahead")
     stream.take((0, 1))
     stream.plan(plan([(0, n) for n in (9, 4, 2)]))
     assert [stream.take((0, n))[0].tolist() for n in (9, 4, 2)] == [[27, 28, 29], [12, 13, 14], [6, 7, 8]]

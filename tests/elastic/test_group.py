@@ -164,7 +164,7 @@ def test_a_formation_can_be_abandoned():
 def test_an_abandoned_group_is_dropped_unless_it_was_taken():
     ours, theirs = formations(2)
     group = theirs.result(never)
-    eventually(lambda: ours._group is not None, "the group stands")
+    eventually(lambda: ours._group is not None, "the group is connected")
     ours.abandon()
     with pytest.raises(GroupBroken):
         group.receive(torch.empty(1), 0)

@@ -41,7 +41,7 @@ class Exhausted(Callback):
 
     def on_epoch_end(self, epoch: int) -> None:
         if epoch == 2:
-            raise MemoryError("no room")
+            raise MemoryError("no memory")
 
 
 @pytest.mark.parametrize(("point", "worker"), [("before-reduce", 1), ("mid-apply", 2)])
@@ -116,7 +116,7 @@ def test_an_exception_ends_the_job_at_once_with_its_traceback(trouble):
 def test_a_memory_error_is_reported_like_other_exceptions(trouble):
     training = trouble(2, Recipe(callbacks=(Exhausted(),)))
     training.suffer()
-    with pytest.raises(MemoryError, match="no room"):
+    with pytest.raises(MemoryError, match="no memory"):
         training.finish()
     assert training.left == []
 

@@ -99,7 +99,7 @@ def test_a_driver_killed_at_any_point_is_replaced(tmp_path, undisturbed, moment,
     try:
         training.wait_for_workers(2)
         eventually(lambda: "T" in states(training), "a worker stops")
-        eventually(lambda: recorded(training) >= done, "all steps so far are on record")
+        eventually(lambda: recorded(training) >= done, "the records contain all steps so far")
         assert training.kill_driver().returncode == -9
         training.begin()
         outcome = training.finish()

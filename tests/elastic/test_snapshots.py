@@ -273,9 +273,9 @@ def test_a_snapshot_is_tried_again_after_a_failure(tmp_path):
         SnapshotFolder(tmp_path / "folder"), lambda *what: written.append(what), sentences.append, 0.0
     )
     snapshotter.take(Position(1), state(1))
-    eventually(lambda: len(sentences) == 1, "the failure is told")
+    eventually(lambda: len(sentences) == 1, "the failure is reported")
     assert "training continues and tries again later" in sentences[0]
-    eventually(lambda: snapshotter.due(time.monotonic()), "it is due again")
+    eventually(lambda: snapshotter.due(time.monotonic()), "the snapshot is due again")
     (tmp_path / "folder").unlink()
     snapshotter.take(Position(2), state(2))
     snapshotter.close(wait=True)

@@ -98,10 +98,10 @@ def test_a_client_killed_during_an_upload_leaves_no_exec_and_no_files(user) -> N
     with narrow(user, up=8 << 20) as line:
         process = user.start("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
         assert line.full.wait(PATIENCE)
-        eventually(lambda: sum(part.stat().st_size for part in incoming.rglob("part-*")) > 1 << 20, "much has come")
+        eventually(lambda: sum(part.stat().st_size for part in incoming.rglob("part-*")) > 1 << 20, "1 MiB has arrived")
         process.kill()
         process.communicate(timeout=PATIENCE)
-    eventually(lambda: not list(incoming.iterdir()), "nothing of the upload is left")
+    eventually(lambda: not list(incoming.iterdir()), "no file of the upload is left")
     assert json.loads(user.run("--exec-get-all", "-o", "json").out) == []
     assert list((user.home / "jobs").iterdir()) == [] and not list((user.home / "results").rglob("train.py"))
 
@@ -112,7 +112,7 @@ def test_a_client_killed_while_following_does_not_stop_the_job(user) -> None:
     with narrow(user) as line:
         process = user.start("--follow", exec_id)
         assert process.stdout is not None and "ready" in process.stdout.readline()
-        eventually(lambda: sum(b"/follow?" in seen for seen in line.seen) > 1, "it waits for more")
+        eventually(lambda: sum(b"/follow?" in seen for seen in line.seen) > 1, "the client asks a second time")
         process.kill()
         process.communicate(timeout=PATIENCE)
     assert user.run("--exec-get", exec_id).json["state"] == "RUNNING"
@@ -125,7 +125,7 @@ def test_a_client_killed_during_a_download_can_resume_it(user, trained: str, num
     with narrow(user, down=10_000_000) as line:
         process = user.start("--exec-trainresult", trained)
         assert line.full.wait(PATIENCE)
-        eventually(lambda: any(p.stat().st_size > 9_000_000 for p in user.folder.glob("*.part")), "much has come")
+        eventually(lambda: any(p.stat().st_size > 9_000_000 for p in user.folder.glob("*.part")), "9 MB are stored")
         process.send_signal(number)
         process.communicate(timeout=PATIENCE)
         (part,) = user.folder.glob("*.part")

@@ -88,7 +88,7 @@ def test_data_is_fetched_before_the_job_starts_and_cached_for_the_next(user: Use
     (lake / "gate").touch()
     second = start(user, source(lake), "--wait")
     assert shown(user, second)["state"] == "FINISHED", "the data must come from the cache"
-    eventually(lambda: nothing_of(user, first) and nothing_of(user, second), "what was fetched for jobs goes with them")
+    eventually(lambda: nothing_of(user, first) and nothing_of(user, second), "the data of both jobs is removed")
     assert len(cached(user)) >= 1
 
 
@@ -104,7 +104,7 @@ def test_data_cached_in_shared_storage_is_not_visible_to_other_jobs(user: User, 
         assert shown(user, first)["state"] == "FINISHED"
         assert list(place.rglob("a.bin")) and place.stat().st_mode & 0o777 == 0o700
         (lake / "gate").touch()
-        assert shown(user, start(user, source(lake, target=target), "--wait"))["state"] == "FINISHED", "cached there"
+        assert shown(user, start(user, source(lake, target=target), "--wait"))["state"] == "FINISHED"
         location = {"volume": "train"} if isinstance(target, dict) else {}
         other = user.submit("PyTorch", "--user-cmd", "--wait", "--data-source",
                             json.dumps([{"type": "fs", "location": location}]), "--", "sh", "-c", 'find "$DATA_DIR/"')
@@ -134,13 +134,13 @@ def test_a_job_waits_for_its_data_without_slots_and_shows_the_progress(user: Use
 def test_a_fetch_survives_a_killed_server_and_a_killed_fetcher(user: User, lake: Path) -> None:
     (lake / "gate").touch()
     exec_id = start(user, source(lake))
-    eventually(message(user, exec_id, "% of 1.0 MB"), "it has begun")
+    eventually(message(user, exec_id, "% of 1.0 MB"), "the fetch has begun")
     [before] = fetchers(user)
     os.kill(user.server_pid, signal.SIGKILL)
-    eventually(message(user, exec_id, "% of 1.0 MB"), "the next server shows it")
+    eventually(message(user, exec_id, "% of 1.0 MB"), "the next server shows the progress")
     assert [one.pid for one in fetchers(user)] == [before.pid], "the server must adopt the fetcher"
     before.kill()
-    eventually(lambda: [one.pid for one in fetchers(user)] not in ([], [before.pid]), "another one goes on")
+    eventually(lambda: [one.pid for one in fetchers(user)] not in ([], [before.pid]), "another fetcher runs")
     (lake / "gate").unlink()
     done = user.run("--wait", exec_id)
     assert done.code == 0, done
@@ -151,10 +151,10 @@ def test_a_stopped_or_deleted_job_leaves_no_data(user: User, lake: Path) -> None
     (lake / "gate").touch()
     before = {path.parent for path in cached(user)}
     stopped, deleted = (start(user, source(lake, location={"path": "a.bin"})) for _ in range(2))
-    eventually(message(user, stopped, "% of"), "it has begun")
+    eventually(message(user, stopped, "% of"), "the fetch has begun")
     assert user.run("--exec-stop", stopped).code == user.run("--exec-delete", deleted).code == 0
     assert user.run("--wait", stopped).code == 4
-    eventually(lambda: nothing_of(user, stopped) and not (user.home / "jobs" / deleted).exists(), "nothing is left")
+    eventually(lambda: nothing_of(user, stopped) and not (user.home / "jobs" / deleted).exists(), "no file is left")
     assert {path.parent for path in cached(user)} == before, "the cache must not contain partial data"
 
 
@@ -197,7 +197,7 @@ def waits_for_one_that_is_down(user: User, lake: Path, name: str) -> str:
     (away / "down").touch()
     connect(user, name, away)
     exec_id = start(user, json.dumps([{"type": "connection", "connection": {"name": name}, "location": {"path": "d"}}]))
-    eventually(message(user, exec_id, "the toy server is down; try "), "it waits for the server")
+    eventually(message(user, exec_id, "the toy server is down; try "), "the job waits for the server")
     return exec_id
 
 
@@ -226,7 +226,7 @@ def test_a_removed_connection_ends_jobs_that_wait_for_its_data(user: User, lake:
     done = user.run("--wait", exec_id)
     assert done.code == 3 and "data source 1: connection 'gone' does not exist, or you may not use it" in done.err, done
     assert shown(user, exec_id)["reason"] == "DATA"
-    eventually(lambda: nothing_of(user, exec_id), "its fetcher is gone, and the secrets with it")
+    eventually(lambda: nothing_of(user, exec_id), "the fetcher of the job has ended and its secrets are removed")
 
 
 def test_data_preview_shows_data_without_a_submission(user: User, lake: Path) -> None:

@@ -19,7 +19,7 @@ from user import User
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
-#: Sizes of a result and of a model folder in bytes, if the disk has room: each is on it at most 5 times.
+#: Sizes of a result and of a model folder in bytes if the disk has enough space: it stores each at most 5 times.
 DOWN, UP = 10 << 30, 5 << 30
 COPIES = 6
 CUTS_DOWN, CUTS_UP = 20, 3
@@ -101,9 +101,9 @@ def peak(pid: int) -> int:
 
 
 def scaled(user: User, size: int) -> int:
-    """Return `size`, or less if the disk has less room, in whole MiB."""
-    room = shutil.disk_usage(user.folder).free // COPIES
-    return max(64, min(size, room) >> 20) << 20
+    """Return `size`, or fewer bytes if the disk has less space, as whole MiB."""
+    space = shutil.disk_usage(user.folder).free // COPIES
+    return max(64, min(size, space) >> 20) << 20
 
 
 @pytest.fixture

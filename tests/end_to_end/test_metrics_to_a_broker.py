@@ -43,7 +43,7 @@ def test_a_killed_broker_and_a_wrong_password_do_not_affect_the_jobs(user: User,
     found: list[Any] = []
     eventually(lambda: found.extend(broker.take("losses")) or found, "the first metric arrives")
     refused = "refuses the user or the password"
-    eventually(lambda: refused in user.run("--exec-launcherlogs", locked_out).out, "it is said")
+    eventually(lambda: refused in user.run("--exec-launcherlogs", locked_out).out, "the launcher log has the refusal")
     broker.kill()
     go.touch()
     for each in (exec_id, locked_out):
@@ -51,7 +51,7 @@ def test_a_killed_broker_and_a_wrong_password_do_not_affect_the_jobs(user: User,
         assert done.code == 0, done
     broker.start()
     eventually(lambda: found.extend(broker.take("losses")) or len({one.message_id for one, _ in found}) == 2,
-               "the second one arrives when the broker is back")
+               "the second metric arrives when the broker runs again")
     assert {iteration(body) for _, body in found} == {"1", "2"}
     assert {one.headers["execId"] for one, _ in found} == {exec_id}
     for each in (exec_id, locked_out):

@@ -47,7 +47,7 @@ def address(postgres: PostgresServer, user: User) -> URL:
 
 def test_a_job_outlives_its_server_with_a_postgres_database(user: User, address: URL) -> None:
     job = user.submit("PyTorch", "--model-dir", str(user.model("m", train=UNTIL_TOLD)), "--model-main", "train.py")
-    (started,) = eventually(lambda: list(user.home.glob(CODE + "/started")), "it runs")
+    (started,) = eventually(lambda: list(user.home.glob(CODE + "/started")), "the job runs")
     assert not (user.home / "backend.db").exists()
     server = psutil.Process(user.server_pid)
     os.kill(server.pid, signal.SIGKILL)

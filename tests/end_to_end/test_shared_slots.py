@@ -123,16 +123,16 @@ ELASTIC = ("edtPyTorch", "--numWorker", "4")
 
 def test_two_jobs_share_slots_equally_despite_deaths_and_the_last_gets_all(four, digest: str) -> None:
     first = Run(four, "first", TRAIN, *ELASTIC)
-    eventually(lambda: first.on(4), "the first has all slots")
+    eventually(lambda: first.on(4), "the first job has all slots")
     second = Run(four, "second", TRAIN, *ELASTIC)
-    eventually(lambda: first.on(2) and second.on(2), "each has half of them")
+    eventually(lambda: first.on(2) and second.on(2), "each job has 2 slots")
     os.kill(first.worker(), signal.SIGKILL)
     eventually(lambda: first.shown.get("deaths") == 1 and first.on(2), "a worker that died is replaced")
     kill_server(four)
-    eventually(lambda: first.on(2) and second.on(2), "the next server leaves all as it was")
+    eventually(lambda: first.on(2) and second.on(2), "each job keeps 2 slots under the next server")
     first.go()
     assert first.ended() == "FINISHED"
-    eventually(lambda: second.on(4), "what the first had goes to the second")
+    eventually(lambda: second.on(4), "the second job gets the slots of the first")
     second.go()
     assert second.ended() == "FINISHED"
     assert first.digest() == second.digest() == digest
@@ -140,10 +140,10 @@ def test_two_jobs_share_slots_equally_despite_deaths_and_the_last_gets_all(four,
 
 def test_an_urgent_job_parks_an_elastic_job_until_it_ends_despite_deaths(four, digest: str) -> None:
     first = Run(four, "first", TRAIN, *ELASTIC)
-    eventually(lambda: first.on(4), "the first has all slots")
+    eventually(lambda: first.on(4), "the first job has all slots")
     patient = Run(four, "patient", WAIT, "PyTorch", "--workerDeviceNum", "4")
     urgent = Run(four, "urgent", WAIT, "PyTorch", "--workerDeviceNum", "4", "--msd-priority", "9000")
-    eventually(lambda: urgent.shown["state"] == "RUNNING", "the urgent one runs")
+    eventually(lambda: urgent.shown["state"] == "RUNNING", "the urgent job runs")
     shown = first.shown
     assert (shown["state"], shown["slots"]) == ("RUNNING", 0)
     assert shown["message"].startswith("parked, waiting for 1 CPU slot") and shown["reason"] == "SLOTS"
@@ -159,11 +159,11 @@ def test_an_urgent_job_parks_an_elastic_job_until_it_ends_despite_deaths(four, d
     assert "when the jobs before it have started" in why or "when running jobs release 4 more slots" in why
     assert "wait: the job starts without any action (" in why
     kill_server(four)
-    eventually(lambda: first.shown["slots"] == 0 and urgent.shown["state"] == "RUNNING", "all is as it was")
+    eventually(lambda: first.shown["slots"] == 0 and urgent.shown["state"] == "RUNNING", "the first job is parked")
     four.run("--exec-stop", patient.id)
     urgent.go()
     assert urgent.ended() == "FINISHED"
-    eventually(lambda: first.on(4), "the first has them again")
+    eventually(lambda: first.on(4), "the first job has all slots again")
     os.kill(first.worker(), signal.SIGKILL)
     eventually(lambda: first.shown.get("deaths") == 1 and first.on(4), "a worker that died is replaced")
     first.go()
@@ -176,8 +176,8 @@ def test_jobs_of_a_pack_share_a_slot_and_all_views_show_their_allocations(four, 
     packed = [Run(four, name, TRAIN, *ELASTIC, *pack) for name in ("one", "two")]
     whole = Run(four, "whole", WAIT, "PyTorch", "--submit-user", "eve", "--consumer", "training")
     late = Run(four, "late", WAIT, "PyTorch", *pack)
-    eventually(lambda: all(run.shown.get("workers") == 1 for run in packed), "both train on one slot")
-    eventually(lambda: whole.shown["state"] == "RUNNING", "somebody else runs, too")
+    eventually(lambda: all(run.shown.get("workers") == 1 for run in packed), "both jobs train on 1 slot")
+    eventually(lambda: whole.shown["state"] == "RUNNING", "the third job runs on a whole slot")
     eventually(lambda: "in the pack small, which has 0 left" in late.shown["message"], "the pack is full")
     top = four.run("--top", "-o", "json").json
     shares = {slot["id"]: {holder["id"]: holder["share"] for holder in slot["holders"]} for slot in top["slots"]}
@@ -209,10 +209,10 @@ def test_plans_are_applied_shown_and_enforced(four) -> None:
     assert applied.code == 0, applied
     assert applied.out == "local\n  training\n  small  weight=2  max=1\n"
     runs = [Run(four, name, WAIT, "PyTorch", "--consumer", "small") for name in ("first", "second")]
-    eventually(lambda: "the plan /local/small may have at most 1 slot" in runs[1].shown.get("message", ""), "it waits")
+    eventually(lambda: "the plan /local/small may have" in runs[1].shown.get("message", ""), "the job is pending")
     assert four.run("--rp-get", "small").json == {"path": "/local/small", "name": "small", "weight": 2.0, "max": 1}
     assert four.run("--rp-delete", "small").code == 0
-    eventually(lambda: runs[1].shown["state"] == "RUNNING", "there is no limit any more")
+    eventually(lambda: runs[1].shown["state"] == "RUNNING", "the second job runs without the limit")
     for run in runs:
         run.go()
         assert run.ended() == "FINISHED"

@@ -146,7 +146,7 @@ class Load:
 def check(load: Load) -> None:
     """Check that every acknowledged submission is stored and has run exactly once, to its end."""
     with load.server.client() as client:
-        eventually(lambda: not client.execs(f"state={','.join(ACTIVE)}&limit=1"), "all have ended", 900)
+        eventually(lambda: not client.execs(f"state={','.join(ACTIVE)}&limit=1"), "all jobs have ended", 900)
         # An unpacked folder of a killed server is removed by the next start or the one after that.
         load.server.kill()
         load.server.start()

@@ -45,7 +45,7 @@ def crash(host: Host, one: Bench, job: str, boot_id: str | None = None) -> None:
     """Kill server and runner. With `boot_id`, pretend that the machine has restarted since."""
     host.kill()
     os.kill(runner_of(one, job), signal.SIGKILL)
-    eventually(lambda: not one.leftovers(job), "its processes die with the runner")
+    eventually(lambda: not one.leftovers(job), "the processes of the job end with the runner")
     if boot_id is not None:
         path = one.paths(job).runner
         path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": boot_id}))
@@ -57,8 +57,8 @@ def test_a_job_is_queued_again_once_after_a_reboot(pair: tuple[Host, Bench]) -> 
     one.wait_for_file(job, "starts")
     crash(host, one, job, "another-boot")
     host.start()
-    eventually(lambda: starts(one, job) == "xx", "it is started again")
-    eventually(lambda: one.row(job).state == RUNNING, "it runs")
+    eventually(lambda: starts(one, job) == "xx", "the job starts again")
+    eventually(lambda: one.row(job).state == RUNNING, "the job runs")
     assert one.row(job).attempt == 2
     assert one.history(job) == [SUBMITTED, PENDING, RUNNING, PENDING, RUNNING]
     crash(host, one, job, "yet-another-boot")
@@ -77,7 +77,7 @@ def test_an_earlier_requeue_does_not_count_as_a_reboot(pair: tuple[Host, Bench])
     spec.write_text(json.dumps(json.loads(spec.read_text()) | {"requeues": 1}))
     crash(host, one, job, "another-boot")
     host.start()
-    eventually(lambda: starts(one, job) == "xx", "it is started again")
+    eventually(lambda: starts(one, job) == "xx", "the job starts again")
     let_go(one, job)
     assert one.wait(job).state == FINISHED
 
@@ -190,7 +190,7 @@ def test_a_job_that_cannot_start_yet_reports_why_and_is_retried(pair: tuple[Host
     blocker.mkdir()
     host.start()
     message = eventually(lambda: (one.row(job).message or "").startswith("cannot start the job now") and
-                         one.row(job).message, "it says so")
+                         one.row(job).message, "the job reports why it cannot start")
     assert "Is a directory" in str(message)
     assert one.row(job).state == PENDING
     blocker.rmdir()

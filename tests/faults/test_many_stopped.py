@@ -38,13 +38,13 @@ def test_all_jobs_end_exactly_once(tmp_path: Path, clients: int, each: int) -> N
         done = command(server, "dlicmd.cli", "--app-stop-all")
         assert done.returncode == 0 and not done.stderr, done
         assert {line.split()[2] for line in done.stdout.splitlines() if " succeed. " in line} == ids
-        eventually(lambda: not client.execs(f"{ALL}&limit=1"), "all have ended", 900)
+        eventually(lambda: not client.execs(f"{ALL}&limit=1"), "all jobs have ended", 900)
         assert Counter(one["state"] for one in client.execs()) == {KILLED: len(ids)}
         for exec_id in ids:
             log = (server.home / "jobs" / exec_id / "launcher.log").read_text()
             assert log.count("supervisor: KILLED: stopped on request\n") == 1, exec_id
         client.delete_execs()
-        eventually(lambda: not list((server.home / "jobs").iterdir()), "their files are gone", 900)
+        eventually(lambda: not list((server.home / "jobs").iterdir()), "the files of all jobs are removed", 900)
         assert not list((server.home / "results").glob("*/batchworkdir/*")) and client.execs() == []
 
 

@@ -29,4 +29,4 @@ def test_every_acknowledged_submission_is_stored(tmp_path: Path, clients: int, e
         check_stored(load, client.execs())
         assert grown < MOST_GROWTH
         client.delete_execs()
-        eventually(lambda: not list((server.home / "jobs").iterdir()), "all are stopped, and their files gone", 900)
+        eventually(lambda: not list((server.home / "jobs").iterdir()), "the files of all jobs are removed", 900)

@@ -64,7 +64,7 @@ def test_a_job_that_ended_without_a_server_is_taken_over(tmp_path: Path) -> None
         one.wait_running(job)
         host.kill()
         (code_of(one, job) / "go").touch()
-        eventually(one.paths(job).exit.exists, "the runner writes its end")
+        eventually(one.paths(job).exit.exists, "the runner writes exit.json")
         assert one.row(job).state == RUNNING
         host.start()
         row = one.wait(job)
@@ -136,7 +136,7 @@ def test_a_suspended_runner_is_adopted_and_not_replaced(tmp_path: Path) -> None:
         runner = runner_of(one, job)
         os.kill(runner, signal.SIGSTOP)
         host.restart()
-        eventually(lambda: "adopted" in one.launcher_log(job), "it is adopted")
+        eventually(lambda: "adopted" in one.launcher_log(job), "the server adopts the job")
         (code_of(one, job) / "go").touch()
         os.kill(runner, signal.SIGCONT)
         assert one.wait(job).state == FINISHED
@@ -163,7 +163,7 @@ def test_die_with_server_ends_all_processes_of_a_job(tmp_path: Path) -> None:
         daemon = int(one.wait_for_file(job, "daemon"))
         runner = runner_of(one, job)
         host.kill()
-        eventually(lambda: gone(daemon) and gone(runner), "all processes of the job go")
+        eventually(lambda: gone(daemon) and gone(runner), "all processes of the job end")
         assert not one.leftovers(job)
         host.start()
         row = one.wait(job)
@@ -192,6 +192,6 @@ def test_the_next_server_finishes_the_removal_of_a_deleted_exec(tmp_path: Path) 
         host.kill()
         one.delete(job)
         host.start()
-        eventually(lambda: not paths.root.exists() and not paths.state.exists(), "its files go")
+        eventually(lambda: not paths.root.exists() and not paths.state.exists(), "the files of the job are removed")
 
 

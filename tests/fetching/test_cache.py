@@ -115,7 +115,7 @@ _ENTRIES = st.lists(st.tuples(st.integers(1, 60), st.booleans(), st.booleans()),
 def test_only_unused_entries_are_evicted(
     tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, bool, bool]], wanted: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("room")
+    folder = tmp_path_factory.mktemp("cache")
     cache = Cache(folder / "cache", 100)
     job = folder / "job"
     job.mkdir()

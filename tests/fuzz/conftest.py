@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
-for room in ("server", "client", "fuzz"):
-    sys.path.insert(0, str(Path(__file__).parent.parent / room))
+for folder in ("server", "client", "fuzz"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / folder))
 
 from fake_server import TOKEN, FakeServer, exec_object  # noqa: E402
 

@@ -60,14 +60,14 @@ def test_a_killed_driver_is_restarted(backend: Bench, held: Strings, number: int
     wait_for_state(backend, job, RECOVERING)
     name = signal.Signals(number).name
     how = f"the driver was killed by signal {number} ({name})"
-    eventually(lambda: backend.told(job, wire.MESSAGE) == f"{how} and is being restarted", "its message says why")
+    eventually(lambda: backend.told(job, wire.MESSAGE) == f"{how} and is being restarted", "the message has the cause")
     assert second.hello() == ["cpu-0", "cpu-1"]
     assert second.next_worker == 42
     second.spawn(42, "cpu-0")
     assert held.worker().number == 42
     second.say(op="progress", step=3)
     wait_for_state(backend, job, RUNNING)
-    eventually(lambda: backend.told(job, wire.STEP) == 3, "progress goes on")
+    eventually(lambda: backend.told(job, wire.STEP) == 3, "the restarted driver reports step 3")
     assert backend.told(job, wire.MESSAGE) is None
     second.close()
     assert backend.wait(job).state == FINISHED
@@ -144,13 +144,13 @@ def test_a_driver_can_set_the_state_of_its_job_to_recovering(backend: Bench, hel
     backend.wait_running(job)
     driver.say(op="progress", recovering=True, message="reads\nits snapshot")
     wait_for_state(backend, job, RECOVERING)
-    eventually(lambda: backend.told(job, wire.MESSAGE) == "reads its snapshot", "its message is one line")
+    eventually(lambda: backend.told(job, wire.MESSAGE) == "reads its snapshot", "the message of the driver is one line")
     driver.say(op="progress", step=1)
     eventually(lambda: backend.told(job, wire.STEP) == 1, "the step arrives")
     assert backend.row(job).state == RECOVERING
     driver.say(op="progress", recovering=False, message=None)
     wait_for_state(backend, job, RUNNING)
-    eventually(lambda: backend.told(job, wire.MESSAGE) is None, "its message is gone")
+    eventually(lambda: backend.told(job, wire.MESSAGE) is None, "the message is removed")
     driver.say(op="progress", recovering=True)
     wait_for_state(backend, job, RECOVERING)
     driver.close()
@@ -181,7 +181,7 @@ def test_a_new_server_reads_the_state_of_a_recovering_job(tmp_path: Path, held: 
         host.start()
         wait_for_state(one, job, RECOVERING)
         host.restart()
-        eventually(lambda: one.launcher_log(job).count("adopted") == 2, "it is adopted again")
+        eventually(lambda: one.launcher_log(job).count("adopted") == 2, "the next server adopts the job")
         assert one.row(job).state == RECOVERING
         second.say(op="progress", step=1)
         wait_for_state(one, job, RUNNING)
@@ -196,9 +196,9 @@ def test_the_driver_reports_the_number_of_training_workers(backend: Bench, held:
     driver.hello()
     driver.spawn(1, "cpu-0")
     worker = held.worker()
-    eventually(lambda: backend.told(job, wire.WORKERS) == 1, "processes are counted until it does")
+    eventually(lambda: backend.told(job, wire.WORKERS) == 1, "the server counts the processes of the job")
     driver.say(op="progress", workers=0, generation=2, resizes=1, deaths=3)
-    eventually(lambda: backend.told(job, wire.WORKERS) == 0, "its word counts")
+    eventually(lambda: backend.told(job, wire.WORKERS) == 0, "the report of the driver replaces the count")
     worker.close()
     driver.hear()
     driver.say(op="progress", step=1)

@@ -61,7 +61,7 @@ def test_a_deleted_job_frees_its_slots_and_stays_in_the_history(backend: Bench) 
     job = backend.submit(WAIT)
     backend.wait_running(job)
     backend.delete(job)
-    eventually(lambda: not backend.database.read(holdings.holders), "nothing is held")
+    eventually(lambda: not backend.database.read(holdings.holders), "no job holds a slot")
     assert history(backend, job) == [("cpu-0", "/local/training", True)]
 
 
@@ -81,7 +81,7 @@ def test_an_attempt_that_cannot_begin_holds_no_slot(backend: Bench, monkeypatch:
 
     monkeypatch.setattr(Starter, "start", fails)
     job = backend.submit(WAIT)
-    eventually(lambda: "no more processes" in (backend.row(job).message or ""), "it says so")
+    eventually(lambda: "no more processes" in (backend.row(job).message or ""), "the message has the cause")
     assert history(backend, job) == [("cpu-0", "/local/training", True)] and agree(backend, job)
     monkeypatch.undo()
     backend.stop(job)
@@ -99,21 +99,21 @@ def test_released_slots_are_leaving_and_stay_held_until_they_are_free(tmp_path: 
         workers = [held.worker() for _ in range(2)]
         one.wait_running(job)
         first, second = (place.slot for place in supervisor.places())
-        eventually(lambda: one.held(job), "it can be resized")
-        eventually(lambda: _resized(supervisor, job), "it gives one up")
+        eventually(lambda: one.held(job), "the runner has reported the slots it holds")
+        eventually(lambda: _resized(supervisor, job), "the job gives up 1 slot")
         assert supervisor.places() == [
             SlotPlace(first, (Holder(job),)), SlotPlace(second, (Holder(job, leaving=True),)),
         ]
         assert history(one, job)[1] == ("cpu-1", "/local/training", False)
         assert driver.allocation() == ["cpu-0"]
         workers[1].close()
-        eventually(lambda: supervisor.places()[1] == SlotPlace(second), "it is free")
+        eventually(lambda: supervisor.places()[1] == SlotPlace(second), "the second slot is free")
         assert history(one, job)[1] == ("cpu-1", "/local/training", True) and agree(one, job)
         driver.close()
         one.wait(job)
         assert history(one, job)[0][2]
         # The row shows the end of a job before the supervisor releases its slots.
-        eventually(lambda: supervisor.places() == [SlotPlace(first), SlotPlace(second)], "both are free")
+        eventually(lambda: supervisor.places() == [SlotPlace(first), SlotPlace(second)], "both slots are free")
 
 
 def _resized(supervisor, job: str) -> bool:
@@ -129,10 +129,10 @@ def test_a_job_that_is_pending_again_keeps_its_history_over_a_restart(tmp_path: 
             one.wait_running(name)
         owner = one.submit(WAIT, consumer="owner")
         one.wait_running(owner)
-        eventually(lambda: one.row(job).state == PENDING, "it waits again")
+        eventually(lambda: one.row(job).state == PENDING, "the job is pending again")
         assert one.row(job).slots is None
         host.restart()
-        eventually(lambda: "adopted" in one.launcher_log(owner), "the server has looked around")
+        eventually(lambda: "adopted" in one.launcher_log(owner), "the server adopts the other job")
         for name in (old, owner):
             go(one, name)
             assert one.wait(name).state == FINISHED
@@ -151,7 +151,7 @@ def test_row_and_history_agree_after_the_server_is_killed(tmp_path: Path) -> Non
         host.kill()
         os.kill(runner_of(one, other), signal.SIGKILL)
         go(one, job)
-        eventually(lambda: not one.leftovers(job) and not one.leftovers(other), "both end while nobody looks")
+        eventually(lambda: not one.leftovers(job) and not one.leftovers(other), "both jobs end without a server")
         assert agree(one, job) and agree(one, other)
         host.start()
         row = one.wait(job)
@@ -171,7 +171,7 @@ def test_the_history_of_an_older_job_begins_with_its_adoption(tmp_path: Path) ->
         host.kill()
         one.database.write(lambda c: c.exec_driver_sql("DELETE FROM holdings"))
         host.start()
-        eventually(lambda: history(one, job) == [("cpu-0", "/local/training", False)], "it is there")
+        eventually(lambda: history(one, job) == [("cpu-0", "/local/training", False)], "the history has the interval")
         assert one.row(job).state == RUNNING and agree(one, job)
         go(one, job)
         one.wait(job)

@@ -35,7 +35,7 @@ def test_a_program_that_removes_its_job_folder_ends_with_an_error(cold: Bench) -
 def test_a_program_that_kills_its_runner_leaves_no_process(cold: Bench) -> None:
     one = cold.submit("import os, time\nif os.fork():\n    os.kill(os.getppid(), 9)\ntime.sleep(600)\n")
     assert cold.wait(one).state == ERROR
-    eventually(lambda: not cold.leftovers(one), "its processes are gone")
+    eventually(lambda: not cold.leftovers(one), "all processes of the job have ended")
     assert cold.wait(cold.submit("pass")).state == FINISHED
 
 

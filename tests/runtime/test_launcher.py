@@ -179,7 +179,7 @@ def test_an_attempt_is_counted_only_when_no_earlier_one_lives(tmp_path: Path) ->
     with bench_on(tmp_path, launcher := FakeLauncher()) as one:
         launcher.busy = True
         job = one.submit("")
-        eventually(lambda: one.row(job).state == PENDING, "it waits")
+        eventually(lambda: one.row(job).state == PENDING, "the job is pending")
         assert one.supervisor.completes_turn(60.0)  # type: ignore[attr-defined]
         assert one.row(job).attempt == 0 and not launcher.prepared
         launcher.busy = False

@@ -139,7 +139,7 @@ def test_a_loop_that_fails_or_waits_stops_at_once(make: Callable[..., Loop]) -> 
 
 def test_a_turn_can_end_its_loop(make: Callable[..., Loop]) -> None:
     loop = make(Turns(LoopEnd()))
-    eventually(lambda: not loop.alive, "it ends")
+    eventually(lambda: not loop.alive, "the loop ends")
 
 
 def test_a_pause_in_a_turn_ends_with_the_loop() -> None:

@@ -23,7 +23,7 @@ def nursery(one: Bench) -> dict[str, object]:
 
 
 def ready_pid(one: Bench) -> int:
-    eventually(lambda: nursery(one)["state"] == "ready", "the nursery gets ready")
+    eventually(lambda: nursery(one)["state"] == "ready", "the nursery is ready")
     return int(str(nursery(one)["pid"]))
 
 
@@ -34,7 +34,7 @@ def test_the_nursery_is_small_single_threaded_and_leaves_no_zombie(warm: Bench) 
         assert warm.wait(one).state == FINISHED
     assert process.memory_info().rss <= MOST_RESIDENT
     assert process.num_threads() == 1
-    eventually(lambda: not process.children(), "its runners are reaped")
+    eventually(lambda: not process.children(), "the nursery reaps its runners")
 
 
 def test_programs_are_forked_from_the_nursery(warm: Bench) -> None:
@@ -55,10 +55,10 @@ def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
     ready_pid(warm)
     one = warm.submit("import os, time\nos.fork()\nos.setsid()\nopen('started', 'w').write('x')\ntime.sleep(600)\n")
     warm.wait_for_file(one, "started")
-    eventually(lambda: len(warm.leftovers(one)) == 3, "runner, program and its child are found")
+    eventually(lambda: len(warm.leftovers(one)) == 3, "the server finds runner, program and child")
     warm.stop(one)
     assert warm.wait(one).state == KILLED
-    eventually(lambda: not warm.leftovers(one), "all are gone")
+    eventually(lambda: not warm.leftovers(one), "all processes of the job have ended")
 
 
 @pytest.mark.integration
@@ -70,7 +70,7 @@ def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         job = one.submit("import sys\nprint('torch' in sys.modules)\n")
         assert one.wait(job).state == FINISHED
-        eventually(lambda: gone(first), "it is reaped")
+        eventually(lambda: gone(first), "the nursery is reaped")
         assert one.row(running).state == RUNNING
         one.stop(running)
         one.wait(running)
@@ -109,7 +109,7 @@ def test_a_nursery_that_stops_answering_is_killed_and_jobs_start(
         for job in jobs:
             assert one.wait(job).state == FINISHED
             assert one.output(job) == "here\n"
-        eventually(lambda: gone(stuck), "it is killed and reaped")
+        eventually(lambda: gone(stuck), "the nursery is killed and reaped")
 
 
 def test_a_nursery_that_never_becomes_ready_is_killed_and_the_job_starts(
@@ -125,4 +125,4 @@ def test_a_nursery_that_never_becomes_ready_is_killed_and_the_job_starts(
         job = one.submit("print('here')")
         assert one.wait(job).state == FINISHED
         assert one.output(job) == "here\n"
-        eventually(lambda: gone(stuck), "it is killed and reaped")
+        eventually(lambda: gone(stuck), "the nursery is killed and reaped")

@@ -135,7 +135,7 @@ print(json.dumps([names, path, sys.argv[1:], torch.get_num_threads(), sys.flags.
 
 @pytest.mark.integration
 def test_a_warm_and_a_cold_start_give_the_same_environment(warm: Bench) -> None:
-    eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
+    eventually(lambda: nursery_state(warm) == "ready", "the nursery is ready")
     seen = []
     for extra in ({}, {"OMP_SCHEDULE": "static"}):
         one = warm.submit(PROBE, variables={"EPOCHS": "3", **extra}, arguments=("x",))
@@ -152,7 +152,7 @@ def nursery_state(bench: Bench) -> object:
 
 
 def test_a_module_of_the_program_wins_over_one_loaded_by_the_nursery(warm: Bench) -> None:
-    eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
+    eventually(lambda: nursery_state(warm) == "ready", "the nursery is ready")
     files = {"main.py": "import psutil\nprint(psutil.MINE)\n", "psutil.py": "MINE = 'mine'\n"}
     one = warm.submit(files)
     assert warm.wait(one).state == FINISHED, warm.output(one, "stderr")
@@ -160,7 +160,7 @@ def test_a_module_of_the_program_wins_over_one_loaded_by_the_nursery(warm: Bench
 
 
 def test_random_numbers_differ_between_jobs(warm: Bench) -> None:
-    eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
+    eventually(lambda: nursery_state(warm) == "ready", "the nursery is ready")
     numbers = "random.random(), numpy.random.rand(), torch.rand(1).item(), uuid.uuid4()"
     program = f"import random, numpy, torch, uuid\nprint({numbers})\n"
     ids = [warm.submit(program) for _ in range(2)]

@@ -65,7 +65,7 @@ def test_a_running_job_gets_its_new_slots(backend: Bench, held: Strings) -> None
     assert driver.hello() == ["cpu-0", "cpu-1"]
     assert resize(backend, job, 1) == Resized(2, 1)
     assert driver.allocation() == ["cpu-0"]
-    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the other one is free")
+    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "cpu-1 is free")
     assert resize(backend, job, 2) == Resized(1, 2)
     assert driver.allocation() == slots_of(backend, job) == ["cpu-0", "cpu-1"]
     assert resize(backend, job, 2) == Resized(2, 2)
@@ -79,7 +79,7 @@ def test_a_driver_that_says_hello_late_gets_only_the_newest_slots(backend: Bench
     driver = held.driver()
     backend.wait_running(job)
     resize(backend, job, 1)
-    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the runner has taken it")
+    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the job holds only cpu-0")
     assert driver.hello() == ["cpu-0"]
     driver.close()
     backend.wait(job)
@@ -95,7 +95,7 @@ def test_a_slot_goes_to_another_job_when_its_worker_is_gone(backend: Bench, held
     other = backend.submit(WITNESS, arguments=(str(workers[2].pid),))
     resize(backend, job, 1)
     assert driver.allocation() == ["cpu-0"]
-    eventually(lambda: (found := backend.held(job)) and found.sequence == 1, "the runner says what it holds")
+    eventually(lambda: (found := backend.held(job)) and found.sequence == 1, "the runner reports the slots it holds")
     assert backend.held(job) == Held(1, ("cpu-0",), ("cpu-0", "cpu-1"), workers=(1, 2))
     assert slots_of(backend, job) == ["cpu-0", "cpu-1"]
     assert backend.row(other).state == PENDING
@@ -120,7 +120,7 @@ def test_processes_left_by_a_worker_are_killed_before_its_slot_is_free(backend: 
     driver.allocation()
     os.kill(workers[7].pid, signal.SIGKILL)
     assert (event := driver.hear())["event"] == "exited" and event["worker"] == 7
-    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "its slot is free")
+    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the slot of the worker is free")
     assert gone(daemons[7])
     assert not gone(daemons[1]), "a daemon of another worker was killed"
     driver.close()
@@ -181,7 +181,7 @@ def test_slots_that_are_still_held_can_be_given_back(backend: Bench, held: Strin
     assert driver.allocation() == ["cpu-0", "cpu-1"]
     worker.close()
     driver.hear()
-    eventually(lambda: (found := backend.held(job)) and found.workers == (), "the worker is gone")
+    eventually(lambda: (found := backend.held(job)) and found.workers == (), "the worker has ended")
     assert slots_of(backend, job) == ["cpu-0", "cpu-1"]
     assert backend.row(waiting).state == PENDING
     backend.stop(waiting)
@@ -194,7 +194,7 @@ def test_a_resize_is_refused_with_a_reason(backend: Bench, held: Strings) -> Non
     fixed = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(fixed)
     waiting = held.submit(backend)
-    eventually(lambda: backend.row(waiting).state == PENDING, "it waits")
+    eventually(lambda: backend.row(waiting).state == PENDING, "the job is pending")
     for job, count, sentence in (
         (fixed, 1, f"Exec {fixed} is not elastic: distPyTorch holds its slots until it finishes"),
         (waiting, 1, f"Exec {waiting} is {PENDING}; only a running exec can be resized"),
@@ -206,7 +206,7 @@ def test_a_resize_is_refused_with_a_reason(backend: Bench, held: Strings) -> Non
     backend.wait_running(waiting)
     assert refusal(backend, waiting, 5) == f"Exec {waiting} cannot have 5 slots: it was submitted for at most 4"
     slots = ("cpu-0", "cpu-1")
-    eventually(lambda: backend.held(waiting) == Held(0, slots, slots), "its runner has said what it holds")
+    eventually(lambda: backend.held(waiting) == Held(0, slots, slots), "the runner has reported the slots it holds")
     driver.close()
     backend.wait(waiting)
     assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running exec can be resized"
@@ -247,7 +247,7 @@ def test_a_new_server_does_not_assign_a_slot_while_a_worker_runs_on_it(
     host.resize(job, 1)
     assert driver.allocation() == ["cpu-0"]
     host.restart()
-    eventually(lambda: one.launcher_log(job).count("adopted") == 1, "it is adopted")
+    eventually(lambda: one.launcher_log(job).count("adopted") == 1, "the server adopts the job")
     assert slots_of(one, job) == ["cpu-0", "cpu-1"]
     worker.close()
     assert driver.hear()["event"] == "exited"
@@ -273,10 +273,10 @@ def test_slots_that_became_free_without_a_server_are_assigned_again(pair: tuple[
     host.kill()
     worker.close()
     driver.hear()
-    eventually(lambda: Held(1, ("cpu-0",), ("cpu-0",)) in one.ask(job), "the runner gives it back")
+    eventually(lambda: Held(1, ("cpu-0",), ("cpu-0",)) in one.ask(job), "the runner gives back cpu-1")
     assert slots_of(one, job) == ["cpu-0", "cpu-1"]
     host.start()
-    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the new server sees it")
+    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the next server frees cpu-1")
     driver.close()
     one.wait(job)
 
@@ -295,7 +295,7 @@ def test_an_allocation_that_the_runner_did_not_get_is_decided_again(
     one.database.write(lambda c: (execs.note(c, job, pinned=0), execs.hold(c, job, parts, "/local/training")))
     host.start()
     assert driver.allocation() == []
-    eventually(lambda: slots_of(one, job) == [], "both are free")
+    eventually(lambda: slots_of(one, job) == [], "both slots are free")
     driver.close()
     assert one.wait(job).state == FINISHED
 
@@ -315,7 +315,8 @@ def test_a_runner_reports_its_whole_state_to_the_next_server(
     host.kill()
     driver.say(op="progress", step=7, usable=3, recovering=True)
     state = Held(1, ("cpu-0",), ("cpu-0", "cpu-1"), (1,), recovering=True, usable=3)
-    eventually(lambda: state in (said := one.ask(job)) and Progressed({"workers": 1, "step": 7}) in said, "all is told")
+    progressed = Progressed({"workers": 1, "step": 7})
+    eventually(lambda: state in (said := one.ask(job)) and progressed in said, "the runner reports state and progress")
     worker.close()
     assert driver.hear()["event"] == "exited"
     driver.close()
@@ -347,7 +348,7 @@ def test_a_program_that_removes_the_socket_does_not_keep_its_slots(
     host.resize(job, 1)
     assert driver.allocation() == ["cpu-0"], "the first server must stay connected without the file"
     host.kill()
-    eventually(lambda: place.is_socket() and place.lstat().st_ctime_ns != before, "the runner makes it again")
+    eventually(lambda: place.is_socket() and place.lstat().st_ctime_ns != before, "the runner makes the socket again")
     host.start()
     host.resize(job, 2)
     assert driver.allocation() == ["cpu-0", "cpu-1"]
@@ -391,7 +392,7 @@ def test_slots_that_were_noted_but_never_allocated_are_free_again(pair: tuple[Ho
     parts = [SlotPart(slot.id, slot.kind) for slot in cpu_slots(2)]
     one.database.write(lambda c: execs.hold(c, job, parts, "/local/training"))
     host.start()
-    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the row is put right")
+    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the row has the slots that the runner holds")
     other = one.submit("print(1)")
     assert one.wait(other).state == FINISHED
     assert one.row(job).state == RUNNING
@@ -458,7 +459,7 @@ def test_a_slot_never_has_two_jobs_while_servers_and_workers_are_killed(tmp_path
             brains.append(Brain(ends, job, tmp_path / "slots"))
             one.wait_running(job)
             host.resize(job, 1)
-            eventually(lambda: len(slots_of(one, jobs[-1])) == 1, "there is room for the other")
+            eventually(lambda: len(slots_of(one, jobs[-1])) == 1, "a slot is free for the other job")
             brains[-1].begin()
         for _ in range(turns):
             threading.Event().wait(chance.random() * 0.1)  # The time of the next action is what varies in this test.
@@ -471,7 +472,7 @@ def test_a_slot_never_has_two_jobs_while_servers_and_workers_are_killed(tmp_path
         for job, brain in zip(jobs, brains, strict=True):
             eventually(lambda j=job: slots_of(one, j) == [], f"{job} gives everything back")
             assert brain.trespasses == []
-            eventually(lambda b=brain: b.slots == [], "its driver knows it")
+            eventually(lambda b=brain: b.slots == [], "the driver knows that the job has no slot")
             assert brain.started > 0
             one.stop(job)
             assert one.wait(job).state == KILLED

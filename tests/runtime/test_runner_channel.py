@@ -101,7 +101,7 @@ def test_the_last_progress_reaches_the_server_and_stays(cold: Bench) -> None:
         time.sleep(0.02)
     """
     one = elastic(cold, program)
-    eventually(lambda: cold.told(one, wire.STEP) == 199, "the last value arrives")
+    eventually(lambda: cold.told(one, wire.STEP) == 199, "the server stores the last value")
     expected = {wire.WORKERS: 0, wire.EPOCH: 1, wire.EPOCHS: 2, wire.STEP: 199, wire.LOSS: 0.5}
     live = cold.supervisor.live(one)  # type: ignore[attr-defined]
     assert live is not None and live.progress == expected

@@ -106,7 +106,7 @@ def test_a_stop_ends_the_program_and_its_descendants(backend: Bench) -> None:
     row = backend.wait(one)
     assert (row.state, row.reason, row.message) == (KILLED, wire.STOPPED, "stopped on request")
     assert gone(daemon)
-    eventually(lambda: gone(runner), "the runner goes")
+    eventually(lambda: gone(runner), "the runner has ended")
 
 
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(backend: Bench) -> None:
@@ -154,7 +154,7 @@ def test_a_pending_exec_reports_its_reason_and_can_be_stopped(backend: Bench) ->
     backend.wait_running(first)
     second = backend.submit(SLEEP)
     sentence = "waiting for 1 CPU slot; 0 of 2 CPU slots are free"
-    eventually(lambda: backend.waits_for(second) == sentence, "its message")
+    eventually(lambda: backend.waits_for(second) == sentence, "the job reports its reason")
     backend.stop(second)
     assert backend.wait(second).state == KILLED
     assert backend.history(second) == [SUBMITTED, PENDING, KILLED]
@@ -214,9 +214,9 @@ def test_deleting_an_exec_stops_it_and_removes_its_files(backend: Bench) -> None
     runner = runner_of(backend, one)
     paths = backend.paths(one)
     backend.delete(one)
-    eventually(lambda: backend.database.read(lambda c: not _is_there(c, one)), "the row goes")
+    eventually(lambda: backend.database.read(lambda c: not _is_there(c, one)), "the row is removed")
     assert not paths.root.exists() and not paths.state.exists()
-    eventually(lambda: gone(runner), "the runner goes")
+    eventually(lambda: gone(runner), "the runner has ended")
 
 
 def _is_there(connection: Connection, exec_id: str) -> bool:
@@ -228,7 +228,7 @@ def test_a_pending_exec_can_be_deleted(backend: Bench) -> None:
     backend.wait_running(first)
     second = backend.submit(SLEEP)
     backend.delete(second)
-    eventually(lambda: backend.database.read(lambda c: not _is_there(c, second)), "the row goes")
+    eventually(lambda: backend.database.read(lambda c: not _is_there(c, second)), "the row is removed")
     backend.stop(first)
     backend.wait(first)
 
@@ -236,7 +236,7 @@ def test_a_pending_exec_can_be_deleted(backend: Bench) -> None:
 def test_the_number_of_workers_is_known_while_a_job_runs(backend: Bench) -> None:
     one = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(one)
-    eventually(lambda: backend.told(one, wire.WORKERS) == 2, "two workers")
+    eventually(lambda: backend.told(one, wire.WORKERS) == 2, "the server reports 2 workers")
     status = backend.supervisor.status()  # type: ignore[attr-defined]
     assert status["slots"] == {"total": 2, "held": 2, "drained": {}, "cpu": 2}
     assert (status["running"], status["queued"], status["nursery"]) == (1, 0, {"state": "off"})

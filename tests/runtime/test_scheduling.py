@@ -35,7 +35,7 @@ def test_a_fixed_job_on_a_lent_slot_is_queued_again_at_its_old_position(backend:
     last = backend.submit(WAIT, consumer="borrower")
     owner = backend.submit(WAIT, consumer="owner")
     backend.wait_running(owner)
-    eventually(lambda: backend.row(young).state == PENDING, "it waits again")
+    eventually(lambda: backend.row(young).state == PENDING, "the job is pending again")
     assert f"queued again: its slots were lent, and {owner} needed them" in backend.launcher_log(young)
     assert backend.row(old).state == RUNNING
     go(backend, owner)
@@ -58,7 +58,7 @@ def test_a_stop_during_a_reclaim_ends_the_job(backend: Bench) -> None:
     for job in lent:
         backend.wait_for_file(job, "ready")
     owner = backend.submit(WAIT, consumer="owner")
-    eventually(lambda: "stop requested" in backend.launcher_log(lent[1]), "it is told to go")
+    eventually(lambda: "stop requested" in backend.launcher_log(lent[1]), "the server asks the job to stop")
     backend.stop(lent[1])
     assert backend.wait(lent[1]).state == "KILLED"
     backend.wait_running(owner)
@@ -94,7 +94,7 @@ def test_two_half_slot_jobs_share_a_slot_and_a_third_waits(tmp_path: Path) -> No
         for job in halves[:2]:
             one.wait_running(job)
         eventually(lambda: one.waits_for(halves[2]) == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots are free",
-                   "the third waits")
+                   "the third job is pending")
         go(one, halves[0])
         one.wait_running(halves[2])
         assert one.row(halves[1]).state == RUNNING
@@ -113,7 +113,7 @@ def test_a_pack_keeps_its_slot_over_a_restart_of_the_server(tmp_path: Path) -> N
         one.wait_running(second)
         assert one.row(first).slots == one.row(second).slots
         eventually(lambda: host.waits_for(third) == (
-            "waiting for 0.1 of a CPU slot in the pack p, which has 0 left"), "the third waits, though slots are free")
+            "waiting for 0.1 of a CPU slot in the pack p, which has 0 left"), "the third job waits for the pack")
         other = one.submit(WAIT)
         one.wait_running(other)
         assert one.row(other).slots != one.row(first).slots
@@ -167,7 +167,7 @@ def test_the_last_two_durations_estimate_the_start_of_the_next_job(tmp_path: Pat
         first = one.submit(WAIT, name="nightly")
         one.wait_running(first)
         second = one.submit(WAIT, name="hourly")
-        found = eventually(lambda: one.supervisor.reason(second), "it waits")
+        found = eventually(lambda: one.supervisor.reason(second), "the second job is pending with a reason")
         assert abs(found.estimate - (one.row(first).start_time + 2000)) < 60
         for job in (first, second):
             go(one, job)

@@ -26,9 +26,9 @@ def test_a_job_waits_with_a_reason_until_its_key_is_restored(
         key = vault.read_bytes()
         vault.unlink()
         wake()
-        eventually(lambda: f"{vault}, which has the key" in (one.row(job).message or ""), "it says what it waits for")
+        eventually(lambda: f"{vault}, which has the key" in (one.row(job).message or ""), "the message names the key")
         assert one.row(job).state == PENDING
         vault.write_bytes(key)
         assert one.wait(job).state == FINISHED and one.output(job) == f"{SECRET}\n"
         held = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-        assert held == [one.paths(job).capture("task12n-1", "stdout", False)], "only the output may contain it"
+        assert held == [one.paths(job).capture("task12n-1", "stdout", False)], "only the output may contain the secret"

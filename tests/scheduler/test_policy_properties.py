@@ -104,7 +104,7 @@ class Life(RuleBasedStateMachine):
             if before == {name: one.slots for name, one in world.jobs.items()}:
                 break
         else:
-            raise AssertionError("it never comes to rest")
+            raise AssertionError("the allocation never becomes stable")
         self._nothing_idle(decision)
         self._alike()
         world.slow = slow

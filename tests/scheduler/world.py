@@ -73,7 +73,7 @@ class World:
             self._check(decision)
             if not self._apply(decision):
                 return decision
-        raise AssertionError(f"no end: {decision}")
+        raise AssertionError(f"the allocation does not become stable: {decision}")
 
     def settle(self, seconds: float = 10_000.0) -> Decision:
         """Advance the time until time alone changes nothing, for at most `seconds`; all jobs release slots at once."""

@@ -14,7 +14,6 @@ from data_source_calls import START
 from kind_package import put_package
 from live_server import Live
 
-from dlicmd.contract import wire
 from local_backend.commands import doctor
 from local_backend.data import registry
 from local_backend.data.errors import DataError, KindUnusable
@@ -136,4 +135,4 @@ def test_calls_with_a_broken_kind_are_refused_with_its_code(put: Put, start: Cal
     seen = live.call("POST", "/data/preview", body.encode(), headers)
     submitted = live.submit(START, {"main.py": b""}, body)
     for answer in (added, seen, submitted):
-        assert (answer.status, answer.headers[wire.ERROR_CODE.lower()]) == (400, "data.kind_unusable")
+        assert answer.error == (400, "data.kind_unusable")

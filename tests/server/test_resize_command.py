@@ -21,7 +21,7 @@ def user(tmp_path: Path) -> Iterator[User]:
     one = User(tmp_path / "home")
     yield one
     one.backend("stop", "--jobs")
-    eventually(lambda: not one.processes(), "all is gone")
+    eventually(lambda: not one.processes(), "all processes of the user have ended")
 
 
 @pytest.fixture

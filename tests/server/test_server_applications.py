@@ -125,7 +125,7 @@ def test_applications_are_sorted_by_any_field_even_if_some_lack_it(live: Live, p
 
     for name in fields:
         assert sorted(sorted_by(name)) == [elastic, single], name
-    assert sorted_by("task0_resreq") == sorted_by("task0") == [single, elastic], "those without the field must be first"
+    assert sorted_by("task0_resreq") == sorted_by("task0") == [single, elastic], "jobs without the field must be first"
     assert sorted_by("reason") == sorted_by("used_mem") == sorted_by("pack_id") == [elastic, single]
     down = "-" if path == APPLICATIONS else ""
     assert sorted_by(f"{down}task12n_num{'' if down else '&order=desc'}") == [elastic, single]

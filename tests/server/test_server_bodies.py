@@ -269,7 +269,7 @@ def test_an_upload_over_the_limit_is_refused(start) -> None:
         body = multipart([("file", "main.py", b"x" * 200_000)])[0]
         raw.sendall(head.encode() + f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n")
         assert raw.recv(1000).split()[1] == b"413"
-    eventually(live.nothing_left, "nothing is left of the upload")
+    eventually(live.nothing_left, "no file of the upload is left")
 
 
 def test_a_client_that_disconnects_leaves_nothing(live: Live) -> None:
@@ -278,7 +278,7 @@ def test_a_client_that_disconnects_leaves_nothing(live: Live) -> None:
         head += f"Authorization: Bearer {TOKEN}\r\nContent-Type: multipart/form-data; boundary=XbX\r\n\r\n"
         raw.sendall(head.encode() + multipart([("file", "main.py", b"x" * 3_000_000)])[0][:2_500_000])
         eventually(lambda: not live.nothing_left(), "the upload has begun")
-    eventually(live.nothing_left, "nothing is left of the upload")
+    eventually(live.nothing_left, "no file of the upload is left")
     assert live.call("GET", "/execs").json() == []
 
 

@@ -61,7 +61,7 @@ def test_a_head_that_arrives_byte_by_byte_is_cut_off(impatient: Live) -> None:
             except OSError:
                 break
         else:
-            pytest.fail("it is still connected")
+            pytest.fail("the server did not close the connection")
 
 
 def test_a_refused_body_that_arrives_slowly_is_not_awaited(impatient: Live) -> None:

@@ -116,9 +116,10 @@ def test_a_connection_lost_after_the_commit_keeps_the_exec_complete(
 
     monkeypatch.setattr(Database, "write", failing)
     answer = live.submit(ARGS, CONTENT)
-    assert answer.status == 507 and answer.headers["x-dli-error-code"] == "storage.unknown"
+    assert answer.error == (507, "storage.unknown")
     (stored,) = live.call("GET", "/execs").json()
-    assert live.paths(stored["id"]).code(live.row(stored["id"]).workload).joinpath("train.py").exists(), "it can run"
+    code = live.paths(stored["id"]).code(live.row(stored["id"]).workload)
+    assert code.joinpath("train.py").exists(), "the job must have its code"
 
 
 def failing_os(patch: pytest.MonkeyPatch, n: int, error: int) -> list[int]:

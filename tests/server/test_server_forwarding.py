@@ -97,7 +97,7 @@ def launcher_log(live: Live, exec_id: str) -> str:
 def all_sent(live: Live, exec_id: str) -> None:
     order = live.settings.paths.order(exec_id)
     eventually(lambda: not order.exists(), f"everything of {exec_id} is sent")
-    eventually(lambda: not list(order.parent.glob(f"{exec_id}.*")), "nothing of it is kept")
+    eventually(lambda: not list(order.parent.glob(f"{exec_id}.*")), "no file of the forwarded metrics is left")
 
 
 def test_metrics_of_emetrics_arrive_while_the_exec_runs(
@@ -139,7 +139,7 @@ def test_a_receiver_that_starts_later_gets_the_lines(live: Live) -> None:
     exec_id = live.submitted(START + f"--cs-url-meta=http://127.0.0.1:{port}/in")
     live.move(exec_id, PENDING, RUNNING)
     write(live, exec_id, lines(1))
-    eventually(lambda: "cannot send metrics to" in launcher_log(live, exec_id), "it has been tried")
+    eventually(lambda: "cannot send metrics to" in launcher_log(live, exec_id), "the server has tried to send metrics")
     live.move(exec_id, KILLED)
     with receiving() as late:
         # Another program may use the port of the first receiver by now, so the order is changed to the second one.
@@ -158,7 +158,7 @@ def test_a_silent_receiver_does_not_delay_other_execs(live: Live, receiver: Rece
         silent.answers = ["silent"]
         slow, fast = running(live, silent), running(live, receiver)
         write(live, slow, lines(1))
-        eventually(lambda: silent.bodies, "it has been asked")
+        eventually(lambda: silent.bodies, "the receiver gets a request")
         write(live, fast, lines(2))
         live.move(fast, FINISHED)
         all_sent(live, fast)
@@ -199,7 +199,7 @@ def test_the_next_server_continues_after_the_last_line_sent(live: Live, receiver
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1, 2))
     noted = live.settings.paths.forwarded(exec_id, "rest")
-    eventually(noted.exists, "it is noted down")
+    eventually(noted.exists, "the position in the metrics is stored")
     live.services.forwarding.close()
     write(live, exec_id, lines(3))
     write(live, exec_id, lines(4), task="task12n-2")
@@ -267,7 +267,7 @@ def test_no_secret_is_shown_or_left(live: Live, receiver: Receiver, stub_pika: l
     receiver.always = lambda _: 500
     exec_id = running(live, receiver, f"--cs-url-bearer s3cret-token --cs-rmq-meta {BROKER}")
     write(live, exec_id, lines(1))
-    eventually(lambda: "cannot send metrics" in launcher_log(live, exec_id), "it has been tried")
+    eventually(lambda: "cannot send metrics" in launcher_log(live, exec_id), "the server has tried to send metrics")
     order = live.settings.paths.order(exec_id)
     assert "s3cret-token" not in order.read_text() and stat.S_IMODE(order.stat().st_mode) == 0o600
     shown = live.call("GET", f"/execs/{exec_id}").text + live.call("GET", "/execs").text
@@ -414,7 +414,7 @@ def test_an_endless_line_is_skipped_and_a_restarted_file_is_read(tmp_path: Path)
 def test_the_thread_of_an_exec_ends_with_it(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1))
-    eventually(lambda: receiver.taken, "it works")
+    eventually(lambda: receiver.taken, "the receiver gets a metric")
     live.move(exec_id, FINISHED)
     all_sent(live, exec_id)
-    eventually(lambda: not any(one.name.endswith(exec_id) for one in threading.enumerate()), "its thread is gone")
+    eventually(lambda: not any(one.name.endswith(exec_id) for one in threading.enumerate()), "the thread has ended")

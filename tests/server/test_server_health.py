@@ -168,15 +168,15 @@ def test_requests_are_counted_by_route_and_not_by_path(home: Live) -> None:
     for number in range(5):
         home.call("GET", f"/execs/local-{900 + number}")
     # A request is counted when it is over, a moment after its response.
-    eventually(lambda: count("400", route=route) == before + 5, "the five are counted")
+    eventually(lambda: count("400", route=route) == before + 5, "the server counts 5 requests")
     grown = len(samples(home))
     for number in range(20):
         home.call(f"BREW{number}", f"/nothing/{number}")
         home.call("GET", f"/execs/local-{number}", token="wrong")
         home.call("GET", f"/nothing/{number}", headers={"Host": f"evil{number}.example"})
-    eventually(lambda: count("404", method="OTHER") >= 20, "those of made-up methods are counted")
-    eventually(lambda: count("401") >= 20, "those with a wrong token are counted")
-    eventually(lambda: count("403") >= 20, "those for other hosts are counted")
+    eventually(lambda: count("404", method="OTHER") >= 20, "the server counts requests with unknown methods")
+    eventually(lambda: count("401") >= 20, "the server counts requests with a wrong token")
+    eventually(lambda: count("403") >= 20, "the server counts requests for other hosts")
     assert grown < series + 20 and len(samples(home)) < grown + 20
 
 

@@ -264,7 +264,7 @@ def test_follow_of_a_waiting_exec_notices_another_reason(live: Live) -> None:
 def test_a_follower_is_removed_after_its_response(live: Live) -> None:
     exec_id = live.submitted(DIST)
     follow_call(live, exec_id)
-    eventually(lambda: live.database.bus.readers == 0, "it is forgotten")
+    eventually(lambda: live.database.bus.readers == 0, "the server removes the follower")
 
 
 def test_follow_delivers_large_output_in_bounded_pieces(live: Live) -> None:

@@ -146,7 +146,7 @@ def test_a_body_that_differs_from_its_length_is_refused(live: Live) -> None:
     with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as sock:
         half = f"{KNOWN}Content-Length: 100\r\nContent-Type: application/json\r\n\r\n{{}}"
         sock.sendall(f"PUT {path} HTTP/1.1\r\n{half}".encode())
-    assert live.call("GET", "/resplans/resplantree").text == before, "half a body changed the plans"
+    assert live.call("GET", "/resplans/resplantree").text == before, "an incomplete body changed the plans"
     # The bytes behind the body are read as the next request. They are not one, so the connection ends.
     with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as sock:
         more = f"{KNOWN}Content-Length: 2\r\n\r\n{{}}no request at all\r\n\r\n"

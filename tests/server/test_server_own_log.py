@@ -47,7 +47,7 @@ def entries(log: Path, **wanted: object) -> list[dict[str, Any]]:
 
 def request_entry(log: Path, request: str) -> dict[str, Any]:
     """Return the line at the end of a request. The response may arrive before the line is written."""
-    return eventually(lambda: entries(log, request=request, logger="local_backend.api.observe"), "it is logged")[0]
+    return eventually(lambda: entries(log, request=request, logger="local_backend.api.observe"), "request is logged")[0]
 
 
 def test_a_request_is_logged_with_its_id_user_and_exec(home: Live, log: Path) -> None:
@@ -105,7 +105,7 @@ def test_an_internal_error_is_logged_with_its_request(home: Live, log: Path, mon
     answer = home.call("GET", wire.SLOTS_VIEW, base="")
     assert answer.status == 500
     name = answer.headers[ID.lower()]
-    found = eventually(lambda: [one for one in entries(log, request=name) if "trace" in one], "its trace is logged")
+    found = eventually(lambda: [one for one in entries(log, request=name) if "trace" in one], "the traceback is logged")
     assert "RuntimeError: boom" in found[0]["trace"] and found[0]["user"] == "alice"
     assert request_entry(log, name)["level"] == "error" and "\x1b" not in log.read_text()
 
@@ -115,7 +115,7 @@ def test_input_cannot_end_a_line_or_move_the_cursor(home: Live, tmp_path: Path) 
     with logs.written_to(path, "text", "debug", 1 << 20):
         answer = home.call("GET", "/execs/%1b%5b2J%0d%0a2026-01-01%20ERROR%20fake:%20line%e2%80%ae")
         name = answer.headers[ID.lower()]
-        eventually(lambda: name in path.read_text(), "it is logged")
+        eventually(lambda: name in path.read_text(), "the name is logged")
         try:
             raise ValueError("first\nsecond\x07")
         except ValueError:

@@ -120,7 +120,7 @@ def test_a_second_server_on_the_same_home_refuses_to_start(run: Run, environment
 def test_exactly_one_of_several_simultaneous_servers_starts(run: Run) -> None:
     racers = [run("serve") for _ in range(4)]
     codes = eventually(
-        lambda: (ready := [racer.poll() for racer in racers]).count(None) == 1 and ready, "all but one have refused"
+        lambda: (ready := [racer.poll() for racer in racers]).count(None) == 1 and ready, "only 1 server is left"
     )
     assert sorted(code for code in codes if code is not None) == [1, 1, 1]
     serving(racers[codes.index(None)])

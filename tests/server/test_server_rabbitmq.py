@@ -1,4 +1,4 @@
-"""Metrics forwarded to a real RabbitMQ that accepts them, refuses them or has no room for them."""
+"""Metrics forwarded to a real RabbitMQ that accepts them, refuses them or has no space for them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_error_of_the_broker_is_logged_once_and_can_be_fixed_later(
     live: Live, broker: Rabbit, rest: str, password: str, words: str
 ) -> None:
     exec_id = running(live, plain(broker, rest, password), "1")
-    eventually(lambda: words in said(live, exec_id), "it is said")
+    eventually(lambda: words in said(live, exec_id), "the error is logged")
     assert live.call("GET", f"/execs/{exec_id}").json()["state"] == RUNNING
     if words.startswith("the broker has no queue"):
         broker.declare("none-such")
@@ -109,13 +109,13 @@ def test_an_error_of_the_broker_is_logged_once_and_can_be_fixed_later(
     assert live.call("DELETE", f"/execs/{exec_id}").status in (204, 200)
 
 
-def test_lines_wait_for_room_in_a_full_queue(live: Live, broker: Rabbit) -> None:
+def test_lines_wait_for_space_in_a_full_queue(live: Live, broker: Rabbit) -> None:
     broker.declare("full", **{"x-max-length": 2, "x-overflow": "reject-publish"})
     exec_id = running(live, plain(broker, "?queue=full"), "1", "2", "3", "4", "5")
-    eventually(lambda: "may be full" in said(live, exec_id), "it is said")
+    eventually(lambda: "may be full" in said(live, exec_id), "the full queue is logged")
     live.move(exec_id, FINISHED)
     found: list[str] = []
-    eventually(lambda: found.extend(losses(broker, "full")) or len(found) == 5, "all arrive, in their order")
+    eventually(lambda: found.extend(losses(broker, "full")) or len(found) == 5, "all lines arrive in order")
     assert found == ["1", "2", "3", "4", "5"] and "dropped" not in said(live, exec_id)
 
 
@@ -135,7 +135,7 @@ def test_a_broker_without_memory_gets_the_lines_later(
     broker.control("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
         exec_id = running(live, plain(broker, "?queue=blocked"), "1")
-        eventually(lambda: "short of memory or disk" in said(live, exec_id), "it is said")
+        eventually(lambda: "short of memory or disk" in said(live, exec_id), "the shortage of the broker is logged")
         assert losses(broker, "blocked") == []
     finally:
         broker.control("set_vm_memory_high_watermark", "0.4")
@@ -154,7 +154,7 @@ def test_a_certificate_must_be_of_a_known_authority(
     (tmp_path / "none.pem").touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     exec_id = running(live, place, "1")
-    eventually(lambda: "no TLS connection: unable to get local issuer" in said(live, exec_id), "it is said")
+    eventually(lambda: "unable to get local issuer" in said(live, exec_id), "the TLS error is logged")
     monkeypatch.setenv("SSL_CERT_FILE", str(broker.authority))
     all_sent(live, exec_id)
     assert losses(broker, "secure") == ["1"]

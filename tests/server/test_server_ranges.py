@@ -139,12 +139,12 @@ def large(live: Live) -> str:
 def test_an_interrupted_download_is_packed_once(live: Live, large: str, packed: list[Path], abruptly: bool) -> None:
     for _ in range(3):
         cut_download(live, large, abruptly)
-        eventually(lambda: kept(live), "the zip waits")
+        eventually(lambda: kept(live), "the server keeps the zip")
     assert len(packed) == 1 and list(live.settings.paths.incoming.iterdir()) == []
     (waiting,) = kept(live).values()
     rest = result(live, large, Range="bytes=1000-", If_Range=f'"{waiting.digest.hex()}"')
     assert rest.status == 206 and len(packed) == 1 and not kept(live)
-    eventually(lambda: waiting.file.closed, "a zip that was sent to its end is given up")
+    eventually(lambda: waiting.file.closed, "the server closes a zip that was sent completely")
     whole = result(live, large)
     assert len(packed) == 2 and whole.body[1000:] == rest.body
 
@@ -178,7 +178,7 @@ def test_a_zip_is_dropped_if_the_client_leaves_with_the_last_byte(tmp_path: Path
 @pytest.mark.integration
 def test_a_kept_zip_of_changed_content_is_not_used(live: Live, large: str, packed: list[Path]) -> None:
     cut_download(live, large)
-    eventually(lambda: kept(live), "the zip waits")
+    eventually(lambda: kept(live), "the server keeps the zip")
     (waiting,) = kept(live).values()
     (live.paths(large).model / "more").write_bytes(b"x")
     answer = result(live, large)
@@ -194,7 +194,7 @@ def test_a_kept_zip_is_dropped_after_a_while(live: Live, large: str, monkeypatch
     monkeypatch.setattr(archives.Archives, "keep", lambda self, folder, zipped: (
         seen.append(zipped), keep(self, folder, zipped)))
     cut_download(live, large)
-    eventually(lambda: seen and seen[0].file.closed, "its disk space is given back")
+    eventually(lambda: seen and seen[0].file.closed, "the zip is closed")
     assert not kept(live)
 
 
@@ -204,7 +204,7 @@ def test_the_zip_of_a_running_exec_is_not_kept(live: Live, packed: list[Path]) -
     (live.paths(found).model / "weights").write_bytes(os.urandom(40 << 20))
     for times in (1, 2):
         cut_download(live, found)
-        eventually(lambda n=times: len(packed) == n, "it is packed each time")
+        eventually(lambda n=times: len(packed) == n, "the server packs the result for each request")
     assert result(live, found).status == 200 and not kept(live)
 
 
@@ -238,5 +238,5 @@ def test_an_interrupted_upload_leaves_no_files(live: Live, share: float, abruptl
     connection.sendall(head.encode() + body[: int(len(body) * share)])
     eventually(lambda: list(live.settings.paths.incoming.iterdir()), "the upload has begun")
     hang_up(connection, abruptly)
-    eventually(live.nothing_left, "nothing of the upload is left")
+    eventually(live.nothing_left, "no file of the upload is left")
     assert live.call("GET", "/execs").json() == [] and live.supervisor.woken == 0

@@ -90,7 +90,7 @@ def test_the_fingerprint_is_that_of_openssl(tmp_path: Path) -> None:
             capture_output=True, text=True, check=True,
         ).stdout
     except FileNotFoundError:
-        pytest.skip("there is no openssl command here")
+        pytest.skip("openssl is not installed")
     assert said.strip().partition("=")[2] == found.fingerprint()
 
 

@@ -60,7 +60,7 @@ def test_the_cookie_holds_the_token_and_has_strict_attributes(live: Live) -> Non
     answer = logged_on(live)
     value, *words = answer.headers["set-cookie"].split("; ")
     assert value == f"{SESSION}={answer.json()['accessToken']}"
-    assert sorted(word.lower() for word in words) == ["httponly", "path=/", "samesite=strict"], "expected without TLS"
+    assert sorted(word.lower() for word in words) == ["httponly", "path=/", "samesite=strict"], "expected no Secure"
     assert "set-cookie" not in live.call("GET", wire.LOGON, headers=basic("alice", TOKEN), token=None, base="").headers
     wrong = live.call("GET", CONDUCTOR_LOGON, headers=basic("alice", "guess"), token=None, base="")
     assert wrong.status == 401 and "set-cookie" not in wrong.headers

@@ -86,7 +86,7 @@ def test_a_shared_slot_is_used_while_one_holder_stays(live: Live) -> None:
     live.supervisor.machine = [SlotPlace(Slot("cpu-0", CPU), both)]
     (slot,) = live.call("GET", PATH).json()["slots"]
     assert slot["state"] == "used"
-    assert slot["holders"] == [{"id": "local-1", "share": 0.5}, {"id": "local-2", "share": 0.5}], "both have ended"
+    assert slot["holders"] == [{"id": "local-1", "share": 0.5}, {"id": "local-2", "share": 0.5}], "both jobs have ended"
 
 
 def test_the_queue_is_in_order_and_has_reasons(live: Live) -> None:

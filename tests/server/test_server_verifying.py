@@ -68,7 +68,7 @@ def test_a_changed_bundle_is_refused(live: Live) -> None:
     bundle = live.settings.paths.bundle(str(row(live, first).bundle))
     (bundle / "model/lib/a.py").write_bytes(b"A = 2\n")
     answer = live.call("POST", f"/execs/{first}/verify")
-    assert answer.status == 400 and answer.headers["x-dli-error-code"] == "verify.files_gone"
+    assert answer.error == (400, "verify.files_gone")
     assert [one["id"] for one in live.call("GET", "/execs").json()] == [first]
 
 
@@ -78,7 +78,7 @@ def test_an_exec_of_an_earlier_version_without_a_bundle_is_refused(live: Live) -
     old = replace(spec, program=replace(spec.program, bundle=None)).to_json()
     live.database.write(lambda c: c.exec_driver_sql("UPDATE execs SET spec = ? WHERE id = ?", (old, first)))
     answer = live.call("POST", f"/execs/{first}/verify")
-    assert answer.status == 400 and answer.headers["x-dli-error-code"] == "verify.files_gone"
+    assert answer.error == (400, "verify.files_gone")
 
 
 def test_an_unknown_exec_is_refused(live: Live) -> None:

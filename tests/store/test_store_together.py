@@ -35,7 +35,7 @@ def together(database: Database, works: Sequence[Work]) -> Iterator[list[Future[
         asked = []
         for number, work in enumerate(works, 1):
             asked.append(pool.submit(database.write, work))
-            eventually(lambda number=number: database._jobs.qsize() == number, "it waits")
+            eventually(lambda number=number: database._jobs.qsize() == number, "the transaction is in the queue")
         go.set()
         first.result(60)
         yield asked
