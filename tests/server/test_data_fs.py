@@ -75,7 +75,7 @@ def test_a_home_inside_the_data_directory_is_closed_to_jobs(tmp_path: Path) -> N
     settings = Settings(home, tmp_path / "data", tmp_path / "results", "ada", embedded=False)
     found = volumes.roots(settings, "ada", admin=False)
     for path in ("home/keys", "home/backend.db", "home/results"):
-        with pytest.raises(DataError, match="in a folder that is reserved for the server"):
+        with pytest.raises(DataError, match="reserved for the server"):
             places({"path": path}, found)
     assert places({"path": "mnist"}, found) == [str(tmp_path / "data" / "mnist")]
     assert places({"volume": "pvc"}, found) == [str(home / "volumes" / "pvc")]
@@ -95,18 +95,18 @@ def test_a_cache_lies_beside_all_folders_that_jobs_see(tmp_path: Path) -> None:
 def test_a_cache_on_another_disk_or_of_another_user_is_refused(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / f".data.{os.getuid()}.dlicmd-cache"
     data.mkdir()
-    with pytest.raises(DataError, match=r"/ is on another disk; create .* for .* only .*, or set X"):
+    with pytest.raises(DataError, match=r"another disk.*or set X"):
         beside(Path("/proc"), [], ", or set X")
     (tmp_path / "all").symlink_to("/")
     for storage, seen in ((data, [tmp_path / "all"]), (tmp_path / "all", [])):
-        with pytest.raises(DataError, match=r"but .*/all leads to /, the whole .*/all lead to a folder, or set X"):
+        with pytest.raises(DataError, match=r"/all leads to /.*or set X"):
             beside(storage, seen, ", or set X")
     place.mkdir(mode=0o700)
     assert beside(data, []) == place
     place.chmod(0o755)
-    with pytest.raises(DataError, match="is not a folder for the user of the server only"):
+    with pytest.raises(DataError, match=str(place)):
         beside(data, [])
     place.rmdir()
     place.symlink_to(data)
-    with pytest.raises(DataError, match="is not a folder for the user of the server only"):
+    with pytest.raises(DataError, match=str(place)):
         beside(data, [])

@@ -43,29 +43,27 @@ def test_each_name_means_one_kind() -> None:
 
 
 def test_an_unknown_kind_gets_a_suggestion() -> None:
-    with pytest.raises(DataError, match="did you mean 'postgresql'"):
+    with pytest.raises(DataError, match="'postgresql'"):
         registry.find("postgresq")
-    with pytest.raises(DataError, match="the kinds are azure-blob, "):
+    with pytest.raises(DataError, match="azure-blob, "):
         registry.find("zzzzzzz")
 
 
 @pytest.mark.parametrize(("kind", "values", "said"), [
-    ("http", {"url": "example.com/a"}, "'url' of the connection is not a server address; write http://HOST or https"),
-    ("http", {"url": "ftp://h/a"}, "write http://HOST or https://HOST"), ("http", {"url": "https:///a"}, "write http://"),
-    ("http", {"url": "https://h:x/a"}, "'url' of the connection is not a valid address: its host or port"),
-    ("http", {"url": "https://[h/a"}, "is not a valid address: its host or port is invalid"),
-    ("cloudant", {"url": "h.example.com", "database": "d"}, "write https://HOST or http://HOST"),
-    ("gcs", {"endpoint_url": "gs://bucket"}, "write https://HOST"),
-    ("s3", {"endpoint_url": "s3://bucket"}, "write https://HOST"), ("s3", {"endpoint_url": "/h"}, "write https://HOST"),
-    ("cos", {"endpoint_url": "https://h", "iam_url": "iam.cloud.ibm.com"}, "'iam_url' of the connection is not a"),
-    ("hdfs", {"url": "hdfs://namenode:8020"}, "write http://HOST"),
-    *(("sftp", {"host": "h", "username": "u", "port": port}, "'port' of the connection is not a number from 1 to 65535")
+    ("http", {"url": "example.com/a"}, "'url'.*http://HOST or https://HOST"),
+    ("http", {"url": "ftp://h/a"}, "http://HOST or https://HOST"), ("http", {"url": "https:///a"}, "http://HOST"),
+    ("http", {"url": "https://h:x/a"}, "'url'.*host or port"), ("http", {"url": "https://[h/a"}, "host or port"),
+    ("cloudant", {"url": "h.example.com", "database": "d"}, "https://HOST or http://HOST"),
+    ("gcs", {"endpoint_url": "gs://bucket"}, "https://HOST"),
+    ("s3", {"endpoint_url": "s3://bucket"}, "https://HOST"), ("s3", {"endpoint_url": "/h"}, "https://HOST"),
+    ("cos", {"endpoint_url": "https://h", "iam_url": "iam.cloud.ibm.com"}, "'iam_url'"),
+    ("hdfs", {"url": "hdfs://namenode:8020"}, "http://HOST"),
+    *(("sftp", {"host": "h", "username": "u", "port": port}, "'port'.*1 to 65535")
       for port in ("abc", "0", "-1", "99999", "65536", "22.0", "²", " 22", "1" * 5000)),
 ])
 def test_a_connection_with_an_invalid_address_is_refused(kind: str, values: dict[str, str], said: str) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=said):
         registry.find(kind)._complete(values)
-    assert said in str(caught.value)
 
 
 PLANTED = "PLANTEDq17"
@@ -86,15 +84,15 @@ def test_an_invalid_host_is_refused_and_never_shown(kind: str, field: str, host:
     values = {item.name: "x" for item in found.fields if item.required} | {field: host}
     with pytest.raises(DataError) as caught:
         found._complete(values)
-    assert f"'{field}' of the connection" in str(caught.value) and PLANTED not in str(caught.value)
+    assert f"'{field}'" in str(caught.value) and PLANTED not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["h:5432", "h/x", "h#f", "[::1]", "/var/run,evil", "@abstract", "/a\nb", "x" * 64,
                                   " h", "a." * 130, "\udcff"])
 def test_a_host_with_a_port_or_a_path_is_refused(host: str) -> None:
-    with pytest.raises(DataError, match="'host' of the connection"):
+    with pytest.raises(DataError, match="'host'"):
         registry.find("postgresql")._complete({"host": host, "database": "d", "username": "u"})
-    with pytest.raises(DataError, match="'host' of the connection"):
+    with pytest.raises(DataError, match="'host'"):
         registry.find("mysql")._complete({"host": "/var/run/mysqld", "database": "d", "username": "u"})
 
 
@@ -134,5 +132,5 @@ def test_the_ssl_field_accepts_every_case(kind: str, written: str, meant: bool |
 @pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
 def test_an_invalid_ssl_value_does_not_turn_tls_off(kind: str) -> None:
     family = registry.find(kind).open({**SERVER, "ssl": "yes"}, loopback=True)
-    with pytest.raises(DataError, match="must be true or false"):
+    with pytest.raises(DataError, match="true or false"):
         family.tls_wish()

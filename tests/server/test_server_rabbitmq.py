@@ -124,7 +124,7 @@ def test_a_message_that_is_too_large_is_left_out(live: Live, broker: Rabbit) -> 
     exec_id = running(live, plain(broker, "?queue=small"), "1", "x" * 200_000, "3")
     all_sent(live, exec_id)
     assert losses(broker, "small") == ["1", "3"]
-    assert "dropped a line of" in said(live, exec_id) and "larger than" in said(live, exec_id)
+    assert "dropped a line" in said(live, exec_id) and "larger" in said(live, exec_id)
 
 
 def test_a_broker_without_memory_gets_the_lines_later(
@@ -135,7 +135,7 @@ def test_a_broker_without_memory_gets_the_lines_later(
     broker.control("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
         exec_id = running(live, plain(broker, "?queue=blocked"), "1")
-        eventually(lambda: "short of memory or disk" in said(live, exec_id), "the shortage of the broker is logged")
+        eventually(lambda: "memory" in said(live, exec_id), "the shortage of the broker is logged")
         assert losses(broker, "blocked") == []
     finally:
         broker.control("set_vm_memory_high_watermark", "0.4")

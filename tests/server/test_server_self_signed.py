@@ -77,7 +77,7 @@ def test_a_lost_copy_is_written_again_and_a_broken_key_is_named(tmp_path: Path) 
     found.authority.write_text("something else")
     assert not found.make(NOW) and found.authority.read_bytes() == authority
     (tmp_path / "authority.pem").write_text("nonsense")
-    with pytest.raises(OSError, match="remove the file") as problem:
+    with pytest.raises(OSError, match="remove") as problem:
         found.make(NOW)
     assert problem.value.filename.endswith("authority.pem")
 

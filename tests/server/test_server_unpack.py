@@ -115,7 +115,7 @@ def test_implicit_folders_count_like_files(tmp_path: Path) -> None:
     deep = [member(f"d/{number}/" + "/".join("x" * 60) + "/f") for number in range(100)]
     (tmp_path / "a").write_bytes(pack(*deep))
     (tmp_path / "t").mkdir()
-    with pytest.raises(Invalid, match=r"more than 1000 files and folders \(DLI_MAX_UNPACKED_FILES\)"):
+    with pytest.raises(Invalid, match=r"1000 .*DLI_MAX_UNPACKED_FILES"):
         unpack(tmp_path / "a", tmp_path / "t", Limits(unpacked_files=1000))
     assert len(list((tmp_path / "t").rglob("*"))) <= 1000
 

@@ -124,13 +124,13 @@ def test_bytes_are_read_with_and_without_a_unit(write: Write, text: str, size: i
 @pytest.mark.parametrize("text", ["4095", "3K", "0.001M", "1.5", "5000b", "5000.5", "-1", "1E9", str(10**18)])
 def test_invalid_bytes_are_refused(write: Write, text: str) -> None:
     file = write(f"log_bytes: '{text}'\n")
-    with pytest.raises(ValueError, match=f"{file}: log_bytes must be a number of bytes.*at least 4096, not '{text}'"):
+    with pytest.raises(ValueError, match=f"{file}: log_bytes .*4096, not '{text}'"):
         Settings.from_environment()
 
 
 def test_a_path_of_an_unknown_user_is_refused(write: Write) -> None:
     write("cache_dir: ~no-such-user-here/cache\n")
-    with pytest.raises(ValueError, match="cache_dir must be a path"):
+    with pytest.raises(ValueError, match="cache_dir"):
         Settings.from_environment()
 
 
@@ -162,7 +162,7 @@ def test_a_cache_inside_the_data_folder_is_refused(write: Write, tmp_path: Path,
     (tmp_path / "link").symlink_to(tmp_path / "data")
     for folder in ("data/cache", "data", "link/cache", "."):
         write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/{folder}\n")
-        with pytest.raises(ValueError, match=f"server.yaml: {key} must be a folder that is not in DLI_DATA_FS"):
+        with pytest.raises(ValueError, match=f"server.yaml: {key} .*DLI_DATA_FS"):
             Settings.from_environment()
     write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/data-cache\n")
     assert getattr(Settings.from_environment(), key) == tmp_path / "data-cache"

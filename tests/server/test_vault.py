@@ -81,7 +81,7 @@ def test_a_renewed_key_opens_old_secrets_until_old_keys_are_forgotten(file: Path
 
 def test_old_keys_are_forgotten_only_if_the_new_key_is_valid(file: Path) -> None:
     vault = Vault(file)
-    with pytest.raises(VaultError, match="does not exist"):
+    with pytest.raises(VaultError, match=str(file)):
         vault.forget_old()
     sealed = vault.seal_text(SECRET)
     kept = file.read_bytes()
@@ -90,7 +90,7 @@ def test_old_keys_are_forgotten_only_if_the_new_key_is_valid(file: Path) -> None
     assert vault.open_text(sealed) == SECRET and file.read_bytes() == kept
     for content in (b"", b"no key\n" + kept):
         file.write_bytes(content)
-        with pytest.raises(VaultError, match="no valid keys"):
+        with pytest.raises(VaultError, match=str(file)):
             vault.forget_old()
         assert file.read_bytes() == content
     file.unlink()
