@@ -47,7 +47,7 @@ def test_an_entry_in_use_stays_and_the_next_download_waits(desk: Desk, site: Sit
     desk.limit = 250
     fill(desk, site, "a", 1)
     fill(desk, site, "b", 2)
-    with pytest.raises(DataUnavailable, match="the cache is full: running jobs use 200 of 250"):
+    with pytest.raises(DataUnavailable, match="200 of 250"):
         fill(desk, site, "c", 3)
     assert desk.read(1) == {"a": b"a" * 100}
     release(desk.job(1), desk.cache)
@@ -57,11 +57,11 @@ def test_an_entry_in_use_stays_and_the_next_download_waits(desk: Desk, site: Sit
 
 def test_data_larger_than_the_cache_limit_is_refused(desk: Desk, site: Site) -> None:
     desk.limit = 99
-    with pytest.raises(DataError, match=r"100 bytes, but the cache limit is 99; raise cache_bytes") as problem:
+    with pytest.raises(DataError, match=r"100 .* 99.*cache_bytes") as problem:
         fill(desk, site, "a", 1)
     assert not isinstance(problem.value, DataUnavailable)
     site.ranges = False
-    with pytest.raises(DataError, match="raise cache_bytes"):
+    with pytest.raises(DataError, match="cache_bytes"):
         fill(desk, site, "b", 2)
 
 
@@ -70,7 +70,7 @@ def test_data_larger_than_the_free_disk_is_refused_before_the_first_byte(
 ) -> None:
     usage = shutil.disk_usage(desk.folder)
     monkeypatch.setattr("local_backend.data.cache.shutil.disk_usage", lambda path: usage._replace(free=50))
-    with pytest.raises(DataError, match=r"the disk of the cache .* is full \(50 bytes free\)"):
+    with pytest.raises(DataError, match="50 bytes free"):
         fill(desk, site, "a", 1)
     assert not site.sent
 

@@ -82,7 +82,7 @@ def test_a_wrong_location_or_key_is_rejected_with_the_reason(server: AzureServer
         with pytest.raises(DataError, match="denies access") as problem:
             find(kind).open({"connection_string": wrong, "container": container}).test()
         assert not isinstance(problem.value, DataUnavailable) and "d3Jvbmc=" not in str(problem.value)
-    with pytest.raises(DataError, match="needs 'account_name' or 'connection_string'"):
+    with pytest.raises(DataError, match="'account_name' or 'connection_string'"):
         desk.get("azure-blob", {}, {"container": container})
 
 

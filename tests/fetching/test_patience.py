@@ -37,7 +37,7 @@ def test_data_of_earlier_tries_does_not_extend_the_patience(site: Site, fetched:
     site.files = {"/a": content(LARGE)}
     site.cuts = [1 << 19] * 3 + [0] * 1000
     outcome = fetched()
-    assert outcome.state == FAILED and "gave up after 6 tries in 31 s (DLI_DATA_PATIENCE)" in outcome.message
+    assert outcome.state == FAILED and "6 tries in 31 s (DLI_DATA_PATIENCE)" in outcome.message
 
 
 def test_new_data_extends_the_patience(site: Site, fetched: Fetched) -> None:
@@ -58,4 +58,4 @@ def test_data_of_a_changing_file_does_not_extend_the_patience(site: Site, fetche
     site.reading = change
     outcome = fetched()
     assert outcome.state == FAILED and left
-    assert "/a changed while it was read; gave up after 6 tries in 31 s" in outcome.message
+    assert "/a changed" in outcome.message and "6 tries in 31 s" in outcome.message

@@ -70,8 +70,7 @@ def test_a_job_gets_a_mig_slice_of_the_requested_profile(gpus, tmp_path):
             go(one, job)
         never = one.wait(one.submit(WAIT, mig_profile="7g.141gb"))
         assert never.reason == "NEVER_SCHEDULABLE"
-        assert never.message == (
-            "the job needs 1 MIG 7g.141gb slot, but this machine has 0; use another profile (hardwareSpec mig_profile)")
+        assert never.message is not None and "1 MIG 7g.141gb slot" in never.message and "mig_profile" in never.message
         assert [one.wait(job).state for job in jobs.values()] == [FINISHED] * 2
 
 

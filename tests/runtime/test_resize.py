@@ -143,7 +143,7 @@ def test_a_worker_does_not_start_on_a_reclaimed_slot(backend: Bench, held: Strin
     worker = held.worker()
     assert worker.number == 5
     driver.spawn(5, "cpu-0")
-    assert driver.hear()["reason"] == "the worker is already running"
+    assert "already running" in driver.hear()["reason"]
     driver.close()
     backend.wait(job)
 
@@ -195,21 +195,17 @@ def test_a_resize_is_refused_with_a_reason(backend: Bench, held: Strings) -> Non
     backend.wait_running(fixed)
     waiting = held.submit(backend)
     eventually(lambda: backend.row(waiting).state == PENDING, "the job is pending")
-    for job, count, sentence in (
-        (fixed, 1, f"Exec {fixed} is not elastic: distPyTorch holds its slots until it finishes"),
-        (waiting, 1, f"Exec {waiting} is {PENDING}; only a running exec can be resized"),
-        ("local-99", 1, "Exec 'local-99' is not found"),
-    ):
-        assert refusal(backend, job, count) == sentence
+    for job, named in ((fixed, "distPyTorch"), (waiting, PENDING), ("local-99", "not found")):
+        assert job in (said := refusal(backend, job, 1)) and named in said
     backend.stop(fixed)
     driver = held.driver()
     backend.wait_running(waiting)
-    assert refusal(backend, waiting, 5) == f"Exec {waiting} cannot have 5 slots: it was submitted for at most 4"
+    assert "at most 4" in refusal(backend, waiting, 5)
     slots = ("cpu-0", "cpu-1")
     eventually(lambda: backend.held(waiting) == Held(0, slots, slots), "the runner has reported the slots it holds")
     driver.close()
     backend.wait(waiting)
-    assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running exec can be resized"
+    assert FINISHED in refusal(backend, waiting, 1)
 
 
 def test_a_parked_job_can_be_stopped(backend: Bench, held: Strings) -> None:

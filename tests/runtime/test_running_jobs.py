@@ -77,7 +77,7 @@ def test_a_program_that_cannot_be_started_reports_the_reason(cold: Bench) -> Non
     one = cold.submit({"notes.txt": ""}, user_cmd=("no-such-program", "1"))
     row = cold.wait(one)
     assert (row.state, row.exit_code) == (ERROR, 127)
-    assert row.message == "cannot start no-such-program: No such file or directory"
+    assert row.message is not None and "no-such-program: No such file" in row.message
 
 
 def test_a_command_runs_without_a_shell_in_the_code_directory(cold: Bench) -> None:
@@ -190,7 +190,7 @@ def test_a_gpu_job_runs_on_a_machine_without_gpus(cold: Bench) -> None:
     one = cold.submit("import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))", device_type="gpu")
     assert cold.wait(one).state == FINISHED
     assert cold.output(one) == "''\n"
-    assert "this machine has none, so it runs on CPU slots" in cold.launcher_log(one)
+    assert "CPU slots" in cold.launcher_log(one)
 
 
 def test_the_first_worker_that_fails_ends_the_job(backend: Bench) -> None:

@@ -36,7 +36,7 @@ def test_a_fixed_job_on_a_lent_slot_is_queued_again_at_its_old_position(backend:
     owner = backend.submit(WAIT, consumer="owner")
     backend.wait_running(owner)
     eventually(lambda: backend.row(young).state == PENDING, "the job is pending again")
-    assert f"queued again: its slots were lent, and {owner} needed them" in backend.launcher_log(young)
+    assert owner in backend.launcher_log(young)
     assert backend.row(old).state == RUNNING
     go(backend, owner)
     assert backend.wait(owner).state == FINISHED
@@ -80,7 +80,7 @@ def test_workers_of_a_hanging_driver_are_killed_to_reclaim_their_slots(tmp_path:
         assert driver.allocation() == ["cpu-0"]
         assert driver.hear()["signal"] == signal.SIGKILL, "worker 2 was not killed by the runner"
         one.wait_running(other)
-        assert "worker 2 did not leave its slot within 0.5 s" in one.launcher_log(job)
+        assert "worker 2 " in one.launcher_log(job) and "0.5 s" in one.launcher_log(job)
         go(one, other)
         one.wait(other)
         driver.close()
@@ -93,8 +93,7 @@ def test_two_half_slot_jobs_share_a_slot_and_a_third_waits(tmp_path: Path) -> No
         halves = [one.submit(WAIT, device_share=0.5) for _ in range(3)]
         for job in halves[:2]:
             one.wait_running(job)
-        eventually(lambda: one.waits_for(halves[2]) == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots are free",
-                   "the third job is pending")
+        eventually(lambda: "0.5 of a CPU slot" in (one.waits_for(halves[2]) or ""), "the third job is pending")
         go(one, halves[0])
         one.wait_running(halves[2])
         assert one.row(halves[1]).state == RUNNING
@@ -112,8 +111,7 @@ def test_a_pack_keeps_its_slot_over_a_restart_of_the_server(tmp_path: Path) -> N
         second, third = (one.submit(WAIT, pack="p", cpu_limit=share) for share in (0.4, 0.1))
         one.wait_running(second)
         assert one.row(first).slots == one.row(second).slots
-        eventually(lambda: host.waits_for(third) == (
-            "waiting for 0.1 of a CPU slot in the pack p, which has 0 left"), "the third job waits for the pack")
+        eventually(lambda: "pack p, which has 0 left" in host.waits_for(third), "the third job waits for the pack")
         other = one.submit(WAIT)
         one.wait_running(other)
         assert one.row(other).slots != one.row(first).slots
@@ -138,7 +136,7 @@ def test_a_job_cannot_be_pinned_to_more_slots_than_its_plan_allows(tmp_path: Pat
         driver = held.driver()
         assert len(driver.hello()) == 2
         one.wait_running(job)
-        with pytest.raises(ResizeError, match=r"the limits of its plan, .* allow only 2"):
+        with pytest.raises(ResizeError, match=r"plan.* only 2"):
             one.supervisor.resize(job, 4)
         assert one.row(job).pinned is None
         driver.close()

@@ -37,8 +37,8 @@ def test_a_partial_job_goes_to_the_fullest_slot_with_enough_left():
 def test_the_part_of_a_finished_job_goes_to_the_next_job():
     world = World(1)
     world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
-    assert world.turn().waiting["local-3"].sentence == (
-        "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots are free")
+    reason = world.turn().waiting["local-3"]
+    assert reason.code == "SLOTS" and "0.5 of a CPU slot" in reason.sentence
     world.end("local-1")
     world.turn()
     assert world.slots(3) == 1
@@ -121,8 +121,7 @@ def test_no_job_joins_a_slot_that_is_out_of_service():
     decision = world.turn()
     assert where(world, 2) == where(world, 3) != where(world, 1)
     assert decision.waiting["local-4"].code == "DRAINED"
-    assert decision.waiting["local-4"].sentence == (
-        f"waiting for 2 CPU slots; out of service: {slot} (uncorrectable memory errors)")
+    assert f"{slot} (uncorrectable memory errors)" in decision.waiting["local-4"].sentence
 
 
 def test_partial_slots_count_as_parts_in_the_limits_of_a_plan():
@@ -150,10 +149,8 @@ def test_an_unmet_node_selector_is_rejected_with_the_reason():
                  job(3, labels=(("disk", "ssd"),)))
     world.turn()
     assert world.slots(2) == 1
-    assert world.told["local-1"] == (
-        "the job needs a node with zone=b, but this machine has zone=a; use another --msd-task12n-node-selector, or "
-        "start the server with that label in DLI_NODE_LABELS")
-    assert "has no label disk" in world.told["local-3"]
+    assert all(word in world.told["local-1"] for word in ("zone=b", "zone=a", "--msd-task12n-node-selector"))
+    assert "no label disk" in world.told["local-3"]
 
 
 @given(st.lists(st.tuples(st.integers(1, WHOLE), st.integers(1, 3)), max_size=30))

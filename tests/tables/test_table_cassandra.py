@@ -85,7 +85,7 @@ def test_the_case_of_a_table_name_is_ignored_and_rows_are_counted(connect: Any, 
     assert family.extent({"table_name": "Digits"}, 60) == Extent(5500)
     assert family.extent({"query": "SELECT * FROM digits"}, 60) == Extent()
     cassandra.tables |= {"Twin": cassandra.tables["empty"], "twin": cassandra.tables["empty"]}
-    with pytest.raises(DataError, match="2 names differ from it only in case: 'Twin', 'twin'"):
+    with pytest.raises(DataError, match="'Twin', 'twin'"):
         family.table({"table_name": "TWIN"})
 
 
@@ -138,7 +138,7 @@ def test_a_multi_user_server_does_not_connect_to_loopback(connect: Any) -> None:
 
 
 def test_a_missing_table_is_reported(connect: Any) -> None:
-    with pytest.raises(DataError, match='unconfigured table "digit"') as problem:
+    with pytest.raises(DataError, match='"digit"') as problem:
         connect().table({"table_name": "digit"})
     assert not isinstance(problem.value, DataUnavailable)
 

@@ -92,7 +92,7 @@ def test_the_case_of_a_table_name_is_ignored_if_it_is_unique(
     mariadb.ask("CREATE TABLE Twin (a INT)", "test")
     mariadb.ask("CREATE TABLE twin (b INT)", "test")
     assert exported(family, {"table_name": "twin"}, tmp_path).column_names == ["b"]
-    with pytest.raises(DataError, match=r"there is no 'TWIN', but 2 names .* only in case: 'Twin', 'twin'; write one"):
+    with pytest.raises(DataError, match=r"'TWIN'.*'Twin', 'twin'"):
         family.table({"table_name": "TWIN"})
 
 
@@ -118,7 +118,7 @@ def test_a_location_names_another_database(mariadb: MariadbServer, connect: Any,
         family = connect(**kind.database(location))
         family.check(location)
         assert exported(family, location, tmp_path)["id"].to_pylist() == [7]
-    with pytest.raises(DataError, match="Unknown database 'nodb'"):
+    with pytest.raises(DataError, match="'nodb'"):
         connect(**kind.database({key: "nodb"})).table({key: "nodb", "table_name": "digits"})
 
 
@@ -129,7 +129,7 @@ def test_singlestore_is_read_without_a_transaction(mariadb: MariadbServer, conne
     for location in ({"table_name": "digits"}, {"query": "SELECT * FROM digits"}):
         assert set(exported(family, location, tmp_path)["id"].to_pylist()) == set(range(1, 20001))
     assert exported(family, {"query": "SELECT text FROM digits WHERE id < 0"}, tmp_path).num_rows == 0
-    with pytest.raises(DataError, match="no table 'digit'; did you mean 'digits'"):
+    with pytest.raises(DataError, match=r"'digit'.*'digits'"):
         family.table({"table_name": "digit"})
     with pytest.raises(DataError, match="Access denied"):
         find("singlestore").open(connect().values | {"password": "6 pears"}, loopback=True).test()
@@ -158,7 +158,7 @@ def test_mysql_types_are_converted(family: Any, mariadb: MariadbServer, tmp_path
 def test_a_zero_date_is_rejected(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     mariadb.ask("CREATE TABLE zero AS SELECT CAST('2024-01-02' AS DATE) AS d", "test")
     mariadb.ask("SET STATEMENT sql_mode='' FOR UPDATE zero SET d = '0000-00-00'", "test")
-    with pytest.raises(DataError, match="column 'd' has a value that is not a valid date32"):
+    with pytest.raises(DataError, match=r"column 'd'.*date32"):
         exported(family, {"table_name": "zero"}, tmp_path)
 
 
@@ -188,10 +188,10 @@ def test_queries_that_write_are_refused(family: Any, query: str, mariadb: Mariad
 @pytest.mark.parametrize(("values", "kind", "words"), [
     ({"port": "1"}, DataUnavailable, "cannot connect to 127.0.0.1:1"),
     ({"password": "6 pears"}, DataError, "Access denied"),
-    ({"database": "nowhere"}, DataError, "Unknown database 'nowhere'"),
+    ({"database": "nowhere"}, DataError, "'nowhere'"),
     ({"ssl": "true"}, DataError, "SSL is required"),
-    ({"ssl": "perhaps"}, DataError, "must be true or false"),
-    ({"ssl_certificate": "none"}, DataError, "is not in PEM format"),
+    ({"ssl": "perhaps"}, DataError, "true or false"),
+    ({"ssl_certificate": "none"}, DataError, "PEM"),
 ])
 def test_a_failed_connection_is_reported_with_the_reason(
     connect: Any, values: dict[str, str], kind: type[DataError], words: str
@@ -207,15 +207,15 @@ def test_a_multi_user_server_does_not_connect_to_loopback(connect: Any) -> None:
 
 
 def test_a_missing_table_or_column_is_reported(family: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no table 'digit'; did you mean 'digits'"):
+    with pytest.raises(DataError, match=r"'digit'.*'digits'"):
         exported(family, {"table_name": "digit"}, tmp_path)
-    with pytest.raises(DataError, match="Unknown column 'nothing'"):
+    with pytest.raises(DataError, match="'nothing'"):
         exported(family, {"query": "SELECT nothing FROM digits"}, tmp_path)
 
 
 def test_the_number_of_rows_is_limited(family: Any, tmp_path: Path) -> None:
     assert exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=20000)).num_rows == 20000
-    with pytest.raises(DataError, match=r"more than 19,999 rows.*DLI_DATA_ROWS"):
+    with pytest.raises(DataError, match=r"19,999 rows.*DLI_DATA_ROWS"):
         exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=19999))
 
 

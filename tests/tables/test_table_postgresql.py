@@ -82,7 +82,7 @@ def test_a_location_names_another_database(
     family = connect(**find("postgresql").database(location))
     family.check(location)
     assert exported(family, location, tmp_path)["id"].to_pylist() == [7]
-    with pytest.raises(DataError, match="database \"nodb\" does not exist"):
+    with pytest.raises(DataError, match='"nodb"'):
         connect(**find("postgresql").database({key: "nodb"})).table({"table_name": "digits"})
 
 
@@ -156,7 +156,7 @@ def test_the_case_of_a_table_name_is_ignored_if_it_is_unique(
     assert exported(family, {"table_name": "Twin"}, tmp_path).column_names == ["Twin"]
     for location, names in (({"table_name": "TWIN"}, "'Twin', 'twin'"),
                             ({"schema_name": "PUBLIC", "table_name": "Twin"}, "'public.Twin', 'public.twin'")):
-        with pytest.raises(DataError, match=f"2 names differ from it only in case: {names}; write one"):
+        with pytest.raises(DataError, match=names):
             family.table(location)
 
 
@@ -193,8 +193,8 @@ def test_queries_that_write_are_refused(family: Any, query: str, postgres: Postg
 @pytest.mark.parametrize(("values", "kind", "words"), [
     ({"host": "127.0.0.1", "port": "1"}, DataUnavailable, "Connection refused"),
     ({"host": "no-such-host.invalid"}, DataUnavailable, "cannot look up"),
-    ({"database": "nowhere"}, DataError, 'database "nowhere" does not exist'),
-    ({"username": "nobody"}, DataError, 'role "nobody" does not exist'),
+    ({"database": "nowhere"}, DataError, '"nowhere"'),
+    ({"username": "nobody"}, DataError, '"nobody"'),
     ({"host": "169.254.169.254"}, DataError, "does not connect to the address"),
     ({"sslmode": "sometimes"}, DataError, "sslmode"),
 ])
@@ -214,14 +214,14 @@ def test_a_multi_user_server_does_not_connect_to_itself(connect: Any) -> None:
 
 def test_a_missing_table_or_column_is_reported(family: Any, tmp_path: Path) -> None:
     for location in ({"table_name": "nothing"}, {"query": "SELECT nothing FROM digits"}):
-        with pytest.raises(DataError, match="does not exist") as problem:
+        with pytest.raises(DataError, match="nothing") as problem:
             exported(family, location, tmp_path)
         assert not isinstance(problem.value, DataUnavailable)
 
 
 def test_rows_and_time_of_an_export_are_limited(family: Any, tmp_path: Path) -> None:
     assert exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=50000)).num_rows == 50000
-    with pytest.raises(DataError, match=r"more than 49,999 rows.*DLI_DATA_ROWS"):
+    with pytest.raises(DataError, match=r"49,999 rows.*DLI_DATA_ROWS"):
         exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=49999))
     with pytest.raises(DataError, match="DLI_DATA_SECONDS"):
         exported(family, {"query": slow("limited")}, tmp_path, TableLimits(seconds=0.5))
