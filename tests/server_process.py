@@ -51,7 +51,7 @@ def running(command: Sequence[str | Path], answers: Callable[[], object], folder
     try:
         eventually(lambda: process.poll() is not None or answers(), f"{command[0]} answers")
         if process.poll() is not None:
-            raise NotThere(f"{command[0]} does not run here: {log.read_text(errors='replace')[-1000:]}")
+            raise NotThere(f"{command[0]} does not run: {log.read_text(errors='replace')[-1000:]}")
         yield
     finally:
         process.kill()
@@ -62,7 +62,7 @@ def java(jars: Sequence[str | Path], *more: str) -> list[str]:
     """Return the first words of a Java command. Raises NotThere."""
     program = shutil.which("java")
     if program is None:
-        raise NotThere("there is no java on PATH")
+        raise NotThere("java is not on PATH")
     return [program, "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8",
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED), *more,
             "-cp", os.pathsep.join(map(str, jars))]
@@ -72,5 +72,5 @@ def jars(variable: str, needed: str) -> Path:
     """Return the folder named by an environment variable, if it has a file `needed`. Raises NotThere."""
     folder = Path(os.environ.get(variable) or os.devnull)
     if not any(folder.glob(needed)):
-        raise NotThere(f"{variable} names no folder with {needed} (docs/dependencies.md says where it comes from)")
+        raise NotThere(f"{variable} names no folder with {needed} (see docs/dependencies.md)")
     return folder

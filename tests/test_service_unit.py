@@ -45,7 +45,7 @@ def test_the_unit_names_only_existing_variables_and_commands() -> None:
     assert command == ["serve"] and "serve" in main.commands
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     text = UNIT.read_text(encoding="utf-8")
     copy = tmp_path / UNIT.name

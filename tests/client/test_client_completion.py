@@ -38,7 +38,7 @@ def completed(desk: Desk, words: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes_options_ids_and_values(desk: Desk, local: FakeServer) -> None:
     for name in ("w-1", "w-2", "other", "$(touch evil)", "two words", "*"):
         local.execs[name] = exec_object(name)
@@ -56,7 +56,7 @@ def test_bash_completes_options_ids_and_values(desk: Desk, local: FakeServer) ->
     assert not (desk.folder / "evil").exists()
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes_without_a_server(desk: Desk) -> None:
     """The cases: no server is running and none is started; no connection; no answer; a broken configuration."""
     assert completed(desk, "dlicmd --exec-get ''") == ["last"] and not list(desk.state.iterdir())

@@ -89,7 +89,7 @@ def test_a_remote_command_needs_no_unix_modules(desk: Desk, fake: FakeServer, re
     modules(desk, "--exec-get", "w-1", *remote, windows=True)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has VmHWM")
 def test_a_command_uses_at_most_45_mib_of_memory(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     probe = "from dlicmd.cli import main; main(); print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"

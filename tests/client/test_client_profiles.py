@@ -175,7 +175,7 @@ def test_the_example_of_the_documentation_works(desk: Desk) -> None:
     assert settings(desk, "--profile", "here")["numWorker"] == (2, "profile here")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere releases of platformdirs differ about XDG_CONFIG_HOME")
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux, all releases of platformdirs use XDG_CONFIG_HOME")
 @pytest.mark.parametrize("named", [{}, {"XDG_CONFIG_HOME": "/tmp/x y"}, {"XDG_CONFIG_HOME": " "}])
 def test_the_path_of_the_file_agrees_with_platformdirs(desk: Desk, named: dict[str, str]) -> None:
     probe = "import dlicmd.sdk.paths, platformdirs; print(dlicmd.sdk.paths.config_file().parent); " \

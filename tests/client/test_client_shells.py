@@ -140,7 +140,7 @@ def test_zsh_completes_options_ids_values_and_files(zsh: Zsh, desk: Desk, local:
     assert b"not found" not in zsh.screen and b"parse error" not in zsh.screen
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_options_ids_values_and_files(desk: Desk, local: FakeServer, tmp_path: Path) -> None:
     execs(local)
     with_command(desk)

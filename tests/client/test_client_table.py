@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlicmd.cli.show.table import _width, grid, table
 
-LONG = "a name that nobody would have thought of " * 3
+LONG = "a very long name of an application " * 3
 
 
 def lines_on_a_terminal(desk: Desk, *words: str) -> list[str]:

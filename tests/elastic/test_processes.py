@@ -34,7 +34,7 @@ big = np.arange(20000, dtype=np.float32)
 
 
 class Noisy(Dataset):
-    """Random augmentation from all three generators. Tells each sample's number, -1 for those that nobody counts."""
+    """Random augmentation from all three generators. An item has its number if `counts`, else -1."""
 
     def __init__(self, size, counts):
         g = torch.Generator().manual_seed(size)
@@ -49,7 +49,7 @@ class Noisy(Dataset):
 
 
 def collate(samples):
-    """Notes which samples become part of a batch: the engine loads single samples to compare workers, too."""
+    """Record the samples of each batch. The engine also loads single samples to compare workers."""
     with open(os.path.join(result, f"seen-{os.getpid()}"), "a") as file:
         file.writelines(f"{i}\\n" for _, _, i in samples if i >= 0)
     return default_collate([sample[:2] for sample in samples])

@@ -68,7 +68,7 @@ def free_port() -> int:
 def shell(tmp_path: Path) -> Iterator[Shell]:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        pytest.skip(f"the page uses {', '.join(missing)}, which this machine lacks")
+        pytest.skip(f"this machine lacks {', '.join(missing)}, which the page uses")
     text = PAGE.read_text(encoding="utf-8")
     for before, after in (("/srv/dlicmd", str(tmp_path / "srv")), ("9243", str(free_port())),
                           ("gpu.example", "localhost")):

@@ -50,7 +50,7 @@ def s3_server() -> Iterator[S3Server]:
     """Run an S3 server. Raises NotThere."""
     missing = [name for name in ("boto3", "moto", "flask", "flask_cors") if importlib.util.find_spec(name) is None]
     if missing:
-        raise NotThere(f"there is no S3 server: {missing[0]} is not installed (extra test)")
+        raise NotThere(f"{missing[0]} is not installed (extra test)")
     port = free_port()
     code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
     with _listening([sys.executable, "-c", code], port):
@@ -76,7 +76,7 @@ class SftpServer:
 def sftp_server(folder: Path) -> Iterator[SftpServer]:
     """Run an SFTP server. Raises NotThere."""
     if importlib.util.find_spec("sshfs") is None:
-        raise NotThere("there is no SFTP server: sshfs is not installed (extra sftp)")
+        raise NotThere("sshfs is not installed (extra sftp)")
     import asyncssh
 
     key = asyncssh.generate_private_key("ssh-ed25519")
@@ -137,8 +137,8 @@ def azure_server() -> Iterator[AzureServer]:
     """Run an Azure server. Raises NotThere."""
     program = shutil.which("azurite-blob")
     if program is None or importlib.util.find_spec("adlfs") is None:
-        raise NotThere("there is no Azure server: " + ("azurite-blob is not on PATH (npm install -g azurite)"
-                                                       if program is None else "adlfs is not installed (extra azure)"))
+        raise NotThere("azurite-blob is not on PATH (npm install -g azurite)" if program is None
+                       else "adlfs is not installed (extra azure)")
     port = free_port()
     command = [program, "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent", "--inMemoryPersistence",
                "--skipApiVersionCheck"]
@@ -170,7 +170,7 @@ def google_server() -> Iterator[GoogleServer]:
     """Run a Google storage server. Raises NotThere."""
     for module, extra in (("gcsfs", "gcs"), ("gcp_storage_emulator", "test")):
         if importlib.util.find_spec(module) is None:
-            raise NotThere(f"there is no Google server: {module} is not installed (extra {extra})")
+            raise NotThere(f"{module} is not installed (extra {extra})")
     port = free_port()
     command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", str(port),
                "--in-memory"]

@@ -69,7 +69,7 @@ def hdfs_server() -> Iterator[HdfsServer]:
     path = [*(jar for name in _NEEDED for jar in sorted(found.glob(f"{name}*.jar"))),
             *(Path(f"/usr/share/java/{name}.jar") for name in _JERSEY)]
     if not all(jar.exists() for jar in path):
-        raise NotThere("there is no Jersey 1 in /usr/share/java (on Debian: libjersey1-servlet-java and "
+        raise NotThere("/usr/share/java lacks Jersey 1 (on Debian: libjersey1-servlet-java and "
                        "libjersey1-server-java)")
     with tempfile.TemporaryDirectory(prefix="hdfs-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -79,7 +79,7 @@ def hdfs_server() -> Iterator[HdfsServer]:
         made = subprocess.run([*begun, "org.apache.hadoop.hdfs.server.namenode.NameNode", "-format", "-nonInteractive"],
                               capture_output=True, text=True, check=False)
         if made.returncode != 0:
-            raise NotThere(f"the HDFS in {found} does not run here: {made.stderr[-1000:]}")
+            raise NotThere(f"the HDFS in {found} does not run: {made.stderr[-1000:]}")
         node = "org.apache.hadoop.hdfs.server.{}Node"
         stack.enter_context(running([*begun, node.format("namenode.Name")], lambda: _answers(server.url), folder))
         stack.enter_context(running([*begun, node.format("datanode.Data")], server.ready, folder))

@@ -121,9 +121,9 @@ def test_a_wrong_key_is_reported_without_showing_it(cloud: str) -> None:
     with pytest.raises(DataError, match=r"/identity/token .*'api_key' \(400\)") as wrong:
         family.test()
     assert not isinstance(wrong.value, DataUnavailable) and "planted" not in str(wrong.value)
-    nobody = find("cos").open(values(cloud, iam_url="http://127.0.0.1:9/token"), loopback=True)
+    closed = find("cos").open(values(cloud, iam_url="http://127.0.0.1:9/token"), loopback=True)
     with pytest.raises(DataUnavailable, match=r"127\.0\.0\.1:9/token "):
-        nobody.test()
+        closed.test()
     with pytest.raises(DataError, match="'api_key'; remove 'access'"):
         find("cos").open(values(cloud), loopback=True).storage()  # type: ignore[attr-defined]
 

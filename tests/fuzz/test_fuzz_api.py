@@ -19,7 +19,7 @@ from support import examples
 
 from local_backend.runtime.resizing import Resized
 
-schemathesis = pytest.importorskip("schemathesis", reason="it needs Python 3.11")
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
 checks = pytest.importorskip("schemathesis.checks")
 checks.load_all_checks()
 #: The checks of an answer. The other checks require that every text is a valid id, or that no text is refused.

@@ -145,7 +145,7 @@ def old_database(version: str, where: Path | URL, folder: Path) -> dict[str, lis
 @pytest.mark.parametrize("version", upgrade.VERSIONS)
 def test_every_version_is_upgraded_without_loss(version: str, where: Path | URL, tmp_path: Path) -> None:
     if version == upgrade.VERSIONS[-1] and not (DATA / f"schema_{version}.sql").exists():
-        pytest.skip("the newest version gets its dump when there is a newer one")
+        pytest.skip("the newest version has no dump until a newer version exists")
     before = old_database(version, where, tmp_path)
     assert len(before["execs"]) == 4
     database = Database(where)

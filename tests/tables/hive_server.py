@@ -44,7 +44,7 @@ def serving() -> Iterator[HiveServer]:
     """Run a server without tables. Raises NotThere."""
     found = jars("TEST_SPARK_JARS", "spark-hive-thriftserver_*.jar")
     if shutil.which("javac") is None:
-        raise NotThere("there is no javac on PATH")
+        raise NotThere("javac is not on PATH")
     with tempfile.TemporaryDirectory(prefix="hive-") as name:
         folder = Path(name)
         (folder / "Keeper.java").write_text(_KEEPER)

@@ -51,7 +51,7 @@ def _binaries() -> tuple[Path, Path]:
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
     server, maker = shutil.which("mariadbd", path=path), shutil.which("mariadb-install-db", path=path)
     if server is None or maker is None:
-        raise NotThere("there is no MariaDB: mariadbd or mariadb-install-db is not on PATH "
+        raise NotThere("mariadbd or mariadb-install-db is not on PATH "
                        "(on Debian: mariadb-server-core and mariadb-client-core)")
     return Path(server), Path(maker)
 
@@ -70,7 +70,7 @@ def serving() -> Iterator[MariadbServer]:
             [maker, "--no-defaults", f"--basedir={base}", f"--datadir={folder / 'data'}", "--skip-test-db",
              "--auth-root-authentication-method=normal", *user], capture_output=True, text=True, check=False)
         if made.returncode != 0:
-            raise NotThere(f"the MariaDB in {base} does not run here: {made.stdout[-500:]}{made.stderr[-500:]}")
+            raise NotThere(f"the MariaDB in {base} does not run: {made.stdout[-500:]}{made.stderr[-500:]}")
         port = free_port()
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(

@@ -140,7 +140,7 @@ def couchdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a CouchDB server with 3 databases."""
     program = shutil.which("pouchdb-server")
     if program is None:
-        pytest.skip("there is no pouchdb-server on PATH (npm install pouchdb-server)")
+        pytest.skip("pouchdb-server is not on PATH (npm install pouchdb-server)")
     folder = tmp_path_factory.mktemp("couchdb")
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))

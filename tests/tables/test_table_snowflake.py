@@ -43,7 +43,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         except ModuleNotFoundError:
             missing = True
         if missing:
-            pytest.skip(f"there is no Snowflake server: {module} is not installed (docs/dependencies.md says how)")
+            pytest.skip(f"{module} is not installed (docs/dependencies.md says how)")
     import snowflake.connector
 
     port = free_port()
