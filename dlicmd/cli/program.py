@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from dlicmd.cli import console
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _program(words: list[str]) -> int:
     """Run the command line and return the exit code. Errors are raised."""
+    console.set_json_errors(_asks_for_json(words))  # for errors of the command line itself
     line = _parse(words)
     messages.set_level(line.text("--debug-level") or "info")
     hints.remember(line)
@@ -76,6 +78,13 @@ def _program(words: list[str]) -> int:
     console.set_json_errors(output.form in ("json", "jsonl"))
     with Session(words, line, output) as session:
         return run(session)
+
+
+def _asks_for_json(words: list[str]) -> bool:
+    """Return whether the words select JSON as output, even if they are not a valid command line."""
+    own = words[: words.index("--")] if "--" in words else words
+    spelled = {f"{option}{value}" for option in ("-o", "--output=", "-o ", "--output ") for value in ("json", "jsonl")}
+    return not spelled.isdisjoint([*own, *map(" ".join, pairwise(own))])
 
 
 def _parse(words: list[str]) -> CommandLine:

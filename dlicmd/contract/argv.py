@@ -29,6 +29,8 @@ _BOUNDS = {
 }
 #: Fewest and most operands of a command.
 _OPERANDS = {Arity.ONE: (1, 1), Arity.MANY: (1, MAX_NUMBER), Arity.TWO: (2, 2), Arity.OPTIONAL: (0, 1)}
+#: `-o` and its value in one word.
+_SHORT = re.compile(r"-o(jsonl?|yaml|custom-columns=.+)")
 
 
 class ArgvError(ValueError):
@@ -137,7 +139,7 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
 def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     """Consume the word at `at`, with its value if it has one, and return the number of consumed words."""
     word = words[at]
-    short = None if sent else re.fullmatch(r"-o(jsonl?|yaml|custom-columns=.+)", word)
+    short = None if sent else _SHORT.fullmatch(word)
     name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
     option = option_named(name, line.command)
     if option is None or _is_the_programs(option, line, sent):
@@ -171,7 +173,9 @@ def _values(
     least, most = _OPERANDS[option.arity]
     taken = list(given)
     for word in words[at : at + most - len(given)]:
-        if option_named(word, line.command) or (len(taken) >= min(least, 1) and not _is_operand(word)):
+        if option_named(word.partition("=")[0], line.command) or _SHORT.fullmatch(word):
+            break
+        if len(taken) >= min(least, 1) and not _is_operand(word):
             break
         taken.append(word)
     if len(taken) < least:

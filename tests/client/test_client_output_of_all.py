@@ -96,9 +96,17 @@ def test_failures_are_reported_as_json_too(desk: Desk, everything: FakeServer) -
     everything.replies["PUT", WORDS[1][1]] = Reply(404, b"Error 404: Unknown.\n")
     everything.replies["GET", f"{LISTED}/w-2"] = Reply(200, b"[]")
     done = desk.run("--exec-stop", "w-1", "-o", "json")
-    assert done.code == 1 and "w-1" in done.err
+    assert (done.code, done.error) == (1, "server.refused") and "w-1" in done.err
     told = json.loads(done.out)
     assert (told["id"], told["ok"], told["status"]) == ("w-1", False, 400) and "has ended" in told["message"]
     done = desk.run("--app-stop", "w-1", "w-2", "-o", "json")
-    assert done.code != 0 and "w-2" in done.err
+    assert (done.code, done.error) == (6, "application.not_found") and "w-2" in done.err
     assert [(one["id"], one["ok"]) for one in json.loads(done.out)] == [("w-1", True), ("w-2", False)]
+
+
+@pytest.mark.parametrize("form", [["-o", "json"], ["-ojson"], ["--output=jsonl"], ["--output", "jsonl"]])
+def test_a_wrong_command_line_is_reported_as_json_too(desk: Desk, form: list[str]) -> None:
+    for wrong in (["--exec-get", "w-1", "--no-such-option"], ["--exec-get"], ["--profile", "absent", "--status"]):
+        done = desk.run(*wrong, *form)
+        assert (done.code, done.error, done.out) == (2, "client.usage", ""), wrong
+    assert not desk.run("--exec-get", "--", *form).err.startswith("{"), "words of the program select no output"

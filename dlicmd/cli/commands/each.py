@@ -10,7 +10,7 @@ from dlicmd.cli.render import Output, emit, emit_value
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.calls import BAD_REQUEST
-from dlicmd.sdk.errors import ServerError
+from dlicmd.sdk.errors import NoSuchApplication, ServerError
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.retry import OK
 from dlicmd.sdk.transport import Answer
@@ -19,12 +19,20 @@ _BY_ITSELF = "had already finished"
 
 
 class CallOutcome(NamedTuple):
-    """The outcome for one object. `said` is for people; `status` is 0 if there was nothing to do."""
+    """The outcome for one object. `said` is for people; `status` is 0 if there was nothing to do. A failure has a code
+    (contract.error_codes) and an exit code."""
 
     name: str
     ok: bool
     status: int
     said: str = ""
+    code: str = ""
+    exit_code: Exit = Exit.DONE
+
+    @classmethod
+    def of_error(cls, name: str, problem: ServerError) -> CallOutcome:
+        """Return the outcome of a call that the server refused."""
+        return cls(name, False, problem.status, str(problem), problem.code, problem.exit_code)
 
     def sentence(self, what: str) -> str:
         """Return the sentence that scripts know, exact to the last space; `what` is, for example,
@@ -47,7 +55,7 @@ def do(what: str, name: str, call: Callable[[str], int], output: Output) -> int:
     try:
         outcome = CallOutcome(name, ok=True, status=call(name))
     except ServerError as problem:
-        _show(what, CallOutcome(name, ok=False, status=problem.status, said=str(problem)), output)
+        _show(what, CallOutcome.of_error(name, problem), output)
         raise
     _show(what, outcome, output)
     return Exit.DONE
@@ -69,7 +77,7 @@ def tell(
                 if done(name):
                     outcome = CallOutcome(name, ok=True, status=0, said=_BY_ITSELF)
                 else:
-                    outcome = CallOutcome(name, ok=False, status=problem.status, said=str(problem))
+                    outcome = CallOutcome.of_error(name, problem)
                     code = problem.exit_code
             found.append(outcome)
             _say(what, outcome, output)
@@ -89,8 +97,9 @@ def tell_together(what: str, outcomes: Iterable[Mapping[str, Any]], output: Outp
         elif over_is_done and wire.STATE in one:
             outcome = CallOutcome(name, ok=True, status=0, said=_BY_ITSELF)
         else:
-            outcome = CallOutcome(name, ok=False, status=BAD_REQUEST, said=said)
-            code = Exit.FAILED if wire.STATE in one else Exit.NO_SUCH_ID
+            kind = ServerError if wire.STATE in one else NoSuchApplication
+            code = kind.exit_code
+            outcome = CallOutcome(name, False, BAD_REQUEST, said, kind.code, code)
         found.append(outcome)
         _say(what, outcome, output)
     _list(found, output)
@@ -105,7 +114,7 @@ def _say(what: str, outcome: CallOutcome, output: Output) -> None:
     if not output.is_data:
         emit(outcome.sentence(what))
     if not outcome.ok:
-        error(inert(outcome.said))
+        error(inert(outcome.said), outcome.code, outcome.exit_code)
 
 
 def _list(found: list[CallOutcome], output: Output) -> None:

@@ -95,7 +95,7 @@ def _show_application_logs(client: Client, app_id: str, log: str) -> int:
         try:
             emit_chunks(client.task_log(app_id, task, log).chunks())
         except ServerError as problem:
-            error(f"{title} {log}: {problem}")
+            error(f"{title} {log}: {problem}", problem.code)
             code = Exit.FAILED
     return code
 
