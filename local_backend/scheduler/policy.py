@@ -59,8 +59,12 @@ def _decide(machine: Machine, plans: ResourcePlan, jobs: Sequence[SchedulerJob],
             there = -(-len(job.held) // job.per_worker) * job.memory
             free.memory -= there
             memory.left -= max(there, job.least * job.memory) if job.fixed else 0
+    holders = [job for job in jobs if job.held]
     # All jobs get their floor before any job gets more: jobs on slots of all kinds share the memory.
-    admitted = [_Admitted(machine, plans, kind, possible[kind], memory, now) for kind in sorted(possible)]
+    admitted = [
+        _Admitted(machine, plans, kind, possible[kind], _usable(machine, kind, holders), memory, now)
+        for kind in sorted(possible)
+    ]
     divided = [_Divided(one, memory) for one in admitted]
     for one in divided:
         one.decide(decision, waiting, free)
@@ -68,11 +72,19 @@ def _decide(machine: Machine, plans: ResourcePlan, jobs: Sequence[SchedulerJob],
     return decision
 
 
+def _usable(machine: Machine, kind: str, holders: Iterable[SchedulerJob]) -> list[Slot]:
+    """Return the slots of a kind that jobs on this kind may use. A job of another kind holds a slot of this kind if
+    the devices of the machine have changed since the job started."""
+    taken = {slot for job in holders if job.kind != kind for slot in job.held}
+    return [slot for slot in machine.usable(kind) if slot.id not in taken]
+
+
 class _Admitted:
     """The jobs on slots of one kind, after the selection of those that run."""
 
     def __init__(  # noqa: PLR0917
-        self, machine: Machine, plans: ResourcePlan, kind: str, jobs: list[SchedulerJob], memory: Memory, now: float
+        self, machine: Machine, plans: ResourcePlan, kind: str, jobs: list[SchedulerJob], usable: list[Slot],
+        memory: Memory, now: float,
     ) -> None:
         """Select the jobs that run. Subtract their memory from `memory`."""
         self.machine = machine
@@ -81,7 +93,7 @@ class _Admitted:
         self.jobs = jobs
         self.now = now
         self.memory_before = replace(memory)
-        self.usable = machine.usable(kind)
+        self.usable = usable
         #: Ids of the usable slots.
         self.ids = frozenset(slot.id for slot in self.usable)
         self.fixed = [job for job in jobs if job.fixed]
@@ -164,7 +176,7 @@ class _Divided:
         ]
         memory = replace(of.memory_before)
         memory.left += freed
-        trial = _Divided(_Admitted(of.machine, of.plans, of.kind, jobs, memory, of.now), memory)
+        trial = _Divided(_Admitted(of.machine, of.plans, of.kind, jobs, of.usable, memory, of.now), memory)
         helps = trial._granted(owner) > self._granted(owner)
         trial.close()
         return helps

@@ -253,3 +253,21 @@ def test_an_unmovable_job_gets_the_free_slots_once_it_is_movable():
     world.jobs["local-100"] = replace(world.jobs["local-100"], movable=True)
     world.turn()
     assert world.slots(100) == 4
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_slot_of_a_job_whose_kind_has_changed_is_not_given_again(elastic):
+    """The job started on a CPU slot. Then the server restarted, and found a GPU."""
+    world = World((*cpu_slots(2), Slot("gpu-0", GPU, "0")))
+    world.slow = True
+    most = 1 if elastic else None
+    world.submit(job(1, 1, most, kind=GPU, running=True, slots=("cpu-0",), held=("cpu-0",)))
+    world.submit(job(2), job(3, 2), job(4, kind=GPU))
+    world.turn()
+    assert world.jobs["local-2"].slots == ("cpu-1",)
+    assert not world.jobs["local-3"].running, "the job got a slot that is in use"
+    assert set(world.jobs["local-1"].slots) <= {"cpu-0", "gpu-0"}
+    world.end("local-1")
+    world.end("local-2")
+    world.turn()
+    assert world.slots(3) == 2
