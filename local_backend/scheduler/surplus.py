@@ -2,9 +2,10 @@
 
 From the root down, each node divides its slots between its children (see `sharing`). A plan by priority gives the
 most urgent job all slots that it can use, then the next job. A job whose slots have just changed keeps them for a
-while: it must first have earned the cost of the move (the pause, times the slots that stand still). So resizing
-never takes more than half of the time, however often the demand of other jobs changes. (The ski-rental argument:
-Karlin et al., "Competitive snoopy caching", 1988.)
+while: it must first have earned the cost of the move. A move costs the pause, times the slots that stand still, in
+slot-seconds. One moved slot earns 1 slot-second per second. So resizing never costs more than half of what it earns,
+however often the demand of other jobs changes. (The ski-rental argument: Karlin et al., "Competitive snoopy caching",
+1988.)
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _BEGINNING = 0.1
 
 def settles(job: SchedulerJob) -> float:
     """Return when a running job may be given other slots, because other jobs could make better use of them. A job's
-    first slots have cost no resize, so they may change at once."""
+    first slots have cost no resize, so they may change at once. The slot-seconds that a move costs are as many seconds
+    of one moved slot."""
     if job.changed - job.started < _BEGINNING:
         return job.changed
     return job.changed + max(STEPS * job.step, job.pause * len(job.slots))
