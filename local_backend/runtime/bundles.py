@@ -91,7 +91,11 @@ def drop(home: HomePaths, database: Database, names: Collection[str]) -> None:
 
     def retire(connection: Connection) -> list[Path]:
         named = execs.bundles(connection, names)
-        return [_retired(home, name) for name in names if name not in named and home.bundle(name).is_dir()]
+        retired = [_retired(home, name) for name in names if name not in named and home.bundle(name).is_dir()]
+        for folder in retired:
+            if folder.name in names:  # No row may name the bundle before it is gone.
+                shutil.rmtree(folder, ignore_errors=True)
+        return [folder for folder in retired if folder.name not in names]
 
     for folder in database.write(retire) if names else ():
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
 import stat
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -121,6 +124,27 @@ def test_the_same_code_replaces_a_changed_bundle(home: HomePaths, tmp_path: Path
     (home.bundle(name) / "a").write_bytes(b"")  # as after a power failure
     assert bundles.keep(home, code) == name == bundles.digest(home.bundle(name))
     assert os.listdir(home.bundles) == [name]
+
+
+def test_a_bundle_that_cannot_be_renamed_is_removed_before_the_next_write(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a submission could name a bundle of which a part is already removed."""
+    home, real, threads = live.settings.paths, shutil.rmtree, list[str]()
+    name = bundles.keep(home, filled(tmp_path / "code", {"a": b"1"}))
+
+    def rmtree(folder: Path, **options: bool) -> None:
+        threads.append(threading.current_thread().name)
+        real(folder, **options)
+
+    def rename(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    bundles.drop(home, live.database, {name})
+    assert not stored(live)
+    assert threads == [live.database.write(lambda _: threading.current_thread().name)]
 
 
 def test_two_simultaneous_submissions_of_the_same_code_keep_one_bundle(
