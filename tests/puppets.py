@@ -34,10 +34,11 @@ def pass_on(source, target):
 threading.Thread(target=pass_on, args=(link, test), daemon=True).start()
 pass_on(test, link)
 """
-#: Reports its number and pid, then obeys single letters: `d` starts a daemon in its own session. With a key `JOB@FILE`,
-#: it locks that file until all its child processes end, and reports the job that already holds the lock.
+#: Reports its number and pid, then obeys single letters: `d` starts a daemon in its own session, without any variables.
+#: With a key `JOB@FILE`, it locks that file until all its child processes end, and reports the job that already holds
+#: the lock.
 WORKER = """
-import fcntl, json, os, socket, sys, time
+import fcntl, json, os, socket
 host, port = os.environ["DLI_HUB_ADDRESS"].split(":")
 link = socket.create_connection((host, int(port)))
 def say(**what):
@@ -59,8 +60,10 @@ while order := link.recv(1):
         os.setsid()
         if os.fork() == 0:
             os.setsid()
+            if name:
+                os.set_inheritable(lock, True)
             say(daemon=os.getpid())
-            time.sleep(600)
+            os.execve("/bin/sleep", ["sleep", "600"], {})
         os._exit(0)
 """
 FILES = {

@@ -158,7 +158,7 @@ class Bench:
         """Kill all processes that a failed test has left."""
         for exec_id in self.submitted:
             paths = self.paths(exec_id)
-            tree.sweep(mark_of(paths.state), read_identity(paths))
+            tree.sweep(mark_of(paths.state), read_identity(paths), set())
 
 
 @contextmanager

@@ -3,21 +3,71 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import RECOVERING
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.demand import Demand
-from local_backend.runtime.launcher import Launcher, LostRun, Outcome, Run
+from local_backend.runtime.launcher import Held, Launcher, LostRun, Outcome, Run
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
-from local_backend.scheduler.model import WHOLE, Allocation
+from local_backend.scheduler.model import WHOLE, Allocation, Slot
 from local_backend.store.execs import ExecRow
 
 _MOST_REQUEUES = 1
+#: Seconds after which a failed adoption is tried again.
+_AGAIN = 1.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class UnknownRun:
+    """The run of an attempt while the server cannot find out whether the attempt lives. Its exec keeps its slots, and
+    cannot be stopped."""
+
+    refused: str | None = None
+    begun: bool = False
+    ended: bool = False
+    connected: bool = False
+    held: Held | None = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    descriptors: list[int] = field(default_factory=list)
+    #: When the adoption is tried again (monotonic).
+    due: float = field(default_factory=lambda: time.monotonic() + _AGAIN)
+
+    def tick(self) -> None:
+        """Do nothing."""
+
+    def on_ready(self, ready: Collection[int]) -> bool:
+        """Return False: nothing is known."""
+        return False
+
+    def allocate(self, allocation: Allocation) -> None:
+        """Do nothing: the exec keeps its slots."""
+
+    def stop(self) -> None:
+        """Do nothing: the adopted run is stopped later."""
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+    def call_off(self) -> bool:
+        """Return False: the attempt may run."""
+        return False
+
+    def outcome(self) -> Outcome | LostRun:
+        """Return that the attempt is lost."""
+        return LostRun("the server cannot find its runner")
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Adopter:
@@ -30,49 +80,64 @@ class Adopter:
         self._known = {slot.id: slot for slot in launcher.machine.slots}
 
     def adopt(self, row: ExecRow, paths: ExecPaths) -> Active | None:
-        """Return the attempt of an exec that still runs. Otherwise record the fate of the exec and return None."""
-        try:
-            found = self._launcher.adopt(paths, row.attempt)
-        except OSError as problem:
-            self._records.error(paths, wire.LOST, f"cannot read the files of the exec: {problem}")
-            return None
+        """Return the attempt of an exec that still runs. Otherwise record the fate of the exec and return None. An
+        attempt whose fate cannot be found out now is returned with an `UnknownRun`: call again when that is due."""
         holds = row.slots is not None  # otherwise it is pending again: its row already has the end of its last attempt
-        match found:
-            case Outcome() | LostRun() | None:
-                if holds:
-                    self._over(row, paths, found)
-                return None
-            case run if holds:
-                return self._take_over(row, paths, run)
-            case run:
-                run.close()
-                return None
+        try:
+            match self._launcher.adopt(paths, row.attempt):
+                case Outcome() | LostRun() | None as found:
+                    if holds:
+                        self._over(row, paths, found)
+                case run if holds:
+                    return self._take_over(row, paths, run)
+                case run:
+                    run.close()
+        except OSError as problem:
+            if holds:
+                _log.error("cannot adopt %s, which keeps its slots: %s; trying again in %g s", row.id, problem, _AGAIN)
+                return self._active(row, paths, UnknownRun())
+        return None
 
     def _over(self, row: ExecRow, paths: ExecPaths, found: Outcome | LostRun | None) -> None:
-        """Record the fate of an attempt that does not run."""
+        """Record the fate of an attempt that does not run, after the end of all its processes. Raises OSError."""
+        killed = self._launcher.sweep(paths)
         match found:
             case Outcome():
                 self._records.running(paths, row.attempt)
                 self._records.outcome(paths, found)
             case LostRun():
                 self._lost(row, paths, found)
+            case None if killed:  # the program has removed the record of its runner
+                self._lost(row, paths, LostRun("the runner was killed"))
             case None:
                 self._records.not_begun(paths)
                 self._records.pending(paths)
+
+    def _active(self, row: ExecRow, paths: ExecPaths, run: Run) -> Active:
+        """Return the attempt, with every slot that the exec's row names. If the machine no longer has one, only this
+        exec has it."""
+        kinds, kind = self._records.kinds(row), self._demand.kind(row.workload)
+        names = json.loads(row.slots or "[]")
+        slots = tuple(self._known.get(name) or Slot(name, kinds.get(name, kind)) for name in names)
+        return Active(
+            paths, run, row.attempt, Allocation(slots), slots, recovering=row.state == RECOVERING,
+            elastic=row.elastic, share=self._demand.share(row.workload) / WHOLE,
+        )
 
     def _take_over(self, row: ExecRow, paths: ExecPaths, run: Run) -> Active:
         """Watch over a run. The exec's row names every slot that the run may hold."""
         if row.state != RECOVERING:
             self._records.running(paths, row.attempt)
-        slots = tuple(self._known[name] for name in json.loads(row.slots or "[]") if name in self._known)
-        self._records.adopted(paths, slots)
-        active = Active(
-            paths, run, row.attempt, Allocation(slots), slots, recorded=True, recovering=row.state == RECOVERING,
-            elastic=row.elastic, share=self._demand.share(row.workload) / WHOLE,
-        )
+        active = self._active(row, paths, run)
+        active.recorded = True
+        self._records.adopted(paths, active.slots)
         if row.start_time is not None:
             self._remember(active, row, max(0.0, time.time() - row.start_time))
         launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
+        gone = ", ".join(sorted({slot.id for slot in active.slots} - self._known.keys()))
+        if gone:
+            message = f"the machine no longer has {gone}, which the job still holds"
+            launcher_log.note(paths.launcher_log, "supervisor", message, "ERROR")
         return active
 
     def _remember(self, active: Active, row: ExecRow, age: float) -> None:
@@ -87,7 +152,6 @@ class Adopter:
 
     def _lost(self, row: ExecRow, paths: ExecPaths, lost: LostRun) -> None:
         """Record an attempt that began and is gone without an outcome."""
-        self._launcher.sweep(paths)
         self._records.running(paths, row.attempt)
         if row.stop_requested or row.deleted:
             self._records.killed(paths)

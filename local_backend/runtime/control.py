@@ -17,7 +17,7 @@ from local_backend import logs
 from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active, LiveValues
-from local_backend.runtime.adoption import Adopter
+from local_backend.runtime.adoption import Adopter, UnknownRun
 from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
@@ -64,6 +64,7 @@ class Control:
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, self.machine.slots)
         self._fetching = Fetching(settings, self._records, Connections(settings, database))
+        self._adopter = Adopter(self._records, self._demand, launcher)
         self._beginnings = Beginnings(settings, launcher, self._records, self._demand, self._fetching.delivered)
         #: The last decision.
         self._decision = Decision()
@@ -158,6 +159,9 @@ class Control:
 
     def _watch_over(self, active: Active) -> None:
         """Advance an attempt that is starting or running."""
+        if isinstance(active.run, UnknownRun):
+            self._adopt_again(active, active.run)
+            return
         active.run.tick()
         starting = not (active.run.begun or active.run.refused or active.run.ended)
         if not starting and not active.recorded and not self._beginnings.begun(active):
@@ -170,6 +174,11 @@ class Control:
             self._shares.heed(active)
         if active.kill_at is not None and time.monotonic() >= active.kill_at:
             self._kill(active)
+
+    def _adopt_again(self, active: Active, run: UnknownRun) -> None:
+        row = self._database.read(lambda c: execs.get(c, active.exec_id, deleted=True))
+        if row is not None and time.monotonic() >= run.due:
+            self._adopt(row)
 
     def _competing(self, rows: Iterable[ExecRow]) -> list[ExecRow]:
         """Return the execs that have slots, or that wait for slots and nothing else."""
@@ -298,9 +307,9 @@ class Control:
         if not active.run.begun:
             self._call_off(active)
         elif active.kill_at is None:
+            active.run.stop()
             active.kill_at = time.monotonic() + self._settings.stop_grace + _RUNNER_GRACE
             launcher_log.note(active.paths.launcher_log, "supervisor", "stop requested")
-            active.run.stop()
 
     def _call_off(self, active: Active) -> None:
         """Stop an attempt that has not begun. If it is just beginning, return: its runner is about to say so."""
@@ -316,15 +325,15 @@ class Control:
         active.run.kill()
 
     def _conclude(self, active: Active) -> None:
-        """Record the end of an attempt whose runner is gone, and release its slots."""
+        """Record the end of an attempt whose runner is gone, and release its slots. Raises OSError while processes of
+        the attempt live. A program can write an outcome and kill its runner, so an outcome does not prove their end."""
+        self._launcher.sweep(active.paths)
         found, said = active.run.outcome(), active.run.progress
         stopped = isinstance(found, LostRun) or found.state == KILLED
         if active.reclaimed_for is not None and stopped and self._may_wait(active):
-            self._launcher.sweep(active.paths)
             why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
             self._records.pending(active.paths, message=why, progress=said)
         elif isinstance(found, LostRun):
-            self._launcher.sweep(active.paths)
             if active.killed:
                 self._records.killed(active.paths, progress=said)
             else:
@@ -346,15 +355,19 @@ class Control:
     def adopt(self) -> None:
         """Determine the fate of every exec that was handed to a runner, and adopt the living ones. Raises errors of
         database and disk."""
-        adopter = Adopter(self._records, self._demand, self._launcher)
         rows = self._database.read(execs.unfinished)
         self._fetching.turn(rows, self._paths)
         for row in rows:
             if not row.terminal and row.attempt > 0:
-                active = adopter.adopt(row, self._paths(row))
-                if active is not None:
-                    self._active[row.id] = active
+                self._adopt(row)
         self._await_states()
+
+    def _adopt(self, row: ExecRow) -> None:
+        active = self._adopter.adopt(row, self._paths(row))
+        if active is not None:
+            self._active[row.id] = active
+        else:
+            self._active.pop(row.id, None)
 
     def _await_states(self) -> None:
         """Wait until all adopted runners have sent their state. A suspended runner may send it later."""
@@ -365,8 +378,8 @@ class Control:
                 for fd in active.run.descriptors:
                     poll.register(fd, select.POLLIN)
             ready = {fd for fd, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
-            if not ready:
-                return
+            if not ready or time.monotonic() >= until:
+                return  # the program of a job may send other messages without end
             self.on_ready(ready)
 
     def _paths(self, row: ExecRow) -> ExecPaths:

@@ -14,7 +14,7 @@ from dlicmd import __version__
 from local_backend.runtime.data_list import joined
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
-from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
+from local_backend.runtime.processes import MARK, mark_of
 from local_backend.scheduler.model import Slot
 from local_backend.workload import Workload
 
@@ -22,7 +22,7 @@ from local_backend.workload import Workload
 PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
     "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK, WORKER_MARK,
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK,
 })
 #: Variables with these prefixes take effect only when an interpreter or a library starts.
 _AT_START = (
@@ -103,7 +103,7 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
     if _TENSORS_ALONE not in env:  # with both variables set, torch refuses to load anything
         env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
-    return env | {MARK: mark_of(launch.paths.state), WORKER_MARK: worker_mark(task.number)}
+    return env | {MARK: mark_of(launch.paths.state)}
 
 
 def search_path(launch: Launch, rest: str) -> list[str]:

@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
@@ -24,8 +25,9 @@ from dlicmd.contract import data_sources, wire
 from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.data.order import DELIVERED, FetchItem, FetchOrder, FetchOutcome, read_outcome, read_progress
-from local_backend.runtime import environment, launcher_log, leftovers, processes
+from local_backend.runtime import environment, launcher_log, processes
 from local_backend.runtime.launch import ProcessId
+from local_backend.runtime.leftovers import Leftovers
 from local_backend.runtime.loop import Backoff
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
@@ -84,6 +86,7 @@ class Fetching:
 
     def __init__(self, settings: Settings, records: Records, connected: Connected) -> None:
         self._settings, self._records, self._connected = settings, records, connected
+        self._leftovers = Leftovers()
         self._running: dict[str, _Fetch] = {}
         #: Exec → whether all of its data is fetched; contains only execs with data to fetch.
         self._there: dict[str, bool] = {}
@@ -259,7 +262,7 @@ class Fetching:
             fetch.kill_at = time.monotonic() + _GRACE
             processes.send_signal(fetch.process, signal.SIGTERM)
         elif time.monotonic() >= fetch.kill_at:
-            leftovers.kill(fetch.paths)
+            self._kill(fetch.paths)
             fetch.kill_at = time.monotonic() + _GRACE
 
     def _forget_failure(self, paths: ExecPaths) -> None:
@@ -331,6 +334,11 @@ class Fetching:
             fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._running[paths.exec_id] = _Fetch(paths, process, fd, basis, child)
 
+    def _kill(self, paths: ExecPaths) -> None:
+        """Kill a fetcher. It holds no slots, so no exec waits for its end."""
+        with suppress(TimeoutError):
+            self._leftovers.kill(paths)
+
     def _forget(self, exec_id: str, fetch: _Fetch) -> None:
         os.close(fetch.watch)
         if fetch.child is not None:
@@ -356,7 +364,7 @@ class Fetching:
         self._put_off.pop(exec_id, None)
         fetch = self._running.get(exec_id)
         if fetch is not None:
-            leftovers.kill(paths)
+            self._kill(paths)
             self._forget(exec_id, fetch)
         if not all_goes:
             self._cleaner.submit(_remove, paths)

@@ -194,7 +194,7 @@ class Job:
             if plan is not None:
                 self._ended(pid, plan, status)
         if self._engine is not None:
-            self._engine.workers.settle()
+            self._engine.workers.settle(self._running)
 
     # --- end
 

@@ -184,10 +184,12 @@ class Launcher(Protocol):
 
     def adopt(self, paths: ExecPaths, attempt: int) -> Run | Outcome | LostRun | None:
         """Return the run of an attempt that an earlier server started, or how the attempt ended. None: it never began,
-        and can no longer begin. Raises OSError when this cannot be found out."""
+        and can no longer begin. An ended attempt can no longer begin, either. Raises OSError when this cannot be found
+        out now: call again later."""
 
     def note_reboot(self, paths: ExecPaths) -> None:
         """Count a restart of the machine while an exec was running, see `LostRun.reboots`. Raises OSError."""
 
-    def sweep(self, paths: ExecPaths) -> None:
-        """Kill all processes that an ended attempt has left."""
+    def sweep(self, paths: ExecPaths) -> int:
+        """Kill all processes that an ended attempt has left, and return their number. Raises OSError while some of
+        them live: call again later. Until then no other job may get the slots."""

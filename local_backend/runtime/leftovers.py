@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import psutil
+
 from local_backend.runtime import launcher_log, processes, tree
 from local_backend.runtime.launch import read_identity
 from local_backend.runtime.paths import ExecPaths
 
+#: Seconds that `kill` waits for the end of the processes.
+_PATIENCE = 1.0
 
-def kill(paths: ExecPaths) -> None:
-    """Kill all processes of an exec."""
-    count = tree.sweep(processes.mark_of(paths.state), read_identity(paths))
-    if count:
-        found = f"{count} leftover process{'es' if count > 1 else ''}"
-        launcher_log.note(paths.launcher_log, "supervisor", f"killed {found}")
+
+class Leftovers:
+    """Kills leftovers, and knows those that have not ended yet: a process that is ending may show no environment."""
+
+    def __init__(self) -> None:
+        self._killed: defaultdict[str, set[psutil.Process]] = defaultdict(set)
+
+    def kill(self, paths: ExecPaths) -> int:
+        """Kill all processes of an exec, and return their number. Raises TimeoutError while any of them lives, for
+        example because a device does not answer: call again later. Raises OSError when processes cannot be listed."""
+        killed = self._killed[paths.exec_id]
+        left = tree.sweep(processes.mark_of(paths.state), read_identity(paths), killed, _PATIENCE)
+        if left:
+            raise TimeoutError(f"processes of {paths.exec_id} do not end: {', '.join(map(str, sorted(left)))}")
+        del self._killed[paths.exec_id]
+        if killed:
+            found = f"{len(killed)} leftover process{'es' if len(killed) > 1 else ''}"
+            launcher_log.note(paths.launcher_log, "supervisor", f"killed {found}")
+        return len(killed)

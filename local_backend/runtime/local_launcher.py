@@ -5,16 +5,17 @@ docs/adoption.md describes the files and the fencing of attempts.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import psutil
 
 from local_backend.boot import boot_id
-from local_backend.runtime import environment, leftovers, processes
+from local_backend.runtime import environment, processes
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
@@ -29,6 +30,7 @@ from local_backend.runtime.launch import (
     write_attempt,
 )
 from local_backend.runtime.launcher import LostRun, Outcome, RunOrder
+from local_backend.runtime.leftovers import Leftovers
 from local_backend.runtime.local_run import LocalRun
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
@@ -37,8 +39,12 @@ from local_backend.scheduler.model import Machine
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
 
-#: Seconds that `survivor` waits for a runner that is just starting or just ending.
+#: Seconds that `survivor` waits for a runner that is just starting.
 _PATIENCE = 10.0
+#: Errors of files that a program has removed or replaced. A runner cannot use such files, either.
+_DAMAGED = frozenset({
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM,
+})
 
 
 class LocalLauncher:
@@ -48,6 +54,7 @@ class LocalLauncher:
         self._settings = settings
         self._starter = Starter(settings.paths, settings.nursery_idle)
         slots = discover(settings.slots)
+        self._leftovers = Leftovers()
         self._health = Health(slots, settings.health_every)
         self._machine = Machine(slots, psutil.virtual_memory().total, labels=settings.node_labels)
 
@@ -137,7 +144,7 @@ class LocalLauncher:
 
     def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | LostRun | None:
         """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
-        began. Raises OSError."""
+        began. Raises OSError when this cannot be found out now."""
         found = survivor(paths, attempt)
         return LocalRun(paths, attempt, process=found.process) if isinstance(found, RunnerIdentity) else found
 
@@ -145,43 +152,61 @@ class LocalLauncher:
         """Count a restart of the machine in job.json. Raises OSError."""
         note_reboot(paths)
 
-    def sweep(self, paths: ExecPaths) -> None:
-        """Kill all processes that an ended attempt has left."""
-        leftovers.kill(paths)
+    def sweep(self, paths: ExecPaths) -> int:
+        """Kill all processes that an ended attempt has left, and return their number. Raises OSError while some of
+        them live."""
+        return self._leftovers.kill(paths)
 
     def _paths(self, order: RunOrder) -> ExecPaths:
         return self._settings.paths.job(order.workload.id, order.workload.creator)
 
 
 def survivor(paths: ExecPaths, attempt: int) -> RunnerIdentity | Outcome | LostRun | None:
-    """Return the runner of an attempt if it lives, otherwise how the attempt ended. None: no process was started for
-    the attempt. An attempt without an outcome is fenced off. Raises OSError when its files cannot be used.
+    """Return the runner of an attempt if it lives, otherwise how the attempt ended. None: runner.json names no runner
+    of the attempt. An attempt without a known runner is fenced off; its processes may live until they are swept.
+    Raises OSError when the fate of the attempt cannot be found out now.
 
-    Only the holder of runner.lock may start or fence off an attempt. A runner holds the lock from before its first
-    process until after its last. While this function holds the lock, no process of the attempt can start.
+    Only the holder of runner.lock may start an attempt. A runner holds the lock from before its first process until
+    after its last. While this function holds the lock, no process of the attempt can start. A program may damage the
+    files, or hold the lock. Then the file `attempt` must suffice: a runner reads it again after it has its mark.
     """
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        lock = try_lock(paths)
-        if lock is not None:
-            try:
-                return _without_runner(paths, attempt)
-            finally:
+    try:
+        lock = _lock(paths, attempt)
+        if isinstance(lock, RunnerIdentity):
+            return lock
+        try:
+            return _without_runner(paths, attempt)
+        finally:
+            if lock is not None:
                 os.close(lock)
+    except OSError as problem:
+        if problem.errno not in _DAMAGED:
+            raise
+        with suppress(OSError):
+            write_attempt(paths, 0)
+        return LostRun(f"cannot read the files of the exec: {problem}")
+
+
+def _lock(paths: ExecPaths, attempt: int) -> int | RunnerIdentity | None:
+    """Return a descriptor that holds runner.lock; or the runner that holds it. Return None if an unknown process holds
+    it for long. Raises OSError."""
+    deadline = time.monotonic() + _PATIENCE
+    while (lock := try_lock(paths)) is None:
         runner = read_identity(paths)
-        if runner is not None and runner.attempt == attempt and read_outcome(paths, attempt) is None:
+        if runner is not None and runner.attempt == attempt:
             return runner
         if time.monotonic() > deadline:
-            return LostRun("the runner was killed")
-        time.sleep(0.02)  # the runner is just starting or just ending
+            return None
+        time.sleep(0.02)  # the runner is just starting
+    return lock
 
 
 def _without_runner(paths: ExecPaths, attempt: int) -> Outcome | LostRun | None:
+    if read_attempt(paths) != 0:
+        write_attempt(paths, 0)
     outcome = read_outcome(paths, attempt)
     if outcome is not None:
         return outcome
-    if read_attempt(paths) != 0:
-        write_attempt(paths, 0)
     runner = read_identity(paths)
     if runner is None or runner.attempt != attempt:
         return None

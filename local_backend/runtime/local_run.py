@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -80,19 +81,37 @@ class LocalRun:
     @property
     def due(self) -> float | None:
         """When `tick` is due (monotonic); None if it is not."""
-        if self._channel is not None:
-            return time.monotonic() + _SEND_EVERY if self._channel.wants_to_write else None
-        lost = self.begun and not self.ended and self._exited is None
-        return self._connect_at if lost else None
+        now, moments = time.monotonic(), list[float]()
+        if self._is_unwatched:
+            moments.append(now + _CONNECT_EVERY)
+        if self._channel is None and self._is_lost:
+            moments.append(self._connect_at)
+        elif self._channel is not None and self._channel.wants_to_write:
+            moments.append(now + _SEND_EVERY)
+        return min(moments, default=None)
+
+    @property
+    def _is_unwatched(self) -> bool:
+        """Whether the end of the runner would not be noticed, because no descriptor was free."""
+        return self._process is not None and self._watch is None and not self.ended
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether the runner lives and needs a connection."""
+        return self.begun and not self.ended and self._exited is None
 
     def tick(self) -> None:
         """Send what a busy runner has not read yet. Connect to the runner if there is no connection. If that fails, a
         later call tries again."""
+        if self._process is None:
+            return
+        if self._is_unwatched:
+            self._follow(self._process)
         if self._channel is not None:
             self._channel.flush()
             self._check(self._channel)
             return
-        if self.due is None or self._process is None or time.monotonic() < self.due:
+        if not self._is_lost or time.monotonic() < self._connect_at:
             return
         self._connect_at = time.monotonic() + _CONNECT_EVERY
         try:
@@ -144,10 +163,12 @@ class LocalRun:
                 self._end()
 
     def _follow(self, process: ProcessId) -> None:
+        """Watch the runner. Without a free descriptor, `tick` tries again."""
         self._process = process
-        self._watch = processes.watch(process)
-        if self._watch is None:
-            self._end()
+        with suppress(OSError):
+            self._watch = processes.watch(process)
+            if self._watch is None:
+                self._end()
 
     def _end(self) -> None:
         self.ended = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import signal
@@ -18,14 +19,13 @@ LINUX = sys.platform == "linux"
 #: Variable in the environment of every process of an exec: it identifies leftovers when the runner is gone.
 MARK = "DLI_RUN_MARK"
 MARK_LENGTH = 32
-#: The same for the worker number: it identifies processes of a worker that have left its process group.
-WORKER_MARK = "DLI_RUN_WORKER"
-WORKER_MARK_LENGTH = 10
 #: Variables that a process must be started with so that `stamp` can overwrite them.
-PLACEHOLDERS = {MARK: "0" * MARK_LENGTH, WORKER_MARK: "0" * WORKER_MARK_LENGTH}
+PLACEHOLDERS = {MARK: "0" * MARK_LENGTH}
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _MADV_DONTNEED = 4
+#: Errors of kernels and sandboxes without pidfds.
+_NO_PIDFDS = frozenset({errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
 def mark_of(state: Path) -> str:
@@ -33,14 +33,9 @@ def mark_of(state: Path) -> str:
     return hashlib.sha256(os.fsencode(state)).hexdigest()[:MARK_LENGTH]
 
 
-def worker_mark(number: int) -> str:
-    """Return the value of WORKER_MARK for a worker; 0 is the driver."""
-    return f"{number:0{WORKER_MARK_LENGTH}d}"
-
-
 def start_time(pid: int) -> float | None:
     """Return the start time of a process, on a clock that cannot be set. Return None if the process is gone or a
-    zombie."""
+    zombie. Raises OSError when the system cannot tell, for example because no descriptor is free."""
     if not LINUX:
         try:
             return psutil.Process(pid).create_time()
@@ -48,9 +43,10 @@ def start_time(pid: int) -> float | None:
             return None
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    return None if fields[0] in (b"Z", b"X") else float(fields[19])
+    # The first thread of a process may end before the others.
+    return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else float(fields[19])
 
 
 def identify(pid: int) -> ProcessId:
@@ -67,18 +63,24 @@ def alive(process: ProcessId) -> bool:
 
 
 def watch(process: ProcessId) -> int | None:
-    """Return a descriptor that becomes readable when the process ends; None if it has already ended."""
+    """Return a descriptor that becomes readable when the process ends; None if it has already ended. Raises OSError
+    when no descriptor is free."""
     if hasattr(os, "pidfd_open"):
         try:
             fd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             return None
-        except OSError:
-            return _watch_by_thread(process)  # kernel or sandbox without pidfds
-        if alive(process):
-            return fd
-        os.close(fd)
-        return None
+        except OSError as problem:
+            if problem.errno not in _NO_PIDFDS:
+                raise
+            return _watch_by_thread(process)
+        lives = False
+        try:
+            lives = alive(process)
+        finally:
+            if not lives:
+                os.close(fd)
+        return fd if lives else None
     return _watch_by_thread(process)
 
 

@@ -99,6 +99,11 @@ class Records:
         start = row.start_time or row.create_time
         return self._database.read(lambda c: holdings.covered(c, row.id, start, time.time()))
 
+    def kinds(self, row: ExecRow) -> dict[str, str]:
+        """Return the kinds of the slots that an exec holds, by the ids of the slots. An earlier version may have kept
+        no history of them."""
+        return self._database.read(lambda c: holdings.held(c, row.id))
+
     def error(
         self, paths: ExecPaths, reason: str, message: str, progress: Mapping[str, Any] | None = None
     ) -> None:

@@ -92,11 +92,13 @@ def _enter(launch: Launch, attempt: int) -> int | None:
             return None
         time.sleep(0.02)
     before = read_identity(paths)
-    if read_attempt(paths) != attempt or launch.attempt != attempt or (before and before.attempt >= attempt):
-        os.close(lock)
-        return None
-    processes.stamp(processes.MARK, processes.mark_of(paths.state))
-    return lock
+    if launch.attempt == attempt and not (before and before.attempt >= attempt) and read_attempt(paths) == attempt:
+        processes.stamp(processes.MARK, processes.mark_of(paths.state))
+        # A server that could not get the lock writes `attempt` first, and then kills all processes with the mark.
+        if read_attempt(paths) == attempt:
+            return lock
+    os.close(lock)
+    return None
 
 
 def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str], *, warm: bool) -> Outcome:

@@ -19,7 +19,7 @@ from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, worker_task
-from local_backend.runtime.processes import WORKER_MARK, die_with_parent, stamp
+from local_backend.runtime.processes import become_subreaper, die_with_parent
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
 from local_backend.scheduler.model import Slot
 
@@ -43,6 +43,8 @@ class TaskPlan:
     step: Step | None = None
     #: Descriptor that the process inherits besides the standard ones.
     keep: int | None = None
+    #: Whether all processes that it starts stay below it while it lives, see `tree.strays`.
+    elastic: bool = False
 
 
 class Planner:
@@ -102,7 +104,7 @@ class Planner:
         if self.warm:
             fresh = Interpreter(env, self._base_path)
             step = Function(fresh, ENGINE_WORKER, str(code)) if engine else Script(fresh, argv[1], argv[2:])
-        return TaskPlan(task, env, code, argv, stdout, stderr, step, keep)
+        return TaskPlan(task, env, code, argv, stdout, stderr, step, keep, elastic)
 
     def _shadows(self) -> bool:
         """Return whether the program ships a module whose name is already loaded here: an import would find the wrong
@@ -211,7 +213,8 @@ def _child(plan: TaskPlan, parent: int, streams: Sequence[int]) -> None:
             os.dup2(fd, target, inheritable=True)
         reset_signals()
         close_all_but(plan.keep)
-        stamp(WORKER_MARK, plan.environment[WORKER_MARK])
+        if plan.elastic:
+            become_subreaper()
         os.chdir(plan.directory)
         if plan.step is None:
             _execute(plan)

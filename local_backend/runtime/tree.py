@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 import psutil
 
 from local_backend.boot import boot_id
 from local_backend.runtime.launch import RunnerIdentity
-from local_backend.runtime.processes import LINUX, MARK, WORKER_MARK, start_time, worker_mark
+from local_backend.runtime.processes import LINUX, MARK, start_time
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -50,26 +51,30 @@ def signal_group(group: int, number: int) -> None:
 
 def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
     """Return the processes of an exec whose runner is gone, found by the mark in their environment and by the
-    runner's session."""
+    runner's session. Raises OSError when the system cannot list them."""
     session = _session(runner)
     found = []
-    for process in psutil.process_iter():
-        related = _carries(process, MARK, mark) or (session and _session_of(process) == session)
-        if related and process.pid != os.getpid():
-            found.append(process)
+    for pid in psutil.pids():
+        if pid != os.getpid() and (_carries(pid, MARK, mark) or _is_in_session(pid, session)):
+            with suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
     return found
 
 
-def sweep(mark: str, runner: RunnerIdentity | None, patience: float = 10.0) -> int:
-    """Kill all leftovers of an exec, repeatedly until none is found or `patience` seconds have passed. Return the
-    number killed."""
-    killed: set[int] = set()
+def sweep(
+    mark: str, runner: RunnerIdentity | None, killed: set[psutil.Process], patience: float = 10.0
+) -> list[int]:
+    """Kill all leftovers of an exec, and add them to `killed`, repeatedly until none is found and all `killed` have
+    ended, or `patience` seconds have passed. Return the pids of those that live. Raises OSError like `leftovers`."""
     deadline = time.monotonic() + patience
-    while (found := leftovers(mark, runner)) and time.monotonic() < deadline:
+    while True:
+        found = leftovers(mark, runner)
         kill(found)
-        killed.update(process.pid for process in found)
+        killed.update(found)
+        left = [process.pid for process in killed if process.is_running() and start_time(process.pid) is not None]
+        if not (found or left) or time.monotonic() > deadline:
+            return left
         time.sleep(0.01)
-    return len(killed)
 
 
 def _session(runner: RunnerIdentity | None) -> int | None:
@@ -80,39 +85,30 @@ def _session(runner: RunnerIdentity | None) -> int | None:
     return runner.pid if leader is None or leader == runner.start_time else None
 
 
-def _session_of(process: psutil.Process) -> int | None:
+def _is_in_session(pid: int, session: int | None) -> bool:
     try:
-        return os.getsid(process.pid) if start_time(process.pid) is not None else None
-    except OSError:
-        return None
-
-
-def of_worker(number: int, group: int) -> list[psutil.Process]:
-    """Return the processes that worker `number` of this runner left, found by the mark in their environment and by
-    their process group."""
-    mark = worker_mark(number)
-    return [
-        process for process in descendants(os.getpid())
-        if _group_of(process) == group or _carries(process, WORKER_MARK, mark)
-    ]
-
-
-def _group_of(process: psutil.Process) -> int | None:
-    try:
-        return os.getpgid(process.pid)
-    except OSError:
-        return None
-
-
-def _carries(process: psutil.Process, variable: str, value: str) -> bool:
-    if start_time(process.pid) is None:
+        return session is not None and os.getsid(pid) == session and start_time(pid) is not None
+    except (ProcessLookupError, PermissionError):
         return False
+
+
+def strays(tasks: Collection[int]) -> list[psutil.Process]:
+    """Return the living processes below this one that are neither `tasks` of this process nor below one of them. If
+    every task is the subreaper of its descendants, ended tasks have left them."""
+    found = []
+    for child in psutil.Process().children():
+        if child.pid not in tasks and start_time(child.pid) is not None:
+            found += [child, *descendants(child.pid)]
+    return found
+
+
+def _carries(pid: int, variable: str, value: str) -> bool:
     try:
         if LINUX:
-            with open(f"/proc/{process.pid}/environ", "rb") as file:
+            with open(f"/proc/{pid}/environ", "rb") as file:
                 return f"{variable}={value}".encode() in file.read().split(b"\0")
-        return process.environ().get(variable) == value
-    except (OSError, psutil.Error):
+        return psutil.Process(pid).environ().get(variable) == value
+    except (FileNotFoundError, ProcessLookupError, PermissionError, psutil.Error):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from local_backend.runtime import tree
@@ -63,12 +64,13 @@ class Workers:
         """Mark a worker as ended, after its process was reaped. `settle` kills the processes that it left."""
         self._leaving[number] = self._running.pop(number)
 
-    def settle(self) -> None:
-        """Kill the processes that ended workers left, and forget workers with none left. Call this whenever a process
-        was reaped: this process is their subreaper, so it sees each of their ends."""
-        for number, worker in list(self._leaving.items()):
-            left = tree.of_worker(number, worker.pid)
-            if left:
-                tree.kill(left)
-            else:
-                del self._leaving[number]
+    def settle(self, tasks: Collection[int]) -> None:
+        """Kill the processes that ended workers left, and forget the workers when none is left. `tasks` are the pids of
+        the running driver and workers. Call this whenever a process was reaped: this process is the subreaper of ended
+        tasks, so it sees each of these ends."""
+        if not self._leaving:
+            return
+        left = tree.strays(tasks)
+        tree.kill(left)
+        if not left:
+            self._leaving.clear()

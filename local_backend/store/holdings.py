@@ -83,9 +83,10 @@ def holders(connection: Connection) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def held(connection: Connection, exec_id: str) -> list[str]:
-    """Return the ids of the slots that an exec holds, sorted."""
-    return sorted(connection.execute(select(holdings.c.slot).where(_open(exec_id))).scalars())
+def held(connection: Connection, exec_id: str) -> dict[str, str]:
+    """Return the kind of each slot that an exec holds, by the ids of the slots, sorted."""
+    query = select(holdings.c.slot, holdings.c.kind).where(_open(exec_id)).order_by(holdings.c.slot)
+    return {str(row.slot): str(row.kind) for row in connection.execute(query)}
 
 
 def intervals(  # noqa: PLR0917

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from runtime_support import Bench, Host, host_bench, runner_of
+from runtime_support import Bench, Host, gone, host_bench, runner_of
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
-from local_backend.runtime.launch import RunnerIdentity, read_attempt, try_lock, write_attempt
+from local_backend.runtime import local_launcher, processes, runner
+from local_backend.runtime.launch import Launch, RunnerIdentity, read_attempt, try_lock, write_attempt
 from local_backend.runtime.local_launcher import survivor
+from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.holdings import SlotPart
 
@@ -144,14 +147,74 @@ def test_a_fenced_attempt_cannot_begin(pair: tuple[Host, Bench]) -> None:
     assert read_attempt(paths) == 0
 
 
+def test_an_attempt_is_fenced_while_another_process_holds_the_lock(
+    pair: tuple[Host, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, one = pair
+    host.kill()
+    job = one.submit(COUNTED)
+    paths = one.paths(job)
+    write_attempt(paths, 1)
+    lock = try_lock(paths)
+    assert lock is not None
+    monkeypatch.setattr(local_launcher, "_PATIENCE", 0.0)
+    assert survivor(paths, 1) is None
+    assert read_attempt(paths) == 0
+    os.close(lock)
+
+
+def test_a_runner_sees_that_it_was_fenced_without_the_lock(
+    pair: tuple[Host, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server fences first and kills marked processes afterwards. So a runner checks `attempt` after it has a mark."""
+    host, one = pair
+    job = one.submit("")
+    assert one.wait(job).state == FINISHED
+    host.kill()
+    paths = one.paths(job)
+    launch = Launch.read(paths.spec)
+    paths.runner.unlink()
+    lock = runner._enter(launch, 1)
+    assert lock is not None
+    os.close(lock)
+    monkeypatch.setattr(processes, "stamp", lambda *_: write_attempt(paths, 0))
+    assert runner._enter(launch, 1) is None
+
+
+def remove_records(paths: ExecPaths) -> None:
+    paths.lock.unlink()
+    paths.runner.unlink()
+
+
+def replace_lock(paths: ExecPaths) -> None:
+    paths.lock.unlink()
+    paths.lock.symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize("harm", [remove_records, replace_lock, lambda paths: shutil.rmtree(paths.state)])
+def test_a_runner_with_damaged_files_is_killed_before_its_slots_are_free(
+    pair: tuple[Host, Bench], harm: Callable[[ExecPaths], None]
+) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    pid = runner_of(one, job)
+    host.kill()
+    harm(one.paths(job))
+    host.start()
+    row = one.wait(job)
+    assert (row.state, row.reason, starts(one, job)) == (ERROR, wire.LOST, "x")
+    assert gone(pid) and not one.leftovers(job)
+
+
 def test_a_lock_that_is_held_is_not_taken(pair: tuple[Host, Bench]) -> None:
     _, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
     assert try_lock(one.paths(job)) is None
-    runner = survivor(one.paths(job), 1)
-    assert isinstance(runner, RunnerIdentity)
-    assert runner.pid == runner_of(one, job)
+    found = survivor(one.paths(job), 1)
+    assert isinstance(found, RunnerIdentity)
+    assert found.pid == runner_of(one, job)
     let_go(one, job)
     one.wait(job)
 

@@ -42,7 +42,7 @@ def history(one: Bench, job: str) -> list[tuple[str, str, bool]]:
 def agree(one: Bench, job: str) -> bool:
     """Return whether the row and the history agree."""
     held = one.database.read(lambda c: holdings.held(c, job))
-    return sorted(json.loads(one.row(job).slots or "[]")) == held
+    return sorted(json.loads(one.row(job).slots or "[]")) == [*held]
 
 
 def test_a_job_holds_its_slot_from_its_start_to_its_end(backend: Bench) -> None:

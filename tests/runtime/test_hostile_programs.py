@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,53 @@ def test_a_program_that_kills_its_runner_leaves_no_process(cold: Bench) -> None:
     assert cold.wait(one).state == ERROR
     eventually(lambda: not cold.leftovers(one), "all processes of the job have ended")
     assert cold.wait(cold.submit("pass")).state == FINISHED
+
+
+#: A program that starts a daemon, records its own end, and kills its runner.
+FORGED = """
+import json, os, pathlib, signal, time
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(600)
+(pathlib.Path({home!r}) / "jobs" / os.environ["APP_ID"] / "exit.json").write_text(json.dumps({{
+    "attempt": 1, "state": "FINISHED", "end_time": time.time(), "exit_code": 0, "signal": None, "message": None,
+    "reason": None, "progress": {{}},
+}}))
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+def test_a_program_that_records_its_own_end_leaves_no_process(cold: Bench) -> None:
+    one = cold.submit(FORGED.format(home=str(cold.settings.home)))
+    assert cold.wait(one).state == FINISHED
+    assert not cold.leftovers(one)
+
+
+#: Ends its first thread and continues in the second one. It looks like a process that has ended.
+HALF = """
+import ctypes, os, platform, threading, time
+EXIT = {"x86_64": 60, "aarch64": 93}
+if os.fork() == 0:
+    os.setsid()
+    def live():
+        while ") Z " not in open(f"/proc/{os.getpid()}/stat").read():
+            time.sleep(0.01)
+        open("daemon.part", "w").write(str(os.getpid()))
+        os.rename("daemon.part", "daemon")
+        time.sleep(600)
+    threading.Thread(target=live).start()
+    ctypes.CDLL(None).syscall(EXIT[platform.machine()], 0)
+while not os.path.exists("daemon"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the number of the call is unknown")
+def test_a_process_whose_first_thread_has_ended_does_not_outlive_its_job(cold: Bench) -> None:
+    one = cold.submit(HALF)
+    pid = int(cold.wait_for_file(one, "daemon"))
+    assert cold.wait(one).state == FINISHED
+    assert not os.path.exists(f"/proc/{pid}/task") or len(os.listdir(f"/proc/{pid}/task")) <= 1
 
 
 #: A program that replaces its own standard error and fails.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,6 +21,7 @@ from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation, Machine
 from local_backend.scheduler.slots import cpu_slots
+from local_backend.store import holdings
 
 
 class FakeRun:
@@ -89,6 +91,8 @@ class FakeLauncher:
         self.runs: list[FakeRun] = []
         self.noted: list[str] = []
         self.swept: list[str] = []
+        #: Number of processes that ended attempts leave; of next calls of `sweep` and of `adopt` that fail.
+        self.left = self.stuck = self.blind = 0
         self.changed: Callable[[], None] = lambda: None
 
     def warm_up(self) -> None: ...
@@ -114,13 +118,20 @@ class FakeLauncher:
         return self.runs[-1]
 
     def adopt(self, paths: ExecPaths, attempt: int) -> FakeRun | Outcome | LostRun | None:
+        if self.blind:
+            self.blind -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
         return self.found
 
     def note_reboot(self, paths: ExecPaths) -> None:
         self.noted.append(paths.exec_id)
 
-    def sweep(self, paths: ExecPaths) -> None:
+    def sweep(self, paths: ExecPaths) -> int:
         self.swept.append(paths.exec_id)
+        if self.stuck:
+            self.stuck -= 1
+            raise TimeoutError("a process does not end")
+        return self.left
 
     def run(self, number: int = 0) -> FakeRun:
         """The run with this number, when it is there."""
@@ -154,7 +165,7 @@ def test_a_job_runs_in_any_launcher(tmp_path: Path) -> None:
         launcher.run().end(ended(FINISHED))
         row = one.wait(job)
     assert (row.state, row.exit_code, row.end_time) == (FINISHED, 0, 1_800_000_000.0)
-    assert not launcher.swept, "no process can be left"
+    assert launcher.swept == [job], "the program may have written the outcome, and killed its runner"
 
 
 def test_a_stop_reaches_the_run(tmp_path: Path) -> None:
@@ -197,24 +208,27 @@ def test_slots_out_of_service_get_no_jobs(tmp_path: Path) -> None:
         assert [place.drained for place in one.supervisor.places()] == ["it is broken", None]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("found", "state", "noted", "swept"), [
-    (ended(FINISHED), FINISHED, False, False),
-    (LostRun("its node is gone"), ERROR, False, True),
-    (LostRun("its node is gone", reboots=1), PENDING, True, True),
-    (LostRun("its node is gone", reboots=2), ERROR, False, True),
-    (None, PENDING, False, False),
+@pytest.mark.parametrize(("found", "left", "state", "noted"), [
+    (ended(FINISHED), 0, FINISHED, False),
+    (ended(FINISHED), 1, FINISHED, False),
+    (LostRun("its node is gone"), 0, ERROR, False),
+    (LostRun("its node is gone", reboots=1), 0, PENDING, True),
+    (LostRun("its node is gone", reboots=2), 0, ERROR, False),
+    (None, 0, PENDING, False),
+    (None, 1, ERROR, False),
 ])
 def test_the_next_server_records_what_its_launcher_found(
-    tmp_path: Path, found: Outcome | LostRun | None, state: str, noted: bool, swept: bool
+    tmp_path: Path, found: Outcome | LostRun | None, left: int, state: str, noted: bool
 ) -> None:
     with bench_on(tmp_path, first := FakeLauncher()) as one:
         job = running(one, first)
     second = FakeLauncher(found)
+    second.left = left
     second.busy = True  # an exec that is queued again stays pending
     with bench_on(tmp_path, second) as one:
         row = one.row(job)
     assert (row.state, row.attempt, row.slots) == (state, 1, None)
-    assert (second.noted, second.swept) == ([job] * noted, [job] * swept)
+    assert (second.noted, second.swept) == ([job] * noted, [job])
 
 
 def test_the_next_server_adopts_a_run(tmp_path: Path) -> None:
@@ -228,3 +242,94 @@ def test_the_next_server_adopts_a_run(tmp_path: Path) -> None:
         run.end(ended(FINISHED))
         assert one.wait(job).state == FINISHED
     assert not second.prepared
+
+
+def waits(one: Bench, launcher: FakeLauncher, job: str) -> bool:
+    """Return whether an exec is pending after all turns that are due, and no attempt was prepared."""
+    assert one.supervisor.completes_turn(60.0)  # type: ignore[attr-defined]
+    return one.row(job).state == PENDING and not launcher.prepared
+
+
+BOTH_SLOTS: dict[str, Any] = {"framework": "distPyTorch", "num_worker": 2}
+
+
+@pytest.mark.parametrize("trouble", ["blind", "stuck"])
+@pytest.mark.parametrize(("found", "state"), [(ended(FINISHED), FINISHED), (LostRun("its node is gone"), ERROR)])
+def test_a_slot_is_not_free_before_the_end_of_its_attempt_is_certain(
+    tmp_path: Path, trouble: str, found: Outcome | LostRun, state: str
+) -> None:
+    with bench_on(tmp_path, first := FakeLauncher()) as one:
+        job = running(one, first)
+    second = FakeLauncher(found)
+    setattr(second, trouble, 1000)
+    with bench_on(tmp_path, second) as one:
+        other = one.submit("", **BOTH_SLOTS)
+        eventually(lambda: one.row(other).state == PENDING, "it waits")
+        assert waits(one, second, other)
+        assert (one.row(job).state, one.row(job).slots) == (RUNNING, '["cpu-0"]')
+        setattr(second, trouble, 0)
+        assert one.wait(job).state == state
+        second.run().begin()
+        one.wait_running(other)
+
+
+def test_an_attempt_with_an_unknown_fate_is_stopped_once_it_is_adopted(tmp_path: Path) -> None:
+    with bench_on(tmp_path, first := FakeLauncher()) as one:
+        job = running(one, first)
+    second = FakeLauncher(run := FakeRun())
+    run.begun, second.blind = True, 1000
+    with bench_on(tmp_path, second) as one:
+        one.stop(job)
+        assert one.supervisor.completes_turn(60.0)  # type: ignore[attr-defined]
+        assert one.row(job).state == RUNNING
+        second.blind = 0
+        eventually(lambda: run.stopped, "the adopted run is asked to end")
+        run.end(ended(KILLED))
+        assert one.wait(job).state == KILLED
+
+
+def test_slots_are_kept_while_a_process_of_an_ended_attempt_lives(tmp_path: Path) -> None:
+    with bench_on(tmp_path, launcher := FakeLauncher()) as one:
+        job = running(one, launcher)
+        other = one.submit("", **BOTH_SLOTS)
+        launcher.stuck = 1000
+        launcher.run().end(ended(FINISHED))
+        eventually(lambda: launcher.swept, "the server tries to end it")
+        assert one.supervisor.completes_turn(60.0)  # type: ignore[attr-defined]
+        assert len(launcher.prepared) == 1 and one.row(job).slots == '["cpu-0"]'
+        launcher.stuck = 0
+        assert one.wait(job).state == FINISHED
+        launcher.run(1).begin()
+        one.wait_running(other)
+
+
+def test_a_job_keeps_a_slot_that_the_machine_no_longer_has(tmp_path: Path) -> None:
+    with bench_on(tmp_path, first := FakeLauncher()) as one:
+        job = one.submit("", **BOTH_SLOTS)
+        first.run().begin()
+        one.wait_running(job)
+    second = FakeLauncher(run := FakeRun())
+    second.machine, run.begun = Machine(cpu_slots(1)), True
+    with bench_on(tmp_path, second) as one:
+        held = one.database.read(lambda c: holdings.held(c, job))
+        assert held == {"cpu-0": "cpu", "cpu-1": "cpu"} and one.row(job).slots == '["cpu-0", "cpu-1"]'
+        assert "cpu-1" in one.launcher_log(job)
+        run.end(ended(FINISHED))
+        assert one.wait(job).state == FINISHED
+
+
+class Babbler(FakeRun):
+    """A run that sends messages without end, but never its slots."""
+
+    def on_ready(self, ready: Collection[int]) -> bool:
+        return False
+
+
+def test_messages_without_end_do_not_delay_the_start_of_a_server(tmp_path: Path) -> None:
+    with bench_on(tmp_path, first := FakeLauncher()) as one:
+        job = running(one, first)
+    second = FakeLauncher(run := Babbler())
+    run.begun = True
+    run.begin()
+    with bench_on(tmp_path, second) as one:
+        assert one.row(job).state == RUNNING

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -25,7 +26,7 @@ from local_backend.runtime.launcher import Held
 from local_backend.runtime.local_run import LocalRun
 from local_backend.runtime.messages import Begun, FromRunner, Progressed, of_runner, of_server
 from local_backend.runtime.paths import HomePaths
-from local_backend.runtime.processes import identify
+from local_backend.runtime.processes import alive, identify
 from local_backend.runtime.server_link import ServerLink
 from local_backend.scheduler.model import Allocation
 from local_backend.scheduler.slots import cpu_slots
@@ -172,6 +173,29 @@ def test_news_of_slots_wakes_the_server_and_progress_does_not(tmp_path: Path) ->
     run.allocate(Allocation((), 1))
     assert not run.connected and run.held is None, "the failed send did not close the connection"
     assert run.descriptors == [run._watch] and run.due is not None and not run.ended
+    run.close()
+
+
+def test_a_runner_lives_although_no_descriptor_is_free_to_watch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    paths, me = HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), identify(os.getpid())
+    with monkeypatch.context() as full:
+        full.setattr(os, "pidfd_open", refuse)
+        full.setattr(os, "pipe", refuse)
+        run = LocalRun(paths, 1, process=me)
+        assert run.begun and not run.ended and run.due is not None and not run.descriptors
+        full.setattr(Path, "read_bytes", refuse)
+        full.setattr("builtins.open", refuse)
+        with pytest.raises(OSError, match="Too many"):
+            alive(me)
+        with pytest.raises(OSError, match="Too many"):
+            tree.leftovers("x", None)
+    run.tick()
+    assert len(run.descriptors) == 1 and not run.ended
     run.close()
 
 
