@@ -19,10 +19,10 @@ from workloads import workload
 from dlicmd.contract.states import RUNNING
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
-from local_backend.runtime.launch import read_identity
+from local_backend.runtime.launch import read_identity, server_proof
 from local_backend.runtime.launcher import Held, Launcher
 from local_backend.runtime.local_launcher import LocalLauncher
-from local_backend.runtime.messages import FromRunner, from_runner
+from local_backend.runtime.messages import FromRunner, Hello, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.processes import mark_of
 from local_backend.runtime.supervisor import Supervisor
@@ -139,6 +139,8 @@ class Bench:
         fd, _ = unix_socket.connect(self.paths(exec_id).socket)
         channel, found = Channel(fd), list[FromRunner]()
         attempt = self.row(exec_id).attempt
+        vault = Vault(self.settings.paths.vault)
+        channel.send(of_server(Hello(server_proof(vault, self.paths(exec_id), attempt))))
 
         def complete() -> bool:
             messages = (from_runner(value, attempt) for value in channel.receive())

@@ -176,8 +176,9 @@ class Control:
             self._kill(active)
 
     def _adopt_again(self, active: Active, run: UnknownRun) -> None:
-        row = self._database.read(lambda c: execs.get(c, active.exec_id, deleted=True))
-        if row is not None and time.monotonic() >= run.due:
+        if time.monotonic() >= run.due:
+            row = self._database.read(lambda c: execs.get(c, active.exec_id, deleted=True))
+            assert row is not None, "only an exec without slots is removed"
             self._adopt(row)
 
     def _competing(self, rows: Iterable[ExecRow]) -> list[ExecRow]:

@@ -17,7 +17,7 @@ from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.runtime.progress import valid
 from local_backend.scheduler.model import Slot
-from local_backend.vault import Vault
+from local_backend.vault import Vault, VaultError
 from local_backend.workload import Workload
 
 #: Larger than any process id and any exit code.
@@ -91,6 +91,24 @@ class Launch:
             "slots": tuple(Slot(**slot) for slot in value["slots"]),
             "die_with": ProcessId(**value["die_with"]) if value["die_with"] else None,
         })
+
+
+def server_proof(vault: Vault, paths: ExecPaths, attempt: int) -> str:
+    """Return a text that proves to the runner of an attempt that a server connects. Raises VaultError."""
+    return vault.seal(_server_of(paths, attempt)).decode("ascii")
+
+
+def proves_server(vault: Vault, paths: ExecPaths, attempt: int, proof: str) -> bool:
+    """Return whether a text is a `server_proof` for this attempt."""
+    try:
+        return vault.open(proof.encode(errors="replace")) == _server_of(paths, attempt)
+    except VaultError:
+        return False
+
+
+def _server_of(paths: ExecPaths, attempt: int) -> bytes:
+    """Return bytes that are no UTF-8: users have the server seal any text."""
+    return b"\xff%s %d" % (paths.exec_id.encode(), attempt)
 
 
 def _opened(spec: Workload, vault: Vault) -> Workload:

@@ -38,6 +38,7 @@ from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Machine
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
+from local_backend.vault import Vault
 
 #: Seconds that `survivor` waits for a runner that is just starting.
 _PATIENCE = 10.0
@@ -54,6 +55,7 @@ class LocalLauncher:
         self._settings = settings
         self._starter = Starter(settings.paths, settings.nursery_idle)
         slots = discover(settings.slots)
+        self._vault = Vault(settings.paths.vault)
         self._leftovers = Leftovers()
         self._health = Health(slots, settings.health_every)
         self._machine = Machine(slots, psutil.virtual_memory().total, labels=settings.node_labels)
@@ -140,13 +142,16 @@ class LocalLauncher:
         """Start the runner of a prepared attempt; with `warm`, fork it from the nursery if possible. Raises OSError."""
         paths = self._paths(order)
         warm = warm and not environment.needs_own_interpreter(order.workload)
-        return LocalRun(paths, order.attempt, server=self._starter.start(paths.spec, order.attempt, warm=warm))
+        server = self._starter.start(paths.spec, order.attempt, warm=warm)
+        return LocalRun(paths, order.attempt, self._vault, server=server)
 
     def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | LostRun | None:
         """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
         began. Raises OSError when this cannot be found out now."""
         found = survivor(paths, attempt)
-        return LocalRun(paths, attempt, process=found.process) if isinstance(found, RunnerIdentity) else found
+        if isinstance(found, RunnerIdentity):
+            return LocalRun(paths, attempt, self._vault, process=found.process)
+        return found
 
     def note_reboot(self, paths: ExecPaths) -> None:
         """Count a restart of the machine in job.json. Raises OSError."""

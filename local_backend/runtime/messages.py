@@ -45,6 +45,13 @@ class Exited:
     outcome: Outcome
 
 
+@dataclass(frozen=True)
+class Hello:
+    """A server has connected to the socket of the runner. Sent before all other messages, see `server_proof`."""
+
+    proof: str
+
+
 FromRunner = Begun | StartRefused | Held | Progressed | Exited
 
 #: Name of the message on the wire → its type.
@@ -78,14 +85,16 @@ def from_runner(value: Mapping[str, Any], attempt: int) -> FromRunner | None:
     return None
 
 
-def of_server(allocation: Allocation) -> dict[str, Any]:
-    """Return the JSON object that gives a runner its allocation."""
-    return {"op": "allocate", **asdict(allocation)}
+def of_server(message: Hello | Allocation) -> dict[str, Any]:
+    """Return the JSON object of a message from a server."""
+    return {"op": "hello" if isinstance(message, Hello) else "allocate", **asdict(message)}
 
 
-def from_server(value: Mapping[str, Any]) -> Allocation | None:
-    """Return the allocation that the server sent."""
+def from_server(value: Mapping[str, Any]) -> Hello | Allocation | None:
+    """Return the message that the server sent."""
     match value:
+        case {"op": "hello", "proof": str(proof)}:
+            return Hello(proof)
         case {"op": "allocate", "sequence": int(sequence), "slots": list(slots)} if _count(sequence):
             try:
                 found = tuple(Slot(**slot) for slot in slots)

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,7 @@ from local_backend.runtime.job import Job
 from local_backend.runtime.launch import (
     Launch,
     RunnerIdentity,
+    proves_server,
     read_attempt,
     read_identity,
     try_lock,
@@ -34,7 +36,7 @@ from local_backend.runtime.program import follow
 from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but
 from local_backend.scheduler.slots import usable_cores
-from local_backend.vault import VaultError
+from local_backend.vault import Vault, VaultError
 
 _LOCK_PATIENCE = 10.0
 _RETRY_WRITING = 1.0
@@ -63,7 +65,8 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
         lock = _enter(launch, attempt)
         if lock is None:
             return
-        link = ServerLink(server, launch.paths.socket)
+        proves = partial(proves_server, Vault(launch.home.vault), launch.paths, attempt)
+        link = ServerLink(server, launch.paths.socket, proves)
         me = processes.identify(os.getpid())
         write_record(launch.paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
     except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:

@@ -10,16 +10,28 @@ import select
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launcher import Held
-from local_backend.runtime.messages import Begun, Exited, FromRunner, Progressed, StartRefused, from_server, of_runner
+from local_backend.runtime.messages import (
+    Begun,
+    Exited,
+    FromRunner,
+    Hello,
+    Progressed,
+    StartRefused,
+    from_server,
+    of_runner,
+)
 from local_backend.scheduler.model import Allocation
 
 #: Seconds between two checks of the socket file while no server is connected.
 _CHECK_EVERY = 1.0
+#: Maximum connections that have not proved to be a server.
+_MOST_STRANGERS = 8
 #: Kinds of messages in the order in which a new server gets them.
 _KINDS = (Begun, Progressed, Held, Exited)
 
@@ -29,8 +41,9 @@ Source = tuple[int, Callable[[], None], int]
 class ServerLink:
     """Sends messages to the server, and receives allocations."""
 
-    def __init__(self, fd: int, path: Path) -> None:
-        """`fd` is the connection to the server that started this runner, `path` the socket for later servers.
+    def __init__(self, fd: int, path: Path, proves: Callable[[str], bool]) -> None:
+        """`fd` is the connection to the server that started this runner, `path` the socket for later servers. `proves`
+        returns whether the proof in a `Hello` is valid.
 
         Raises OSError when the socket cannot be created.
         """
@@ -38,6 +51,9 @@ class ServerLink:
         self.on_allocation: Callable[[Allocation], None] = lambda _: None
         self._channel = Channel(fd)
         self._path = path
+        self._proves = proves
+        #: Connections that have not proved to be a server, oldest first.
+        self._strangers: list[Channel] = []
         self._newest: dict[type[FromRunner], FromRunner] = {}
         self._unsent: set[type[FromRunner]] = set()
         self._check_at = 0.0
@@ -52,7 +68,7 @@ class ServerLink:
         if self._channel.open:
             writing = select.POLLOUT if self._channel.wants_to_write else 0
             found.append((self._channel.fd, self._on_ready, select.POLLIN | writing))
-        return found
+        return found + [(one.fd, partial(self._hear, one), select.POLLIN) for one in self._strangers]
 
     @property
     def due(self) -> float | None:
@@ -81,7 +97,9 @@ class ServerLink:
 
     def close(self) -> None:
         """Close all connections, and remove the socket file."""
-        self._channel.close()
+        for channel in (self._channel, *self._strangers):
+            channel.close()
+        self._strangers.clear()
         if self._file is not None and self._file == _identity(self._path):
             self._path.unlink(missing_ok=True)
         self._stop_listening()
@@ -98,8 +116,7 @@ class ServerLink:
         self._listening, self._file = -1, None
 
     def _accept(self) -> None:
-        """Talk to a new server from now on. Unread messages of the earlier one are dropped before this one learns the
-        state: otherwise a slot that the earlier server gave could be given to another job, too."""
+        """Accept a connection. If there are too many without a proof, the new one replaces the oldest."""
         try:
             fd, peer = unix_socket.accept(self._listening)
         except OSError:
@@ -107,15 +124,35 @@ class ServerLink:
         if peer is not None and not _may_be_server(peer):
             os.close(fd)
             return
-        self._channel.close()
-        self._channel = Channel(fd)
-        self._unsent = set(self._newest)
-        self._send()
+        self._strangers.append(Channel(fd))
+        if len(self._strangers) > _MOST_STRANGERS:
+            self._strangers.pop(0).close()
+        self._hear(self._strangers[-1])
+
+    def _hear(self, stranger: Channel) -> None:
+        """Talk to a new server from now on, once it has proved to be one. Unread messages of the earlier server are
+        dropped before the new one learns the state: otherwise a slot that the earlier server gave could be given to
+        another job, too."""
+        if stranger not in self._strangers:
+            return  # replaced since it became readable
+        for message in stranger.receive():
+            hello = from_server(message)
+            if not isinstance(hello, Hello) or not self._proves(hello.proof):
+                stranger.close()
+                break
+            self._strangers.remove(stranger)
+            self._channel.close()
+            self._channel = stranger
+            self._unsent = set(self._newest)
+            self._send()
+            return
+        if not stranger.open:
+            self._strangers.remove(stranger)
 
     def _on_ready(self) -> None:
         for message in self._channel.receive():
             allocation = from_server(message)
-            if allocation is not None:
+            if isinstance(allocation, Allocation):
                 self.on_allocation(allocation)
         self._channel.flush()
         self._send()

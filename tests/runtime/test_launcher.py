@@ -19,6 +19,7 @@ from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING
 from local_backend.runtime.launcher import Held, LostRun, Outcome, RunOrder
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.resizing import ResizeError
 from local_backend.scheduler.model import Allocation, Machine
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.store import holdings
@@ -35,6 +36,7 @@ class FakeRun:
         self.refused: str | None = None
         self.held: Held | None = None
         self.progress: Mapping[str, Any] = {}
+        self.allocations: list[Allocation] = []
         self.result: Outcome | LostRun = LostRun("the test ended it")
         self._pipe: tuple[int, ...] = os.pipe()
         self.descriptors = [self._pipe[0]]
@@ -55,7 +57,8 @@ class FakeRun:
 
     def tick(self) -> None: ...
 
-    def allocate(self, allocation: Allocation) -> None: ...
+    def allocate(self, allocation: Allocation) -> None:
+        self.allocations.append(allocation)
 
     def stop(self) -> None:
         self.stopped = True
@@ -316,6 +319,27 @@ def test_a_job_keeps_a_slot_that_the_machine_no_longer_has(tmp_path: Path) -> No
         assert "cpu-1" in one.launcher_log(job)
         run.end(ended(FINISHED))
         assert one.wait(job).state == FINISHED
+
+
+def test_an_elastic_job_leaves_a_slot_that_the_machine_no_longer_has(tmp_path: Path) -> None:
+    elastic = {"framework": "edtPyTorch", "elastic": True, "num_worker": 2}
+    with bench_on(tmp_path, first := FakeLauncher()) as one:
+        job = one.submit("", **elastic)
+        first.run().begin()
+        one.wait_running(job)
+    second = FakeLauncher(run := FakeRun())
+    second.machine, run.begun = Machine(cpu_slots(1)), True
+    run.held = Held(0, ("cpu-0", "cpu-1"), ("cpu-0", "cpu-1"))
+    with bench_on(tmp_path, second) as one:
+        (allocation,) = eventually(lambda: run.allocations, "it gets other slots")
+        assert allocation == Allocation(cpu_slots(1), 1) and one.row(job).slots == '["cpu-0", "cpu-1"]'
+        with pytest.raises(ResizeError):
+            one.supervisor.resize(job, 2)  # type: ignore[attr-defined]
+        run.held = Held(1, ("cpu-0",), ("cpu-0",))
+        one.wake()
+        eventually(lambda: one.row(job).slots == '["cpu-0"]', "the other slot is released")
+        run.end(ended(FINISHED))
+        one.wait(job)
 
 
 class Babbler(FakeRun):

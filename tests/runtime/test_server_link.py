@@ -22,15 +22,20 @@ from support import PATIENCE
 from dlicmd.contract.states import FINISHED
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
+from local_backend.runtime.launch import proves_server, server_proof
 from local_backend.runtime.launcher import Held
 from local_backend.runtime.local_run import LocalRun
-from local_backend.runtime.messages import Begun, FromRunner, Progressed, of_runner, of_server
+from local_backend.runtime.messages import Begun, FromRunner, Hello, Progressed, of_runner, of_server
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.processes import alive, identify
 from local_backend.runtime.server_link import ServerLink
 from local_backend.scheduler.model import Allocation
 from local_backend.scheduler.slots import cpu_slots
+from local_backend.vault import Vault
 
+PROOF = "valid"
+#: A vault without a key.
+VAULT = Vault(Path("/nonexistent/key"))
 HELD = Held(0, ("cpu-0",), ("cpu-0",))
 PEER = """
 import socket, sys
@@ -46,15 +51,18 @@ class Ends:
     def __init__(self, path: Path) -> None:
         ours, theirs = socket.socketpair()
         self.path = path
-        self.link = ServerLink(theirs.detach(), path)
+        self.link = ServerLink(theirs.detach(), path, lambda proof: proof == PROOF)
         self.server = Channel(ours.detach())
         self.allocations: list[Allocation] = []
         self.link.on_allocation = self.allocations.append
 
-    def connect(self) -> Channel:
-        """Connect another server."""
+    def connect(self, *messages: Hello | Allocation) -> Channel:
+        """Connect another process, which sends these messages."""
         fd, _ = unix_socket.connect(self.path)
-        return Channel(fd)
+        channel = Channel(fd)
+        for message in messages:
+            channel.send(of_server(message))
+        return channel
 
     def work(self) -> None:
         """Handle all pending events, as the loop of a runner does."""
@@ -119,7 +127,7 @@ def test_a_new_server_gets_the_newest_state_and_replaces_the_old_one(ends: Ends)
         ends.link.say(Progressed({"step": step}))
     ends.link.say(HELD)
     ends.server.send(of_server(Allocation(cpu_slots(2), 1)))
-    new = ends.connect()
+    new = ends.connect(Hello(PROOF))
     ends.link.sources[0][1]()  # The runner sees the new server before it reads the message of the old one.
     ends.work()
     assert ends.allocations == []
@@ -131,6 +139,49 @@ def test_a_new_server_gets_the_newest_state_and_replaces_the_old_one(ends: Ends)
     ends.server.receive()
     assert not ends.server.open
     new.close()
+
+
+@pytest.mark.parametrize("messages", [
+    [Hello("forged"), Allocation(cpu_slots(2), 1)], [Allocation(cpu_slots(2), 1)], [Allocation((), 1), Hello(PROOF)],
+])
+def test_a_process_without_a_proof_gives_no_slots_and_does_not_replace_the_server(
+    ends: Ends, messages: list[Hello | Allocation]
+) -> None:
+    ends.link.say(HELD)
+    other = ends.connect(*messages)
+    ends.work()
+    assert ends.allocations == [] and other.receive() == [] and not other.open
+    assert events(ends.server.receive()) == ["held"] and ends.server.open
+
+
+def test_many_connections_do_not_use_up_the_descriptors_of_a_runner(ends: Ends) -> None:
+    before = len(ends.link.sources)
+    others = []
+    for _ in range(50):
+        others.append(ends.connect())
+        ends.work()
+    assert len(ends.link.sources) - before < 10
+    others[-8].close()  # The runner drops this connection for the next one, and sees its end in the same moment.
+    others.append(ends.connect())
+    ends.work()
+    server = ends.connect(Hello(PROOF))
+    ends.link.say(HELD)
+    ends.work()
+    assert events(server.receive()) == ["held"]
+    for one in (server, *others):
+        one.close()
+
+
+def test_only_the_keys_of_a_home_prove_a_server(tmp_path: Path) -> None:
+    paths = HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada")
+    vault, other = Vault(tmp_path / "a" / "key"), Vault(tmp_path / "b" / "key")
+    proof = server_proof(vault, paths, 1)
+    assert proves_server(vault, paths, 1, proof)
+    vault.renew()
+    assert proves_server(vault, paths, 1, proof) and proves_server(vault, paths, 1, server_proof(vault, paths, 1))
+    assert not proves_server(vault, paths, 2, proof)
+    for forged in (server_proof(other, paths, 1), vault.seal_text("x"), "", "\ud800", "local-1 1"):
+        assert not proves_server(vault, paths, 1, forged)
 
 
 def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
@@ -147,7 +198,7 @@ def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
         except OSError:
             break
     assert ends.link.due is not None, "a line without an end did not close the connection"
-    again = ends.connect()
+    again = ends.connect(Hello(PROOF))
     ends.link.say(HELD)
     ends.work()
     assert events(again.receive()) == ["held"]
@@ -156,7 +207,7 @@ def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
 
 def test_news_of_slots_wakes_the_server_and_progress_does_not(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    run = LocalRun(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, server=ours.detach())
+    run = LocalRun(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, VAULT, server=ours.detach())
     runner = Channel(theirs.detach())
 
     def hears(message: FromRunner) -> bool:
@@ -186,7 +237,7 @@ def test_a_runner_lives_although_no_descriptor_is_free_to_watch_it(
     with monkeypatch.context() as full:
         full.setattr(os, "pidfd_open", refuse)
         full.setattr(os, "pipe", refuse)
-        run = LocalRun(paths, 1, process=me)
+        run = LocalRun(paths, 1, VAULT, process=me)
         assert run.begun and not run.ended and run.due is not None and not run.descriptors
         full.setattr(Path, "read_bytes", refuse)
         full.setattr("builtins.open", refuse)
