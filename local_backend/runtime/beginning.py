@@ -72,12 +72,13 @@ class Beginnings:
 
     def begun(self, active: Active) -> bool:
         """Record whether the runner of an attempt has begun, and return it. If not, record the error that the runner
-        reported, or that it ended without a message."""
+        reported, or that it ended without a message. Raises OSError while a process of the attempt lives."""
         if active.run.begun:
             self._records.running(active.paths, active.attempt)
             active.recorded = True
             self._failures.pop(active.exec_id, None)
             return True
+        self._launcher.sweep(active.paths)
         active.run.close()
         if active.run.refused is not None:
             self._later(active.paths, active.run.refused)

@@ -10,7 +10,7 @@ from local_backend.runtime import launcher_log, processes, tree
 from local_backend.runtime.launch import read_identity
 from local_backend.runtime.paths import ExecPaths
 
-#: Seconds that `kill` waits for the end of the processes.
+#: Seconds that the first `kill` of an exec waits for the end of the processes.
 _PATIENCE = 1.0
 
 
@@ -24,7 +24,8 @@ class Leftovers:
         """Kill all processes of an exec, and return their number. Raises TimeoutError while any of them lives, for
         example because a device does not answer: call again later. Raises OSError when processes cannot be listed."""
         killed = self._killed[paths.exec_id]
-        left = tree.sweep(processes.mark_of(paths.state), read_identity(paths), killed, _PATIENCE)
+        patience = 0.0 if killed else _PATIENCE
+        left = tree.sweep(processes.mark_of(paths.state), read_identity(paths), killed, patience)
         if left:
             raise TimeoutError(f"processes of {paths.exec_id} do not end: {', '.join(map(str, sorted(left)))}")
         del self._killed[paths.exec_id]

@@ -28,7 +28,7 @@ def is_stranger(pid: int) -> bool:
     """Return whether a living process is neither this process nor one of its descendants."""
     try:
         return os.getpid() not in {pid, *(parent.pid for parent in psutil.Process(pid).parents())}
-    except psutil.Error:
+    except (OSError, psutil.Error):
         return False
 
 

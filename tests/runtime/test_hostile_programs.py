@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from runtime_support import Bench
-from support import eventually
+from support import PATIENCE, eventually
 
 from dlicmd.contract.states import ERROR, FINISHED
+from local_backend.runtime import tree
+from local_backend.runtime.leftovers import Leftovers
+from local_backend.runtime.processes import MARK, mark_of
 
 
 def test_the_message_of_an_exec_is_not_read_through_a_link(cold: Bench, tmp_path: Path) -> None:
@@ -59,6 +64,31 @@ def test_a_program_that_records_its_own_end_leaves_no_process(cold: Bench) -> No
     one = cold.submit(FORGED.format(home=str(cold.settings.home)))
     assert cold.wait(one).state == FINISHED
     assert not cold.leftovers(one)
+
+
+def test_a_process_that_does_not_end_is_reported_until_it_ends(
+    cold: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = cold.paths(cold.submit("pass"))
+    cold.wait(paths.exec_id)
+    leftovers = Leftovers()
+
+    def kill() -> int | None:
+        try:
+            return leftovers.kill(paths)
+        except TimeoutError:
+            return None
+
+    with subprocess.Popen(["/bin/sleep", "600"], env={MARK: mark_of(paths.state)}) as process:
+        eventually(lambda: cold.leftovers(paths.exec_id), "it has its environment")
+        with monkeypatch.context() as stuck:
+            stuck.setattr(tree, "kill", lambda processes: None)
+            for _ in range(2):
+                with pytest.raises(TimeoutError, match=str(process.pid)):
+                    leftovers.kill(paths)
+        assert eventually(kill, "the process ends") == 1
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+    assert leftovers.kill(paths) == 0
 
 
 #: Ends its first thread and continues in the second one. It looks like a process that has ended.
