@@ -96,6 +96,7 @@ def test_data_cached_in_shared_storage_is_not_visible_to_other_jobs(user: User, 
     volume = tmp_path / "volumes" / "train"
     volume.mkdir(parents=True)
     assert user.backend("volume", "add", "train", str(volume)).code == 0
+    (user.home / "data").mkdir(parents=True, exist_ok=True)  # the first server of this home makes it, too
     (user.home / "data" / "own.txt").write_text("mine")
     for target, storage in (("shared", user.home / "data"), ({"volume": "train"}, volume)):
         place = storage.with_name(f".{storage.name}.{os.getuid()}.dlicmd-cache")
