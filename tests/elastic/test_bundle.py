@@ -119,7 +119,7 @@ def test_the_announcement_warns_about_a_guess_and_refuses_unknown_backends():
     assert wrong.stderr.splitlines()[-1].endswith("must be pytorch, tensorflow, keras, not 'abacus'")
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_digits_sample_trains_with_the_zip_on_two_workers(fabric_home, tmp_path):
     for folder in ("result", "log"):
         (tmp_path / folder).mkdir()

@@ -60,7 +60,9 @@ def sent(world, op):
 
 
 @pytest.mark.parametrize("weather", WEATHERS)
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [
+    seed if seed < 10 else pytest.param(seed, marks=pytest.mark.integration) for seed in range(25)
+])
 def test_every_kind_of_fault_leaves_the_result_unchanged(weather, seed):
     World(course(), seed, WEATHERS[weather]).run()
 

@@ -44,7 +44,9 @@ class Exhausted(Callback):
             raise MemoryError("no memory")
 
 
-@pytest.mark.parametrize(("point", "worker"), [("before-reduce", 1), ("mid-apply", 2)])
+@pytest.mark.parametrize(("point", "worker"), [
+    ("before-reduce", 1), pytest.param("mid-apply", 2, marks=pytest.mark.slow),
+])
 def test_a_stopped_worker_is_detected_and_replaced(trouble, unharmed, point, worker):
     """On a busy machine, other workers may also look stopped, but not three times at one step."""
     training = trouble(2, hang_seconds="3")
@@ -92,6 +94,7 @@ class Merciful(Trouble):
             super()._obey(message)
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_that_resumes_after_its_removal_does_no_harm(trouble, unharmed):
     training = trouble(2, kind=Merciful, hang_seconds="3")
     training.suffer("after-reduce:1:22:stop")

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "fetching"))
 
 from file_servers import s3_server
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 SAMPLE = Path(__file__).parent.parent.parent / "samples" / "digits"
 FROM_FILE = """np.loadtxt(os.path.join(data_dir, "digits.csv.gz"), delimiter=",", dtype=np.float32)"""

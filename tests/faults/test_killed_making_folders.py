@@ -14,7 +14,7 @@ from loaded_server import Server
 from dlicmd import Client
 from dlicmd.sdk.errors import DlicmdError
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 #: Kills the process right after the n-th time that it creates or renames a path of an exec other than local-1.
 KILLER = """
