@@ -306,13 +306,19 @@ def test_slots_are_kept_while_a_process_of_an_ended_attempt_lives(tmp_path: Path
         one.wait_running(other)
 
 
+def with_one_slot() -> tuple[FakeLauncher, FakeRun]:
+    """Return a launcher of a machine with 1 slot, and the run that it finds there."""
+    launcher = FakeLauncher(run := FakeRun())
+    launcher.machine, run.begun = Machine(cpu_slots(1)), True
+    return launcher, run
+
+
 def test_a_job_keeps_a_slot_that_the_machine_no_longer_has(tmp_path: Path) -> None:
     with bench_on(tmp_path, first := FakeLauncher()) as one:
         job = one.submit("", **BOTH_SLOTS)
         first.run().begin()
         one.wait_running(job)
-    second = FakeLauncher(run := FakeRun())
-    second.machine, run.begun = Machine(cpu_slots(1)), True
+    second, run = with_one_slot()
     with bench_on(tmp_path, second) as one:
         held = one.database.read(lambda c: holdings.held(c, job))
         assert held == {"cpu-0": "cpu", "cpu-1": "cpu"} and one.row(job).slots == '["cpu-0", "cpu-1"]'
@@ -327,8 +333,7 @@ def test_an_elastic_job_leaves_a_slot_that_the_machine_no_longer_has(tmp_path: P
         job = one.submit("", **elastic)
         first.run().begin()
         one.wait_running(job)
-    second = FakeLauncher(run := FakeRun())
-    second.machine, run.begun = Machine(cpu_slots(1)), True
+    second, run = with_one_slot()
     run.held = Held(0, ("cpu-0", "cpu-1"), ("cpu-0", "cpu-1"))
     with bench_on(tmp_path, second) as one:
         (allocation,) = eventually(lambda: run.allocations, "it gets other slots")
