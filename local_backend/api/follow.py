@@ -91,7 +91,7 @@ async def follow(
         if cursor and not found and not row.terminal and time.monotonic() < deadline:
             is_busy = await run_in_threadpool(_behind, row, paths, seen) < MOST_BYTES
             if is_busy and await _within(news, _POLL):
-                # If a program writes without pause, answer some times a second, not as often as the client can ask.
+                # If a program writes without pause, answer a few times per second, not as often as the client can ask.
                 news.clear()
                 row, found = await read()
         while True:

@@ -175,16 +175,16 @@ def _tls(patient: Patient) -> Iterator[Finding]:
 def _tls_key(certificate: Path, key: Path) -> Iterator[Finding]:
     """Check the access to a key, and whether it belongs to the certificate."""
     if not os.access(key, os.R_OK):
-        yield Finding("tls", PROBLEM, f"cannot read {key}", "name a key that this user can read with --tls-key")
+        yield Finding("tls", PROBLEM, f"cannot read {key}", "set --tls-key to a key that this user can read")
         return
     if key.stat().st_mode & 0o007:
         yield Finding("tls", PROBLEM, f"all users have access to {key}", f"chmod o= {key}")
     try:
-        # Without a password, OpenSSL would request the one of an encrypted key from the terminal.
+        # Without this argument, OpenSSL asks for the password of an encrypted key on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (OSError, ValueError):
         yield Finding("tls", PROBLEM, f"{key} is encrypted, or is not the key of {certificate}",
-                      "name the certificate and its key, without a password, with --tls-cert and --tls-key")
+                      "set --tls-cert to the certificate and --tls-key to its key, without a password")
 
 
 def _end_of(path: Path) -> datetime:

@@ -209,8 +209,8 @@ def _check(file: Path, manifest: BackupManifest, database: Path) -> None:
 
 
 def _skip_event_ids(database: Path) -> None:
-    """Let the ids of events continue at the present time in milliseconds. A server gives fewer ids than that, so no id
-    since the backup is given twice, and a client with a later position misses no event."""
+    """Let the ids of events continue at the present time in milliseconds. A server gives fewer than 1,000 ids per
+    second, so no id since the backup is given twice, and a client with a later position misses no event."""
     with closing(sqlite3.connect(database)) as connection, connection:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").fetchone() is None:
             return  # an earlier version without events

@@ -64,7 +64,7 @@ class UnknownRun:
 
     def outcome(self) -> Outcome | LostRun:
         """Return that the attempt is lost."""
-        return LostRun("the server cannot find its runner")
+        return LostRun("the server cannot find the runner of the job")
 
     def close(self) -> None:
         """Do nothing."""
@@ -80,9 +80,9 @@ class Adopter:
         self._known = {slot.id: slot for slot in launcher.machine.slots}
 
     def adopt(self, row: ExecRow, paths: ExecPaths) -> Active | None:
-        """Return the attempt of an exec that still runs. Otherwise record the fate of the exec and return None. An
-        attempt whose fate cannot be found out now is returned with an `UnknownRun`: call again when that is due."""
-        holds = row.slots is not None  # otherwise it is pending again: its row already has the end of its last attempt
+        """Return the attempt of an exec that still runs. Otherwise record the fate of the exec and return None. If
+        the fate cannot be found out now, return the attempt with an `UnknownRun`; call again when that run is due."""
+        holds = row.slots is not None  # without slots, it is pending again: its row has the end of its last attempt
         try:
             match self._launcher.adopt(paths, row.attempt):
                 case Outcome() | LostRun() | None as found:
@@ -94,7 +94,8 @@ class Adopter:
                     run.close()
         except OSError as problem:
             if holds:
-                _log.error("cannot adopt %s, which keeps its slots: %s; trying again in %g s", row.id, problem, _AGAIN)
+                text = "cannot adopt %s: %s; the exec keeps its slots; trying again in %g s"
+                _log.error(text, row.id, problem, _AGAIN)
                 return self._active(row, paths, UnknownRun())
         return None
 
@@ -114,8 +115,8 @@ class Adopter:
                 self._records.pending(paths)
 
     def _active(self, row: ExecRow, paths: ExecPaths, run: Run) -> Active:
-        """Return the attempt, with every slot that the exec's row names. If the machine no longer has one, only this
-        exec has it."""
+        """Return the attempt, with every slot that the exec's row names. A slot that the machine no longer
+        has belongs to this exec only."""
         kinds, kind = self._records.kinds(row), self._demand.kind(row.workload)
         names = json.loads(row.slots or "[]")
         slots = tuple(self._known.get(name) or Slot(name, kinds.get(name, kind)) for name in names)

@@ -93,7 +93,8 @@ def drop(home: HomePaths, database: Database, names: Collection[str]) -> None:
         named = execs.bundles(connection, names)
         retired = [_retired(home, name) for name in names if name not in named and home.bundle(name).is_dir()]
         for folder in retired:
-            if folder.name in names:  # No row may name the bundle before it is gone.
+            # In this transaction: no new row may name a bundle of which a part is removed.
+            if folder.name in names:
                 shutil.rmtree(folder, ignore_errors=True)
         return [folder for folder in retired if folder.name not in names]
 

@@ -107,7 +107,7 @@ def proves_server(vault: Vault, paths: ExecPaths, attempt: int, proof: str) -> b
 
 
 def _server_of(paths: ExecPaths, attempt: int) -> bytes:
-    """Return bytes that are no UTF-8: users have the server seal any text."""
+    """Return bytes that are not valid UTF-8: the server also seals texts of users, which are always UTF-8."""
     return b"\xff%s %d" % (paths.exec_id.encode(), attempt)
 
 

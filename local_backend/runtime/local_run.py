@@ -97,7 +97,7 @@ class LocalRun:
 
     @property
     def _is_unwatched(self) -> bool:
-        """Whether the end of the runner would not be noticed, because no descriptor was free."""
+        """Whether the runner lives without a watch, because no descriptor was free."""
         return self._process is not None and self._watch is None and not self.ended
 
     @property

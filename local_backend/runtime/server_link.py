@@ -30,8 +30,8 @@ from local_backend.scheduler.model import Allocation
 
 #: Seconds between two checks of the socket file while no server is connected.
 _CHECK_EVERY = 1.0
-#: Maximum connections that have not proved to be a server.
-_MOST_STRANGERS = 8
+#: Maximum number of connections without a valid proof.
+_MOST_UNPROVED = 8
 #: Kinds of messages in the order in which a new server gets them.
 _KINDS = (Begun, Progressed, Held, Exited)
 
@@ -52,8 +52,8 @@ class ServerLink:
         self._channel = Channel(fd)
         self._path = path
         self._proves = proves
-        #: Connections that have not proved to be a server, oldest first.
-        self._strangers: list[Channel] = []
+        #: Connections without a valid proof, oldest first.
+        self._unproved: list[Channel] = []
         self._newest: dict[type[FromRunner], FromRunner] = {}
         self._unsent: set[type[FromRunner]] = set()
         self._check_at = 0.0
@@ -68,7 +68,7 @@ class ServerLink:
         if self._channel.open:
             writing = select.POLLOUT if self._channel.wants_to_write else 0
             found.append((self._channel.fd, self._on_ready, select.POLLIN | writing))
-        return found + [(one.fd, partial(self._hear, one), select.POLLIN) for one in self._strangers]
+        return found + [(one.fd, partial(self._take_proof, one), select.POLLIN) for one in self._unproved]
 
     @property
     def due(self) -> float | None:
@@ -97,9 +97,9 @@ class ServerLink:
 
     def close(self) -> None:
         """Close all connections, and remove the socket file."""
-        for channel in (self._channel, *self._strangers):
+        for channel in (self._channel, *self._unproved):
             channel.close()
-        self._strangers.clear()
+        self._unproved.clear()
         if self._file is not None and self._file == _identity(self._path):
             self._path.unlink(missing_ok=True)
         self._stop_listening()
@@ -124,30 +124,29 @@ class ServerLink:
         if peer is not None and not _may_be_server(peer):
             os.close(fd)
             return
-        self._strangers.append(Channel(fd))
-        if len(self._strangers) > _MOST_STRANGERS:
-            self._strangers.pop(0).close()
-        self._hear(self._strangers[-1])
+        self._unproved.append(Channel(fd))
+        if len(self._unproved) > _MOST_UNPROVED:
+            self._unproved.pop(0).close()
+        self._take_proof(self._unproved[-1])
 
-    def _hear(self, stranger: Channel) -> None:
-        """Talk to a new server from now on, once it has proved to be one. Unread messages of the earlier server are
-        dropped before the new one learns the state: otherwise a slot that the earlier server gave could be given to
-        another job, too."""
-        if stranger not in self._strangers:
+    def _take_proof(self, connection: Channel) -> None:
+        """Replace the server by this connection if its proof is valid. Unread messages of the earlier server are
+        dropped before the new server gets the state: otherwise 2 jobs could get a slot that the earlier server gave."""
+        if connection not in self._unproved:
             return  # replaced since it became readable
-        for message in stranger.receive():
+        for message in connection.receive():
             hello = from_server(message)
             if not isinstance(hello, Hello) or not self._proves(hello.proof):
-                stranger.close()
+                connection.close()
                 break
-            self._strangers.remove(stranger)
+            self._unproved.remove(connection)
             self._channel.close()
-            self._channel = stranger
+            self._channel = connection
             self._unsent = set(self._newest)
             self._send()
             return
-        if not stranger.open:
-            self._strangers.remove(stranger)
+        if not connection.open:
+            self._unproved.remove(connection)
 
     def _on_ready(self) -> None:
         for message in self._channel.receive():

@@ -43,7 +43,7 @@ class TaskPlan:
     step: Step | None = None
     #: Descriptor that the process inherits besides the standard ones.
     keep: int | None = None
-    #: Whether all processes that it starts stay below it while it lives, see `tree.strays`.
+    #: Whether all processes that the task starts stay below the task while it lives, see `tree.strays`.
     elastic: bool = False
 
 

@@ -64,8 +64,9 @@ def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
 def sweep(
     mark: str, runner: RunnerIdentity | None, killed: set[psutil.Process], patience: float = 10.0
 ) -> list[int]:
-    """Kill all leftovers of an exec, and add them to `killed`, repeatedly until none is found and all `killed` have
-    ended, or `patience` seconds have passed. Return the pids of those that live. Raises OSError like `leftovers`."""
+    """Kill all leftovers of an exec and add them to `killed`. Repeat this until no leftover is found and all `killed`
+    have ended, or until `patience` seconds have passed. Return the pids of processes that still live. Raises OSError
+    like `leftovers`."""
     deadline = time.monotonic() + patience
     while True:
         found = leftovers(mark, runner)
@@ -93,8 +94,8 @@ def _is_in_session(pid: int, session: int | None) -> bool:
 
 
 def strays(tasks: Collection[int]) -> list[psutil.Process]:
-    """Return the living processes below this one that are neither `tasks` of this process nor below one of them. If
-    every task is the subreaper of its descendants, ended tasks have left them."""
+    """Return the living processes below this one that are neither `tasks` of this process nor below a task. If every
+    task is the subreaper of its descendants, these are the processes that ended tasks have left."""
     found = []
     for child in psutil.Process().children():
         if child.pid not in tasks and start_time(child.pid) is not None:

@@ -30,8 +30,8 @@ _BEGINNING = 0.1
 
 def settles(job: SchedulerJob) -> float:
     """Return when a running job may be given other slots, because other jobs could make better use of them. A job's
-    first slots have cost no resize, so they may change at once. The slot-seconds that a move costs are as many seconds
-    of one moved slot."""
+    first slots have cost no resize, so they may change at once. A moved slot earns 1 slot-second per second, so
+    the cost of a move in slot-seconds is also the wait in seconds."""
     if job.changed - job.started < _BEGINNING:
         return job.changed
     return job.changed + max(STEPS * job.step, job.pause * len(job.slots))

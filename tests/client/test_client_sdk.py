@@ -139,7 +139,7 @@ def test_invalid_options_are_refused_before_the_submission(
     assert not fake.seen
 
 
-#: What a program does wrong, and the parameter, key or method that the error names.
+#: Wrong calls of a program, and the parameter, key or method that each error names.
 MISTAKES: list[tuple[Callable[[dlicmd.Client], object], str]] = [
     (lambda _: dlicmd.Client("no host"), "host: "),
     (lambda _: dlicmd.Client("http://localhost"), "http=True"),

@@ -11,7 +11,7 @@ import pytest
 from programs import DISTURBED, WAYS, Program, corpus, left, run_alone, run_disturbed, run_on, verdict
 
 CORPUS = corpus()
-#: Programs that every test run trains or sees refused.
+#: Programs that every test run submits to the engine, which trains or refuses them.
 ALWAYS = {
     "batch_norm_drop_last", "counter_in_forward", "gan_phases", "own_generators", "plateau", "streaming_text",
     "tiny_gpt", "unknown_argument", "weighted_sampler",

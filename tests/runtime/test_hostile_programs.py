@@ -80,7 +80,7 @@ def test_a_process_that_does_not_end_is_reported_until_it_ends(
             return None
 
     with subprocess.Popen(["/bin/sleep", "600"], env={MARK: mark_of(paths.state)}) as process:
-        eventually(lambda: cold.leftovers(paths.exec_id), "it has its environment")
+        eventually(lambda: cold.leftovers(paths.exec_id), "the process has its environment")
         with monkeypatch.context() as stuck:
             stuck.setattr(tree, "kill", lambda processes: None)
             for _ in range(2):
@@ -91,7 +91,7 @@ def test_a_process_that_does_not_end_is_reported_until_it_ends(
     assert leftovers.kill(paths) == 0
 
 
-#: Ends its first thread and continues in the second one. It looks like a process that has ended.
+#: Ends its first thread and continues in the second one. The system then shows the process as a zombie.
 HALF = """
 import ctypes, os, platform, threading, time
 EXIT = {"x86_64": 60, "aarch64": 93}
@@ -110,7 +110,8 @@ while not os.path.exists("daemon"):
 """
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the number of the call is unknown")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"),
+                    reason="the number of the system call is unknown for this processor")
 def test_a_process_whose_first_thread_has_ended_does_not_outlive_its_job(cold: Bench) -> None:
     one = cold.submit(HALF)
     pid = int(cold.wait_for_file(one, "daemon"))

@@ -94,7 +94,7 @@ class FakeLauncher:
         self.runs: list[FakeRun] = []
         self.noted: list[str] = []
         self.swept: list[str] = []
-        #: Number of processes that ended attempts leave; of next calls of `sweep` and of `adopt` that fail.
+        #: Number of processes that ended attempts leave; number of next calls of `sweep`, and of `adopt`, that fail.
         self.left = self.stuck = self.blind = 0
         self.changed: Callable[[], None] = lambda: None
 
@@ -297,7 +297,7 @@ def test_slots_are_kept_while_a_process_of_an_ended_attempt_lives(tmp_path: Path
         other = one.submit("", **BOTH_SLOTS)
         launcher.stuck = 1000
         launcher.run().end(ended(FINISHED))
-        eventually(lambda: launcher.swept, "the server tries to end it")
+        eventually(lambda: launcher.swept, "the server sweeps the attempt")
         assert one.supervisor.completes_turn(60.0)  # type: ignore[attr-defined]
         assert len(launcher.prepared) == 1 and one.row(job).slots == '["cpu-0"]'
         launcher.stuck = 0
@@ -336,7 +336,7 @@ def test_an_elastic_job_leaves_a_slot_that_the_machine_no_longer_has(tmp_path: P
     second, run = with_one_slot()
     run.held = Held(0, ("cpu-0", "cpu-1"), ("cpu-0", "cpu-1"))
     with bench_on(tmp_path, second) as one:
-        (allocation,) = eventually(lambda: run.allocations, "it gets other slots")
+        (allocation,) = eventually(lambda: run.allocations, "the job gets other slots")
         assert allocation == Allocation(cpu_slots(1), 1) and one.row(job).slots == '["cpu-0", "cpu-1"]'
         with pytest.raises(ResizeError):
             one.supervisor.resize(job, 2)  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ _LOCAL = (
     ("rpc_address", cqltypes.InetAddressType, "127.0.0.1"), ("schema_version", cqltypes.UUIDType, uuid.UUID(int=2)),
 )
 
-#: The part of a query by which it asks for system tables.
+#: The part of a query that selects from a system table.
 SYSTEM = re.compile(r"\bFROM system\w*\.", re.I)
 #: The only statement about a table of a user. A name is in quotes, in which a quote is doubled, or is a plain word.
 _NAME = r'(?:"(?:[^"]|"")*"|\w+)'
