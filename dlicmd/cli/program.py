@@ -13,10 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from dlicmd.cli import console
-from dlicmd.cli.commands.table import run
 from dlicmd.cli.config import profiles
 from dlicmd.cli.render import Output, emit
-from dlicmd.cli.session import Session
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import FILE
@@ -76,6 +74,9 @@ def _program(words: list[str]) -> int:
         return Exit.USAGE
     output = Output.parse(line.text("--output"))
     console.set_json_errors(output.form in ("json", "jsonl"))
+    from dlicmd.cli.commands.table import run  # needs the transport, which the help does not
+    from dlicmd.cli.session import Session
+
     with Session(words, line, output) as session:
         return run(session)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import secrets
 import stat
 import sys
 import tarfile
@@ -181,7 +180,7 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
         if isinstance(problem, OSError):
             raise PackageError(f"cannot write the archive to {tempfile.gettempdir()}: {problem.strerror}") from None
         raise
-    return FilePart(wire.PART_FILE, f"tmp{secrets.token_hex(4)}{wire.ARCHIVE_SUFFIX}", file, size)
+    return FilePart(wire.PART_FILE, f"tmp{os.urandom(4).hex()}{wire.ARCHIVE_SUFFIX}", file, size)
 
 
 def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[int], None]) -> None:

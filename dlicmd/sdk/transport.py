@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
-import secrets
+import os
 import select
 import socket
 import weakref
@@ -74,7 +74,7 @@ class Multipart:
             fields: Name and text of each field. The fields precede the files.
             progress: Function that is called after each read with the number of bytes returned so far, or None.
         """
-        boundary = secrets.token_hex(16)
+        boundary = os.urandom(16).hex()
         self.content_type = f"multipart/form-data; boundary={boundary}"
         self._progress = progress
         #: Each source with the position of its first byte, and its number of bytes.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 
 from dlicmd.sdk.errors import UsageProblem
 
@@ -32,7 +31,7 @@ def check_writable(option: str, name: str) -> None:
 
 def write(option: str, name: str, content: bytes) -> None:
     """Write `content` to a file, all of it or nothing. Raises UsageProblem, which names the option."""
-    temporary = f"{name}.{secrets.token_hex(4)}.tmp"
+    temporary = f"{name}.{os.urandom(4).hex()}.tmp"
     try:
         try:
             with open(temporary, "xb") as file:
