@@ -29,7 +29,7 @@ def queue(database: Path) -> None:
     with sqlite3.connect(database) as connection:
         user = f"'user-' || (number % {USERS})"
         connection.execute(
-            f"UPDATE execs SET creator = {user}, spec = json_set(spec, '$.user', {user}), state = '{PENDING}', "
+            f"UPDATE execs SET creator = {user}, spec = json_set(spec, '$.creator', {user}), state = '{PENDING}', "
             "attempt = 0, start_time = NULL, end_time = NULL, exit_code = NULL, message = NULL, reason = NULL "
             f"WHERE state = '{FINISHED}'"
         )
