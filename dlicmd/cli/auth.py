@@ -138,6 +138,15 @@ def credentials(username: str | None, password: str | None) -> tuple[str, str]:
     return username, password
 
 
+def may_trust(where: str, fingerprint: str) -> bool:
+    """Ask the user on a terminal whether to trust a certificate; return False without a terminal. `fingerprint` is its
+    SHA-256 in hexadecimal digits."""
+    if not sys.stdin.isatty():
+        return False
+    print(f"No authority vouches for the TLS certificate of {where} (SHA-256 {fingerprint}).", file=sys.stderr)
+    return _ask("Store it, and send the password? [y/N] ").lower() in ("y", "yes")
+
+
 def _ask(prompt: str) -> str:
     if sys.stdin.isatty():
         print(prompt, end="", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import sys
 from dlicmd.sdk.messages import inert, say
 
 _json_errors = False
+_errors_shown = True
 #: Style → SGR parameters of a terminal.
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -19,8 +20,16 @@ def set_json_errors(wanted: bool) -> None:
     _json_errors = wanted
 
 
+def set_errors(*, shown: bool) -> None:
+    """Print errors, or do not print them because the command says in its output that it failed."""
+    global _errors_shown
+    _errors_shown = shown
+
+
 def error(text: str, code: str = "client.failed", status: int = 1) -> None:
     """Print the line that says why the command failed. `code`: see contract.error_codes; `status`: the exit code."""
+    if not _errors_shown:
+        return
     if not _json_errors:
         say("error", f"dlicmd: {text}")
         return

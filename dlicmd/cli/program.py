@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dlicmd.cli import console
+from dlicmd.cli import console, manner
 from dlicmd.cli.config import profiles
+from dlicmd.cli.manner import Manner
 from dlicmd.cli.render import Output, emit
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
@@ -59,11 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _program(words: list[str]) -> int:
-    """Run the command line and return the exit code. Errors are raised."""
+    """Run the command line and return the exit code. Errors are raised, unless the command is one of the original
+    client and was called as such."""
+    called = manner.of_this_process()
+    console.set_errors(shown=True)
+    if called is Manner.ORIGINAL:
+        return _as_original(words)
     console.set_json_errors(_asks_for_json(words))  # for errors of the command line itself
-    line = _parse(words)
-    messages.set_level(line.text("--debug-level") or "info")
-    hints.remember(line)
+    return _command(words, _parse(words), called)
+
+
+def _command(words: list[str], line: CommandLine, called: Manner) -> int:
+    """Run a command and return its exit code."""
+    _prepare(line)
     if line.command == "--help":
         from dlicmd.cli.commands.help import help_text, short_usage  # needs click
 
@@ -72,13 +81,49 @@ def _program(words: list[str]) -> int:
             return Exit.DONE
         console.aside(short_usage())
         return Exit.USAGE
-    output = Output.parse(line.text("--output"))
+    output = Output.parse(line.text("--output"), called)
     console.set_json_errors(output.form in ("json", "jsonl"))
     from dlicmd.cli.commands.table import run  # needs the transport, which the help does not
     from dlicmd.cli.session import Session
 
     with Session(words, line, output) as session:
         return run(session)
+
+
+def _as_original(words: list[str]) -> int:
+    """Run the command line as the original client does, and return the exit code. Errors of commands that the original
+    client lacks are raised."""
+    from dlicmd.cli import original  # for this manner alone
+    from dlicmd.cli.session import Session
+    from dlicmd.contract.original import spelled_out
+
+    console.set_json_errors(False)
+    try:
+        words = spelled_out(words)
+        line = _parse(words)
+    except (DlicmdError, ArgvError) as problem:
+        return original.report(problem, _explained(problem)[2])
+    if original.is_ours(line):
+        return _command(words, line, manner.of_the_output())
+    _prepare(line)
+    if line.command == "--help":
+        from dlicmd.cli.commands.help import help_text  # needs click
+
+        emit(help_text())
+        return Exit.DONE if words else Exit.FAILED
+    try:
+        with Session(words, line, Output.parse(line.text("--output"), Manner.ORIGINAL)) as session:
+            return original.run_as_original(session)
+    except BrokenPipeError:
+        raise
+    except (KeyboardInterrupt, DlicmdError) as problem:
+        return original.report(problem, _explained(problem)[2])
+
+
+def _prepare(line: CommandLine) -> None:
+    """Let later messages follow the options of the command line."""
+    messages.set_level(line.text("--debug-level") or "info")
+    hints.remember(line)
 
 
 def _asks_for_json(words: list[str]) -> bool:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dlicmd.cli.manner import Manner
+from dlicmd.cli.show.recorded import RecordedTable
 from dlicmd.cli.show.table import MISSING, table
 from dlicmd.contract import wire
 from dlicmd.sdk.errors import UsageProblem
@@ -19,27 +21,41 @@ _CUSTOM = "custom-columns="
 
 class Output(NamedTuple):
     """The format that `-o` selects: `form` is "" (the command's default), "table", "json", "jsonl", "yaml" or
-    "columns". For "columns", `columns` has their names."""
+    "columns". For "columns", `columns` has their names. `manner` is how dlicmd was called."""
 
     form: str = ""
     columns: tuple[str, ...] = ()
+    manner: Manner = Manner.TERMINAL
 
     @classmethod
-    def parse(cls, text: str | None) -> Output:
-        """Return the format that `text` names. Raises UsageProblem when there is no such format."""
+    def parse(cls, text: str | None, manner: Manner = Manner.TERMINAL) -> Output:
+        """Return the format that `text` names. The original client knows `json` and `custom-columns=`, and prints its
+        tables for any other text. Raises UsageProblem when there is no such format."""
         if text is None:
-            return cls()
+            return cls(manner=manner)
+        if manner is Manner.ORIGINAL and text != "json" and not text.startswith(_CUSTOM):
+            return cls(manner=manner)
         if text in ("table", "json", "jsonl", "yaml"):
-            return cls(text)
+            return cls(text, manner=manner)
         columns = tuple(name.strip() for name in text.removeprefix(_CUSTOM).split(","))
         if not text.startswith(_CUSTOM) or not all(columns):
             raise UsageProblem(f"-o: '{text}' is not one of table, json, jsonl, yaml or custom-columns=COLUMN,...")
-        return cls("columns", columns)
+        return cls("columns", columns, manner)
 
     @property
     def is_data(self) -> bool:
         """Whether a program reads standard output, so that no other text may be on it."""
         return self.form in ("json", "jsonl", "yaml")
+
+    @property
+    def is_original(self) -> bool:
+        """Whether streams, exit codes and all layouts are those of the original client."""
+        return self.manner is Manner.ORIGINAL
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a table has the layout of the original client."""
+        return self.is_original or (self.manner is Manner.PIPED and self.form == "")
 
 
 def emit(text: str) -> None:
@@ -48,9 +64,9 @@ def emit(text: str) -> None:
     sys.stdout.flush()
 
 
-def emit_value(value: Any, output: Output) -> None:
-    """Print a JSON value. `output` may select YAML, or JSON lines with one object each; the default is JSON indented
-    by 2 spaces."""
+def emit_value(value: Any, output: Output, indent: int = 2) -> None:
+    """Print a JSON value. `output` may select YAML, or JSON lines with one object each; the default is JSON with this
+    indent."""
     value = _plain(value)
     if output.form == "yaml":
         import yaml  # for this form alone
@@ -60,7 +76,7 @@ def emit_value(value: Any, output: Output) -> None:
         for item in value if isinstance(value, list | tuple) else [value]:
             emit(json.dumps(item))
     else:
-        emit(json.dumps(value, indent=2))
+        emit(json.dumps(value, indent=indent))
 
 
 def _plain(value: Any) -> Any:
@@ -104,12 +120,14 @@ def emit_chunks(chunks: Iterable[bytes]) -> None:
 
 def show_rows(
     items: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str],
-    cell: Callable[[Mapping[str, Any], str], str],
+    cell: Callable[[Mapping[str, Any], str], str], recorded: RecordedTable | None = None,
 ) -> None:
     """Print a list of items as `output` says: unchanged as data, or in a table of the selected columns, else of
-    `columns`."""
+    `columns`. `recorded` is the table of the original client, if it has one."""
     if output.is_data:
         emit_value(items, output)
+    elif recorded is not None and output.is_recorded:
+        emit(recorded.text(items, output.columns))
     elif not items:
         emit("No result found")
     else:

@@ -9,6 +9,7 @@ from urllib.parse import unquote_plus
 
 from dlicmd.cli import auth
 from dlicmd.cli.config import profiles
+from dlicmd.cli.manner import Manner, of_this_process
 from dlicmd.cli.render import Output
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine
@@ -78,7 +79,8 @@ class Session(Closing):
         if not (http or ca_cert or insecure) and _is_plain_on_loopback(host, port):
             info(f"{host}:{port} is on this machine and does not use TLS: using plain http")
             http = True
-        transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure)
+        transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure,
+                                   may_trust=auth.may_trust if of_this_process() is Manner.ORIGINAL else None)
         if http and not transport.is_private:
             warn(f"--http: all data, including your token, is sent to {host} unencrypted")
         token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None

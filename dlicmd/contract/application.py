@@ -138,6 +138,18 @@ def requested(found: Mapping[str, Any]) -> ApplicationResources:
         workers(found))
 
 
+def request(found: Mapping[str, Any]) -> str:
+    """Return the request of the workers as the original client shows it: `num=2,ngpus=1,mem=4G,ncpus=1`, with `n/a`
+    for a value that the server does not give."""
+    one = _request(found.get("task12n_resreq"), "_limit" if is_pack(found) else "")
+    amounts = {
+        "ngpus": None if one.gpu is None else f"{one.gpu:g}",
+        "mem": None if one.mem is None else f"{one.mem / 1024:g}G" if one.mem >= 1024 else f"{one.mem:g}M",
+        "ncpus": None if one.cpu is None else f"{one.cpu:g}",
+    }
+    return ",".join([f"num={workers(found)}", *(f"{name}={value or 'n/a'}" for name, value in amounts.items())])
+
+
 def used(found: Mapping[str, Any]) -> ApplicationResources:
     """Return the amounts that the application uses now, as the server reports them."""
     return ApplicationResources(*(number(found.get(name)) for _, name in _COUNTED.values()))

@@ -291,6 +291,8 @@ def _deployment(name: str, text: str, metavar: str) -> Option:
 
 #: Options of one command alone. With other commands such words go to the program: many programs have their own --name.
 OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "--exec-get-all": (_client("--all-users", Form.FLAG, _O, "with --exec-get-all, for administrators: execs of all "
+                               "users", hidden=True),),
     "--exec-verify": (_client("--steps", Form.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
     "--exec-deploy": (
         _deployment("--kernel", "kernel that serves the model; required", "FILE"),

@@ -78,6 +78,32 @@ def row(job: Any) -> dict[str, Any]:
     }
 
 
+def request(job: Any) -> str | None:
+    """Return the request of a job's workers as the original client shows it: `num=2,ngpus=1,mem=4G,ncpus=1`, with
+    `n/a` for a value that the server does not give. None for a job without task groups."""
+    groups = items(at(job, "spec", "taskGroups"))
+    if not groups:
+        return None
+    group = groups[-1]
+    containers = items(at(group, "spec", "template", "spec", "containers"))
+    asked = at(containers[0] if containers else None, "resources", "requests")
+    amounts = {
+        "num": words(at(group, "spec", "replica")), "ngpus": words(at(asked, "nvidia.com/gpu")),
+        "mem": _memory(words(at(asked, "memory"))), "ncpus": words(at(asked, "cpu")),
+    }
+    return ",".join(f"{name}={value or 'n/a'}" for name, value in amounts.items())
+
+
+def _memory(text: str) -> str:
+    """Return an amount of memory without a fraction of zeros, in the largest unit that leaves it whole: `4G` for
+    `4096.000000Mi`."""
+    match = re.fullmatch(r"([0-9]+)(?:\.0+)?Mi", text)
+    if match is None:
+        return text
+    megabytes = int(match[1])
+    return f"{megabytes // 1024}G" if megabytes and megabytes % 1024 == 0 else f"{megabytes}M"
+
+
 def owner(job: Any) -> str:
     """Return the uid by which pods name their job. The uid may be "": then the pods of the job cannot be distinguished
     from other pods."""

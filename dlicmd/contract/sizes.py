@@ -31,3 +31,13 @@ def show_size(size: float) -> str:
         if size < 1024 or unit == "T":
             return f"{size:.1f}{unit}"
     raise AssertionError("unreachable")
+
+
+def recorded_size(size: float) -> str:
+    """Return a size in bytes as the original client prints it: the largest unit of 1,024, with 1 decimal unless the
+    number is whole: `484`, `1.9K`, `2M`."""
+    for unit in ("", "K", "M", "G", "T"):
+        if size < 1024 or unit == "T":
+            return (f"{size:.0f}" if float(size).is_integer() else f"{size:.1f}") + unit
+        size /= 1024
+    raise AssertionError("unreachable")

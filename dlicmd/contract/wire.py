@@ -9,6 +9,10 @@ LOGON = "/auth/v1/logon"
 LOGOFF = "/auth/v1/logoff"
 #: Returns the user of a token, in the format of the platform around the recorded server.
 VALIDATE = "/v1/preauth/validateAuth"
+#: Logons of the platform around the recorded server: user and password, or an API key, as JSON.
+AUTHORIZE = ("/icp4d-api/v1/authorize", "/v1/authorize")
+#: Keys of that body and of its answer, beside `password`.
+USER_NAME, API_KEY, PLATFORM_CODE, TOKEN = "username", "api_key", "_messageCode_", "token"
 CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"
@@ -292,7 +296,7 @@ ENVIRONMENTS = "environments"
 # Keys of queries for lists of execs and of GET /scheduler/holdings; with `by` holding, its rows are the single holdings
 LIMIT = "limit"
 SORT_BY = "sort_by"
-MINE = "mine"
+ALL = "all"
 FROM = "from"
 TO = "to"
 BY = "by"

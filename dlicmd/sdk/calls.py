@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -42,6 +43,7 @@ STOP = "stop"
 
 C = TypeVar("C", bound="Closing")
 Self = TypeVar("Self", bound="Calls")
+E = TypeVar("E", bound=ServerError)
 
 
 class Closing(ABC):
@@ -124,7 +126,7 @@ class Calls(Closing):
             return self._call("GET", path)
         answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
         if answer.status == BAD_REQUEST:
-            raise QueryRefused(f"the server refused the query: {explanation(answer)}", answer.status, answer.code)
+            raise refused(QueryRefused, "the server refused the query", answer)
         return checked(answer, f"GET {path}")
 
     def _call(
@@ -172,7 +174,7 @@ class Calls(Closing):
                 answer.status = GONE
                 return answer
             if unknown:
-                raise NoSuchExec(exec_id, answer.status)
+                raise NoSuchExec(exec_id, answer.status, content(answer))
         return checked(answer, "to " + doing.format(exec_id))
 
 
@@ -194,25 +196,37 @@ def checked(answer: Answer, what: str) -> Answer:
     if 200 <= answer.status < 300:
         return answer
     if answer.status == 401:
-        raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
-                     f" Log on again: {hints.logon()}", 401, answer.code)
+        raise refused(Denied, "Authentication error. The request was denied", answer, f" Log on again: {hints.logon()}")
     if answer.status == 403:
-        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}"
-                     f" To log on again: {hints.logon()}", 403, answer.code)
+        raise refused(Denied, "you are not allowed to do this, or the logon has expired", answer,
+                      f" To log on again: {hints.logon()}")
     if 300 <= answer.status < 400:
         named = hints.either("--rest-host", "Client(HOST)")
         raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
-                          f"name that host with {named}", answer.status, answer.code)
+                          f"name that host with {named}", answer.status, answer.code, content(answer))
     named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
     code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
-    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status, answer.code)
+    raise refused(ServerError, f"the server refused {what}{code}", answer)
 
 
 def known(answer: Answer, what: str) -> Answer:
     """Return the answer about a named object. Raises NoSuchObject when the server does not know it."""
     if answer.status in UNKNOWN:
-        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status, answer.code)
+        raise refused(NoSuchObject, what, answer)
     return checked(answer, f"to show {what}")
+
+
+def refused(kind: type[E], what: str, answer: Answer, cure: str = "") -> E:
+    """Return the error for an answer: what the server refused, its own words about the reason, and the remedy."""
+    return kind(f"{what}: {explanation(answer)}{cure}", answer.status, answer.code, content(answer))
+
+
+def content(answer: Answer) -> str:
+    """Return the text of an error's body, "" if it cannot be read."""
+    try:
+        return answer.text()
+    except DlicmdError:
+        return ""
 
 
 def explanation(answer: Answer) -> str:
@@ -258,10 +272,12 @@ def checked_token(token: str, where: str) -> str:
 
 
 def open_transport(
-    host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False
+    host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False,
+    may_trust: Callable[[str, str], bool] | None = None,
 ) -> Transport:
     """Return the transport for a server; the scheme is https unless `http` is set. Without a host, return the
-    transport for the local backend."""
+    transport for the local backend. With `may_trust`, a certificate that cannot be verified is trusted at the first
+    contact (see dlicmd.sdk.first_use)."""
     if host is None:
         return EmbeddedTransport()
     name = _host_name(host, http)
@@ -270,6 +286,10 @@ def open_transport(
         return PlainTransport(f"http://{where}")
     from dlicmd.sdk.tls import RequestsTransport  # needs requests
 
+    if may_trust is not None and not (http or ca_cert or insecure):
+        from dlicmd.sdk.first_use import FirstUseTransport  # for scripts of the original client
+
+        return FirstUseTransport(f"https://{where}", may_trust)
     return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
 
 

@@ -29,7 +29,7 @@ from dlicmd.sdk.calls import (
     an_object,
     checked,
     checked_token,
-    explanation,
+    refused,
 )
 from dlicmd.sdk.errors import ConnectionLost, Denied, ServerError, SubmissionRefused
 from dlicmd.sdk.metrics import records
@@ -112,7 +112,7 @@ class Client(SchedulerCalls, SearchCalls):
             Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON},
                     timeout=self._timeout or READ_TIMEOUT, final=True))
         if answer.status in REFUSED:
-            raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status, answer.code)
+            raise refused(Denied, "the server refused the logon", answer)
         found = an_object(checked(answer, "the logon"))
         token = found.get(wire.ACCESS_TOKEN)
         if not isinstance(token, str) or not token:
@@ -167,7 +167,7 @@ class Client(SchedulerCalls, SearchCalls):
     def execs(self, query: str | None = None) -> list[Exec]:
         """Return your execs.
 
-        An administrator of the local backend gets the execs of all users, unless the query has `mine=true`.
+        An administrator of the local backend gets the execs of all users if the query has `all=true`.
 
         Args:
             query: Query of the URL: `state` (states with commas between them), `limit` (number of execs) and `sort_by`
@@ -208,8 +208,7 @@ class Client(SchedulerCalls, SearchCalls):
         if answer.repeated and answer.status in PASSING:
             raise ConnectionLost(f"an answer was lost, then the server was unavailable (HTTP {answer.status})")
         if answer.status == BAD_REQUEST:
-            text = f"the server refused the submission: {explanation(answer)}"
-            raise SubmissionRefused(text, answer.status, answer.code)
+            raise refused(SubmissionRefused, "the server refused the submission", answer)
         return Exec(an_object(checked(answer, "the submission")))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
@@ -587,7 +586,7 @@ class Client(SchedulerCalls, SearchCalls):
         body = json.dumps({wire.DATA_SOURCE: list(sources)}).encode()
         answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status, answer.code)
+            raise refused(SubmissionRefused, "the server refused", answer)
         return [Preview(one) for one in a_list(checked(answer, "to preview the data"))]
 
 

@@ -70,18 +70,21 @@ class ServerError(DlicmdError):
         message: Text for the user, in one line.
         status: HTTP status of the answer.
         code: Stable code that the server sent. Without one, the error has the code of its class.
+        body: Content of the answer.
 
     Attributes:
         status: HTTP status of the answer. An unexpected answer to a successful call has a status such as 200.
         code: Stable code of the server, or of the class if the server sends none.
+        body: Content of the answer as text. Empty if the server did not send the error.
     """
 
     code = "server.refused"
 
-    def __init__(self, message: str, status: int, code: str = "") -> None:
+    def __init__(self, message: str, status: int, code: str = "", body: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.code = code or type(self).code
+        self.body = body
 
 
 class Denied(ServerError):
@@ -117,13 +120,14 @@ class NoSuchExec(ServerError):
     Args:
         exec_id: The unknown id.
         status: HTTP status of the answer, 400 or 404.
+        body: Content of the answer.
     """
 
     exit_code = Exit.NO_SUCH_ID
     code = "exec.not_found"
 
-    def __init__(self, exec_id: str, status: int = 404) -> None:
-        super().__init__(f"there is no exec '{exec_id}'; {hints.all_execs()} lists your execs", status)
+    def __init__(self, exec_id: str, status: int = 404, body: str = "") -> None:
+        super().__init__(f"there is no exec '{exec_id}'; {hints.all_execs()} lists your execs", status, body=body)
 
 
 class NoSuchApplication(ServerError):
@@ -132,15 +136,16 @@ class NoSuchApplication(ServerError):
     Args:
         app_id: The unknown id.
         status: HTTP status of the answer, 400 or 404.
+        body: Content of the answer.
     """
 
     exit_code = Exit.NO_SUCH_ID
     code = "application.not_found"
 
-    def __init__(self, app_id: str, status: int = 404) -> None:
+    def __init__(self, app_id: str, status: int = 404, body: str = "") -> None:
         listed = hints.either(f"{hints.command('--app-get-all')} and --app-history-get-all list them",
                               "Client.engine_applications() lists them")
-        super().__init__(f"there is no application '{app_id}'; {listed}", status)
+        super().__init__(f"there is no application '{app_id}'; {listed}", status, body=body)
 
 
 class NoSuchSearch(ServerError):
@@ -149,14 +154,15 @@ class NoSuchSearch(ServerError):
     Args:
         name: The unknown name.
         status: HTTP status of the answer, 400 or 404.
+        body: Content of the answer.
     """
 
     exit_code = Exit.NO_SUCH_ID
     code = "search.not_found"
 
-    def __init__(self, name: str, status: int = 404) -> None:
+    def __init__(self, name: str, status: int = 404, body: str = "") -> None:
         listing = hints.either(hints.command("--hpo-get-all"), "Client.searches()")
-        super().__init__(f"there is no search '{name}'; {listing} lists your searches", status)
+        super().__init__(f"there is no search '{name}'; {listing} lists your searches", status, body=body)
 
 
 class NoSuchObject(ServerError):

@@ -18,6 +18,12 @@ def token_file() -> Path:
     return Path.home() / ".dlicmd"
 
 
+def pins_file() -> Path:
+    """Return the file with the fingerprints of certificates that no authority vouches for. It is not the token file:
+    scripts read that as a bare token."""
+    return Path.home() / ".dlicmd.certificates"
+
+
 def config_file() -> Path:
     """Return the file with the profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user
     configuration directory."""

@@ -19,8 +19,9 @@ from dlicmd.sdk.calls import (
     an_object,
     checked,
     checked_id,
-    explanation,
+    content,
     known,
+    refused,
 )
 from dlicmd.sdk.errors import NoSuchApplication, SubmissionRefused
 from dlicmd.sdk.objects import Application, Holdings, Plan, SlotView, StopOutcome
@@ -64,7 +65,7 @@ class SchedulerCalls(Calls):
         """
         answer = self._send("GET", wire.application_path(checked_id(app_id)))
         if answer.status in UNKNOWN:
-            raise NoSuchApplication(app_id, answer.status)
+            raise NoSuchApplication(app_id, answer.status, content(answer))
         found = checked(answer, f"to show {app_id}").json()
         one = next(iter(objects(found)), None) if isinstance(found, list) else found
         if not isinstance(one, dict) or not one:
@@ -89,7 +90,7 @@ class SchedulerCalls(Calls):
             try:
                 self.application(app_id)
             except NoSuchApplication:
-                raise NoSuchApplication(app_id, answer.status) from None
+                raise NoSuchApplication(app_id, answer.status, content(answer)) from None
         return checked(answer, f"to stop {app_id}")
 
     def stop_applications(self, app_ids: Sequence[str]) -> list[StopOutcome]:
@@ -227,7 +228,7 @@ class SchedulerCalls(Calls):
         """
         answer = self._send("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, json.dumps(document).encode())
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status, answer.code)
+            raise refused(SubmissionRefused, "the server refused the plans", answer)
         return Plan(an_object(checked(answer, "the plans")))
 
     def delete_plan(self, name: str) -> str:

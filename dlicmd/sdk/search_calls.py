@@ -13,7 +13,8 @@ from dlicmd.sdk.calls import (
     an_object,
     checked,
     checked_id,
-    explanation,
+    content,
+    refused,
 )
 from dlicmd.sdk.errors import NoSuchObject, NoSuchSearch, SubmissionRefused
 from dlicmd.sdk.objects import Algorithm, Search
@@ -52,7 +53,7 @@ class SearchCalls(Calls):
         """
         answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status, answer.code)
+            raise refused(SubmissionRefused, "the server refused the search", answer)
         return checked(answer, "the search")
 
     def search(self, name: str) -> Search:
@@ -153,7 +154,7 @@ class SearchCalls(Calls):
             raise NoSuchObject(f"there is no algorithm '{name}'", NOT_FOUND)
         answer = self._send(method, wire.algorithm_path(name))
         if answer.status == NOT_FOUND:
-            raise NoSuchObject(f"there is no algorithm '{name}': {explanation(answer)}", NOT_FOUND)
+            raise refused(NoSuchObject, f"there is no algorithm '{name}'", answer)
         return checked(answer, f"the algorithm {name}")
 
     def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
@@ -163,5 +164,5 @@ class SearchCalls(Calls):
         target = wire.search_path(name, action)
         answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
         if answer.status in UNKNOWN and (method == "GET" or self._send("GET", path).status in UNKNOWN):
-            raise NoSuchSearch(name, answer.status)
+            raise NoSuchSearch(name, answer.status, content(answer))
         return checked(answer, "to " + doing.format(name))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
 from dlicmd.contract.options import OPTIONS, Local
-from dlicmd.contract.sizes import show_size
+from dlicmd.contract.sizes import recorded_size
 from dlicmd.sdk import hints, package
 from dlicmd.sdk.data import change_meta, change_source, local_path, named_in, names_place, nearer
 from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
@@ -50,8 +50,7 @@ def submit(
     """Submit a job, and return the exec in the answer. Report the upload with `say`."""
     with prepared(submission, client.extensions, progress) as upload:
         say("Copying files and directories ...")
-        if upload.parts:
-            say(f"Content size: {show_size(sum(part.size for part in upload.parts))}")
+        say(f"Content size: {recorded_size(sum(part.size for part in upload.parts))}")
         with nearer(upload.paths):
             found = _send(client, upload, progress)
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):

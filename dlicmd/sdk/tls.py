@@ -7,9 +7,11 @@ import re
 import ssl
 import warnings
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
 from dlicmd.sdk import hints
@@ -21,7 +23,7 @@ _PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.reques
 #: Client and server have no version or cipher in common.
 _NO_COMMON = re.compile(r"protocol.version|unsupported.protocol|no.protocols|handshake.failure|no.shared.cipher", re.I)
 #: Errors about trust. Other errors of TLS come from a broken connection.
-_UNTRUSTED = re.compile(r"certificate|hostname|verify", re.I)
+_UNTRUSTED = re.compile(r"certificate|hostname|verify|fingerprint", re.I)
 
 
 class _Untouched(AuthBase):
@@ -31,11 +33,29 @@ class _Untouched(AuthBase):
         return request
 
 
+class Untrusted(Unreachable):
+    """The certificate of the server is not trusted. Nothing was sent."""
+
+
+class _PinnedAdapter(HTTPAdapter):
+    """Accepts one certificate, whoever signed it."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self._fingerprint = fingerprint
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **named: Any) -> None:
+        """See HTTPAdapter."""
+        super().init_poolmanager(*args, assert_fingerprint=self._fingerprint, **named)
+
+
 class RequestsTransport:
     """A transport to `url` (https or http). `ca_cert` is a file to verify the server with; `insecure` verifies
-    nothing."""
+    nothing; `fingerprint` is the SHA-256 of the only certificate to accept, in hexadecimal digits."""
 
-    def __init__(self, url: str, ca_cert: str | None = None, insecure: bool = False) -> None:
+    def __init__(
+        self, url: str, ca_cert: str | None = None, insecure: bool = False, fingerprint: str | None = None
+    ) -> None:
         name = hints.either("--ca-cert", "ca_cert")
         if ca_cert and not os.access(ca_cert, os.R_OK):
             raise UsageProblem(f"{name}: cannot read '{ca_cert}'")
@@ -49,9 +69,12 @@ class RequestsTransport:
         self._where = url.partition("://")[2]
         self._session = requests.Session()
         # `verify` is passed with every call: only there it takes precedence over REQUESTS_CA_BUNDLE.
-        self._verify: bool | str = False if insecure else ca_cert or True
-        if insecure:
+        self._verify: bool | str = False if insecure or fingerprint else ca_cert or True
+        if fingerprint is not None:
+            self._session.mount("https://", _PinnedAdapter(fingerprint))
+        if not self._verify:
             warnings.filterwarnings("ignore", message="Unverified HTTPS request")
+        if insecure:
             warn(f"{hints.either('--insecure', 'insecure=True')}: the certificate of {self._where} is not verified")
 
     def close(self) -> None:
@@ -78,7 +101,7 @@ class RequestsTransport:
         is_tls = isinstance(problem, requests.exceptions.SSLError)
         fault = _mistake(problem, self._where) or (self._distrust(_first_line(problem)) if is_tls else None)
         if fault:
-            return Unreachable(fault)
+            return Untrusted(fault) if is_tls and _UNTRUSTED.search(fault) else Unreachable(fault)
         if isinstance(problem, requests.exceptions.ProxyError):
             return ConnectFailed(f"the proxy on the way to {self._where} failed: {text}")
         if isinstance(problem, requests.Timeout):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Body, Request
 from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import wire
@@ -13,7 +13,7 @@ from local_backend.api.basic import basic_credentials, is_malformed
 from local_backend.api.depends import TOKEN, TheCaller, TheServices
 from local_backend.api.description import ANYONE, EVERY_USER, about
 from local_backend.api.guard import CONDUCTOR_LOGON, SESSION, address_of, presented, session
-from local_backend.api.models.accounts import LoggedOff, LoggedOn
+from local_backend.api.models.accounts import LoggedOff, LoggedOn, PlatformLogon, PlatformToken
 from local_backend.api.route import Route
 from local_backend.errors import Invalid, Unauthorized
 from local_backend.services.services import Services
@@ -43,6 +43,23 @@ async def logon_for_a_session(request: Request, services: TheServices) -> JsonAn
     answer = _said(stated)
     answer.set_cookie(SESSION, stated[wire.ACCESS_TOKEN], **_kept(request))
     return answer
+
+
+@router.post(wire.AUTHORIZE[0])
+@router.post(wire.AUTHORIZE[1])
+@about(ANYONE, errors={400: "body.json body.value"}, body=PlatformLogon)
+async def authorize(
+    request: Request, services: TheServices, body: Annotated[Any, Body()] = None
+) -> JsonAnswer[PlatformToken]:
+    """Exchange user and password, or user and API key, for a token, for clients of the platform around the recorded
+    server. Each user's password is also the API key."""
+    given = body if isinstance(body, dict) else {}
+    user, password = given.get(wire.USER_NAME), given.get(wire.PASSWORD, given.get(wire.API_KEY))
+    if not isinstance(user, str) or not isinstance(password, str):
+        raise Invalid("body.value", 'The body must be a JSON object with the strings "username" and "password"')
+    made = await services.logons.logon(user, password, address_of(request.scope))
+    found: PlatformToken = {wire.PLATFORM_CODE: "200", "message": "Success", wire.TOKEN: made.token}  # type: ignore[misc]
+    return JsonAnswer(found, headers={"Cache-Control": "no-store"})
 
 
 @router.get(wire.VALIDATE)

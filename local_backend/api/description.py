@@ -69,7 +69,7 @@ _PARAMETERS = {
     "by": "how to group the rows", "kind": "kind of the slots", "cursor": "`cursor` of the answer before",
     "wait": "seconds to wait for news, at most 30", "length": "maximum number of objects; 10,000 by default",
     "start": "number of objects to skip", "limit": "maximum number of execs", "logType": "streams of the output",
-    "mine": "whether an administrator gets only their own execs", "sort_by": "`FIELD`, `FIELD:asc` or `FIELD:desc`",
+    "all": "whether an administrator gets the execs of all users", "sort_by": "`FIELD`, `FIELD:asc` or `FIELD:desc`",
     "sort": "field to sort by; a leading `-` means descending order", "steps": "number of steps to verify",
     "state": "one state, or several separated by commas", "type": "`paralleljob` or `pod`",
 }

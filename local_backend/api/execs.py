@@ -74,13 +74,13 @@ def list_execs(
     limit: Annotated[str | None, _NUMBER] = None,
     state: str | None = None,
     sort_by: str | None = None,
-    mine: bool = False,
+    everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
 ) -> JsonAnswer[list[Exec]]:
-    """List the caller's execs, oldest first. Administrators get the execs of all users, unless `mine`. `state` is one
+    """List the caller's execs, oldest first. Administrators get the execs of all users with `all`. `state` is one
     state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    rows = services.execs.list(caller, ExecSelection(wanted, column, descending, most, own=mine))
+    rows = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone))
     found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url)))
     return JsonAnswer(b"[" + found + b"]")
 

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 #: The client as a file, for users who have none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
+LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, *wire.AUTHORIZE})
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"

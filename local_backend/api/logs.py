@@ -11,6 +11,7 @@ from pydantic import WithJsonSchema
 from starlette.responses import Response, StreamingResponse
 
 from dlicmd.contract import wire
+from local_backend.api.accept import prefers_json
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.common import one_of
@@ -122,8 +123,7 @@ def _lines(text: str | None) -> int | None:
 
 
 def _answer(request: Request, chunks: Iterator[bytes]) -> Response:
-    """Return text, or a JSON string for a client that accepts JSON but not text."""
-    accepted = request.headers.get("accept", "").lower()
-    if "application/json" in accepted and "text/plain" not in accepted:
+    """Return text, or a JSON string for a client that accepts nothing more than JSON."""
+    if prefers_json(request.headers.get("accept", "")):
         return StreamingResponse(json_string(chunks), media_type="application/json")
     return StreamingResponse(chunks, media_type="text/plain; charset=utf-8")

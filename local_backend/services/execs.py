@@ -31,8 +31,8 @@ class ExecSelection:
     sort: str = "number"
     descending: bool = False
     most: int | None = None
-    #: Only the caller's execs, also for an administrator.
-    own: bool = False
+    #: The execs of all users, if the caller is an administrator; otherwise only the caller's.
+    everyone: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,9 @@ class ExecService:
         return [ExecView(row, self.sight) for row in rows]
 
     def list(self, caller: Caller, wanted: ExecSelection) -> list[ExecRow]:
-        """Return the execs that the caller sees, oldest first unless `wanted` says otherwise."""
-        creator = caller.name if wanted.own else caller.sees_of
+        """Return the caller's execs, or those of all users that the caller sees, oldest first unless `wanted` says
+        otherwise."""
+        creator = caller.sees_of if wanted.everyone else caller.name
         return self.base.database.read(lambda c: execs.of_user(
             c, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
         ))

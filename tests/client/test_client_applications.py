@@ -24,6 +24,8 @@ ENGINE = f"{BASE}/scheduler/engine/applications"
 ACTIVE = ["id", "consumer", "submit_user", "name", "pri", "type", "state", "num", "gpu", "mem", "cpu", "submit_time",
           "start_time", "age"]
 HISTORY = [*ACTIVE[:-1], "duration"]
+#: The layout of a terminal. Into a pipe, the tables are those of the original client, see test_manners.
+OURS = ("-o", "table")
 OCTOBER = 1698424049  # 2023-10-27 16:27:29
 
 
@@ -54,7 +56,7 @@ def rows(text: str) -> list[list[str]]:
 def test_the_table_lists_active_applications_oldest_first(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2", state="PENDING_CRD_SCHEDULER", submit_time=OCTOBER + 120, start_time=0), app("a-1"),
           app("a-0", state="FINISHED"))
-    done = desk.run("--app-get-all")
+    done = desk.run("--app-get-all", *OURS)
     assert done.code == 0 and done.err == ""
     found = rows(done.out)
     assert found[0] == ACTIVE
@@ -75,7 +77,7 @@ def test_the_history_lists_final_applications_with_their_duration(desk: Desk, lo
     serve(local, app("a-3", state="KILLED", start_time=None, submit_time=OCTOBER + 9),
           app("a-2", state="ERROR", end_time=OCTOBER + 185, submit_time=OCTOBER + 5), app("a-1"),
           app("a-0", state="FAILED"))
-    done = desk.run("--app-history-get-all", "--app-search-start", "5", "--app-search-length", "7")
+    done = desk.run("--app-history-get-all", *OURS, "--app-search-start", "5", "--app-search-length", "7")
     found = rows(done.out)
     assert found[0] == HISTORY
     assert [row[0] for row in found[1:]] == ["a-0", "a-2", "a-3"]
@@ -89,11 +91,11 @@ def test_the_history_lists_final_applications_with_their_duration(desk: Desk, lo
 def test_a_message_column_is_added_if_an_application_has_a_message(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2", state="PENDING_CRD_SCHEDULER", message="lacks 2\nslots\x1b[31m; place 1 in the queue"),
           app("a-1"))
-    found = rows(desk.run("--app-get-all").out)
+    found = rows(desk.run("--app-get-all", *OURS).out)
     assert found[0] == [*ACTIVE, "message"]
     assert found[2][-1] == "lacks 2 slots; place 1 in the queue" and len(found[1]) == len(ACTIVE)
     serve(local, app("a-1"))
-    assert rows(desk.run("--app-get-all").out)[0] == ACTIVE
+    assert rows(desk.run("--app-get-all", *OURS).out)[0] == ACTIVE
 
 
 def test_applications_are_printed_in_other_output_formats(desk: Desk, local: FakeServer) -> None:
@@ -122,7 +124,7 @@ def test_a_pack_precedes_its_members_and_no_application_is_lost(desk: Desk, loca
         app("a", is_packing=True, submit_time=OCTOBER + 4, task0_resreq=None, task12n_resreq=limits, task12n_num=1),
         app("of-a-1", pack_id="a", submit_time=OCTOBER + 3), app("itself", pack_id="itself", is_packing=True),
     )
-    lines = desk.run("--app-get-all").out.splitlines()[1:]
+    lines = desk.run("--app-get-all", *OURS).out.splitlines()[1:]
     assert [re.match(r" *\S+", line)[0] for line in lines] == [  # type: ignore[index]
         "itself", "a", "  of-a-1", "  of-a-2", "lost", "b", "  of-b", "late"]
     assert re.split(r"  +", lines[1])[8:11] == ["1", "512M", "8"], "the resources of a pack parent are its limits"
@@ -143,7 +145,7 @@ def test_rows_with_missing_or_wrong_fields_do_not_affect_other_rows(desk: Desk, 
     for command in ("--app-get-all", "--app-history-get-all", "--app-analyze", "--rp-get-all"):
         done = desk.run(command)
         assert done.code == 0 and "Traceback" not in done.err and "\x1b" not in done.out, done
-    found = rows(desk.run("--app-get-all").out)
+    found = rows(desk.run("--app-get-all", *OURS).out)
     assert len(found) == 1 + len(HOSTILE) + 1
     by_id = {row[0]: row for row in found}
     assert by_id["7"][7] == "4" and "10-27 16:27" in by_id["7"]
@@ -176,7 +178,7 @@ def test_current_use_takes_precedence_over_requested_resources(desk: Desk, local
     """Contract, 2.2: '`used_gpu`, `used_mem`, `used_cpu`: number or numeric string, current use; mem in MB'."""
     using = {"used_gpu": "2", "used_mem": 8192.0}
     serve(local, app("p", state="SUBMITTED", **using), app("r", **using))
-    found = {row[0]: row[8:11] for row in rows(desk.run("--app-get-all").out)[1:]}
+    found = {row[0]: row[8:11] for row in rows(desk.run("--app-get-all", *OURS).out)[1:]}
     assert found == {"r": ["2", "8G", "9"], "p": ["4", "17G", "9"]}
 
 
@@ -305,7 +307,7 @@ def test_app_analyze_sums_the_last_hours(desk: Desk, local: FakeServer) -> None:
         app("e", state="ERROR", submit_time=now - 9000, end_time=now - 60), app("old", state="KILLED"),
         app("f", state="FINISHED", submit_time=now - 9000, end_time=now - 8000),
     )
-    done = desk.run("--app-analyze")
+    done = desk.run("--app-analyze", *OURS)
     first, *table = done.out.splitlines()
     assert re.fullmatch(r"From \d{4}-\d\d-\d\d \d\d:\d\d:\d\d To \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", first)
     assert rows("\n".join(table)) == [
@@ -328,11 +330,11 @@ def test_app_analyze_sums_the_last_hours(desk: Desk, local: FakeServer) -> None:
 
 
 def test_logs_are_printed_for_every_process(desk: Desk, local: FakeServer) -> None:
-    line = "=" * 80
+    line = "=" * 100
     for command, log in {"--app-outlogs": "stdout", "--app-errlogs": "stderr"}.items():
         done = desk.run(command, "w-1")
         tasks = (("Driver", "driver"), ("Executor 1", "executor/1"), ("Executor 2", "executor/2"))
-        assert done.out == "".join(f"{line}\n{name} {log}\nw-1/{path}/logs/{log}\n" for name, path in tasks)
+        assert done.out == "".join(f"{line}\n{name} {log}\nw-1/{path}/logs/{log}\n\n" for name, path in tasks)
         assert done.code == 0 and local.requests("GET", f"driver/logs/{log}")
     assert "Driver launcherlog\n" in desk.run("--app-launcherlogs", "w-1").out
     local.replies["GET", f"{BASE}/scheduler/applications/w-1/driver/logs/stdout"] = Reply(500, b"gone")
@@ -347,9 +349,9 @@ def test_logs_of_a_pack_are_the_logs_of_its_jobs(desk: Desk, local: FakeServer) 
     local.replies["GET", f"{BASE}/scheduler/applications"] = lambda seen: Reply(
         200, json.dumps(details[seen.query["applicationid"][0]]).encode())
     done = desk.run("--app-outlogs", "p")
-    line = "=" * 80
+    line = "=" * 100
     assert done.code == 0 and done.out == "".join(
-        f"{name}\n{line}\nExecutor 1 stdout\n{name}/executor/1/logs/stdout\n" for name in ("m-1", "m-2"))
+        f"{name}\n{line}\nExecutor 1 stdout\n{name}/executor/1/logs/stdout\n\n" for name in ("m-1", "m-2"))
 
 
 def test_applications_of_a_remote_server_are_listed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
@@ -360,7 +362,7 @@ def test_applications_of_a_remote_server_are_listed(desk: Desk, fake: FakeServer
         return Reply(200, json.dumps([app("a-1")]).encode())
 
     fake.replies["GET", ENGINE] = answer
-    assert rows(desk.run("--app-get-all", *remote).out)[1][0] == "a-1" and len(seen) == 1
+    assert rows(desk.run("--app-get-all", *OURS, *remote).out)[1][0] == "a-1" and len(seen) == 1
 
 
 def together(server: FakeServer, *outcomes: dict[str, Any]) -> None:

@@ -59,10 +59,10 @@ def test_exec_get_works_without_cluster_objects(desk: Desk, local: FakeServer) -
 
 
 def test_exec_get_all_prints_a_table_and_sends_the_query(desk: Desk, local: FakeServer) -> None:
-    assert desk.run("--exec-get-all").out == "No result found\n"
+    assert desk.run("--exec-get-all", "-o", "table").out == "No result found\n"
     local.execs["w-1"] = exec_object("w-1", appName="a\x1b[31mb\nc")
     local.execs["w-2"] = exec_object("w-2", state="PENDING_CRD_SCHEDULER", elastic=True, createTime="soon")
-    done = desk.run("--exec-get-all", "--query-args", "limit=10&state=FINISHED&sort_by=id:desc")
+    done = desk.run("--exec-get-all", "-o", "table", "--query-args", "limit=10&state=FINISHED&sort_by=id:desc")
     rows = [re.split(r"  +", line) for line in done.out.splitlines()]
     assert rows[0] == ["id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age"]
     assert rows[1][:8] == ["w-1", "alice", "ab c", "PyTorch", "PARALLEL", "RUNNING", "1", "10-27 16:27"]
@@ -82,7 +82,7 @@ def test_a_wrong_query_is_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--query-args", "?stat=FINISHED&limit=3&x")
     assert done.code == 0 and local.seen[-1].target == f"{BASE}/execs/?stat=FINISHED&limit=3&x"
     first, second = done.err.splitlines()
-    assert "'stat'" in first and "limit, state, sort_by, mine" in first and "mean state" in first
+    assert "'stat'" in first and "limit, state, sort_by, all" in first and "mean state" in first
     assert "'x'" in second
 
 
@@ -107,10 +107,6 @@ def test_execs_are_printed_in_other_output_formats(desk: Desk, local: FakeServer
     assert slip.count("\n") == 1 and "idd" in slip and "mean id?" in slip
     local.execs["w-2"] = exec_object("w-2", nonsense=1)
     assert desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense").err == ""
-    for one in local.execs.values():
-        del one["createTime"]  # Otherwise the age in the table may change between 2 calls.
-    plain = desk.run("--exec-get-all")
-    assert plain.err == "" and desk.run("--exec-get-all", "-o", "table").out == plain.out
     assert desk.run("--exec-get", "w-2", "-o", "table").out.splitlines()[1].startswith("w-2 ")
     for bad in ("xml", "custom-columns=", "custom-columns=a,,b", ""):
         done = desk.run("--exec-get-all", "-o", bad)
@@ -139,19 +135,19 @@ def test_exec_ids_cannot_reach_another_path(desk: Desk, local: FakeServer, comma
 
 
 def test_frameworks_and_status_are_printed(desk: Desk, local: FakeServer) -> None:
-    assert desk.run("--dl-frameworks").out == "Name: PyTorch\nVersion: 2.1\nDesc: first line\n      second line\n"
+    assert desk.run("--dl-frameworks").out == "Name: PyTorch\nVersion: 2.1\nDesc: first line\n      second line\n\n"
     assert json.loads(desk.run("--dl-frameworks", "-o", "json").out)[0]["name"] == "PyTorch"
     assert json.loads(desk.run("--status").out) == {"status": "OK"}
 
 
 def test_logs_are_printed_for_every_process(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
-    line = "=" * 80
+    line = "=" * 100
     commands = {"--exec-outlogs": "stdout", "--exec-errlogs": "stderr", "--exec-launcherlogs": "launcherlog"}
     for command, log in commands.items():
         done = desk.run(command, "w-1")
         tasks = (("Driver", "driver"), ("Executor 1", "executor/1"), ("Executor 2", "executor/2"))
-        assert done.out == "".join(f"{line}\n{name} {log}\nw-1/{path}/logs/{log}\n" for name, path in tasks)
+        assert done.out == "".join(f"{line}\n{name} {log}\nw-1/{path}/logs/{log}\n\n" for name, path in tasks)
     local.replies["GET", f"{BASE}/scheduler/applications/w-1/executor/1/logs/stdout"] = Reply(500, b"gone")
     done = desk.run("--exec-outlogs", "w-1")
     assert done.code == 1 and "Executor 1" in done.err and "Executor 2 stdout\nw-1" in done.out
@@ -182,9 +178,9 @@ def test_a_launcher_log_shared_by_all_processes_is_shown_once(desk: Desk, local:
     local.execs["w-1"] = exec_object("w-1")
     for task in ("driver", "executor/1", "executor/2"):
         local.replies["GET", f"{BASE}/scheduler/applications/w-1/{task}/logs/launcherlog"] = Reply(200, b"started\n")
-    assert desk.run("--exec-launcherlogs", "w-1").out == "=" * 80 + "\nDriver to Executor 2 launcherlog\nstarted\n"
+    assert desk.run("--exec-launcherlogs", "w-1", "-o", "table").out == "=" * 100 + "\nDriver to Executor 2 launcherlog\nstarted\n"
     local.replies["GET", f"{BASE}/scheduler/applications/w-1/driver/logs/launcherlog"] = Reply(500, b"gone")
-    done = desk.run("--exec-launcherlogs", "w-1")
+    done = desk.run("--exec-launcherlogs", "w-1", "-o", "table")
     assert done.code == 1 and done.out.count("started") == 2 and "Driver launcherlog: " in done.err
 
 

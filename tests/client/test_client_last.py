@@ -26,7 +26,7 @@ def test_the_local_backend_returns_only_the_newest_exec(desk: Desk, local: FakeS
     local.execs["w-7"] = exec_object("w-7")
     assert json.loads(desk.run("--exec-get", "last").out)["id"] == "w-7"
     (seen,) = local.requests("GET", "/execs/")
-    assert seen.target == f"{BASE}/execs/?limit=1&sort_by=id:desc&mine=true"
+    assert seen.target == f"{BASE}/execs/?limit=1&sort_by=id:desc"
 
 
 def test_every_exec_command_accepts_last(desk: Desk, local: FakeServer) -> None:

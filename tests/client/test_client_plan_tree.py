@@ -56,7 +56,7 @@ def planned(local: FakeServer) -> FakeServer:
 
 def test_the_tree_shows_jobs_under_their_plans(desk: Desk, planned: FakeServer) -> None:
     """Contract, 2.5: 'field `tag`, else `consumer/submit_user`, else `consumer`, else `submit_user`'."""
-    done = desk.run("--rp-get-all")
+    done = desk.run("--rp-get-all", "-o", "table")
     assert done.code == 0 and done.err == ""
     assert done.out == """\
 cpd  weight=1
@@ -87,13 +87,13 @@ def test_the_tree_in_json_is_that_of_the_server(desk: Desk, planned: FakeServer)
 def test_the_tree_is_shown_without_jobs_if_the_jobs_are_unavailable(desk: Desk, planned: FakeServer) -> None:
     """Contract, 4.2: 'tree →1; the rest best effort'."""
     planned.replies["GET", OBJECTS] = Reply(500, b"no cluster")
-    assert "j-1  digits  RUNNING  2/4 workers  gpu=2\n" in desk.run("--rp-get-all").out
+    assert "j-1  digits  RUNNING  2/4 workers  gpu=2\n" in desk.run("--rp-get-all", "-o", "table").out
     planned.replies["GET", ENGINE] = Reply(500, b"no scheduler")
-    done = desk.run("--rp-get-all")
+    done = desk.run("--rp-get-all", "-o", "table")
     assert done.code == 0 and done.out == "cpd  weight=1\n  training  max=8\n    bob\n  inference\n"
     assert "no scheduler" in done.err
     planned.replies["GET", TREE] = Reply(500, b"no plans")
-    assert desk.run("--rp-get-all").code == 1
+    assert desk.run("--rp-get-all", "-o", "table").code == 1
 
 
 def test_members_of_a_pack_are_printed_below_it(desk: Desk, planned: FakeServer) -> None:
@@ -101,20 +101,20 @@ def test_members_of_a_pack_are_printed_below_it(desk: Desk, planned: FakeServer)
     planned.replies["GET", ENGINE] = value([
         {"id": "c", "pack_id": "p", "submit_time": 1, **common}, {"id": "p", "is_packing": True, **common},
         {"id": "d", "submit_time": 2, **common}])
-    found = re.findall(r"^( +)(\S+)  n ", desk.run("--rp-get-all").out, re.MULTILINE)
+    found = re.findall(r"^( +)(\S+)  n ", desk.run("--rp-get-all", "-o", "table").out, re.MULTILINE)
     assert [(len(blanks), name) for blanks, name in found] == [(6, "p"), (8, "c"), (6, "d")]
 
 
 def test_hostile_trees_are_printed_safely(desk: Desk, planned: FakeServer) -> None:
     deep = '{"id":"d","childTreeDto":[' * 300 + "]}" * 300
     planned.replies["GET", TREE] = Reply(200, deep.encode())
-    done = desk.run("--rp-get-all")
+    done = desk.run("--rp-get-all", "-o", "table")
     assert done.code == 0 and done.out.count("d\n") >= 300
     planned.replies["GET", TREE] = value({"id": None, "x\x1b[31m": "\x1b]0;t\x07\n", "childTreeDto": [
         3, {"id": "same"}, {"id": "same"}, {"id": 5, "childTreeDto": {"id": "no"}}]})
     planned.replies["GET", ENGINE] = value([{"id": "j\x1b[2J\n", "name": "a\nb", "state": "\x1b[1mX", "message": [1]},
                                             {"id": "k", "state": "RUNNING", "tag": "//same"}])
-    done = desk.run("--rp-get-all")
+    done = desk.run("--rp-get-all", "-o", "table")
     assert done.code == 0 and "\x1b" not in done.out and done.out.count("k  n/a  RUNNING") == 1
 
 
@@ -144,7 +144,7 @@ def test_colors_are_used_only_on_a_capable_terminal_without_no_color(desk: Desk,
     assert "\x1b" not in on_a_terminal(desk, "--rp-get-all", NO_COLOR="1")
     desk.environment.pop("NO_COLOR")
     assert "\x1b" not in on_a_terminal(desk, "--rp-get-all", TERM="dumb")
-    assert "\x1b" not in desk.run("--rp-get-all").out
+    assert "\x1b" not in desk.run("--rp-get-all", "-o", "table").out
 
 
 def parallel_job(uid: str | None, name: str, **more: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def test_parallel_jobs_are_listed_with_their_nodes(desk: Desk, local: FakeServer
     second = {"metadata": {"ownerReferences": [{"uid": "u-1"}]}, "spec": {"nodeName": "node-2"}}
     jobs = [parallel_job("u-1", "w-1"), parallel_job(None, "w-2", spec=None, status={"jobStatus": "Pending"}), {}, None]
     local.replies["GET", OBJECTS] = objects(paralleljob=jobs, pod=[POD, POD, other, second, None, {"metadata": 3}])
-    done = desk.run("--pj-get-all")
+    done = desk.run("--pj-get-all", "-o", "table")
     assert done.code == 0 and done.err == ""
     found = [re.split(r"  +", line) for line in done.out.splitlines()]
     assert found[0] == ["id", "namespace", "consumer", "submit_user", "type", "state", "res_req", "nodes",
@@ -181,16 +181,16 @@ def test_parallel_jobs_are_listed_with_their_nodes(desk: Desk, local: FakeServer
 
 def test_unavailable_parallel_jobs_are_reported(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", OBJECTS] = value({"items": None})
-    assert desk.run("--pj-get-all").out == "No result found\n"
+    assert desk.run("--pj-get-all", "-o", "table").out == "No result found\n"
     local.replies["GET", OBJECTS] = Reply(500, b"no cluster")
-    done = desk.run("--pj-get-all")
+    done = desk.run("--pj-get-all", "-o", "table")
     assert (done.code, done.out) == (1, "") and "no cluster" in done.err
 
     def without_pods(seen: Seen) -> Reply:
         return value({"items": [parallel_job("u-1", "w-1")]}) if "paralleljob" in seen.target else Reply(500)
 
     local.replies["GET", OBJECTS] = without_pods
-    assert "w-1" in desk.run("--pj-get-all").out
+    assert "w-1" in desk.run("--pj-get-all", "-o", "table").out
 
 
 def test_objects_of_the_cluster_are_printed(desk: Desk, local: FakeServer) -> None:

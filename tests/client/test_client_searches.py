@@ -94,7 +94,7 @@ def test_searches_are_listed_with_their_experiments(desk: Desk, local: FakeServe
     assert desk.run("--hpo-get-all").out == "No result found\n"
     odd = {"hpoName": "b\x1b[31m\u2028c", "experiments": ["x", None]}
     local.replies["GET", PATH] = answer([SEARCH, odd, {}])
-    done = desk.run("--hpo-get-all", "--query-args", "limit=3")
+    done = desk.run("--hpo-get-all", "--query-args", "limit=3", "-o", "table")
     rows = [re.split(r"  +", line) for line in done.out.rstrip("\n").split("\n")]
     missing = ["n/a"] * 8
     assert rows == [
@@ -163,7 +163,7 @@ def test_a_search_is_restarted(desk: Desk, local: FakeServer) -> None:
 def test_algorithms_are_listed_read_and_deleted(desk: Desk, local: FakeServer) -> None:
     """1.7: 'GET `/hypersearch/algorithm`, GET/DELETE `/hypersearch/algorithm/N` | columns name, type, remoteExec'."""
     local.replies["GET", f"{PATH}/algorithm"] = answer(ALGORITHMS)
-    assert [re.split(r"  +", line) for line in desk.run("--hpo-algorithm-get-all").out.splitlines()] == [
+    assert [re.split(r"  +", line) for line in desk.run("--hpo-algorithm-get-all", "-o", "table").out.splitlines()] == [
         ["name", "type", "remoteExec"], ["Random", "BUILD_IN", "false"], ["myown", "USER_PLUGIN", "true"]]
     assert json.loads(desk.run("--hpo-algorithm-get-all", "-o", "json").out) == ALGORITHMS
     local.replies["GET", f"{PATH}/algorithm/Random"] = answer(ALGORITHMS[0])

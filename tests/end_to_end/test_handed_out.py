@@ -85,6 +85,8 @@ def test_the_file_is_a_complete_client_for_a_remote_server(
     [result] = agent.folder.glob("dlpd-model*.zip")
     assert zipfile.ZipFile(result).read("model/weights") == b"0.5"
 
+    absent = agent.run("--exec-get", "nothing", *far)
+    assert (absent.code, absent.err) == (1, "") and "nothing" in absent.out, "as the original client"
     refused = agent.run("--data-preview", WRONG, *far)
     assert refused.code != 0 and "'access' must be mount" in refused.err, "the server must check the schema"
 

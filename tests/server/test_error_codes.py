@@ -17,7 +17,7 @@ PROBLEM = "application/problem+json"
 @pytest.mark.parametrize(("method", "path", "body", "status", "code"), [
     ("GET", "/execs/local-9", None, 400, "exec.not_found"),
     ("GET", "/execs?state=odd", None, 400, "query.state"),
-    ("GET", "/execs?mine=odd", None, 400, "query.value"),
+    ("GET", "/execs?all=odd", None, 400, "query.value"),
     ("GET", "/nowhere", None, 404, "http.no_such_path"),
     ("PATCH", "/execs", None, 405, "http.method"),
     ("POST", "/execs?args=--exec-start%20Odd", None, 400, "submission.framework"),

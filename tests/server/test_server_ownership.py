@@ -137,7 +137,7 @@ def test_a_pack_of_another_user_is_hidden(team: Team) -> None:
 def test_users_see_their_own_execs_and_administrators_see_all(team: Team) -> None:
     live = team.live
     for token in (team.bob, team.admin, live.token):
-        for path in ("/execs", "/scheduler/engine/applications", "/scheduler/applications"):
+        for path in ("/execs?all=true", "/scheduler/engine/applications", "/scheduler/applications"):
             assert team.running in live.call("GET", path, token=token).text, path
         assert live.call("GET", f"/execs/{team.running}", token=token).json()["creator"] == "bob"
         assert live.call("GET", f"/execs/{team.running}/result", token=token).status == 200
@@ -148,8 +148,8 @@ def test_users_see_their_own_execs_and_administrators_see_all(team: Team) -> Non
         assert live.call("GET", "/status", token=token).json()["jobs"] == {"RUNNING": 1, "SUBMITTED": 1}
         holders = live.call("GET", f"/execs/{team.waiting}/why", token=token).json()["holders"]
         assert [holder["id"] for holder in holders] == [team.running]
-    assert live.call("GET", "/execs?mine=true", token=team.admin).json() == []
-    assert len(live.call("GET", "/execs?mine=true", token=team.bob).json()) == 2
+    assert live.call("GET", "/execs", token=team.admin).json() == []
+    assert len(live.call("GET", "/execs", token=team.bob).json()) == 2
 
 
 def test_a_slot_of_another_user_shows_only_its_share(team: Team) -> None:

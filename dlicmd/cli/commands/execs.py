@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dlicmd.cli.commands.each import do
-from dlicmd.cli.render import emit_said, emit_value
+from dlicmd.cli.render import emit, emit_said, emit_value
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.execs import show_exec, show_execs, show_why
 from dlicmd.contract import wire
@@ -15,12 +15,15 @@ from dlicmd.contract.exits import Exit
 from dlicmd.sdk.errors import UsageProblem
 
 #: Keys of queries that servers accept for a list of execs.
-OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.MINE)
+OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.ALL)
 
 
 def get_all(session: Session) -> int:
-    """Print the execs of the user."""
-    show_execs(session.client.execs(session.query(OF_EXECS)), session.output)
+    """Print the execs of the user, or of all users."""
+    query = session.query(OF_EXECS)
+    if session.line.flag("--all-users"):
+        query = "&".join(filter(None, (query, f"{wire.ALL}=true")))
+    show_execs(session.client.execs(query), session.output)
     return Exit.DONE
 
 
@@ -49,9 +52,11 @@ def delete(session: Session) -> int:
 def deploy(session: Session) -> int:
     """Deploy the trained model of an exec to the server's inference service."""
     asked = _deployment(session.line)
+    if session.output.is_original:
+        emit(f"{asked}\n{session.operand}")
     text = session.client.deploy_exec(session.operand, asked).text().strip()
     try:
-        emit_value(json.loads(text), session.output)
+        emit_value(json.loads(text), session.output, indent=4 if session.output.is_recorded else 2)
     except (ValueError, RecursionError):
         emit_said(text, session.output, f"Deploy exec {session.operand} succeed.")
     return Exit.DONE

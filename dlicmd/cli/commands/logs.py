@@ -10,13 +10,13 @@ from dlicmd.cli.console import error
 from dlicmd.cli.render import emit, emit_chunks
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.execs import application_id
+from dlicmd.cli.show.recorded import separator
 from dlicmd.contract import application
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import DlicmdError, NoSuchApplication, ServerError
 from dlicmd.sdk.messages import inert, info
 
-SEPARATOR = "=" * 80
 LAUNCHER = "launcherlog"
 
 
@@ -37,32 +37,32 @@ def trainerrlogs(session: Session) -> int:
 
 def exec_launcherlogs(session: Session) -> int:
     """Print the launcher log of every process of an exec."""
-    return _show_task_logs(session.client, session.operand, LAUNCHER)
+    return _show_task_logs(session, session.operand, LAUNCHER)
 
 
 def exec_outlogs(session: Session) -> int:
     """Print the standard output of every process of an exec."""
-    return _show_task_logs(session.client, session.operand, "stdout")
+    return _show_task_logs(session, session.operand, "stdout")
 
 
 def exec_errlogs(session: Session) -> int:
     """Print the standard error of every process of an exec."""
-    return _show_task_logs(session.client, session.operand, "stderr")
+    return _show_task_logs(session, session.operand, "stderr")
 
 
 def app_launcherlogs(session: Session) -> int:
     """Print the launcher log of every process of an application."""
-    return _show_application_logs(session.client, session.operand, LAUNCHER)
+    return _show_application_logs(session, session.operand, LAUNCHER)
 
 
 def app_outlogs(session: Session) -> int:
     """Print the standard output of every process of an application."""
-    return _show_application_logs(session.client, session.operand, "stdout")
+    return _show_application_logs(session, session.operand, "stdout")
 
 
 def app_errlogs(session: Session) -> int:
     """Print the standard error of every process of an application."""
-    return _show_application_logs(session.client, session.operand, "stderr")
+    return _show_application_logs(session, session.operand, "stderr")
 
 
 def _show_train_log(session: Session, log_type: str) -> int:
@@ -70,46 +70,51 @@ def _show_train_log(session: Session, log_type: str) -> int:
     return Exit.DONE
 
 
-def _show_task_logs(client: Client, exec_id: str, log: str) -> int:
+def _show_task_logs(session: Session, exec_id: str, log: str) -> int:
     """Print a log (`stdout`, `stderr` or `launcherlog`) of every process of an exec, each under its heading."""
-    found = client.exec(exec_id)
+    found = session.client.exec(exec_id)
     app_id = application_id(found)
     if app_id is None:
         raise DlicmdError(f"{exec_id} has no application yet, so it has no logs; try again in a moment")
-    return _show_application_logs(client, app_id, log)
+    return _show_application_logs(session, app_id, log)
 
 
-def _show_application_logs(client: Client, app_id: str, log: str) -> int:
+def _show_application_logs(session: Session, app_id: str, log: str) -> int:
     """Print such a log of every process of an application. Raises NoSuchApplication."""
-    applications = client.applications(app_id)
+    applications = session.client.applications(app_id)
     if not applications:
-        return _show_logs_of_members(client, app_id, log)
+        return _show_logs_of_members(session, app_id, log)
     processes = tasks(applications[0])
     if (first := _first_executor(processes)) > 1:
         info(f"executors before {first} are not shown")
-    if log == LAUNCHER and _print_the_one_text(client, app_id, processes):
+    if log == LAUNCHER and not session.output.is_recorded and _print_the_one_text(session.client, app_id, processes):
         return Exit.DONE
     code = Exit.DONE
     for title, task in processes:
-        emit(f"{SEPARATOR}\n{title} {log}")
+        emit(f"{separator()}\n{title} {log}")
         try:
-            emit_chunks(client.task_log(app_id, task, log).chunks())
+            emit_chunks(session.client.task_log(app_id, task, log).chunks())
         except ServerError as problem:
+            if session.output.is_original:
+                emit(inert(problem.body or str(problem)))  # as if it were the log
+                continue
             error(f"{title} {log}: {problem}", problem.code)
             code = Exit.FAILED
+        if session.output.is_recorded:
+            emit("")
     return code
 
 
-def _show_logs_of_members(client: Client, pack_id: str, log: str) -> int:
+def _show_logs_of_members(session: Session, pack_id: str, log: str) -> int:
     """Print such a log of every job of a pack, each after the job's id. Raises NoSuchApplication when `pack_id` is no
     pack."""
-    if not application.is_pack(client.application(pack_id)):
+    if not application.is_pack(session.client.application(pack_id)):
         raise NoSuchApplication(pack_id)
     code: int = Exit.DONE
-    for member in reversed(client.engine_applications()):
+    for member in reversed(session.client.engine_applications()):
         if application.pack(member) == pack_id:
             emit(inert(application.identity(member)))
-            code = _show_application_logs(client, application.identity(member), log) or code
+            code = _show_application_logs(session, application.identity(member), log) or code
     return code
 
 
@@ -122,7 +127,7 @@ def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, 
     if len(texts) != 1:
         return False
     titles = [title for title, _ in processes]
-    emit(f"{SEPARATOR}\n{titles[0]}{f' to {titles[-1]}' if titles[1:] else ''} {LAUNCHER}")
+    emit(f"{separator()}\n{titles[0]}{f' to {titles[-1]}' if titles[1:] else ''} {LAUNCHER}")
     emit_chunks(texts)
     return True
 

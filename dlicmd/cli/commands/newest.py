@@ -15,7 +15,7 @@ from dlicmd.sdk.messages import info
 
 #: The query for the newest exec alone, for our own server. Other servers may sort ids as text: wmla-9 would be newer
 #: than wmla-10, and the wrong exec might be stopped.
-_NEWEST_ALONE = "limit=1&sort_by=id:desc&mine=true"
+_NEWEST_ALONE = "limit=1&sort_by=id:desc"
 
 
 def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) -> list[str]:

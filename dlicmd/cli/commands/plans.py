@@ -11,7 +11,7 @@ from dlicmd.cli.render import Output, emit, emit_said, emit_value, scalar, show_
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.apps import active
 from dlicmd.cli.show.cluster import node_finder, pods
-from dlicmd.cli.show.plan_tree import drawn
+from dlicmd.cli.show.plan_tree import drawn, recorded_tree
 from dlicmd.contract import application, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.plan import nodes, reserved
@@ -37,7 +37,10 @@ def get_all(session: Session) -> int:
         return Exit.DONE
     jobs = _jobs(client)
     finder = node_finder(pods(client) if any(application.addresses(job) for job in jobs) else ())
-    emit("\n".join(drawn(tree, jobs, finder)))
+    if output.is_recorded:
+        emit("\n".join(recorded_tree(tree, jobs, finder, coloured=output.is_original)))
+    else:
+        emit("\n".join(drawn(tree, jobs, finder)))
     return Exit.DONE
 
 

@@ -13,10 +13,12 @@ from dlicmd.cli.console import aside
 from dlicmd.cli.render import Output, emit, emit_said, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.progress import bar
+from dlicmd.cli.show.recorded import RecordedTable, sub_table
 from dlicmd.cli.show.table import table
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.sizes import show_size
+from dlicmd.contract.reading import objects
+from dlicmd.contract.sizes import recorded_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import ConnectionLost, UsageProblem
 from dlicmd.sdk.messages import inert
@@ -38,13 +40,13 @@ def start(session: Session) -> int:
     if named is None:
         raise UsageProblem("--hpo-start: no model folder given; add --model-dir DIR")
     folder = package.check_folder(named)
-    say = aside if session.output.is_data else emit
+    say = aside if session.output.is_data and not session.output.is_original else emit
     with ExitStack() as stack:
         parts: list[FilePart] = []
         stack.callback(package.close_all, parts)
         with bar("packing") as shown:
             parts.append(package.pack(folder, None, shown))
-        say(f"Copying files and directories ...\nContent size: {show_size(parts[0].size)}")
+        say(f"Copying files and directories ...\nContent size: {recorded_size(parts[0].size)}")
         answer = _send(session, parts, json.dumps(definition))
     if session.output.is_data:
         emit_value(answer.json(), session.output)
@@ -142,8 +144,8 @@ def _show_text(session: Session, text: str, otherwise: str) -> None:
 
 def _show_searches(found: Sequence[Search], output: Output) -> None:
     """Print searches; in the table, each search has its experiments below it."""
-    if output.is_data or output.columns or not found:
-        show_rows(found, output, COLUMNS, _cell)
+    if output.is_data or output.is_recorded or output.columns or not found:
+        show_rows(found, output, COLUMNS, _cell, _RECORDED)
         return
     head, *lines = _lines(found, COLUMNS)
     emit(head)
@@ -154,11 +156,21 @@ def _show_searches(found: Sequence[Search], output: Output) -> None:
 
 def _show_algorithms(found: Sequence[Algorithm], output: Output) -> None:
     """Print search algorithms."""
-    show_rows(found, output, wire.ALGORITHM_KEYS, lambda item, name: scalar(item.get(name)))
+    show_rows(found, output, wire.ALGORITHM_KEYS, lambda item, name: scalar(item.get(name)),
+              RecordedTable(wire.ALGORITHM_KEYS, lambda item, name: item.get(name)))
 
 
 def _lines(items: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> list[str]:
     return table([{name: _cell(item, name) for name in columns} for item in items], columns).split("\n")
+
+
+def _experiments(search: Mapping[str, Any]) -> Sequence[str]:
+    rows = [[item.get(name) for name in wire.EXPERIMENT_KEYS] for item in objects(search.get(wire.EXPERIMENTS))]
+    return sub_table(rows, _INDENT) if rows else ()
+
+
+_RECORDED = RecordedTable(
+    COLUMNS, lambda item, column: item.get(wire.SEARCH_NAME if column == "name" else column), below=_experiments)
 
 
 def _cell(item: Mapping[str, Any], column: str) -> str:

@@ -38,7 +38,7 @@ def logon(session: Session) -> int:
         said = str(problem).rstrip(".")
         raise Denied(f"{said}; no token is stored now", problem.status) from None
     auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
-    emit_value(auth.masked(answer), session.output)
+    emit_value(answer if session.output.is_original else auth.masked(answer), session.output)
     return Exit.DONE
 
 
@@ -87,7 +87,8 @@ def frameworks(session: Session) -> int:
     elif session.output.columns:
         show_columns(found, session.output.columns, lambda item, name: scalar(item.get(name)))
     else:
-        emit("\n".join(_framework_block(item) for item in found).rstrip("\n"))
+        text = "\n".join(_framework_block(item) for item in found)
+        emit(text if session.output.is_recorded else text.rstrip("\n"))
     return Exit.DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from dlicmd.cli.commands.watch import follow_to_end
@@ -44,7 +44,12 @@ def start(session: Session) -> int:
     if not _watching(session) and session.line.number("--wait-timeout") is not None:
         info("--wait-timeout has no effect without --wait or --follow")
     submission = submission_of(session.line)
-    return _submitted(session, submit(session.client, submission, aside if session.output.is_data else emit, bar))
+    return _submitted(session, submit(session.client, submission, _say_on(session), bar))
+
+
+def _say_on(session: Session) -> Callable[[str], None]:
+    """Return the function that prints lines about an upload. The original client prints them before the JSON."""
+    return aside if session.output.is_data and not session.output.is_original else emit
 
 
 def demo(session: Session) -> int:

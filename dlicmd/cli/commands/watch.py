@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dlicmd.cli.console import aside
 from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
-from dlicmd.cli.show.apps import cell
+from dlicmd.cli.show.apps import cell, recorded_cell
+from dlicmd.cli.show.recorded import Cell, cell_text
 from dlicmd.cli.show.views import Plain, View, last_words
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
@@ -110,7 +111,8 @@ def app_wait(session: Session) -> int:
     """Print the state of an application repeatedly until it has ended."""
     app_id, output = session.operand, session.output
     clock = Clock(app_id, session.line.number("--wait-timeout"), "--app-wait")
-    found = _wait_for(session.client, app_id, clock, aside if output.is_data else emit)
+    shown = recorded_cell if output.is_recorded else cell
+    found = _wait_for(session.client, app_id, clock, aside if output.is_data else emit, shown)
     if output.is_data:
         emit_value(found, output)
     code = exit_code(found, session.line.flag("--pass-exit-code"))
@@ -120,8 +122,10 @@ def app_wait(session: Session) -> int:
     return code
 
 
-def _wait_for(client: Client, app_id: str, clock: Clock, tell: Callable[[str], None]) -> Application:
-    """Wait until an application has ended, and return it. Each poll passes a line to `tell`.
+def _wait_for(
+    client: Client, app_id: str, clock: Clock, tell: Callable[[str], None], shown: Cell,
+) -> Application:
+    """Wait until an application has ended, and return it. Each poll passes a line of cells `shown` to `tell`.
 
     Raises WaitTimeout, NoSuchApplication, Unreachable. A server that becomes unreachable after the first answer is
     tried again.
@@ -130,7 +134,7 @@ def _wait_for(client: Client, app_id: str, clock: Clock, tell: Callable[[str], N
     client = client.impatient()
     pause = POLL_FIRST
     while True:
-        tell(_GAP.join((inert(app_id), *(inert(cell(found, column)) for column in _COLUMNS))))
+        tell(_GAP.join((inert(app_id), *(cell_text(shown(found, column)) for column in _COLUMNS))))
         if found.is_over:
             return found
         clock.sleep(pause)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.render import Output, emit, emit_value, scalar, show_rows
+from dlicmd.cli.show import recorded
 from dlicmd.cli.show.cluster import node_finder, pods
+from dlicmd.cli.show.recorded import RecordedTable
 from dlicmd.cli.show.table import MISSING
 from dlicmd.cli.show.times import epoch, full, short, since
 from dlicmd.contract import application, states, wire
@@ -44,7 +46,8 @@ def show_applications(
     told = (wire.MESSAGE,) if any(app.get(wire.MESSAGE) for app in found) and columns == COLUMNS else ()
     nodes = node_finder(pods(client) if NODES in output.columns else ())
     rows = found if output.is_data else [{**app, **_indented(app, depth)} for depth, app in packed(found)]
-    show_rows(rows, output, (*columns, *told), lambda app, column: cell(app, column, nodes))
+    show_rows(rows, output, (*columns, *told), lambda app, column: cell(app, column, nodes),
+              RecordedTable(columns, recorded_cell))
 
 
 def packed(found: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
@@ -85,6 +88,28 @@ def cell(app: Mapping[str, Any], column: str, nodes: Callable[[Mapping[str, Any]
     return scalar(special[column]() if column in special else app.get(application.FIELDS.get(column, column)))
 
 
+def recorded_cell(app: Mapping[str, Any], column: str) -> Any:
+    """Return a column of the original client's table."""
+    if column in _AMOUNTS:
+        return recorded.amounts(getattr(application.used(app), column), getattr(application.requested(app), column))
+    begin = application.started(app)
+    special: dict[str, Callable[[], Any]] = {
+        "state": lambda: states.SHORT.get(application.state(app), application.state(app)),
+        "num": lambda: application.workers(app),
+        "submit_time": lambda: _second(application.submitted(app)),
+        "start_time": lambda: _second(begin),
+        "end_time": lambda: _second(application.ended(app)),
+        "age": lambda: recorded.age(application.submitted(app)),
+        "duration": lambda: recorded.age(begin, application.ended(app)) if begin and application.ended(app) else None,
+    }
+    return special[column]() if column in special else app.get(application.FIELDS.get(column, column))
+
+
+def _second(value: Any) -> str | None:
+    seconds = epoch(value)
+    return None if seconds is None else full(seconds)
+
+
 def amounts(app: Mapping[str, Any]) -> ApplicationResources:
     """Return the amounts that a running application holds; for any other application, its request."""
     return application.held(app) if application.is_running(app) else application.requested(app)
@@ -115,8 +140,9 @@ def show_summary(client: Client, output: Output, hours: int | None) -> None:
         emit_value(rows, output)
         return
     emit(f"From {full(first)} To {full(last)}")
-    show_rows(rows, output, ("tag", "type", *(f"{when}_{name}" for when in ("curr", "hist") for name in _AMOUNTS),
-                             *application.BUCKETS), _summary_cell)
+    columns = ("tag", "type", *(f"{when}_{name}" for when in ("curr", "hist") for name in _AMOUNTS),
+               *application.BUCKETS)
+    show_rows(rows, output, columns, _summary_cell, RecordedTable(columns, _recorded_summary_cell))
 
 
 def _jobs(found: Sequence[Application]) -> list[Application]:
@@ -148,6 +174,11 @@ def _age(app: Mapping[str, Any]) -> tuple[float, int, str]:
 def _summary_cell(row: Mapping[str, Any], column: str) -> str:
     name = column.partition("_")[2]
     return amount(name, ApplicationResources(**{name: row[column]})) if name in _AMOUNTS else scalar(row.get(column))
+
+
+def _recorded_summary_cell(row: Mapping[str, Any], column: str) -> Any:
+    value = row.get(column)
+    return f"{value or 0:.1f}" if column.partition("_")[2] in _AMOUNTS else value
 
 
 def _in_hand(app: Mapping[str, Any], first: float) -> bool:

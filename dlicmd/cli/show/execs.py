@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.render import Output, emit, emit_value, scalar, show_rows
+from dlicmd.cli.show import recorded
+from dlicmd.cli.show.recorded import RecordedTable
 from dlicmd.cli.show.times import short, since
 from dlicmd.contract import paralleljob, states, wire
 from dlicmd.sdk.client import Client
@@ -18,7 +20,7 @@ _TYPES = {"True": "ELASTIC", "False": "PARALLEL"}
 
 def show_execs(found: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Print a list of execs."""
-    show_rows(found, output, COLUMNS, cell)
+    show_rows(found, output, COLUMNS, cell, RECORDED)
 
 
 def show_exec(client: Client, exec_id: str, output: Output) -> None:
@@ -77,6 +79,23 @@ def cell(item: Mapping[str, Any], column: str) -> str:
         "app_id": application_id(item),
     }
     return scalar(special[column] if column in special else item.get(column))
+
+
+def _recorded_cell(item: Mapping[str, Any], column: str) -> Any:
+    """Return a column of the original client's table."""
+    special: dict[str, Callable[[], Any]] = {
+        "submit_user": lambda: item.get(wire.CREATOR),
+        "name": lambda: item.get(wire.APP_NAME),
+        "type": lambda: _TYPES.get(str(item.get(wire.ELASTIC))),
+        "num": lambda: item.get(wire.NUM_WORKER),
+        "submit_time": lambda: recorded.moment(item.get(wire.CREATE_TIME)),
+        "age": lambda: recorded.age(item.get(wire.CREATE_TIME)),
+    }
+    return special[column]() if column in special else item.get(column)
+
+
+#: The original client's table. It shows states as servers send them.
+RECORDED = RecordedTable(COLUMNS, _recorded_cell, empty=None)
 
 
 def application_id(found: Mapping[str, Any]) -> str | None:

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.console import paint
-from dlicmd.cli.show.apps import amount, packed
+from dlicmd.cli.show.apps import amount, packed, recorded_cell
+from dlicmd.cli.show.recorded import sub_table
 from dlicmd.cli.show.table import MISSING
 from dlicmd.contract import application, states, wire
 from dlicmd.contract.plan import Node, nodes
 from dlicmd.sdk.messages import one_line
 
 _STEP = "  "
+#: The tree of the original client.
+_LEVEL, _CHILD = "    ", "|-- "
+_GREEN, _RED = "32", "31"
 _COLOURS = {"RUNNING": "green", "PENDING": "yellow", "UNKNOWN": "red"}
 Jobs = dict[str, list[Mapping[str, Any]]]
 
@@ -39,6 +43,45 @@ def drawn(
     for tag in sorted(by_tag):
         yield _STEP + paint(one_line(tag) or MISSING, "cyan")
         yield from _lines(by_tag[tag], 2, where)
+
+
+def recorded_tree(
+    tree: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], where: Callable[[Mapping[str, Any]], str], *,
+    coloured: bool,
+) -> Iterator[str]:
+    """Yield the lines of the tree as the original client prints it: below `root` every plan, below it its users, and
+    below each their jobs as a table without borders. Names of plans are green, those of users red."""
+    plans = list(nodes(tree))
+    users = _users(plans, jobs)
+    by_tag: Jobs = {}
+    for job in jobs:
+        by_tag.setdefault(application.tag(job), []).append(job)
+
+    def name(text: str, depth: int, colour: str) -> str:
+        shown = one_line(text)
+        return _LEVEL * depth + _CHILD + (f"\x1b[{colour}m{shown}\x1b[0m" if coloured else shown)
+
+    yield "root"
+    for plan in plans:
+        yield name(plan.name, plan.depth, _GREEN)
+        yield from _job_lines(by_tag.pop(plan.tag, []), plan.depth + 1, where)
+        for user in users.pop(plan.tag, ()):
+            yield name(user, plan.depth + 1, _RED)
+            yield from _job_lines(by_tag.pop(f"{plan.tag}/{user}", []), plan.depth + 2, where)
+    if by_tag:
+        yield name("Unknown", 0, _GREEN)
+        yield from _job_lines([job for found in by_tag.values() for job in found], 1, where)
+
+
+def _job_lines(
+    jobs: Sequence[Mapping[str, Any]], depth: int, where: Callable[[Mapping[str, Any]], str]
+) -> Sequence[str]:
+    rows = [
+        [_STEP * more + application.identity(job), recorded_cell(job, "type"), recorded_cell(job, "state"),
+         application.request(job), recorded_cell(job, "age"), where(job) or None]
+        for more, job in packed(jobs)
+    ]
+    return sub_table(rows, _LEVEL * depth) if rows else ()
 
 
 def _users(plans: Sequence[Node], jobs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -58,6 +58,26 @@ class LoggedOff(TypedDict):
     """A sentence"""
 
 
+@described
+class PlatformLogon(TypedDict):
+    """User and password, or user and API key."""
+
+    username: str
+    """Name of the user"""
+    password: NotRequired[str]
+    """Password"""
+    api_key: NotRequired[str]
+    """The password or the token of the server, if `password` is absent"""
+
+
+#: The key `_messageCode_` is no name of a class attribute.
+class PlatformToken(TypedDict):
+    _messageCode_: str
+    message: str
+    token: str
+PlatformToken.__doc__ = "A token."
+
+
 _ROLE = one_of(*users.ROLES)
 
 
