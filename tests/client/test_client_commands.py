@@ -178,7 +178,8 @@ def test_a_launcher_log_shared_by_all_processes_is_shown_once(desk: Desk, local:
     local.execs["w-1"] = exec_object("w-1")
     for task in ("driver", "executor/1", "executor/2"):
         local.replies["GET", f"{BASE}/scheduler/applications/w-1/{task}/logs/launcherlog"] = Reply(200, b"started\n")
-    assert desk.run("--exec-launcherlogs", "w-1", "-o", "table").out == "=" * 100 + "\nDriver to Executor 2 launcherlog\nstarted\n"
+    done = desk.run("--exec-launcherlogs", "w-1", "-o", "table")
+    assert done.out == "=" * 100 + "\nDriver to Executor 2 launcherlog\nstarted\n"
     local.replies["GET", f"{BASE}/scheduler/applications/w-1/driver/logs/launcherlog"] = Reply(500, b"gone")
     done = desk.run("--exec-launcherlogs", "w-1", "-o", "table")
     assert done.code == 1 and done.out.count("started") == 2 and "Driver launcherlog: " in done.err

@@ -114,8 +114,8 @@ def test_commands_for_the_local_backend_report_that_it_is_missing(tmp_path: Path
     agent = Agent(tmp_path, client_file().content)
     before = set(agent.folder.rglob("*"))
     listed = agent.run("--exec-get-all")
-    assert (listed.code, listed.out) == (8, "")
-    assert listed.err == ("dlicmd: name a server with --rest-host HOST: this dlicmd is only a client for remote "
+    assert (listed.code, listed.err) == (1, "")
+    assert listed.out == ("[Error]: name a server with --rest-host HOST: this dlicmd is only a client for remote "
                           "servers; pip install dlicmd installs the local backend\n")
     demo = agent.run("--demo")
     assert demo.code == 1 and "only a client for remote servers" in demo.err and len(demo.err.splitlines()) == 1
