@@ -153,6 +153,10 @@ class Settings:
     slots: int | None = setting(
         None, "DLI_SLOTS", number(0, 100_000), "number of slots, instead of counting GPUs or cores (`--slots`)",
         "counted")
+    #: None for the memory of the machine.
+    memory: int | None = setting(
+        None, "DLI_MEMORY", size(2**20), "bytes of memory that all jobs together may ask for",
+        "those of the machine, or of the server's control group")
     node_labels: Mapping[str, str] = field(default_factory=lambda: MACHINE_LABELS, metadata=stated(
         "DLI_NODE_LABELS", labels(MACHINE_LABELS),
         "`label=value,label=value` for node selectors, in addition to the labels that every node has", "none"))

@@ -223,10 +223,11 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--numDriver", "number of drivers", _R, "N", Form.INTEGER, hidden=True),
     _ignored("--driverDeviceType", "device type of the driver", _R, choices=("cpu", "gpu")),
     _ignored("--driverDeviceNum", "devices of the driver", _R, "N"),
-    _ignored("--driverMemory", "memory of the driver", _R, "SIZE"),
+    _ignored("--driverMemory", "memory of the driver; never more than the machine has", _R, "SIZE", Form.SIZE),
     _ignored("--driverCPULimit", "CPU limit of a packed driver", _R, "N"),
     _ignored("--driverGPULimit", "GPU limit of a packed driver", _R, "N", hidden=True),
-    _ignored("--driverMemoryLimit", "memory limit of a packed driver", _R, "SIZE"),
+    _ignored("--driverMemoryLimit", "memory limit of a packed driver; never more than the machine has", _R, "SIZE",
+             Form.SIZE),
     # Scheduling and environment
     Option("--msd-env", Form.TEXT, _E, "environment variable of the job; repeatable", "NAME=VALUE", multiple=True),
     Option("--msd-attr", Form.TEXT, _E, "attribute of the job, such as minWorkers=2 of an elastic job; repeatable",

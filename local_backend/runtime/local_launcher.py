@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-import psutil
-
 from local_backend.boot import boot_id
 from local_backend.runtime import environment, processes
 from local_backend.runtime.health import Health
@@ -33,6 +31,7 @@ from local_backend.runtime.launcher import LostRun, Outcome, RunOrder
 from local_backend.runtime.leftovers import Leftovers
 from local_backend.runtime.local_run import LocalRun
 from local_backend.runtime.loop import Loop
+from local_backend.runtime.memory import of_machine
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Machine
@@ -58,7 +57,7 @@ class LocalLauncher:
         self._vault = Vault(settings.paths.vault)
         self._leftovers = Leftovers()
         self._health = Health(slots, settings.health_every)
-        self._machine = Machine(slots, psutil.virtual_memory().total, labels=settings.node_labels)
+        self._machine = Machine(slots, settings.memory or of_machine(), labels=settings.node_labels)
 
     @property
     def machine(self) -> Machine:

@@ -66,6 +66,11 @@ class Supervisor:
         self._loop.wake()
 
     @property
+    def memory(self) -> int | None:
+        """Bytes of memory that all jobs together may ask for; None if unknown."""
+        return self._launcher.machine.memory
+
+    @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops of the runtime."""
         return self._loop, *self._launcher.loops

@@ -46,6 +46,10 @@ class SupervisorCalls(Protocol):
         """Return the slots of the machine with the execs that hold them."""
 
     @property
+    def memory(self) -> int | None:
+        """Bytes of memory that all jobs together may ask for; None if unknown."""
+
+    @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops of the runtime."""
 

@@ -170,7 +170,7 @@ class SubmissionService:
         asked = words.read(request.args, request.upload.data)
         find = partial(self.connections.find, user=caller.name, admin=caller.admin)
         data = data_of(asked, self.execs.base.data_roots(caller), find)
-        spec = check(asked, caller.name, data, self.vault.seal_text)
+        spec = check(asked, caller.name, data, self.vault.seal_text, self.execs.supervisor.memory)
         if spec.scheduling.user != caller.name:
             caller.check_admin("submits for other users (--submit-user)")
         checked = _Checked(

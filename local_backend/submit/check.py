@@ -21,10 +21,12 @@ _MAX_NAME = 200
 _MAX_WORD, _MAX_WORDS = 120_000, 500_000
 
 
-def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], str]) -> Workload:
+def check(
+    asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], str], memory: int | None
+) -> Workload:
     """Return the workload of a submission. `id` is still empty. `main` and `model_dir` are as typed, and the code has
     no bundle: the content of the upload decides about them (see accept.py). `seal` encrypts a secret so that it may be
-    stored on a disk.
+    stored on a disk. `memory` is that of the machine in bytes, None if unknown.
 
     Raises Invalid, and the errors of `seal`.
     """
@@ -50,7 +52,7 @@ def check(asked: Asked, user: str, data: SubmittedData, seal: Callable[[str], st
             conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),
         ),
         data=Data(data.sources, data.data_dir, line.text("--cs-datastore-meta") or ""),
-        resources=resources(line, framework, attributes, asked.hardware),
+        resources=resources(line, framework, attributes, asked.hardware, memory),
         scheduling=Scheduling(
             user=_submit_user(line) or user,
             consumer=line.text("--consumer") or "",

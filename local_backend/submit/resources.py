@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from dlicmd.contract.argv import CommandLine
-from dlicmd.contract.sizes import parse_size
+from dlicmd.contract.sizes import parse_size, show_size
 from local_backend.errors import Invalid
+from local_backend.runtime import needs
 from local_backend.submit import catalogue
 from local_backend.submit.values import Hardware, pairs, whole_number
 from local_backend.workload import ANY_SLICE, Resources
@@ -18,21 +19,25 @@ from local_backend.workload import ANY_SLICE, Resources
 MODES = ("exact", "fast", "async")
 #: Attribute of an elastic job: its minimum number of workers. The counterpart of `maxWorkers` of --edt-options.
 LEAST = "minWorkers"
+#: Options and places in a `hardwareSpec` that have a memory size.
+_SIZES = ("--workerMemory", "--workerMemoryLimit", "--driverMemory", "--driverMemoryLimit")
+_PATHS = ("mem.size", "drivers.mem.size")
 _PACK = re.compile(r"[\w.:-]{1,100}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,252}")
 _PROFILE = re.compile(r"[0-9a-z.+]{1,40}")
 
 
 def resources(
-    line: CommandLine, framework: catalogue.CatalogueEntry, attributes: dict[str, str], spec: dict[str, Any]
+    line: CommandLine, framework: catalogue.CatalogueEntry, attributes: dict[str, str], spec: dict[str, Any],
+    memory: int | None,
 ) -> Resources:
     """Return the resources that a command line asks for. `attributes` are those of --msd-attr. A `hardwareSpec`
-    supplies the rest. Raises Invalid."""
+    supplies the rest. `memory` is that of the machine in bytes, None if unknown. Raises Invalid."""
     hardware = Hardware(spec)
     num_worker = _num_worker(line, framework, hardware)
     device_type, device_num, device_share = _device(line, hardware)
     pack = _pack(line, device_num)
-    return Resources(
+    found = Resources(
         num_worker=num_worker,
         min_workers=_min_workers(attributes, num_worker * device_num) if framework.elastic else 1,
         elastic=framework.elastic,
@@ -47,6 +52,30 @@ def resources(
         labels=_node_labels(line),
         memory=_memory(line, hardware, packed=bool(pack)),
     )
+    if memory is not None:
+        _check_memory(line, hardware, found, memory)
+    return found
+
+
+def _check_memory(line: CommandLine, hardware: Hardware, asked: Resources, memory: int) -> None:
+    """Raise Invalid for a size that is larger than the `memory` of the machine, and for workers that together need
+    more. Of an elastic job, the minimum of workers counts."""
+    sizes = {option: parse_size(text) for option in _SIZES if (text := line.text(option))}
+    sizes |= {f"hardwareSpec {path}": size for path in _PATHS if (size := hardware.size(path))}
+    for what, size in sizes.items():
+        if size > memory:
+            raise Invalid(
+                "submission.resources",
+                f"{what}: the job asks for {show_size(size)} of memory, but this machine has {show_size(memory)}; ask "
+                "for less",
+            )
+    _, least, _ = needs.slots(asked)
+    if least * (asked.memory or 0) > memory:
+        raise Invalid(
+            "submission.resources",
+            f"the job asks for {show_size(asked.memory or 0)} of memory for each of {least} workers, but this machine "
+            f"has {show_size(memory)}; use a smaller --workerMemory or fewer workers",
+        )
 
 
 def _gpu_limit(line: CommandLine) -> float | None:

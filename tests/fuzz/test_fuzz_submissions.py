@@ -60,7 +60,7 @@ def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
     """Parse and check a submission: accepted data lies below the roots, and an error is printable text."""
     try:
         asked = read(args, data)
-        job = check(asked, "alice", data_of(asked, roots, nobodys), lambda secret: f"sealed {len(secret)}")
+        job = check(asked, "alice", data_of(asked, roots, nobodys), lambda secret: f"sealed {len(secret)}", 2**34)
     except Invalid as problem:
         text = str(problem)
         assert text.strip() and "Traceback" not in text, (args, data, text)

@@ -60,6 +60,7 @@ class QuietSupervisor:
     reasons: dict[str, Reason] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
     lives: dict[str, Said] = field(default_factory=dict)
+    memory: int | None = None
     machine: list[SlotPlace] = field(default_factory=lambda: [SlotPlace(slot) for slot in cpu_slots(2)])
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
