@@ -96,6 +96,7 @@ SERVER = {
     "verify.credentials": "the exec was submitted with credentials, which the server has not kept",
     "verify.files_gone": "the submitted code of the exec is no longer stored",
     "verify.not_elastic": "the exec is not elastic, so there is nothing to verify",
+    "verify.unsupported": "the server could not run the exec, so there is nothing to verify",
     "volume.directory": "the folder does not exist, or a volume is not allowed there",
     "volume.exists": "a volume with this name already exists",
     "volume.failed": "the server could not change its volumes",

@@ -151,8 +151,10 @@ EVERYBODY = "everybody"
 # Key of the answer to POST /execs alone: a text that the submitter should know
 WARNING = "warning"
 
-# Multipart parts, keys and a header of POST /execs
+# Multipart parts, keys and headers of POST /execs
 KEY_HEADER = "Idempotency-Key"
+#: A preference (RFC 7240): the server refuses what it cannot run. Without it, the server answers as the recorded one.
+PREFER, STRICT = "Prefer", "handling=strict"
 PART_FILE = "file"
 PART_DATA = "data"
 ARGS = "args"
@@ -215,7 +217,7 @@ PENDING_TIMEOUT = "PENDING_TIMEOUT"
 LOST = "LOST"
 DATA = "DATA"  # also of a pending exec: the server fetches its data
 PROGRAM_FAILED = "PROGRAM_FAILED"
-BAD_SUBMISSION = "BAD_SUBMISSION"
+UNSUPPORTED = "UNSUPPORTED"  # the server cannot run a framework or model that it lists
 STOPPED = "STOPPED"
 
 # Keys of PUT /execs/{id}/slots: `slots` in the body; in the answer `slots`, and `before` for the previous value

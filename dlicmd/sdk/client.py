@@ -184,7 +184,7 @@ class Client(SchedulerCalls, SearchCalls):
         """
         return [Exec(one) for one in a_list(self._listed(f"{wire.EXECS}/", query))]
 
-    def start_exec(self, args: str, body: Multipart | str | None = None) -> Exec:
+    def start_exec(self, args: str, body: Multipart | str | None = None, *, strict: bool = True) -> Exec:
         """Submit an exec from a command line and a body, as the contract defines it.
 
         `submit` is simpler: that method packs the model folder and renders the command line. If a submission may have
@@ -194,6 +194,8 @@ class Client(SchedulerCalls, SearchCalls):
         Args:
             args: Command line, such as `--exec-start PyTorch --model-main train.py`, quoted as for a shell.
             body: Files and fields to upload; or the text of the `data` part alone (JSON); or None for no body.
+            strict: Whether the local backend refuses what it cannot run, and data paths that do not exist. False: it
+                answers as the recorded server did, with an exec that ends ERROR, or an empty folder for the data.
 
         Returns:
             The exec as the server created it.
@@ -203,7 +205,7 @@ class Client(SchedulerCalls, SearchCalls):
             ConnectionLost: The server may have accepted the submission, but its answer was lost.
         """
         offered = self.extensions() if self._extensions is None else self._extensions
-        request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
+        request = self.submission(args, body, strict=strict)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
         answer = self._transport.send(request)
         if answer.repeated and answer.status in PASSING:
             raise ConnectionLost(f"an answer was lost, then the server was unavailable (HTTP {answer.status})")
@@ -211,12 +213,13 @@ class Client(SchedulerCalls, SearchCalls):
             raise refused(SubmissionRefused, "the server refused the submission", answer)
         return Exec(an_object(checked(answer, "the submission")))
 
-    def submission(self, args: str, body: Multipart | str | None = None) -> Request:
+    def submission(self, args: str, body: Multipart | str | None = None, *, strict: bool = True) -> Request:
         """Return the request that `start_exec` sends, without sending it.
 
         Args:
             args: Command line, as for `start_exec`.
             body: Files and fields, the text of the `data` part, or None, as for `start_exec`.
+            strict: As for `start_exec`.
 
         Returns:
             The request, with a new idempotency key in the header `Idempotency-Key`.
@@ -231,6 +234,8 @@ class Client(SchedulerCalls, SearchCalls):
             sent = body
             headers = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
         headers[wire.KEY_HEADER] = f'"{uuid.uuid4()}"'
+        if strict:
+            headers[wire.PREFER] = wire.STRICT
         target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
         return self._request("POST", target, headers, sent, SUBMIT_TIMEOUT)
 

@@ -68,7 +68,12 @@ class Submission:
 
     `program` are the words of the program after a `--`, or None without a `--`. `before` are words of the program
     before it. Raises UsageProblem when no program is named.
+
+    `strict` says whether the local backend refuses what it cannot run. Without it, the local backend answers as the
+    recorded server did.
     """
+
+    strict = True
 
     def __init__(
         self, framework: str, given: Iterable[Given], program: Sequence[str] | None = None, before: Sequence[str] = (),

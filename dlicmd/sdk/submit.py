@@ -29,12 +29,13 @@ EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
 
 class Upload(NamedTuple):
     """The content of a submission: the words of `args`, the files, and the `data` part. `paths` are the paths of data,
-    if they may refer to this machine."""
+    if they may refer to this machine. `strict` is that of the submission."""
 
     sent: list[str]
     parts: list[FilePart]
     data: dict[str, Any]
     paths: list[str]
+    strict: bool
 
     def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
         """Return the body that `Client.start_exec` takes."""
@@ -97,7 +98,7 @@ def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset
     data: dict[str, Any] = {wire.DATA_SOURCE: sources} if sources else {}
     if wire.EXT_ARGV in extensions:
         data[wire.ARGV] = sent
-    return Upload(sent, parts, data, paths)
+    return Upload(sent, parts, data, paths, submission.strict)
 
 
 def _mind_places(paths: list[str]) -> None:
@@ -125,9 +126,9 @@ def _pack(submission: Submission, parts: list[FilePart], progress: Progress) -> 
 
 
 def _mind_the_local_backend(submission: Submission) -> None:
-    """Report once which options have no effect on the local backend. Raise DlicmdError when the submission requires a
-    prebuilt model."""
-    if submission.text(PREBUILT) is not None:
+    """Report once which options have no effect on the local backend. Raise DlicmdError when a strict submission
+    requires a prebuilt model."""
+    if submission.strict and submission.text(PREBUILT) is not None:
         raise DlicmdError(f"{hints.option(PREBUILT)}: the local backend has no prebuilt models; give your own with "
                           f"{hints.option(MAIN)} or {hints.option(FOLDER)}")
     ignored = [option.name for option in OPTIONS if option.local is Local.IGNORED and submission.has(option)]
@@ -139,9 +140,9 @@ def _send(client: Client, upload: Upload, progress: Progress) -> Exec:
     args = join_args(upload.sent)
     try:
         if not upload.parts:
-            return client.start_exec(args, upload.body())
+            return client.start_exec(args, upload.body(), strict=upload.strict)
         with progress("uploading", sum(part.size for part in upload.parts)) as shown:
-            return client.start_exec(args, upload.body(shown))
+            return client.start_exec(args, upload.body(shown), strict=upload.strict)
     except ConnectionLost as problem:
         raise ConnectionLost(f"{problem}; {_in_doubt()}") from problem
     except KeyboardInterrupt:

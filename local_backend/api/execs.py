@@ -24,7 +24,7 @@ from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.showing import Endings, show, show_json
-from local_backend.api.submission_keys import key_of
+from local_backend.api.submission_headers import is_strict, key_of
 from local_backend.errors import BackendError, Invalid, StorageFailed
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecSelection, states_named
@@ -88,6 +88,7 @@ def list_execs(
 @router.post(wire.EXECS)
 @about(EVERY_USER, errors=_REFUSED, body=_BODY, headers={
     wire.KEY_HEADER: "key of the submission; send the same key again when the submission is repeated",
+    wire.PREFER: f"`{wire.STRICT}`: refuse what the server cannot run; without it, such an exec is made in state ERROR",
 })
 async def submit(
     *,
@@ -105,7 +106,7 @@ async def submit(
     try:
         key = _key(request, services, caller)
         upload = await _received(request, services, caller, folder, keyed=key is not None)
-        asked = Asked(args, upload, sig_name, key)
+        asked = Asked(args, upload, sig_name, key, is_strict(request.headers))
         made = await run_in_threadpool(services.submissions.submit, caller, asked)
     except BackendError:
         await _drain(request.stream())

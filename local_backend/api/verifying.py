@@ -18,7 +18,7 @@ router = APIRouter(tags=["execs"], route_class=Route)
 @router.post(wire.EXECS + "/{exec_id}/verify")
 @about(SUBMITTER, extension=wire.EXT_VERIFY, errors={
     400: "exec.not_found query.value verify.credentials verify.files_gone verify.not_elastic "
-         "submission.environment submission.resources",
+         "verify.unsupported submission.environment submission.resources",
     403: "exec.of_another_user",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.unknown",
 })

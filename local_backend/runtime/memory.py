@@ -11,9 +11,9 @@ from local_backend.runtime.tree import group_and_tree
 
 
 def of_machine(groups: Path = Path("/proc/self/cgroup"), tree: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the bytes of memory that this process and its children may use: those of the machine, or fewer in a control
-    group with a limit, such as that of a container. `groups` lists the control groups of this process, and `tree` is the
-    file system of all control groups."""
+    """Return the bytes of memory that this process and its children may use: those of the machine, or fewer in a
+    control group with a limit, such as that of a container. `groups` lists the control groups of this process, and
+    `tree` is the file system of all control groups."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:

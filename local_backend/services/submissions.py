@@ -29,7 +29,7 @@ from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.again import code_gone, to_verify
-from local_backend.submit.check import check
+from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import data_of
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import ReceivedUpload
@@ -48,12 +48,17 @@ _NOT_JOINED = (
 
 @dataclass(frozen=True)
 class SubmissionRequest:
-    """A submission as it arrived: `args` and `sig_name` of the query, the received body, and its idempotency key."""
+    """A submission as it arrived: `args` and `sig_name` of the query, the received body, and its idempotency key.
+
+    With `strict`, the server refuses what it cannot run, and data paths that do not exist. Without it, the server
+    answers as the recorded server did.
+    """
 
     args: str | None
     upload: ReceivedUpload
     sig_name: str | None = None
     key: str | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class _Checked:
     data_source: list[Any] | None
     sealed: str | None
     targets: Targets | None = None
+    #: Why the exec never runs; None if it can run.
+    lack: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,14 +175,19 @@ class SubmissionService:
 
     def _submitted(self, caller: Caller, request: SubmissionRequest, keyed: Keyed | None) -> Submitted:
         asked = words.read(request.args, request.upload.data)
+        lack = unbuilt(asked.line)
+        if lack is not None and request.strict:
+            raise lack
         find = partial(self.connections.find, user=caller.name, admin=caller.admin)
         data = data_of(asked, self.execs.base.data_roots(caller), find)
         spec = check(asked, caller.name, data, self.vault.seal_text, self.execs.supervisor.memory)
         if spec.scheduling.user != caller.name:
             caller.check_admin("submits for other users (--submit-user)")
+        targets = forwarding.targets(asked.line)
         checked = _Checked(
             replace(spec, sig_name=request.sig_name or None), asked.shown, data.shown or None,
-            self.connections.sealed(data.secrets), forwarding.targets(asked.line),
+            self.connections.sealed(data.secrets), targets if lack is None else None,
+            None if lack is None else str(lack),
         )
         row = self._accept(caller, request.upload, _size(request.upload), checked, keyed)
         if checked.targets is not None:
@@ -192,7 +204,7 @@ class SubmissionService:
         row = accept(
             checked.spec, upload, shown_args=checked.shown_args, data_source=checked.data_source,
             sealed=checked.sealed, targets=checked.targets, home=settings.paths, database=self.execs.base.database,
-            limits=settings.limits, allow=lambda c: self._check_user(c, caller, size), keyed=keyed,
+            limits=settings.limits, allow=lambda c: self._check_user(c, caller, size), keyed=keyed, lack=checked.lack,
         )
         self.sizes.took(row.id, size)
         return row

@@ -10,14 +10,16 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from dlicmd.contract import wire
+from dlicmd.contract.states import ERROR
 from local_backend.errors import StorageFailed
 from local_backend.files import sync_directory
 from local_backend.forward import orders
 from local_backend.forward.orders import Order
 from local_backend.forward.target import Targets
-from local_backend.runtime import bundles
+from local_backend.runtime import bundles, launcher_log
 from local_backend.runtime.bundles import BundleLost
-from local_backend.runtime.paths import ExecPaths, HomePaths
+from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, worker_task
 from local_backend.settings import Limits
 from local_backend.store import exec_secrets, execs, submission_keys
 from local_backend.store.database import Database
@@ -43,11 +45,14 @@ def accept(
     limits: Limits,
     allow: Callable[[Connection], None] = lambda _connection: None,
     keyed: Keyed | None = None,
+    lack: str | None = None,
 ) -> ExecRow:
     """Store a checked submission, and return its row in state SUBMITTED. This stores number, folders, code, the
     targets of its metrics, its idempotency key if any, and the `sealed` secrets. Without an upload, the code is the
     bundle that the workload names. `allow` raises when the user may have no further exec. It runs in the transaction
     that makes the row, so that two submissions cannot both pass the check.
+
+    With `lack`, the exec never runs: its row is in state ERROR, and `lack` is its message and the content of its logs.
 
     Raises:
         Invalid: the upload does not match the command line.
@@ -63,8 +68,10 @@ def accept(
         raise _not_stored(problem) from None
     spec = replace(spec, id=paths.exec_id)
     try:
-        spec = _with_code(spec, upload, home, paths, limits)
+        spec = _with_code(spec, upload, home, paths, limits, runs=lack is None)
         _prepare(paths, spec)
+        if lack is not None:
+            _write_logs(paths, spec, lack)
         if targets is not None:
             orders.place(home, Order(paths.exec_id, spec.creator, targets))
 
@@ -76,7 +83,8 @@ def accept(
                 submission_keys.keep(connection, keyed, spec.id)
             if sealed is not None:
                 exec_secrets.keep(connection, spec.id, sealed)
-            return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
+            row = execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
+            return row if lack is None else _ended(connection, row, lack)
 
         while True:
             try:
@@ -92,14 +100,32 @@ def accept(
         raise failure from None
 
 
+def _ended(connection: Connection, row: ExecRow, lack: str) -> ExecRow:
+    """End a new exec that the supervisor must never see."""
+    execs.transition(connection, row.id, ERROR, message=lack, reason=wire.UNSUPPORTED)
+    ended = execs.get(connection, row.id)
+    assert ended is not None
+    return ended
+
+
+def _write_logs(paths: ExecPaths, spec: Workload, lack: str) -> None:
+    """Write the reason into every log of an exec that never runs, because scripts read different logs."""
+    launcher_log.note(paths.launcher_log, "server", f"{ERROR}: {lack}", "ERROR")
+    elastic = spec.resources.elastic
+    for stream in ("stdout", "stderr"):
+        file = paths.capture(DRIVER if elastic else worker_task(1), stream, elastic)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_text(f"{lack}\n")
+
+
 def _with_code(
-    spec: Workload, upload: ReceivedUpload | None, home: HomePaths, paths: ExecPaths, limits: Limits
+    spec: Workload, upload: ReceivedUpload | None, home: HomePaths, paths: ExecPaths, limits: Limits, *, runs: bool
 ) -> Workload:
     """Make the working copy of the code. Return the workload with the actual program and its bundle."""
     if upload is None:
         bundles.copy(home, str(spec.program.bundle), paths.submitted)
         return spec
-    program = place(upload, spec.program, spec.resources.elastic, paths.submitted, limits)
+    program = place(upload, spec.program, paths.submitted, limits, elastic=spec.resources.elastic, runs=runs)
     return replace(spec, program=replace(program, bundle=bundles.keep(home, paths.submitted)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args, split_args
 from dlicmd.contract.secret import MASK
 from local_backend.errors import Invalid
@@ -27,6 +28,8 @@ def to_verify(row: ExecRow, steps: int) -> tuple[Workload, str]:
             f"{row.id} is not elastic ({row.framework}): its number of workers is constant, so verification does "
             "not apply; submit it as edtPyTorch",
         )
+    if row.reason == wire.UNSUPPORTED:
+        raise Invalid("verify.unsupported", f"{row.id} did not run: {row.message}")
     if MASK in (row.data_source or ""):
         raise Invalid(
             "verify.credentials",

@@ -1,4 +1,4 @@
-"""The frameworks that a submission may name."""
+"""The frameworks and prebuilt models that a submission may name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+#: Names of the prebuilt models of the recorded catalogue. None of them is built yet.
+PREBUILT_MODELS = frozenset({"AlexNet", "VGG16", "ResNet18", "MNIST"})
 #: Answer to submissions that name a TensorFlow framework.
 NO_TENSORFLOW = "TensorFlow programs are not supported by the local backend yet; use PyTorch, distPyTorch or edtPyTorch"
 

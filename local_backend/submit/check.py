@@ -28,7 +28,7 @@ def check(
     no bundle: the content of the upload decides about them (see accept.py). `seal` encrypts a secret so that it may be
     stored on a disk. `memory` is that of the machine in bytes, None if unknown.
 
-    Raises Invalid, and the errors of `seal`.
+    A framework or model that is not built yet passes, see `unbuilt`. Raises Invalid, and the errors of `seal`.
     """
     line = asked.line
     framework = _framework(line)
@@ -62,6 +62,21 @@ def check(
     )
 
 
+def unbuilt(line: CommandLine) -> Invalid | None:
+    """Return the refusal of a framework or prebuilt model of the recorded catalogue that this server cannot run; None
+    if the command line names none."""
+    framework = catalogue.BY_NAME.get(line.operand or "")
+    if framework is not None and framework.refused:
+        return Invalid("submission.framework", f"{framework.name}: {framework.refused}")
+    model = line.text("--pbmodel-name")
+    if model in catalogue.PREBUILT_MODELS:
+        return Invalid(
+            "submission.option",
+            f"--pbmodel-name: the local backend has no prebuilt model {model} yet; submit a program",
+        )
+    return None
+
+
 def _framework(line: CommandLine) -> catalogue.CatalogueEntry:
     if line.command != "--exec-start" or line.operand is None:
         raise Invalid("submission.command", "the command line of a submission must begin with --exec-start FRAMEWORK")
@@ -69,10 +84,9 @@ def _framework(line: CommandLine) -> catalogue.CatalogueEntry:
     if framework is None:
         known = ", ".join(catalogue.BY_NAME)
         raise Invalid("submission.framework", f"unknown framework '{line.operand[:80]}'; use one of: {known}")
-    if framework.refused:
-        raise Invalid("submission.framework", f"{framework.name}: {framework.refused}")
-    if line.text("--pbmodel-name") is not None:
-        raise Invalid("submission.option", "--pbmodel-name: the local backend has no prebuilt models; submit a program")
+    model = line.text("--pbmodel-name")
+    if model is not None and model not in catalogue.PREBUILT_MODELS:
+        raise Invalid("submission.option", f"--pbmodel-name: unknown prebuilt model '{model[:80]}'; submit a program")
     return framework
 
 

@@ -21,8 +21,11 @@ from local_backend.workload import Program
 _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 
 
-def place(upload: ReceivedUpload, program: Program, elastic: bool, submitted: Path, limits: Limits) -> Program:
+def place(
+    upload: ReceivedUpload, program: Program, submitted: Path, limits: Limits, *, elastic: bool, runs: bool = True
+) -> Program:
     """Fill the empty folder `submitted` from the upload. Return the program with the actual `model_dir` and `main`.
+    Without `runs`, the upload may lack the program.
 
     Raises Invalid, StorageFailed or OSError. Files that were written before the error stay.
     """
@@ -37,7 +40,7 @@ def place(upload: ReceivedUpload, program: Program, elastic: bool, submitted: Pa
         if path not in archives:
             _put(path, submitted, base_name(name))
     sync_directory(submitted)
-    if program.user_cmd is not None:
+    if program.user_cmd is not None or not runs:
         return replace(program, model_dir=next(_folders(submitted, program.model_dir), None))
     program = _with_main(program, submitted, bool(archives), [base_name(name) for name, _ in files])
     return program if elastic else _as_command(program, submitted)

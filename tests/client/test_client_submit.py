@@ -185,6 +185,19 @@ def test_prebuilt_models_are_only_for_remote_servers(
     assert args(post(fake)).endswith("--pbmodel-name VGG16")
 
 
+def test_only_scripts_of_the_original_client_get_the_recorded_answers(desk: Desk, local: FakeServer) -> None:
+    words = ("--exec-start", "PyTorch", "--user-cmd", "--", "x")
+    assert desk.run(*words).code == 0
+    assert post(local).headers["prefer"] == "handling=strict"
+    local.seen.clear()
+    desk.environment["DLICMD_COMPAT"] = "wmla"
+    assert desk.run(*words).code == 0
+    assert "prefer" not in post(local).headers
+    local.seen.clear()
+    assert desk.run("--exec-start", "PyTorch", "--pbmodel-name", "VGG16", "--pbmodel-cmd", "train").code == 0
+    assert args(post(local)).endswith("--pbmodel-name VGG16 --pbmodel-cmd train")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

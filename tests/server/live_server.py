@@ -189,7 +189,8 @@ class Live:
         return token
 
     def submit(
-        self, args: str = "", files: dict[str, bytes] | None = None, data: str | None = None, token: str = TOKEN
+        self, args: str = "", files: dict[str, bytes] | None = None, data: str | None = None, token: str = TOKEN,
+        headers: dict[str, str] | None = None,
     ) -> Answer:
         """POST /execs with a multipart body, or with no body if there is nothing to send."""
         parts = [("file", name, content) for name, content in (files or {}).items()]
@@ -197,7 +198,8 @@ class Live:
         if not parts and data is None:
             body, kind = b"", ""
         query = f"/?args={quoted(args)}" if args else "/"
-        return self.call("POST", "/execs" + query, body, {"Content-Type": kind} if kind else {}, token=token)
+        sent = {"Content-Type": kind} if kind else {}
+        return self.call("POST", "/execs" + query, body, sent | (headers or {}), token=token)
 
     def submitted(self, args: str = "--exec-start PyTorch --model-main main.py", **more: Any) -> str:
         """Submit an exec that the server must accept; return the id."""

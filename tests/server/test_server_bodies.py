@@ -163,8 +163,8 @@ def test_the_main_file_is_found(live: Live, args: str, files, main: str, model_d
 
 BAD_ARGS = [
     "", " ", "--exec-get local-1", "--exec-start Nothing --model-main main.py", "--exec-start pytorch", "word",
-    "--exec-start tensorflow --model-main main.py", "--exec-start edtTensorflow --model-main main.py",
-    "--exec-start PyTorch --pbmodel-name VGG16", "--exec-start PyTorch --user-cmd",
+    "--exec-start Tensorflow --model-main main.py", "--exec-start PyTorch --pbmodel-name vgg16",
+    "--exec-start PyTorch --user-cmd",
     "--exec-start PyTorch --user-cmd --",
     f"{SINGLE} --numWorker 2", f"{SINGLE} --appName ''", f"{SINGLE} --msd-env NOVALUE", f"{SINGLE} --msd-env 1X=2",
     f"{SINGLE} --msd-attr x", f"{SINGLE} --conda-env-name nowhere", f"{SINGLE} --conda-env-name /nowhere/at/all",

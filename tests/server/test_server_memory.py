@@ -12,7 +12,8 @@ from live_server import Live
 from local_backend.runtime.memory import of_machine
 
 GIB = 2**30
-SINGLE, MANY, ELASTIC = (f"--exec-start {name} --model-main main.py" for name in ("PyTorch", "distPyTorch", "edtPyTorch"))
+SINGLE = "--exec-start PyTorch --model-main main.py"
+MANY, ELASTIC = SINGLE.replace("PyTorch", "distPyTorch"), SINGLE.replace("PyTorch", "edtPyTorch")
 
 
 @pytest.fixture

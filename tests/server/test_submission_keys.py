@@ -85,10 +85,10 @@ def test_the_key_of_a_deleted_exec_is_refused(server: Live) -> None:
 def test_a_repetition_during_the_first_submission_gets_409(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, go_on, place = threading.Event(), threading.Event(), accept.place
 
-    def slow(*given: object) -> object:
+    def slow(*given: object, **named: object) -> object:
         inside.set()
         go_on.wait(60)
-        return place(*given)
+        return place(*given, **named)
 
     monkeypatch.setattr(accept, "place", slow)
     answers: list[Answer] = []

@@ -39,12 +39,18 @@ TOKEN_HEADER = "Authorization"
 def start(session: Session) -> int:
     """Submit the job that the command line describes, and watch it if the command line says so."""
     if session.line.flag("--dry-run"):
-        _show_request(session, submission_of(session.line))
+        _show_request(session, _submission(session))
         return Exit.DONE
     if not _watching(session) and session.line.number("--wait-timeout") is not None:
         info("--wait-timeout has no effect without --wait or --follow")
-    submission = submission_of(session.line)
-    return _submitted(session, submit(session.client, submission, _say_on(session), bar))
+    return _submitted(session, submit(session.client, _submission(session), _say_on(session), bar))
+
+
+def _submission(session: Session) -> Submission:
+    """Return the job that the command line describes. Scripts of the original client get the answers that they know."""
+    found = submission_of(session.line)
+    found.strict = not session.output.is_original
+    return found
 
 
 def _say_on(session: Session) -> Callable[[str], None]:
@@ -197,7 +203,7 @@ def _extensions(session: Session) -> frozenset[str]:
 
 def _described(session: Session, upload: Upload) -> dict[str, Any]:
     """Return the request as JSON. Its secrets are masked. The lengths are those of the real request."""
-    real = session.client.submission(join_args(upload.sent), upload.body())
+    real = session.client.submission(join_args(upload.sent), upload.body(), strict=upload.strict)
     masked = masked_words(upload.sent)
     data = masked_sources({key: masked if key == wire.ARGV else value for key, value in upload.data.items()})
     return {

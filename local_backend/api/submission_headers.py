@@ -1,4 +1,4 @@
-"""The `Idempotency-Key` header (draft-ietf-httpapi-idempotency-key-header)."""
+"""The headers of a submission: `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header), `Prefer` (RFC 7240)."""
 
 from __future__ import annotations
 
@@ -30,3 +30,10 @@ def key_of(headers: Headers) -> str | None:
     if len(key) > 255:
         raise Invalid("submission.key", f"{wire.KEY_HEADER}: the key is longer than 255 characters")
     return key
+
+
+def is_strict(headers: Headers) -> bool:
+    """Return whether the client wants a refusal of what the server cannot run. Clients of the recorded server do not
+    say so."""
+    wanted = (one.partition(";")[0] for text in headers.getlist(wire.PREFER) for one in text.split(","))
+    return any(re.sub(r"[\s\"]", "", one).lower() == wire.STRICT for one in wanted)
