@@ -199,6 +199,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--user-cmd", Form.FLAG, _S, "run the command after -- instead of a Python program"),
     Option("--appName", Form.TEXT, _S, "name of the job", "NAME"),
     Option("--cs-datastore-meta", Form.TEXT, _S, "data of the job: type=fs,data_path=PATH", "KEY=VALUE,..."),
+    Option("--create-data-path", Form.FLAG, _S, "create data paths below DLI_DATA_FS that do not exist yet; the job "
+           "fills them"),
     Option("--data-source", Form.TEXT, _S, "data of the job as a JSON list, see docs/data-sources.md; repeatable",
            "JSON", multiple=True, travel=Travel.DATA),
     Option("--conda-env-name", Form.TEXT, _S, "name or path of the conda environment of the job", "NAME"),

@@ -104,6 +104,8 @@ EXT_HOLDINGS = "holdings"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
+#: `--create-data-path` in the command line: the server creates missing data paths below DLI_DATA_FS.
+EXT_CREATE = "create-data-path"
 #: A POST /execs with a known key returns the exec that the first such request created.
 EXT_IDEMPOTENCY = "idempotency-key"
 #: /connections: servers with data, to which data sources refer.
@@ -119,7 +121,7 @@ EXT_CODE = "code"
 #: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
-EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
+EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_CREATE, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
 # Keys of GET /status, beyond the recorded contract
 EMBEDDED = "embedded"  # bool: the server has one user, who may use all paths of the machine

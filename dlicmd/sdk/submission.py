@@ -15,7 +15,7 @@ from dlicmd.sdk.errors import UsageProblem
 
 START = "--exec-start"
 MAIN, FOLDER, PREBUILT, COMMAND = "--model-main", "--model-dir", "--pbmodel-name", "--user-cmd"
-META, SOURCE = "--cs-datastore-meta", "--data-source"
+META, SOURCE, CREATE = "--cs-datastore-meta", "--data-source", "--create-data-path"
 #: Options of the form NAME=VALUE, which may also be given as a mapping.
 PAIRS = ("--msd-env", "--msd-attr")
 _Text = str | os.PathLike[str]
@@ -25,9 +25,9 @@ SubmitOptions = TypedDict(
     "SubmitOptions",
     {
         "model-main": _Text, "model-dir": _Text, "user-cmd": bool, "appName": str, "cs-datastore-meta": str,
-        "data-source": Sequence[Mapping[str, Any]], "conda-env-name": str, "conda-home": _Text,
-        "conda-env-yaml": _Text, "conda-package": _Text, "pbmodel-name": str, "pbmodel-cmd": str, "submit-user": str,
-        "numWorker": int, "workerDeviceType": str, "workerDeviceNum": float, "gpuPerWorker": float,
+        "create-data-path": bool, "data-source": Sequence[Mapping[str, Any]], "conda-env-name": str,
+        "conda-home": _Text, "conda-env-yaml": _Text, "conda-package": _Text, "pbmodel-name": str, "pbmodel-cmd": str,
+        "submit-user": str, "numWorker": int, "workerDeviceType": str, "workerDeviceNum": float, "gpuPerWorker": float,
         "workerMemory": str, "workerCPULimit": float | str, "workerGPULimit": float | str, "workerMemoryLimit": str,
         "numPs": int, "numDriver": int, "driverDeviceType": str, "driverDeviceNum": float | str, "driverMemory": str,
         "driverCPULimit": float | str, "driverGPULimit": float | str, "driverMemoryLimit": str, "msd-env": _Pairs,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
-from dlicmd.contract.options import OPTIONS, Local
+from dlicmd.contract.options import BY_NAME, OPTIONS, Local
 from dlicmd.contract.sizes import recorded_size
 from dlicmd.sdk import hints, package
 from dlicmd.sdk.data import change_meta, change_source, local_path, named_in, names_place, nearer
 from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
 from dlicmd.sdk.messages import Progress, debug, info, silent, warn
 from dlicmd.sdk.objects import Exec
-from dlicmd.sdk.submission import FOLDER, MAIN, META, PREBUILT, Submission
+from dlicmd.sdk.submission import CREATE, FOLDER, MAIN, META, PREBUILT, Submission
 from dlicmd.sdk.transport import FilePart, Multipart
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ def prepared(
 
 def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset[str]) -> Upload:
     """Return the submission for a server with these extensions."""
+    if submission.has(BY_NAME[CREATE]) and wire.EXT_CREATE not in extensions:
+        raise DlicmdError(f"this server does not create data paths (it lacks the extension '{wire.EXT_CREATE}'); leave "
+                          f"out {hints.option(CREATE)}")
     sources = [dict(source) for source in submission.sources]
     paths = named_in(submission.text(META) or "", sources)
     instead: dict[str, Callable[[str], str]] = {}

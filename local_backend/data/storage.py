@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
+from local_backend.data import areas
 from local_backend.data.errors import DataError
 from local_backend.data.kind import SourceFile
 from local_backend.data.locations import named
@@ -30,15 +31,17 @@ _MOST, _NAMED = 100_000, 10
 #: File types without content to read: opening one waits for another process or for a device.
 _OTHERS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
            (stat.S_ISBLK, "a device"))
-_NOT_YOURS = "on a storage volume that you may not use"
+_NOT_YOURS = "on a storage volume, or in a folder of another user, that you may not use"
 _Identity = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class DataRoots:
     """The places where data may lie. `anywhere` permits absolute paths of this machine: its user is the submitter.
-    `closed` are the volumes that the submitter may not use: directory name → real path. No data source may lead into
-    `kept`, which are real paths. `shared_cache` is the configured cache for data fetched to DLI_DATA_FS, if any."""
+    `closed` are the volumes, and the areas of other users, that the submitter may not use: name → real path. No data
+    source may lead into `kept`, which are real paths. `shared_cache` is the configured cache for data fetched to
+    DLI_DATA_FS, if any. `area` is the submitter's own folder in DLI_DATA_FS, empty for all of it. With `create`, a path
+    of DLI_DATA_FS may be missing: then it is one in the area, and the caller creates it."""
 
     data_fs: Path
     volumes: Path
@@ -46,6 +49,8 @@ class DataRoots:
     closed: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     shared_cache: Path | None = None
+    area: str = ""
+    create: bool = False
 
 
 def from_meta(meta: str, roots: DataRoots) -> str:
@@ -128,18 +133,35 @@ def _directory(path: str, roots: DataRoots) -> str:
     _check_characters(path)
     if not path and not roots.data_fs.exists():
         return ""
-    if not os.path.isabs(path):
-        return _real(roots.data_fs, path, "DLI_DATA_FS", roots)
-    real = os.path.realpath(path)
-    if inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
-        return _existing(real, path, roots)
-    # WMLA joined the path to DLI_DATA_FS, with or without a leading slash.
-    if os.path.exists(roots.data_fs / path.lstrip("/")):
-        return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS", roots)
-    if roots.anywhere:
-        return _existing(real, path, roots)
-    raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give a path relative to "
-                    "DLI_DATA_FS")
+    root, real = os.path.realpath(roots.data_fs), os.path.realpath(roots.data_fs / path)
+    if os.path.isabs(path) and not inside(real, root):
+        if roots.anywhere and os.path.exists(real):
+            return _existing(real, path, roots)
+        # WMLA joined the path to DLI_DATA_FS, with or without a leading slash.
+        if os.path.exists(roots.data_fs / path.lstrip("/")):
+            return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS", roots)
+        if roots.anywhere:
+            return _existing(real, path, roots)
+        raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give a path relative to "
+                        "DLI_DATA_FS")
+    if inside(real, root) and not os.path.exists(real):
+        return _own(path, root, roots)
+    return _real(roots.data_fs, path, "DLI_DATA_FS", roots)
+
+
+def _own(path: str, root: str, roots: DataRoots) -> str:
+    """Return a path that DLI_DATA_FS, whose real path is `root`, lacks: the path in the submitter's own area. Raises
+    DataError if the area lacks the path, too, and the path may not be missing."""
+    base = Path(root, roots.area)
+    parts = areas.parts_below(path, (str(roots.data_fs), root), roots.area)
+    place = str(base.joinpath(*parts))
+    if os.path.exists(place):
+        return _real(base, "/".join(parts), f"{roots.area}, your own folder", roots)
+    _check_permitted(place, path, roots)
+    if not roots.create or not os.path.exists(root):
+        raise DataError(f"the data path '{path}' does not exist on the server ({os.path.join(root, path)}); "
+                        "--create-data-path creates it")
+    return place
 
 
 def _below(base: Path, path: str, what: str, roots: DataRoots) -> str:
@@ -158,16 +180,22 @@ def _real(base: Path, path: str, what: str, roots: DataRoots) -> str:
 
 
 def _existing(real: str, path: str, roots: DataRoots) -> str:
-    """Return `real` if the path exists. A file is permitted: then DATA_DIR names the file. Data of a volume is for its
-    users alone, by any path. Fetched data is only for users who may use its connection. Raises DataError."""
+    """Return `real` if the path exists. A file is permitted: then DATA_DIR names the file. Raises DataError."""
+    _check_permitted(real, path, roots)
+    if not os.path.exists(real):
+        raise DataError(f"the data path '{path}' does not exist on the server ({real})")
+    return real
+
+
+def _check_permitted(real: str, path: str, roots: DataRoots) -> None:
+    """Raise DataError for a path that the submitter may not use. Data of a volume is for its users alone, by any path,
+    as is data in the area of a user. Fetched data is only for users who may use its connection."""
     if is_kept(real, roots.kept):
         raise DataError(f"the data path '{path}' is in a folder that is reserved for the server, such as its cache; "
                         "for data of another server name its connection (type connection)")
     if any(inside(real, closed) for closed in roots.closed.values()):
-        raise DataError(f"the data path '{path}' is on a storage volume that you may not use")
-    if not os.path.exists(real):
-        raise DataError(f"the data path '{path}' does not exist on the server ({real})")
-    return real
+        raise DataError(f"the data path '{path}' is on a storage volume, or in a folder of another user, that you may "
+                        "not use")
 
 
 def _check_characters(path: str) -> None:

@@ -31,13 +31,14 @@ Find = Callable[[Mapping[str, str]], Connection]
 class SubmittedData:
     """The checked data sources of a submission. `data_dir` is DATA_DIR, as far as it is known. Every user who may see
     the exec sees `shown`. `secrets` belong to written-out connections, by the number of their source in `sources`, from
-    1. `notes` name input that the submitter may not have meant."""
+    1. `notes` name input that the submitter may not have meant. `new` are folders that must be created."""
 
     data_dir: str
     sources: tuple[DataSource, ...] = ()
     shown: list[Any] = field(default_factory=list)
     secrets: dict[int, dict[str, str]] = field(default_factory=dict, repr=False)
     notes: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
 
 
 def understand(sources: Sequence[Any], roots: storage.DataRoots, find: Find, *, typed: bool = False) -> SubmittedData:
@@ -81,7 +82,8 @@ def _understood(
         raise DataError("this server has no project assets; give the path of the file (location.path), or name a "
                         "connection (type connection)")
     if kind in (wire.FS, wire.DATA_ASSET):
-        for path in storage.places(location, roots):
+        # An asset names data that someone has selected; only a path of type fs may be new.
+        for path in storage.places(location, replace(roots, create=roots.create and kind == wire.FS)):
             yield DataSource(after_path(path), kind, wire.MOUNT, path), {}
         return
     if kind == wire.CONTAINER and not source.get(wire.CONNECTION) and wire.ASSET not in source:

@@ -1,7 +1,8 @@
 """The supervisor: makes processes match the allocation, and the database match the processes.
 
-The supervisor is one loop of the server (see loop.py). Only its thread changes the state of an exec after SUBMITTED. A
-turn begins with an event: `wake` from the API, the end of a runner, a message from the nursery, a timer.
+The supervisor is one loop of the server (see loop.py). Only its thread changes the state of an exec after SUBMITTED; an
+exec that can never run ends in the transaction that creates it, and the supervisor does not see it. A turn begins with
+an event: `wake` from the API, the end of a runner, a message from the nursery, a timer.
 """
 
 from __future__ import annotations

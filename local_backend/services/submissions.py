@@ -16,6 +16,7 @@ from local_backend.errors import AccessDenied, BackendError, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
 from local_backend.measures import SUBMISSIONS
+from local_backend.runtime import launcher_log
 from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.data_list import joined
 from local_backend.runtime.sizes import Sizes, on_disk
@@ -30,7 +31,7 @@ from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.again import code_gone, to_verify
 from local_backend.submit.check import check, unbuilt
-from local_backend.submit.data import data_of
+from local_backend.submit.data import create, data_of
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.vault import Vault
@@ -179,7 +180,9 @@ class SubmissionService:
         if lack is not None and request.strict:
             raise lack
         find = partial(self.connections.find, user=caller.name, admin=caller.admin)
-        data = data_of(asked, self.execs.base.data_roots(caller), find)
+        creates = not request.strict or asked.line.flag("--create-data-path")
+        roots = replace(self.execs.base.data_roots(caller), create=creates)
+        data = data_of(asked, roots, find)
         spec = check(asked, caller.name, data, self.vault.seal_text, self.execs.supervisor.memory)
         if spec.scheduling.user != caller.name:
             caller.check_admin("submits for other users (--submit-user)")
@@ -189,11 +192,15 @@ class SubmissionService:
             self.connections.sealed(data.secrets), targets if lack is None else None,
             None if lack is None else str(lack),
         )
+        created = create(data.new, roots) if lack is None else []
         row = self._accept(caller, request.upload, _size(request.upload), checked, keyed)
+        for note in created:
+            launcher_log.note(self.execs.paths(row).launcher_log, "server", note)
         if checked.targets is not None:
             self.forwarding.add(row.id)
         folders = self.execs.paths(row).data_folders(row.workload)
-        return Submitted(row, [*data.notes, *([_NOT_JOINED] if joined(folders) is None else []), *_warnings(row)])
+        unjoined = [_NOT_JOINED] if joined(folders) is None else []
+        return Submitted(row, [*created, *data.notes, *unjoined, *_warnings(row)])
 
     def _accept(
         self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None

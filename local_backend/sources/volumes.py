@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlicmd.contract.data_sources import LOCAL
-from local_backend.data import storage
+from local_backend.data import areas, storage
 from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots, inside
 from local_backend.files import read_json, write_json
@@ -16,15 +16,19 @@ from local_backend.settings import Settings
 
 
 def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
-    """Return the places where data of a user may lie. Administrators may use all volumes. Raises DataError."""
+    """Return the places where data of a user may lie. Administrators may use all volumes and all areas of users. Raises
+    DataError."""
     kept = [settings.cache, settings.shared_cache_dir, settings.paths.jobs]
     if not settings.embedded:
         kept += _own(settings)
-    closed = [] if admin else [name for name, users in users_of(settings).items() if user not in users]
+    closed: dict[str, Path] = {}
+    if not admin:
+        closed = {name: settings.volumes / name for name, users in users_of(settings).items() if user not in users}
+        closed |= {str(area): area for area in areas.others(settings.data_fs, user)}
     return DataRoots(settings.data_fs, settings.volumes, settings.embedded,
-                     {name: os.path.realpath(settings.volumes / name) for name in closed},
+                     {name: os.path.realpath(place) for name, place in closed.items()},
                      tuple(os.path.realpath(folder) for folder in kept if folder is not None),
-                     settings.shared_cache_dir)
+                     settings.shared_cache_dir, "" if settings.embedded else areas.area_of(user))
 
 
 def cache_for(settings: Settings, target: str) -> Path:

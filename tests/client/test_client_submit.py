@@ -198,6 +198,19 @@ def test_only_scripts_of_the_original_client_get_the_recorded_answers(desk: Desk
     assert args(post(local)).endswith("--pbmodel-name VGG16 --pbmodel-cmd train")
 
 
+def test_the_client_asks_only_servers_that_create_data_paths_for_one(
+    desk: Desk, local: FakeServer, remote: list[str]
+) -> None:
+    words = ("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=new",
+             "--create-data-path")
+    done = desk.run(*words, *remote, "--", "x")
+    assert done.code == 1 and "--create-data-path" in done.err
+    assert desk.run(*words, "--", "x").code == 1 and not local.requests("POST")
+    local.conf["DLICMD_EXTENSIONS"] += ",create-data-path"
+    assert desk.run(*words, "--", "x").code == 0
+    assert "--create-data-path" in json.loads(parse_qs(post(local).body.decode())["data"][0])["argv"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

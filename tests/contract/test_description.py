@@ -69,8 +69,8 @@ def test_every_error_code_is_described(document: dict[str, Any]) -> None:
 def test_the_described_extensions_are_those_of_the_server(document: dict[str, Any], world: World) -> None:
     named = {operation["x-extension"] for _, _, operation in operations(document) if "x-extension" in operation} - {""}
     told = set(world.wire.ask("GET", "/conf").json()["DLICMD_EXTENSIONS"].split(","))
-    # These three extend the submission, which is a call of the contract.
-    assert named == told - {"argv", "idempotency-key", "local-paths"}
+    # These extend the submission, which is a call of the contract.
+    assert named == told - {"argv", "create-data-path", "idempotency-key", "local-paths"}
 
 
 def test_only_open_calls_need_no_token(document: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def reader(tmp_path: Path) -> Iterator[User]:
     (data / "mnist" / "digits.csv").write_text("1,2,3\n")
     user.environment |= {
         "PATH": f"{tools}:{os.environ['PATH']}", "DLI_DATA_FS": str(data), "DLI_SLOTS": "4",
-        "XDG_CONFIG_HOME": str(user.folder / ".config"),
+        "DLI_MEMORY": "64G", "XDG_CONFIG_HOME": str(user.folder / ".config"),
     }
     user.model("model", train=TRAIN)
     shutil.copytree(data / "mnist", user.folder / "data")

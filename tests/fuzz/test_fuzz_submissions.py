@@ -48,7 +48,7 @@ SPECS = st.fixed_dictionaries({}, optional={
 def roots(tmp_path_factory: pytest.TempPathFactory) -> DataRoots:
     folder = tmp_path_factory.mktemp("data")
     (folder / "data" / "a").mkdir(parents=True)
-    return DataRoots(folder / "data", folder / "volumes", anywhere=False)
+    return DataRoots(folder / "data", folder / "volumes", anywhere=False, area="users/alice", create=True)
 
 
 def nobodys(_meant: Any) -> Connection:
@@ -60,11 +60,13 @@ def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
     """Parse and check a submission: accepted data lies below the roots, and an error is printable text."""
     try:
         asked = read(args, data)
-        job = check(asked, "alice", data_of(asked, roots, nobodys), lambda secret: f"sealed {len(secret)}", 2**34)
+        found = data_of(asked, roots, nobodys)
+        job = check(asked, "alice", found, lambda secret: f"sealed {len(secret)}", 2**34)
     except Invalid as problem:
         text = str(problem)
         assert text.strip() and "Traceback" not in text, (args, data, text)
         return
+    assert all(Path(path).is_relative_to(roots.data_fs / roots.area) for path in found.new), (args, data)
     assert job.data.data_dir == "" or Path(job.data.data_dir).is_relative_to(roots.data_fs), (args, data)
     needs = job.resources
     assert needs.num_worker >= 1 and needs.device_num >= 1 and 0 < needs.device_share <= 1, (args, data)

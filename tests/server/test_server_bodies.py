@@ -168,7 +168,7 @@ BAD_ARGS = [
     "--exec-start PyTorch --user-cmd --",
     f"{SINGLE} --numWorker 2", f"{SINGLE} --appName ''", f"{SINGLE} --msd-env NOVALUE", f"{SINGLE} --msd-env 1X=2",
     f"{SINGLE} --msd-attr x", f"{SINGLE} --conda-env-name nowhere", f"{SINGLE} --conda-env-name /nowhere/at/all",
-    f"{SINGLE} --cs-datastore-meta type=s3", f"{SINGLE} --cs-datastore-meta type=fs,data_path=none",
+    f"{SINGLE} --cs-datastore-meta type=s3", f"{SINGLE} --cs-datastore-meta type=fs,data_path=/none",
     f"{SINGLE} --cs-datastore-meta type=fs,data_path=../..", f"{SINGLE} --cs-datastore-meta nonsense",
     f"{SINGLE} --cs-datastore-meta type=fs,speed=9", f"{SINGLE} --workerDeviceType gpu --workerDeviceNum 0",
     "--exec-start PyTorch --model-main other.py", "--exec-start PyTorch --model-main ../main.py/..",
@@ -336,7 +336,8 @@ def test_data_dir_follows_data_sources_and_the_datastore_meta(live: Live, tmp_pa
 
     def answered(meta: str, sources: list[object] | None) -> Answer:
         argv = ["--exec-start", "PyTorch", "--model-main", "main.py", *(["--cs-datastore-meta", meta] if meta else [])]
-        return live.submit("", {"main.py": b""}, json.dumps({"argv": argv, "dataSource": sources}))
+        data = json.dumps({"argv": argv, "dataSource": sources})
+        return live.submit("", {"main.py": b""}, data, headers={wire.PREFER: wire.STRICT})
 
     def data_dir(meta: str = "", sources: list[object] | None = None) -> str:
         return live.row(answered(meta, sources).json()["id"]).workload.data.data_dir

@@ -19,7 +19,7 @@ def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
     assert all(isinstance(value, str) for value in conf.values())
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
-        "data-preview", "stop-many", "metrics", "code", "verify", "local-paths",
+        "data-preview", "stop-many", "metrics", "code", "verify", "create-data-path", "local-paths",
     ]
 
 
@@ -27,7 +27,7 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     live = start(embedded=False)
     offered = live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"]
     assert offered == ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,"
-                       "metrics,code,verify")
+                       "metrics,code,verify,create-data-path")
 
 
 def test_point_4_a_submission_returns_id_and_app_id(live: Live) -> None:

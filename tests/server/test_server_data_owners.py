@@ -55,7 +55,8 @@ def test_only_users_of_a_volume_may_use_it(start: Callable[..., Live], tmp_path:
     assert "storage volume" in asked(bob, around)[0]
     whole = look(live, {"type": "fs"}, token=bob).json()[0]
     assert (whole["files"], whole["unreadableNames"]) == (
-        1, [{"path": "below/hidden", "message": "on a storage volume that you may not use"}])
+        1, [{"path": "below/hidden",
+             "message": "on a storage volume, or in a folder of another user, that you may not use"}])
     assert asked(bob, {"type": "fs", "location": {"volume": "open"}})[1] == str(tmp_path / "mnts" / "open")
     meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=below/hidden", {"main.py": b""}, token=bob)
     assert meta.error == (400, "submission.data_source") and "storage volume" in meta.text
