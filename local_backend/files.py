@@ -1,4 +1,6 @@
-"""Atomic writes: temporary name, fsync, rename, fsync of the directory. Readers never see a half-written file."""
+"""Atomic writes: temporary name, fsync, rename, fsync of the directory. Readers never see a half-written file.
+
+Reads and removals of files that a program may have replaced."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +18,9 @@ from typing import Any, BinaryIO
 _ROOM = 64 * 1024
 #: Flags to open a folder that may have been replaced by a link.
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Depth below which folders are moved up if removal fails: a path of 10 names of maximum length is still short
+#: enough.
+_DEPTH = 10
 #: Errors of open for a missing file, and for a link that is not followed.
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 #: Maximum bytes of a JSON file to read. All JSON files of the backend are smaller.
@@ -139,3 +145,47 @@ def full_disk(path: Path) -> str | None:
     except OSError:
         return None
     return f"the disk of {path} is full; the end of jobs is recorded when space is free again"
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with its content; if a program has replaced the folder by a link, remove the link.
+
+    Links inside are not followed. Permissions that a program took away are restored where needed. Raises OSError when
+    something cannot be removed; a missing folder is no error.
+    """
+    def retry(remove: Callable[..., Any], path: str, _why: object) -> None:
+        if not os.path.lexists(path):
+            return
+        for locked in (os.path.dirname(path), path):
+            if not os.path.islink(locked):
+                os.chmod(locked, stat.S_IRWXU)
+        if remove in (os.unlink, os.rmdir):
+            remove(path)
+        else:
+            shutil.rmtree(path)
+
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    try:
+        shutil.rmtree(folder, onerror=retry)
+    except (RecursionError, OSError):
+        # The cause may be nesting that is too deep for recursion, descriptors or path length.
+        if not _flatten(folder):
+            raise
+        shutil.rmtree(folder, onerror=retry)
+
+
+def _flatten(folder: Path) -> bool:
+    """Move all folders that are nested too deeply up to the top, repeatedly. Return whether any folder was moved."""
+    any_moved, moved = False, True
+    while moved:
+        moved = False
+        for base, names, _ in os.walk(folder):
+            if len(Path(base).relative_to(folder).parts) < _DEPTH:
+                continue
+            for name in names:
+                os.rename(os.path.join(base, name), folder / secrets.token_hex(8))
+                any_moved = moved = True
+            names.clear()
+    return any_moved

@@ -107,7 +107,7 @@ def _home(patient: Patient) -> Iterator[Finding]:
         return
     bad = 0
     own = (paths.home, paths.keys, paths.tls, paths.forwarding)
-    folders = [*own, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
+    folders = [*own, paths.jobs, paths.incoming, paths.volumes, paths.users, patient.settings.result_fs]
     files = [path for folder in own if folder.is_dir() for path in folder.iterdir() if not path.is_dir()]
     for path in [*folders, *files]:
         wanted = 0o700 if path in folders else 0o644 if path.name in _PUBLIC else 0o600

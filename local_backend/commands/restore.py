@@ -32,11 +32,10 @@ from local_backend.commands.backup import (
     BackupManifest,
     sha256,
 )
-from local_backend.files import sync_directory, write_atomic
+from local_backend.files import remove_tree, sync_directory, write_atomic
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import try_lock
 from local_backend.runtime.paths import HomePaths
-from local_backend.runtime.removal import remove_tree
 from local_backend.serving.server import ServingError, locked, make_home
 from local_backend.settings import Settings
 from local_backend.store import execs
@@ -85,7 +84,7 @@ def _missing(settings: Settings) -> list[Path]:
     """Return the paths that `make_home` and the lock will create, the deepest last."""
     paths = settings.paths
     folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.bundles, paths.incoming,
-               paths.volumes, paths.forwarding)
+               paths.volumes, paths.forwarding, paths.users)
     made = {place for folder in folders for place in (folder, *folder.parents) if not place.exists()}
     return [*sorted(made), *([] if paths.lock.exists() else [paths.lock])]
 

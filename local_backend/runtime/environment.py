@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 import uuid
 import zlib
@@ -23,6 +24,8 @@ PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
     "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK,
+    # Of the server's shell, and of its Python environment, which programs must not change.
+    "OLDPWD", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "PIP_PREFIX", "PIP_PYTHON", "PIP_ROOT", "PIP_TARGET", "PYTHONHOME",
 })
 #: Variables with these prefixes take effect only when an interpreter or a library starts.
 _AT_START = (
@@ -32,6 +35,8 @@ _AT_START = (
 #: Default of torch.load without `weights_only`. Before torch 2.6 it loaded every saved object, models and `args`
 #: included, and scripts of that time depend on this.
 _WHOLE_OBJECTS, _TENSORS_ALONE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+#: Locale of jobs if the server's environment names none.
+_LANG = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 #: One hash seed for all processes of a job: the order of a set of strings depends on it.
@@ -58,8 +63,24 @@ class TaskId:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that jobs inherit from the server: all except its secrets."""
-    return {name: value for name, value in environ.items() if name not in PRIVATE}
+    """Return the variables that jobs inherit from the server: all except its secrets. Add the usual variables that a
+    server without a login shell does not have. Leave out a HOME that cannot be used."""
+    env = {name: value for name, value in environ.items() if name not in PRIVATE}
+    env["USER"] = env.get("USER") or env.get("LOGNAME") or _account()
+    env["LOGNAME"] = env.get("LOGNAME") or env["USER"]
+    env["LANG"] = env.get("LANG") or _LANG
+    home = env.get("HOME", "")
+    if not (os.path.isabs(home) and os.path.isdir(home) and os.access(home, os.W_OK | os.X_OK)):
+        env.pop("HOME", None)
+    return env
+
+
+def _account() -> str:
+    """Return the name of the user that this process runs as; its number if it has no name, as in some containers."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def acts_at_start(names: Iterable[str]) -> bool:
@@ -82,38 +103,55 @@ def needs_own_interpreter(spec: Workload) -> bool:
     return own_groups or own_python or program.user_cmd is not None
 
 
-def interpreter(spec: Workload) -> str:
+def interpreter(launch: Launch) -> str:
     """Return the path of the Python that runs the program."""
-    home = spec.environment.conda_env
-    return os.path.join(home, "bin", "python") if home else sys.executable
+    conda_env = launch.spec.environment.conda_env
+    home = Path(conda_env) if conda_env else launch.home.user_python(launch.spec.creator)
+    return str(home / "bin" / "python")
 
 
-def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> dict[str, str]:
-    """Return the whole environment of one process. Values of --msd-env override the backend's values."""
+def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int, temporary: Path) -> dict[str, str]:
+    """Return the whole environment of one process, with the folder `temporary` as TMPDIR. Values of --msd-env override
+    the backend's values."""
     env = dict(launch.environment)
-    env |= _job(launch) | _task(launch, task)
+    env.setdefault("HOME", str(launch.home.user_home(launch.spec.creator)))
+    env |= _job(launch) | _task(launch, task) | {"TMPDIR": str(temporary)}
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
     if not launch.spec.resources.elastic:
         env |= _peers(launch, task, master_port)
         env.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
-    env["PATH"] = os.pathsep.join(filter(None, [os.path.dirname(interpreter(launch.spec)), env.get("PATH")]))
+    env["PATH"] = os.pathsep.join(filter(None, [*_commands(launch), env.get("PATH")]))
     env |= {HASH_SEED: FIXED_HASH_SEED} | launch.spec.environment.variables
     if env[HASH_SEED] in ("", "random"):
         env[HASH_SEED] = str(zlib.crc32(launch.spec.id.encode()))
     if _TENSORS_ALONE not in env:  # with both variables set, torch refuses to load anything
         env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
-    return env | {MARK: mark_of(launch.paths.state)}
+    return env | {MARK: mark_of(launch.paths.state), "PWD": str(launch.paths.code(launch.spec))}
+
+
+def _commands(launch: Launch) -> list[str]:
+    """Return the folders with the commands of the job's Python, first those that the user has installed."""
+    own = os.path.dirname(interpreter(launch))
+    if launch.spec.environment.conda_env:
+        return [own]
+    return [own, str(launch.home.scripts), os.path.dirname(sys.executable)]
 
 
 def search_path(launch: Launch, rest: str) -> list[str]:
     """Return PYTHONPATH: the code first, then the platform's packages, then `rest`, the given or inherited value."""
     fabric = launch.home.fabric_home
-    ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", launch.home.result_fs / launch.spec.creator]
+    ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", *own_modules(launch)]
     given = [entry for entry in rest.split(os.pathsep) if entry]
     own = [str(path) for path in ours]
     words = [*given, *own] if "PYTHONPATH" in launch.spec.environment.variables else [*own, *given]
     return list(dict.fromkeys([str(launch.paths.code(launch.spec)), *words]))
+
+
+def own_modules(launch: Launch) -> list[Path]:
+    """Return the folders outside of the code in which a user may keep modules: targets of `pip install --target`."""
+    spec = launch.spec
+    return [launch.home.result_fs / spec.creator, launch.home.user_python(spec.creator, spec.environment.conda_env)]
 
 
 def threads(launch: Launch, task: TaskId, cores: int) -> int:
@@ -143,7 +181,8 @@ def _job(launch: Launch) -> dict[str, str]:
         "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.program.framework,
         "DLI_IS_ELASTIC": "true" if spec.resources.elastic else "false", "DLI_LOGGER_LEVEL": "INFO", "EXEC_TYPE": "",
         "EMETRICS_STREAMING": "ON", "PYTHONUNBUFFERED": "x",
-        "PYTHONUSERBASE": str(launch.home.result_fs / spec.creator), "WMLA_NWORKER": str(spec.resources.num_worker),
+        "PYTHONUSERBASE": str(launch.home.user_python(spec.creator, spec.environment.conda_env)),
+        "WMLA_NWORKER": str(spec.resources.num_worker),
         "WMLA_WORKER_NDEVICE": str(spec.resources.device_num), "SPACE_ID": "",
         "DLI_VERSION": __version__, "DLI_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
         "DLI_DEFAULT_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
@@ -160,6 +199,8 @@ def _job(launch: Launch) -> dict[str, str]:
     if conda_env:
         env |= {"CONDA_PREFIX": conda_env, "CONDA_DEFAULT_ENV": os.path.basename(conda_env)}
         env["DLI_CONDA_ENV_NAME"] = env["CONDA_DEFAULT_ENV"]
+    else:
+        env["VIRTUAL_ENV"] = env["PYTHONUSERBASE"]
     return env
 
 

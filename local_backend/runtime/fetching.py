@@ -25,13 +25,13 @@ from dlicmd.contract import data_sources, wire
 from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.data.order import DELIVERED, FetchItem, FetchOrder, FetchOutcome, read_outcome, read_progress
+from local_backend.files import remove_tree
 from local_backend.runtime import environment, launcher_log, processes
 from local_backend.runtime.launch import ProcessId
 from local_backend.runtime.leftovers import Leftovers
 from local_backend.runtime.loop import Backoff
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
-from local_backend.runtime.removal import remove_tree
 from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
 from local_backend.sources.volumes import cache_for

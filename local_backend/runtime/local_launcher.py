@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from local_backend.boot import boot_id
-from local_backend.runtime import environment, processes
+from local_backend.runtime import environment, processes, temporary, user_python
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
@@ -34,6 +34,7 @@ from local_backend.runtime.loop import Loop
 from local_backend.runtime.memory import of_machine
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.starter import Starter
+from local_backend.runtime.user_python import UserPython
 from local_backend.scheduler.model import Machine
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
@@ -76,7 +77,8 @@ class LocalLauncher:
         return (self._health.loop,)
 
     def warm_up(self) -> None:
-        """Start the nursery."""
+        """Write the commands of the server's Python for PATH of jobs, and start the nursery. Raises OSError."""
+        user_python.write_scripts(self._settings.paths.scripts)
         self._starter.warm_up()
 
     def watch_slots(self, held: Callable[[], Collection[str]], changed: Callable[[], None]) -> None:
@@ -126,6 +128,8 @@ class LocalLauncher:
         VaultError."""
         settings, spec = self._settings, order.workload
         paths = self._paths(order)
+        UserPython(settings.paths.user_python(spec.creator)).make()
+        settings.paths.user_home(spec.creator).mkdir(mode=0o700, exist_ok=True)
         before = read_identity(paths)
         again = before is not None and before.attempt == order.attempt - 1
         Launch(
@@ -157,9 +161,11 @@ class LocalLauncher:
         note_reboot(paths)
 
     def sweep(self, paths: ExecPaths) -> int:
-        """Kill all processes that an ended attempt has left, and return their number. Raises OSError while some of
-        them live."""
-        return self._leftovers.kill(paths)
+        """Kill all processes that an ended attempt has left, and remove its TMPDIR. Return the number of processes.
+        Raises OSError while some of them live."""
+        killed = self._leftovers.kill(paths)
+        temporary.remove(paths)
+        return killed
 
     def _paths(self, order: RunOrder) -> ExecPaths:
         return self._settings.paths.job(order.workload.id, order.workload.creator)

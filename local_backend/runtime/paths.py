@@ -162,6 +162,32 @@ class HomePaths:
         """FABRIC_HOME of jobs: holds libs/fabric.zip and tools/dli_utils."""
         return self.home / "fabric"
 
+    @property
+    def scripts(self) -> Path:
+        """Commands of the server's Python environment, for the Python of a job."""
+        return self.home / "scripts"
+
+    @property
+    def users(self) -> Path:
+        """What programs of each user keep between jobs, apart from results."""
+        return self.home / "users"
+
+    def user(self, name: str) -> Path:
+        """Return the folder of one user. It goes with the user."""
+        return self.users / name
+
+    def user_python(self, name: str, conda_env: str | None = None) -> Path:
+        """Return PYTHONUSERBASE of a user's jobs: one for jobs without a conda environment, and one for each conda
+        environment, whose packages may be of other versions."""
+        if conda_env is None:
+            return self.user(name) / "python"
+        mark = hashlib.sha256(conda_env.encode(errors="surrogateescape")).hexdigest()[:8]
+        return self.user(name) / "conda" / f"{_file_name(Path(conda_env).name)}-{mark}"
+
+    def user_home(self, name: str) -> Path:
+        """Return HOME of a user's jobs if the server has no usable HOME."""
+        return self.user(name) / "home"
+
     def job(self, exec_id: str, user: str) -> ExecPaths:
         """Return the paths of one exec."""
         return ExecPaths(self.jobs / exec_id, self.result_fs / user / "batchworkdir" / exec_id, exec_id)
@@ -251,6 +277,11 @@ class ExecPaths:
     @property
     def launcher_log(self) -> Path:
         return self.state / "launcher.log"
+
+    @property
+    def temporary(self) -> Path:
+        """Link to TMPDIR of the attempt, which has a short path: sockets in it may have 107 bytes."""
+        return self.state / "tmp"
 
     @property
     def captures(self) -> Path:

@@ -14,7 +14,6 @@ import importlib.machinery
 import io
 import os
 import signal
-import site
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from local_backend.elastic.script import initial_environment
+from local_backend.runtime.user_python import UserPython
 
 #: An action that this process takes next; returns when it is done.
 Step = Callable[[], None]
@@ -55,6 +55,7 @@ class Interpreter:
     environment: dict[str, str]
     #: sys.path without its first entry and without PYTHONPATH.
     base_path: tuple[str, ...]
+    python: UserPython
 
     def settle(self, first: str, argv: list[str]) -> dict[str, Any]:
         """Make this process look as if just started with `argv`, with `first` at the front of sys.path. Return the
@@ -65,7 +66,9 @@ class Interpreter:
         given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         sys.path[:] = list(dict.fromkeys([first, *given, *self.base_path]))
         sys.argv[:] = argv
-        sys.orig_argv[:] = [sys.executable, *argv]
+        sys.orig_argv[:] = [str(self.python.executable), *argv]
+        importlib.invalidate_caches()
+        self.python.enter()
         _standard_streams()
         _forget_the_nursery()
         return _new_main()
@@ -161,8 +164,6 @@ def _forget_the_nursery() -> None:
         signal.signal(number, handler)
     time.tzset()
     tempfile.tempdir = None
-    importlib.invalidate_caches()
-    _user_site()
     if "numpy.random" in sys.modules:
         # Not seed(): an unseeded generator must not look seeded.
         sys.modules["numpy.random"].set_bit_generator(sys.modules["numpy.random"].MT19937())
@@ -174,11 +175,3 @@ def _forget_the_nursery() -> None:
         if threads.isdecimal() and int(threads) > 0:
             sys.modules["torch"].set_num_threads(int(threads))
     gc.enable()  # frozen objects stay frozen: modules never become garbage, and scanning copies their pages
-
-
-def _user_site() -> None:
-    """Add the packages below PYTHONUSERBASE, as a fresh interpreter does."""
-    site.USER_BASE = site.USER_SITE = None
-    folder = site.getusersitepackages()
-    if site.ENABLE_USER_SITE and os.path.isdir(folder):
-        site.addsitedir(folder)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import shutil
-import stat
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from local_backend.files import remove_tree
 from local_backend.runtime import bundles
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.store import execs
 from local_backend.store.database import Database
 
 _log = logging.getLogger(__name__)
-#: Depth below which folders are moved up if removal fails: a path of 10 names of maximum length is still short
-#: enough.
-_DEPTH = 10
 #: Maximum execs that one transaction deletes: each commit waits for the disk, and others write in between.
 _TOGETHER = 100
 
@@ -85,47 +76,3 @@ def _report(done: Future[None]) -> None:
 
 def _failed(problem: Exception) -> None:
     _log.error("cannot remove a deleted exec; the server tries again at its next start: %s", problem)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with its content; if a program has replaced the folder by a link, remove the link.
-
-    Links inside are not followed. Permissions that a program took away are restored where needed. Raises OSError when
-    something cannot be removed; a missing folder is no error.
-    """
-    def retry(remove: Callable[..., Any], path: str, _why: object) -> None:
-        if not os.path.lexists(path):
-            return
-        for locked in (os.path.dirname(path), path):
-            if not os.path.islink(locked):
-                os.chmod(locked, stat.S_IRWXU)
-        if remove in (os.unlink, os.rmdir):
-            remove(path)
-        else:
-            shutil.rmtree(path)
-
-    if folder.is_symlink():
-        folder.unlink()
-        return
-    try:
-        shutil.rmtree(folder, onerror=retry)
-    except (RecursionError, OSError):
-        # The cause may be nesting that is too deep for recursion, descriptors or path length.
-        if not _flatten(folder):
-            raise
-        shutil.rmtree(folder, onerror=retry)
-
-
-def _flatten(folder: Path) -> bool:
-    """Move all folders that are nested too deeply up to the top, repeatedly. Return whether any folder was moved."""
-    any_moved, moved = False, True
-    while moved:
-        moved = False
-        for base, names, _ in os.walk(folder):
-            if len(Path(base).relative_to(folder).parts) < _DEPTH:
-                continue
-            for name in names:
-                os.rename(os.path.join(base, name), folder / secrets.token_hex(8))
-                any_moved = moved = True
-            names.clear()
-    return any_moved

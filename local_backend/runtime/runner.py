@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from local_backend.boot import boot_id
-from local_backend.runtime import launcher_log, processes
+from local_backend.runtime import launcher_log, processes, temporary
 from local_backend.runtime.job import Job
 from local_backend.runtime.launch import (
     Launch,
@@ -109,12 +109,17 @@ def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str
     too."""
     job = Job(launch, signals, link)
     try:
-        planner = Planner(launch, warm=warm, master_port=_free_port(), cores=usable_cores(), base_path=base_path)
-        return job.run(planner)
+        planner = Planner(
+            launch, warm=warm, master_port=_free_port(), cores=usable_cores(), temporary=temporary.make(launch.paths),
+            base_path=base_path,
+        )
+        outcome = job.run(planner)
     except Exception as problem:  # a fault of the runner must not leave the exec without an end
         launcher_log.note(launch.paths.launcher_log, "runner", traceback.format_exc(), "ERROR")
         job.clear()
-        return job.outcome_of_fault(problem)
+        outcome = job.outcome_of_fault(problem)
+    temporary.remove(launch.paths)
+    return outcome
 
 
 def _write_outcome(launch: Launch, outcome: Outcome) -> bool:

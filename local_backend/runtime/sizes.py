@@ -41,7 +41,8 @@ class Sizes:
             if size is None or not size.final:
                 between()
                 paths = self._home.job(one.id, one.creator)
-                size = _Size(on_disk(paths.root) + on_disk(paths.state), one.terminal)
+                folders = (paths.root, paths.state, paths.temporary)
+                size = _Size(sum(map(on_disk, folders)), one.terminal)
             code = 0
             if one.bundle is not None and one.bundle not in bundles:
                 known = self._bundles.get(one.bundle)

@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from local_backend.elastic.script import initial_environment
@@ -21,6 +22,7 @@ from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.processes import become_subreaper, die_with_parent
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
+from local_backend.runtime.user_python import UserPython, modules_in
 from local_backend.scheduler.model import Slot
 
 ENGINE_WORKER = "local_backend.elastic.worker.worker"
@@ -50,9 +52,13 @@ class TaskPlan:
 class Planner:
     """Creates the plans of one launch."""
 
-    def __init__(self, launch: Launch, *, warm: bool, master_port: int, cores: int, base_path: Sequence[str]) -> None:
+    def __init__(
+        self, launch: Launch, *, warm: bool, master_port: int, cores: int, temporary: Path, base_path: Sequence[str],
+    ) -> None:
         self.launch = launch
-        self._peers = {"master_port": master_port, "cores": cores}
+        self._of_task = partial(
+            environment.of_task, launch, master_port=master_port, cores=cores, temporary=temporary)
+        self._python = UserPython(launch.home.user_python(launch.spec.creator))
         self._base_path = tuple(base_path)
         self.warm = warm and not environment.needs_own_interpreter(launch.spec) and not self._shadows()
 
@@ -63,7 +69,7 @@ class Planner:
         task = TaskId(DRIVER, 0)
         if self.launch.spec.program.user_cmd is not None:
             # The command may set variables for the program, and the workers need these, too.
-            env = environment.of_task(self.launch, task, **self._peers)
+            env = self._of_task(task)
             extra[initial_environment.TOLD] = initial_environment.told(env)
         return self._program(task, extra, keep=channel)
 
@@ -80,15 +86,16 @@ class Planner:
         """Return the plan of an elastic worker on a slot; the variables in `hub` tell the worker how to reach its
         hub."""
         task = TaskId(worker_task(number), number, (slot,))
-        argv = (environment.interpreter(self.launch.spec), "-m", ENGINE_WORKER)
+        argv = (environment.interpreter(self.launch), "-m", ENGINE_WORKER)
         return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, engine=True)
 
     def _program(self, task: TaskId, extra: dict[str, str], keep: int | None = None) -> TaskPlan:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
+        python = environment.interpreter(self.launch)
         if spec.program.user_cmd is not None:
-            argv = resolve(spec.program.user_cmd, code, environment.interpreter(spec))
+            argv = resolve(spec.program.user_cmd, code, python)
         else:
-            argv = (environment.interpreter(spec), str(code / str(spec.program.main)), *spec.program.arguments)
+            argv = (python, str(code / str(spec.program.main)), *spec.program.arguments)
         return self._plan(task, argv, extra, keep=keep)
 
     def _plan(
@@ -96,33 +103,23 @@ class Planner:
         keep: int | None = None,
     ) -> TaskPlan:
         launch = self.launch
-        env = environment.of_task(launch, task, **self._peers) | extra
+        env = self._of_task(task) | extra
         code = launch.paths.code(launch.spec)
         elastic = launch.spec.resources.elastic
         stdout, stderr = (launch.paths.capture(task.name, name, elastic) for name in ("stdout", "stderr"))
         step: Step | None = None
         if self.warm:
-            fresh = Interpreter(env, self._base_path)
+            fresh = Interpreter(env, self._base_path, self._python)
             step = Function(fresh, ENGINE_WORKER, str(code)) if engine else Script(fresh, argv[1], argv[2:])
         return TaskPlan(task, env, code, argv, stdout, stderr, step, keep, elastic)
 
     def _shadows(self) -> bool:
-        """Return whether the program ships a module whose name is already loaded here: an import would find the wrong
-        one."""
+        """Return whether the program ships, or the user has installed, a module whose name is already loaded here: an
+        import would find the wrong one."""
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
         loaded = {name.partition(".")[0] for name in sys.modules} - {"__main__", "__mp_main__"}
-        folders = {code, (code / str(spec.program.main)).parent, self.launch.home.result_fs / spec.creator}
-        return any(not loaded.isdisjoint(modules_in(folder)) for folder in folders)
-
-
-def modules_in(folder: Path) -> set[str]:
-    """Return the names of the modules and packages directly in a folder."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return set()
-    found = {name.partition(".")[0] for name in names if name.endswith((".py", ".pyc", ".so"))}
-    return found | {name for name in names if "." not in name and (folder / name / "__init__.py").exists()}
+        folders = {code, (code / str(spec.program.main)).parent, *environment.own_modules(self.launch)}
+        return self._python.shadows(loaded) or any(not loaded.isdisjoint(modules_in(folder)) for folder in folders)
 
 
 def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:

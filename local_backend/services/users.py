@@ -3,16 +3,20 @@ passwords."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from local_backend.errors import Conflict, Invalid, NotFound
+from local_backend.files import remove_tree
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.store import users
 from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExists, UserRow
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class UserService:
             self._change(lambda c, kept: users.set_password(c, name, kept), _text(password, "password"))
 
     def remove(self, caller: Caller, name: str) -> None:
-        """Remove a user and revoke all tokens of this user. Execs and results stay. Raises Denied, NotFound
+        """Remove a user and revoke all tokens of this user. Remove the Python environment of the user's jobs, too.
+        Execs and results stay. Raises Denied, NotFound
         (`user.not_found`), Conflict (`user.last_admin`)."""
         with self.base.recorded(caller, "user.remove", name):
             caller.check_admin("removes users")
@@ -59,6 +64,10 @@ class UserService:
                 raise Conflict("user.last_admin", str(problem)) from None
         # A removed administrator could use the connections of all users: the jobs of this user are checked again.
         self.base.wake()
+        try:
+            remove_tree(self.base.settings.paths.user(name))
+        except OSError as problem:
+            _log.error("cannot remove the Python environment of %s: %s", name, problem)
 
     def _change(self, work: Callable[[Connection, str], None], password: str) -> None:
         """Do `work` in a transaction, with the hash of the password."""

@@ -121,7 +121,7 @@ def test_the_last_messages_of_a_dying_driver_count(tmp_path: Path) -> None:
     notes: list[str] = []
     home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
     launch = Launch(workload(framework="edtPyTorch", num_worker=2, elastic=True), 1, home, cpu_slots(2), 2, {}, 1.0)
-    planner = Planner(launch, warm=False, master_port=1, cores=1, base_path=())
+    planner = Planner(launch, warm=False, master_port=1, cores=1, temporary=tmp_path, base_path=())
     delivered: list[Mapping[str, Any]] = []
     progress = Progress(delivered.append)
     engine = Engine(launch, planner, start=pytest.fail, progress=progress, note=notes.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import os
 import re
 import sys
@@ -32,7 +33,7 @@ def launch(slots: tuple[Slot, ...] = (Slot("cpu-0", CPU),), environment: dict[st
 
 
 def env_of(one: Launch, task: TaskId | None = None) -> dict[str, str]:
-    return of_task(one, task or TaskId("task12n-1", 1, one.slots), master_port=4711, cores=8)
+    return of_task(one, task or TaskId("task12n-1", 1, one.slots), master_port=4711, cores=8, temporary=Path("/tmp/dli-1"))
 
 
 def test_a_program_gets_the_variables_of_the_contract() -> None:
@@ -44,7 +45,7 @@ def test_a_program_gets_the_variables_of_the_contract() -> None:
         "MODEL_FILE_LOCATION": f"{ROOT}/_submitted_code", "FABRIC_HOME": "/h/fabric", "FRAME_WORK": "PyTorch",
         "DLI_IS_ELASTIC": "false", "DLI_CS_DATASTORE_META": "type=fs,data_path=mnist", "DLI_SUBMIT_USERNAME": "ada",
         "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "x", "TASK_ID": "1", "DLI_TASK_ID": "0", "IS_TASK0": "",
-        "PYTHONUSERBASE": "/h/results/ada", "TASK12N_DEVICE_TYPE": "cpu", "EMETRICS_STREAMING": "ON", "LANG": "C",
+        "PYTHONUSERBASE": "/h/users/ada/python", "TASK12N_DEVICE_TYPE": "cpu", "EMETRICS_STREAMING": "ON", "LANG": "C",
         "OMP_NUM_THREADS": "2", "SPACE_ID": "", "DLI_CONDA_ENV_NAME": "dlipy3",
     }
     assert env["JOB_UUID"] == env["MSD_MK_ID"] != env_of(launch(id="local-8"))["JOB_UUID"]
@@ -107,12 +108,39 @@ def test_variables_of_the_submitter_win_but_the_code_stays_importable() -> None:
 
 def test_secrets_of_the_server_are_not_inherited() -> None:
     secrets = {"DLI_PASSWORD": "p", "DLICMD_TOKEN": "t", "DLICMD_PASSWORD": "q"}
-    assert inherited({**secrets, "HOME": "/home/ada"}) == {"HOME": "/home/ada"}
+    account = {"USER": "ada", "LOGNAME": "ada", "LANG": "C"}
+    assert inherited(secrets | account) == account
+
+
+def test_variables_that_a_service_lacks_are_added() -> None:
+    found = inherited({})
+    assert found == {"USER": getpass.getuser(), "LOGNAME": found["USER"], "LANG": found["LANG"]}
+    assert found["LANG"].endswith(".UTF-8")
+    assert inherited({"USER": "", "LOGNAME": "ada", "LANG": ""}) == {"USER": "ada", "LOGNAME": "ada",
+                                                                     "LANG": found["LANG"]}
+
+
+def test_a_home_that_cannot_be_used_is_replaced(tmp_path: Path) -> None:
+    for home in ("", "here", str(tmp_path / "missing")):
+        env = env_of(launch(environment=inherited({"HOME": home})))
+        assert env["HOME"] == "/h/users/ada/home"
+    assert env_of(launch(environment=inherited({"HOME": str(tmp_path)})))["HOME"] == str(tmp_path)
+
+
+def test_nothing_of_the_servers_folder_and_python_environment_leaks() -> None:
+    of_server = dict.fromkeys(["PWD", "OLDPWD", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "TMPDIR"], "/of/the/server")
+    env = env_of(launch(environment=inherited(of_server)))
+    assert (env["PWD"], env["TMPDIR"]) == (f"{ROOT}/_submitted_code/digits", "/tmp/dli-1")
+    assert "/of/the/server" not in env.values()
+    assert env_of(launch(variables={"PWD": "/elsewhere", "TMPDIR": "/mine"}))["TMPDIR"] == "/mine"
+    assert env_of(launch(variables={"PWD": "/elsewhere"}))["PWD"] == f"{ROOT}/_submitted_code/digits"
 
 
 def test_a_conda_environment_comes_first_in_path() -> None:
     env = env_of(launch(conda_env="/opt/envs/mine"))
     assert env["PATH"] == "/opt/envs/mine/bin:/bin"
+    assert env["PYTHONUSERBASE"] != env_of(launch())["PYTHONUSERBASE"] == env_of(launch())["VIRTUAL_ENV"]
+    assert "VIRTUAL_ENV" not in env
     assert env["CONDA_PREFIX"] == "/opt/envs/mine"
 
 

@@ -124,12 +124,15 @@ def test_a_program_behaves_as_under_plain_python(any_bench: Bench, name: str) ->
 
 PROBE = """
 import json, os, sys
-UNIQUE = ("MASTER_PORT", "DLI_RUN_MARK", "JOB_UUID", "MSD_MK_ID")
+import multiprocessing.spawn, site, sysconfig
+UNIQUE = ("MASTER_PORT", "DLI_RUN_MARK", "JOB_UUID", "MSD_MK_ID", "TMPDIR")
 import torch
 path = [entry for entry in sys.path if "batchworkdir" not in entry]
 names = {k: v for k, v in os.environ.items() if "local-" not in v and k not in UNIQUE}
 print(json.dumps([names, path, sys.argv[1:], torch.get_num_threads(), sys.flags.no_site, os.getpgid(0) == os.getpid(),
-                  os.getcwd() == os.environ["DLI_WORK_DIR"], sorted(os.listdir("."))]))
+                  os.getcwd() == os.environ["DLI_WORK_DIR"] == os.environ["PWD"], sorted(os.listdir(".")),
+                  sys.executable, sys.prefix, sys.base_prefix, site.ENABLE_USER_SITE, site.getusersitepackages(),
+                  site.getsitepackages(), sysconfig.get_paths(), str(multiprocessing.spawn.get_executable())]))
 """
 
 
@@ -140,7 +143,7 @@ def test_a_warm_and_a_cold_start_give_the_same_environment(warm: Bench) -> None:
     for extra in ({}, {"OMP_SCHEDULE": "static"}):
         one = warm.submit(PROBE, variables={"EPOCHS": "3", **extra}, arguments=("x",))
         assert warm.wait(one).state == FINISHED, warm.output(one, "stderr")
-        assert (sys.executable in warm.launcher_log(one)) is bool(extra)
+        assert ("python/bin/python" in warm.launcher_log(one)) is bool(extra)
         names, *rest = json.loads(warm.output(one))
         names.pop("OMP_SCHEDULE", None)
         seen.append((names, rest))

@@ -14,7 +14,7 @@ from live_server import Live
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
-from local_backend.runtime.removal import remove_tree
+from local_backend.files import remove_tree
 
 
 def zipped(live: Live, exec_id: str) -> list[str]:

@@ -1,0 +1,54 @@
+"""Lays a user's Python environment over the server's, when a Python of the environment starts.
+
+This file is copied into each such environment, and runs in the programs of users. It imports the standard library only.
+"""
+
+import os
+import site
+import sys
+
+#: Set for the processes that an installing pip starts, for example builds that install packages themselves.
+_HELD = "DLI_PIP_LOCK"
+_laid = False
+
+
+def lay(folders: list[str]) -> None:
+    """Add the server's `folders` of packages after the user's own. Let an installing pip wait for others.
+
+    Does nothing in a Python that finds this file through PYTHONUSERBASE, for example the system's.
+    """
+    global _laid
+    own = os.path.dirname(os.path.abspath(__file__))
+    if _laid or not os.path.realpath(own).startswith(os.path.realpath(sys.prefix) + os.sep):
+        return
+    _laid = True
+    # `folders` are all that the server sees: the packages of the base Python are not, if the server has a virtual
+    # environment. pip reads from pyvenv.cfg that they are, or else refuses `--user`.
+    site.getsitepackages = lambda prefixes=None: [own]
+    for folder in folders:
+        if folder not in sys.path:
+            site.addsitedir(folder)
+    if installs(sys.orig_argv):
+        _wait_for_others()
+
+
+def installs(argv: list[str]) -> bool:
+    """Return whether a command line is one of pip that changes packages."""
+    at = next((number for number, word in enumerate(argv) if number and not word.startswith("-")), 0)
+    is_pip = os.path.basename(argv[at]).rstrip("0123456789.") == "pip"  # `-m pip`, or the script itself
+    return is_pip and not {"install", "uninstall"}.isdisjoint(argv[at:])
+
+
+def _wait_for_others() -> None:
+    """Take a lock until this process ends. Two processes of pip that write the same files damage a package."""
+    import fcntl  # not in every program that starts
+
+    if _HELD in os.environ:
+        return
+    os.environ[_HELD] = str(os.getpid())
+    fd = os.open(os.path.join(sys.prefix, ".pip.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("waiting for another pip that changes your packages", file=sys.stderr, flush=True)
+        fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,0 +1,40 @@
+"""TMPDIR of an attempt: made when the attempt begins, removed after its last process.
+
+The path is short, because sockets in it may have 107 bytes. So the folder is in the temporary folder of the server,
+and a link in the exec's folder names it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from local_backend.files import remove_tree
+from local_backend.runtime.paths import ExecPaths
+
+_PREFIX = "dli-"
+
+
+def make(paths: ExecPaths) -> Path:
+    """Return a new, empty folder that only this user can read. Remove the folder of an earlier attempt. Raises
+    OSError."""
+    remove(paths)
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    try:
+        os.symlink(folder, paths.temporary)
+    except OSError:
+        os.rmdir(folder)
+        raise
+    return Path(folder)
+
+
+def remove(paths: ExecPaths) -> None:
+    """Remove the folder, if there is one. Files that cannot be removed stay, as after a crash of the machine."""
+    with suppress(OSError):
+        folder = Path(os.readlink(paths.temporary))
+        # A program may have replaced the link.
+        if folder.name.startswith(_PREFIX) and folder.lstat().st_uid == os.geteuid():
+            remove_tree(folder)
+    paths.temporary.unlink(missing_ok=True)
