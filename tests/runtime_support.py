@@ -54,10 +54,12 @@ class Bench:
     database: Database
     wake: Callable[[], None] = lambda: None
     submitted: list[str] = field(default_factory=list)
+    creators: dict[str, str] = field(default_factory=dict)
 
     def submit(self, files: Mapping[str, str] | str, main: str = "main.py", **spec: Any) -> str:
         """Submit a folder (or the text of its main.py), and return the id of the exec."""
         number = self.database.write(execs.next_number)
+        self.creators[execs.exec_id(number)] = spec.get("creator", USER)
         values: dict[str, Any] = {
             "id": execs.exec_id(number), "creator": USER, "model_dir": "model-dir",
             "main": None if "user_cmd" in spec else main,
@@ -79,7 +81,7 @@ class Bench:
         return job.id
 
     def paths(self, exec_id: str) -> ExecPaths:
-        return self.settings.paths.job(exec_id, USER)
+        return self.settings.paths.job(exec_id, self.creators.get(exec_id, USER))
 
     def row(self, exec_id: str) -> ExecRow:
         row = self.database.read(lambda c: execs.get(c, exec_id))

@@ -128,8 +128,10 @@ class LocalLauncher:
         VaultError."""
         settings, spec = self._settings, order.workload
         paths = self._paths(order)
-        UserPython(settings.paths.user_python(spec.creator)).make()
-        settings.paths.user_home(spec.creator).mkdir(mode=0o700, exist_ok=True)
+        home = settings.paths
+        for folder in (home.users, home.user(spec.creator), home.user_home(spec.creator)):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        UserPython(home.user_python(spec.creator)).make()
         before = read_identity(paths)
         again = before is not None and before.attempt == order.attempt - 1
         Launch(

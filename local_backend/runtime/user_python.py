@@ -47,7 +47,7 @@ class UserPython:
 
     def make(self) -> None:
         """Create the environment, or adapt it to the server's Python. Packages stay. Raises OSError."""
-        for folder in (self.executable.parent, self.packages):
+        for folder in (self.prefix, self.executable.parent, self.packages):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         base = os.path.abspath(getattr(sys, "_base_executable", None) or sys.executable)
         texts = {

@@ -14,7 +14,8 @@ _USUAL_HOMES = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "
 
 
 def find(name: str | None, conda_home: str | None) -> str | None:
-    """Return the directory of the environment, absolute; None for the backend's own.
+    """Return the directory of the environment, absolute; None for the backend's own, which programs never change: they
+    get an environment that is laid over it.
 
     Raises Invalid; the message lists the searched folders.
     """
@@ -25,7 +26,7 @@ def find(name: str | None, conda_home: str | None) -> str | None:
     if os.sep in name:
         path = Path(name).expanduser()
         if path.is_absolute() and _is_environment(path):
-            return str(path)
+            return _unless_own(path)
         raise Invalid(
             "submission.environment",
             f"--conda-env-name: no Python environment in {name} (bin/python is missing)",
@@ -36,11 +37,15 @@ def find(name: str | None, conda_home: str | None) -> str | None:
     for home in homes:
         for path in (home / "envs" / name, *([home] if name in {"base", home.name} else [])):
             if _is_environment(path):
-                return str(path)
+                return _unless_own(path)
     if name == DEFAULT_ENVIRONMENT:
         return None
     looked = ", ".join(str(home / "envs") for home in homes) or "no conda installation found"
     raise Invalid("submission.environment", f"--conda-env-name: environment '{name}' not found (searched: {looked})")
+
+
+def _unless_own(path: Path) -> str | None:
+    return None if path.samefile(sys.prefix) else str(path)
 
 
 def _is_environment(path: Path) -> bool:

@@ -33,7 +33,8 @@ def launch(slots: tuple[Slot, ...] = (Slot("cpu-0", CPU),), environment: dict[st
 
 
 def env_of(one: Launch, task: TaskId | None = None) -> dict[str, str]:
-    return of_task(one, task or TaskId("task12n-1", 1, one.slots), master_port=4711, cores=8, temporary=Path("/tmp/dli-1"))
+    task = task or TaskId("task12n-1", 1, one.slots)
+    return of_task(one, task, master_port=4711, cores=8, temporary=Path("/tmp/dli-1"))
 
 
 def test_a_program_gets_the_variables_of_the_contract() -> None:

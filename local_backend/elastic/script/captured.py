@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import platform
 import random
 import sys
 import time
@@ -271,12 +272,29 @@ def check_global_hooks() -> None:
 # --- all of it
 
 
+def versions() -> dict[str, str]:
+    """Return the versions that decide the bits of a training."""
+    return {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
+
+
 def capture() -> dict[str, Any]:
-    """Return the environment, settings and autocast of the script as JSON values, for `apply`."""
-    return {"environment": environment(), "settings": settings(), "autocast": autocast()}
+    """Return versions, environment, settings and autocast of the script as JSON values, for `apply`."""
+    return {
+        "versions": versions(), "environment": environment(), "settings": settings(), "autocast": autocast(),
+    }
 
 
 def apply(script: Mapping[str, Any]) -> None:
-    """Apply the environment and the settings of the script to this worker process."""
+    """Apply the environment and the settings of the script to this worker process.
+
+    Raises EngineError if this process has loaded other versions than the script, because packages were changed after
+    the script had started.
+    """
+    for name, version in versions().items():
+        if version != script["versions"][name]:
+            raise EngineError(
+                f"this worker has {name} {version}, but the script runs with {name} {script['versions'][name]}: the "
+                "installed packages were changed while the job ran. Start the job again"
+            )
     apply_environment(script["environment"])
     apply_settings(script["settings"])

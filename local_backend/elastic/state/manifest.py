@@ -22,7 +22,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import Dataset
@@ -252,8 +251,8 @@ def _versions() -> dict[str, str]:
     except metadata.PackageNotFoundError:
         own = "unknown"
     return {
-        "python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__, "dlicmd": own,
-        "cuda": str(torch.version.cuda), "cudnn": _tried(torch.backends.cudnn.version),
+        **captured.versions(), "dlicmd": own, "cuda": str(torch.version.cuda),
+        "cudnn": _tried(torch.backends.cudnn.version),
     }
 
 
