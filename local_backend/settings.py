@@ -63,7 +63,8 @@ class Quotas:
         "maximum execs of one user, including pending, running and finished execs", "no limit")
     stored_bytes: int | None = setting(
         None, "DLI_USER_STORED_BYTES", size(),
-        "maximum bytes of the execs of one user: programs, results and logs", "no limit")
+        "maximum bytes of the execs of one user: programs, results, logs, and the packages that the user installed",
+        "no limit")
     free_bytes: int = setting(
         64 * 2**20, "DLI_MIN_FREE_BYTES", size(),
         "minimum free bytes on the disks of home and results; below it, no submission is accepted")

@@ -75,8 +75,8 @@ def list_users(output: str) -> None:
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before an administrator is removed.")
 def remove(name: str, yes: bool) -> None:
-    """Remove the user NAME. The tokens of that user become invalid; jobs and results stay. The command asks before it
-    removes an administrator, and never removes the last one."""
+    """Remove the user NAME. The tokens of that user become invalid. The packages that the user installed are removed;
+    jobs and results stay. The command asks before it removes an administrator, and never removes the last one."""
     _mind_name(name, new=False)
     if not yes and {item[wire.NAME]: item[wire.ROLE] for item in _listed()}.get(name) == "admin":
         _ask_about(name)

@@ -220,7 +220,8 @@ class SubmissionService:
         """Raise OverQuota when the user may have no further exec of this size."""
         quotas = self.execs.base.settings.quotas
         if quotas.limit_users:
-            check_user(connection, caller.name, quotas, self.sizes.of, size)
+            shared = self.sizes.of_user(caller.name)
+            check_user(connection, caller.name, quotas, size=self.sizes.of, shared=shared, adding=size)
 
 
 def _warnings(row: ExecRow) -> list[str]:

@@ -33,9 +33,10 @@ def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
 
 
 def check_user(
-    connection: Connection, user: str, quotas: Quotas, size: Callable[[str], int], adding: int
+    connection: Connection, user: str, quotas: Quotas, *, size: Callable[[str], int], shared: int, adding: int
 ) -> None:
-    """Raise OverQuota when a user may have no further exec of `adding` bytes. `size` returns the bytes of an exec."""
+    """Raise OverQuota when a user may have no further exec of `adding` bytes. `size` returns the bytes of an exec, and
+    `shared` are the bytes that the jobs of the user share."""
     active, kept = execs.count(connection, user)
     if quotas.active_execs is not None and active >= quotas.active_execs:
         raise OverQuota(
@@ -47,10 +48,10 @@ def check_user(
         raise OverQuota("quota.execs", f"{user} has {kept} jobs; the limit is {quotas.stored_execs}; {_DELETE}")
     if quotas.stored_bytes is None:
         return
-    stored = sum(map(size, execs.ids_of(connection, user)))
+    stored = sum(map(size, execs.ids_of(connection, user))) + shared
     if stored + adding > quotas.stored_bytes:
         raise OverQuota(
             "quota.bytes",
-            f"the jobs of {user} use {show_size(stored)} and this job needs {show_size(adding)}; the limit is "
-            f"{show_size(quotas.stored_bytes)} in total; {_DELETE}",
+            f"the jobs of {user} use {show_size(stored)}, {show_size(shared)} of it for installed packages, and this "
+            f"job needs {show_size(adding)}; the limit is {show_size(quotas.stored_bytes)} in total; {_DELETE}",
         )

@@ -67,6 +67,11 @@ def test_the_limit_of_bytes_holds_and_a_deletion_frees_space_at_once(start: Call
     assert refused.error == (507, "quota.bytes"), "results must count"
     assert live.call("DELETE", f"/execs/{first}").status == 204
     live.submitted(ARGS)
+    packages = live.settings.paths.user_python("alice")
+    packages.mkdir(parents=True)
+    packages.joinpath("large").write_bytes(b"p" * 1_000_000)
+    live.services.housekeeper.round()
+    assert live.submit(ARGS, MAIN).error == (507, "quota.bytes"), "packages must count"
 
 
 def test_a_full_disk_refuses_submissions_and_running_jobs_continue(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 
 import pytest
 from live_server import TOKEN, Answer, Live, multipart, quoted, tar
@@ -370,6 +371,11 @@ def test_a_shared_server_refuses_paths_outside_the_data_folder(start, tmp_path) 
     answer = live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path={tmp_path}", {"main.py": b""})
     assert answer.error == (400, "submission.data_source") and "DLI_DATA_FS" in answer.text
     live.submitted(f"{SINGLE} --cs-datastore-meta type=fs,data_path={live.settings.data_fs}")
+
+
+def test_the_servers_own_environment_is_not_given_to_programs(live: Live) -> None:
+    row = live.row(live.submitted(f"{SINGLE} --conda-env-name {sys.prefix}"))
+    assert row.workload.environment.conda_env is None
 
 
 def test_a_conda_environment_is_found(live: Live, tmp_path) -> None:

@@ -130,6 +130,16 @@ def test_a_signed_token_that_was_never_issued_is_refused(team: Live) -> None:
     assert keys.claims(forged) and not opens(team, forged)
 
 
+def test_removal_of_a_user_removes_the_packages_of_the_user(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    folders = [live.settings.paths.user_python(name) for name in ("carol", "dave")]
+    for name, folder in zip(("carol", "dave"), folders, strict=True):
+        add(live, name, SECRET)
+        (folder / "lib").mkdir(parents=True)
+    assert live.call("DELETE", "/users/carol").status == 204
+    assert not live.settings.paths.user("carol").exists() and folders[1].is_dir()
+
+
 def test_logoff_password_change_and_removal_end_tokens_for_good(start: Callable[..., Live]) -> None:
     live = start(embedded=False)
     add(live, "carol", SECRET)
