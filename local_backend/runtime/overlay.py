@@ -15,20 +15,21 @@ _laid = False
 def lay(folders: list[str]) -> None:
     """Add the server's `folders` of packages after the user's own. Let an installing pip wait for others.
 
-    Does nothing in a Python that finds this file through PYTHONUSERBASE, for example the system's.
+    Does nothing in a Python that finds this file through PYTHONUSERBASE, for example the system's. If the server itself
+    runs in such an environment, a second call adds the folders below it.
     """
     global _laid
     own = os.path.dirname(os.path.abspath(__file__))
-    if _laid or not os.path.realpath(own).startswith(os.path.realpath(sys.prefix) + os.sep):
+    if not os.path.realpath(own).startswith(os.path.realpath(sys.prefix) + os.sep):
         return
-    _laid = True
+    first, _laid = not _laid, True
     # `folders` are all that the server sees: the packages of the base Python are not, if the server has a virtual
     # environment. pip reads from pyvenv.cfg that they are, or else refuses `--user`.
     site.getsitepackages = lambda prefixes=None: [own]
     for folder in folders:
         if folder not in sys.path:
             site.addsitedir(folder)
-    if installs(sys.orig_argv):
+    if first and installs(sys.orig_argv):
         _wait_for_others()
 
 

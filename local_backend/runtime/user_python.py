@@ -67,7 +67,7 @@ class UserPython:
     def shadows(self, loaded: set[str]) -> bool:
         """Return whether the user may have another version of a module whose name is in `loaded`."""
         others = {path.name for path in self.packages.glob("*.pth")} - {_PTH}  # they may add any folder
-        return bool(others) or not loaded.isdisjoint(modules_in(self.packages))
+        return bool(others) or not loaded.isdisjoint(modules_in(self.packages) - {_START})
 
     def enter(self) -> None:
         """Let this forked process, with the job's variables and sys.path set, look like a Python of the environment."""

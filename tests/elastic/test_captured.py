@@ -235,12 +235,13 @@ def test_seeding_and_thread_counts_of_the_script_are_detected(tmp_path, early, l
     assert " ".join(ended.stdout.splitlines()[-2:]) == expected
 
 
-def test_the_next_driver_of_a_job_uses_the_generators_of_the_first(tmp_path, monkeypatch):
+def test_the_next_driver_of_a_job_uses_the_generators_of_the_first(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CHECKPOINT_DIR", str(tmp_path))
     model = torch.nn.Linear(2, 2)
     job = TrainingJob(model, list, None, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
     records = []
-    for seed in (1, 2):
+    for seed, version in ((1, "1.0"), (2, "2.0")):
+        monkeypatch.setattr(np, "__version__", version)
         monkeypatch.setattr("local_backend.elastic.driver.record._trainings", 0)
         course = Course(
             workers=1, epochs=1, batch=4, step_samples=4, seed=seed, validation_freq=1, checkpoint_freq=1, test_chunk=1,
@@ -249,6 +250,8 @@ def test_the_next_driver_of_a_job_uses_the_generators_of_the_first(tmp_path, mon
         records.append(TrainingRecord.open(course, "exact", job))
     first, second = records
     assert first.generators == second.generators and second.course.seed == 1
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WARNING")]
+    assert len(warnings) == 1 and "1.0" in warnings[0] and "2.0" in warnings[0]
 
 
 def watch(*_):

@@ -161,6 +161,58 @@ def test_a_worker_with_other_versions_than_the_script_is_refused() -> None:
         captured.apply(script | {"versions": script["versions"] | {"numpy": VERSION}})
 
 
+TRAINING = """
+import one, os, sys, torch
+from fabric_model import FabricModel
+from torch.utils.data import Dataset
+
+
+class Data(Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, number):
+        assert one.__version__ == "99.0" and sys.prefix == os.environ["PYTHONUSERBASE"]
+        return torch.tensor([float(number)]), torch.tensor([2.0 * number])
+
+
+if "change" in sys.argv:
+    with open(os.path.join(os.path.dirname(os.path.dirname(one.__file__)), "zzzz.pth"), "w") as file:
+        file.write("import numpy; numpy.__version__ = '99.0'")
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+FabricModel(model, lambda: (Data(), Data()), torch.nn.functional.mse_loss, optimizer).train(1, 4, 2)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("argument", "state"), [("stay", FINISHED), ("change", ERROR)])
+def test_an_elastic_training_uses_the_packages_of_its_user(
+    warm: Bench, wheels: Path, argument: str, state: str,
+) -> None:
+    python = installed(warm, argument, wheels, "one")
+    (python.packages / "mine.pth").touch()  # no process is forked from the nursery
+    job = warm.submit(TRAINING, framework="edtPyTorch", elastic=True, num_worker=2, arguments=(argument,),
+                      creator=argument)
+    row = warm.wait(job)
+    error = warm.output(job, "stderr", "task0")
+    assert row.state == state, error
+    assert ("numpy 99.0" in error) is (state == ERROR)
+    assert "task12n-1 started, pid" in warm.launcher_log(job) and str(python.executable) in warm.launcher_log(job)
+
+
+def test_a_server_in_the_environment_of_a_user_lays_others_over_it(tmp_path: Path) -> None:
+    below, above = UserPython(tmp_path / "below"), UserPython(tmp_path / "above")
+    below.make()
+    (below.packages / "lower.py").touch()
+    make = (f"from pathlib import Path; from local_backend.runtime.user_python import UserPython; "
+            f"UserPython(Path({str(above.prefix)!r})).make()")
+    subprocess.run([below.executable, "-c", make], cwd=tmp_path, check=True)
+    show = "import lower, local_backend, numpy, sys; print(sys.prefix)"
+    done = subprocess.run([above.executable, "-c", show], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(above.prefix), done.stderr
+
+
 def test_commands_of_the_servers_python_run_with_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, scripts, prefix = tmp_path / "server" / "bin", tmp_path / "scripts", tmp_path / "python"
     server.mkdir(parents=True)

@@ -71,7 +71,7 @@ class TrainingRecord:
         _trainings += 1
         folder = Path(root) / "elastic" / f"train-{_trainings}"
         record = cls(course, folder, generators=captured.generators(course.seed))
-        terms = {**_terms(course, mode, job), "generators": record.generators}
+        terms = {**_terms(course, mode, job), "generators": record.generators, "versions": captured.versions()}
         try:
             record._start(terms)
         except OSError as error:
@@ -142,11 +142,16 @@ class TrainingRecord:
         assert self.folder is not None
         path = self.folder / "training.json"
         known = _read(path)
-        drawn = {"seed": 0, "generators": ""}
+        drawn = {"seed": 0, "generators": "", "versions": {}}
+        if known is not None:
+            known.setdefault("versions", terms["versions"])  # an earlier version of this file
         if known is not None and {**known, **drawn} == {**terms, **drawn} and known.keys() == terms.keys():
             # Keep the earlier seed and generator states, because they may come from the clock.
             self.course = replace(self.course, seed=known["seed"])
             self.generators = known["generators"]
+            if known["versions"] != terms["versions"]:
+                print(f"WARNING: the training began with {known['versions']} and continues with {terms['versions']}; "
+                      "the result may differ from a training with one version", flush=True)
             self._resume()
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
