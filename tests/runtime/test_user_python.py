@@ -201,6 +201,20 @@ def test_an_elastic_training_uses_the_packages_of_its_user(
     assert "task12n-1 started, pid" in warm.launcher_log(job) and str(python.executable) in warm.launcher_log(job)
 
 
+def test_another_python_finds_only_the_packages_of_the_user(tmp_path: Path) -> None:
+    """A conda environment or the system's Python, called from a job, does not get the packages of the server."""
+    python = UserPython(tmp_path / "python")
+    python.make()
+    other = str(python.executable.readlink())
+
+    def path_of(base: Path) -> set[str]:
+        done = subprocess.run([other, "-c", "import sys; print(*sys.path, sep='\\n')"], capture_output=True, text=True,
+                              check=True, env={"PYTHONUSERBASE": str(base)})
+        return set(done.stdout.splitlines())
+
+    assert path_of(python.prefix) - path_of(tmp_path / "none") == {str(python.packages)}
+
+
 def test_a_server_in_the_environment_of_a_user_lays_others_over_it(tmp_path: Path) -> None:
     below, above = UserPython(tmp_path / "below"), UserPython(tmp_path / "above")
     below.make()
