@@ -128,8 +128,8 @@ OF_THIS_MACHINE = {
     "local_backend.boot", "local_backend.scheduler.slots",
     *(f"local_backend.runtime.{name}" for name in (
         "channel", "engine", "environment", "health", "job", "launch", "leftovers", "local_launcher", "local_run",
-        "memory", "messages", "nursery", "processes", "program", "runner", "server_link", "starter", "tasks", "tree",
-        "unix_socket", "workers",
+        "memory", "messages", "nursery", "overlay", "processes", "program", "runner", "server_link", "starter", "tasks",
+        "temporary", "tree", "unix_socket", "user_python", "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.
