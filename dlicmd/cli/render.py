@@ -86,18 +86,18 @@ def _plain(value: Any) -> Any:
     return value.json if isinstance(value, Record) else value
 
 
-def emit_said(text: str, output: Output, otherwise: str = "") -> None:
-    """Print the server's text, or `otherwise` if that is empty. For programs, print JSON: a text that is not JSON
-    becomes the value of the key `message`."""
+def emit_said(text: str, output: Output, otherwise: str = "", indent: int = 2) -> None:
+    """Print the server's text, or `otherwise` if that is empty; JSON with this indent. For programs, a text that is not
+    JSON becomes the value of the key `message`."""
     said = text.strip() or otherwise
-    if not output.is_data:
-        emit(inert(said)) if said else None
-        return
     try:
         value = json.loads(said)
     except (ValueError, RecursionError):
+        if not output.is_data:
+            emit(inert(said)) if said else None
+            return
         value = {wire.MESSAGE: said}
-    emit_value(value, output)
+    emit_value(value, output, indent)
 
 
 def emit_chunks(chunks: Iterable[bytes]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlicmd.contract.argv import ArgvError
-from dlicmd.contract.options import BY_NAME, Form
+from dlicmd.contract.argv import MAX_NUMBER, SUBMITTING, ArgvError
+from dlicmd.contract.options import COMMAND_NAMES, Arity, Form, Option, option_named
 
 #: Options of the original client. Its argument parser accepts every beginning that names only one of them.
 OPTIONS = (
@@ -25,29 +25,68 @@ OPTIONS = (
 NEVER_FAIL = frozenset({
     "--exec-stop", "--exec-delete", "--app-stop", "--app-stop-all", "--app-wait", "--hpo-stop", "--hpo-delete",
 })
+#: Commands with the choice of `-o`. The other commands of the original client ignore it.
+WITH_FORMATS = frozenset({
+    "--dl-frameworks", "--exec-get-all", "--app-get-all", "--app-history-get-all", "--app-analyze", "--rp-get-all",
+    "--pj-get-all", "--hpo-get-all", "--hpo-algorithm-get-all",
+})
+_OBJECT = "--k8s-obj-get"
+#: The most operands of a command.
+_MOST = {Arity.MANY: MAX_NUMBER, Arity.TWO: 2}
+
+
+class CheckFailed(ArgvError):
+    """A command line that the original client refuses after its argument parser has accepted it."""
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line with each abbreviated option spelled out. Words after `--`, values of options
-    and names of other options are returned unchanged. Raises ArgvError for the beginning of several options."""
+    """Return the words of a command line for `parse_argv`: with each abbreviated option spelled out, and without words
+    that the original client ignores, which are unknown words of a command that submits nothing.
+
+    Words after `--` and values of options are returned unchanged. Raises ArgvError for the beginning of several
+    options.
+    """
+    own = list(words[: words.index("--")] if "--" in words else words)
+    command = next((word for word in own if word in COMMAND_NAMES), None)
+    submits = command in SUBMITTING
     found: list[str] = []
-    takes_value = False
-    for at, word in enumerate(words):
-        if word == "--":
-            return [*found, *words[at:]]
+    option: Option | None = None
+    left = 0  # words that the last option takes
+    for word in own:
         name, equals, value = word.partition("=")
-        if takes_value or not name.startswith("--") or name in BY_NAME:
+        if left and _is_value(word, option, command):
             found.append(word)
-        else:
-            name = _meant(name)
+            left -= 1
+            continue
+        name = _meant(name, command)
+        option = option_named(name, command)
+        left = 0 if option is None or equals or option.kind is Form.FLAG else _MOST.get(option.arity, 1)
+        if option is not None or submits or name.startswith("-o"):
             found.append(name + equals + value)
-        option = BY_NAME.get(name)
-        takes_value = not takes_value and not equals and option is not None and option.kind is not Form.FLAG
-    return found
+    if command == _OBJECT and len(_operands(found, _OBJECT)) != 2:
+        raise CheckFailed(f"{_OBJECT} needs a type and a name: {_OBJECT} TYPE NAME")
+    return [*found, *words[len(own):]]
 
 
-def _meant(name: str) -> str:
+def _is_value(word: str, option: Option | None, command: str | None) -> bool:
+    """Return whether a word after an option is its value. The value of an option may begin with a dash, that of a
+    command may not."""
+    if option_named(word.partition("=")[0], command) is not None:
+        return False
+    return not word.startswith("-") or (option is not None and option.name not in COMMAND_NAMES)
+
+
+def _operands(words: Sequence[str], command: str) -> list[str]:
+    """Return the words after a command, up to the next option."""
+    rest = words[words.index(command) + 1:]
+    end = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+    return list(rest[:end])
+
+
+def _meant(name: str, command: str | None) -> str:
     """Return the option that begins with `name`, or `name` if there is none."""
+    if not name.startswith("--") or option_named(name, command) is not None:
+        return name
     near = [option for option in OPTIONS if option.startswith(name)]
     if len(near) > 1:
         raise ArgvError(f"ambiguous option: {name} could match {', '.join(near)}")

@@ -10,11 +10,12 @@ from dlicmd.cli.render import Output, emit, emit_value
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.calls import BAD_REQUEST
-from dlicmd.sdk.errors import NoSuchApplication, ServerError
+from dlicmd.sdk.errors import Denied, NoSuchApplication, ServerError
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.retry import OK
 from dlicmd.sdk.transport import Answer
 
+_UNAUTHORIZED = 401
 _BY_ITSELF = "had already finished"
 
 
@@ -30,15 +31,20 @@ class CallOutcome(NamedTuple):
     exit_code: Exit = Exit.DONE
 
     @classmethod
-    def of_error(cls, name: str, problem: ServerError) -> CallOutcome:
-        """Return the outcome of a call that the server refused."""
-        return cls(name, False, problem.status, str(problem), problem.code, problem.exit_code)
+    def of_error(cls, name: str, problem: ServerError, output: Output) -> CallOutcome:
+        """Return the outcome of a call that the server refused. The original client prints the server's own text.
+        Raises the error if a logon is needed before any call."""
+        if output.is_original and is_logon_needed(problem):
+            raise problem
+        said = problem.body.strip() if output.is_original else str(problem)
+        return cls(name, False, problem.status, said, problem.code, problem.exit_code)
 
-    def sentence(self, what: str) -> str:
+    def sentence(self, what: str, output: Output) -> str:
         """Return the sentence that scripts know, exact to the last space; `what` is, for example,
-        `Stop application`."""
+        `Stop application`. For the original client, it has the server's text about a failure, too."""
         went = "succeed" if self.ok else "failed"
-        return f"{what} {inert(self.name)} {went}. HTTP:{self.status} {inert(self.said) if self.ok else ''}"
+        said = self.said if self.ok or output.is_original else ""
+        return f"{what} {inert(self.name)} {went}. HTTP:{self.status} {inert(said)}"
 
     @property
     def value(self) -> dict[str, Any]:
@@ -49,13 +55,18 @@ class CallOutcome(NamedTuple):
         return found | ({wire.MESSAGE: self.said} if self.said else {})
 
 
+def is_logon_needed(problem: ServerError) -> bool:
+    """Return whether the server refuses every call of this user, because the token is missing or invalid."""
+    return isinstance(problem, Denied) and problem.status == _UNAUTHORIZED
+
+
 def do(what: str, name: str, call: Callable[[str], int], output: Output) -> int:
     """Run `call` for one name, print the outcome and return the exit code. An error of `call` is printed and raised
     again."""
     try:
         outcome = CallOutcome(name, ok=True, status=call(name))
     except ServerError as problem:
-        _show(what, CallOutcome.of_error(name, problem), output)
+        _show(what, CallOutcome.of_error(name, problem, output), output)
         raise
     _show(what, outcome, output)
     return Exit.DONE
@@ -77,7 +88,7 @@ def tell(
                 if done(name):
                     outcome = CallOutcome(name, ok=True, status=0, said=_BY_ITSELF)
                 else:
-                    outcome = CallOutcome.of_error(name, problem)
+                    outcome = CallOutcome.of_error(name, problem, output)
                     code = problem.exit_code
             found.append(outcome)
             _say(what, outcome, output)
@@ -112,7 +123,7 @@ def _say(what: str, outcome: CallOutcome, output: Output) -> None:
         info(f"{inert(outcome.name)} {outcome.said}")
         return
     if not output.is_data:
-        emit(outcome.sentence(what))
+        emit(outcome.sentence(what, output))
     if not outcome.ok:
         error(inert(outcome.said), outcome.code, outcome.exit_code)
 
@@ -126,4 +137,4 @@ def _show(what: str, outcome: CallOutcome, output: Output) -> None:
     if output.is_data:
         emit_value(outcome.value, output)
     else:
-        emit(outcome.sentence(what))
+        emit(outcome.sentence(what, output))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from dlicmd.cli.commands.each import do
-from dlicmd.cli.render import emit, emit_said, emit_value
+from dlicmd.cli.render import emit, emit_said
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.execs import show_exec, show_execs, show_why
 from dlicmd.contract import wire
-from dlicmd.contract.argv import CommandLine
+from dlicmd.contract.argv import ArgvError, CommandLine
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.errors import UsageProblem
 
@@ -54,11 +53,9 @@ def deploy(session: Session) -> int:
     asked = _deployment(session.line)
     if session.output.is_original:
         emit(f"{asked}\n{session.operand}")
-    text = session.client.deploy_exec(session.operand, asked).text().strip()
-    try:
-        emit_value(json.loads(text), session.output, indent=4 if session.output.is_recorded else 2)
-    except (ValueError, RecursionError):
-        emit_said(text, session.output, f"Deploy exec {session.operand} succeed.")
+    text = session.client.deploy_exec(session.operand, asked).text()
+    emit_said(text, session.output, f"Deploy exec {session.operand} succeed.",
+              indent=4 if session.output.is_recorded else 2)
     return Exit.DONE
 
 
@@ -70,10 +67,10 @@ def delete_all(session: Session) -> int:
 
 
 def _deployment(line: CommandLine) -> dict[str, Any]:
-    """Return the deployment that a command line requests. Raises UsageProblem without a kernel, and for a pair that is
-    not KEY=VALUE."""
+    """Return the deployment that a command line requests. Raises ArgvError without a kernel, and UsageProblem for a
+    pair that is not KEY=VALUE."""
     if not line.text("--kernel"):
-        raise UsageProblem("--exec-deploy: no kernel given; add --kernel FILE")
+        raise ArgvError("--exec-deploy: no kernel given; add --kernel FILE")
     asked: dict[str, Any] = {name: line.text(f"--{name}") for name in wire.DEPLOYMENT_TEXTS}
     asked |= {wire.ATTRIBUTES: _pairs(line, "--attributes"), wire.ENVIRONMENTS: _pairs(line, "--envs")}
     return {name: value for name, value in asked.items() if value is not None}

@@ -75,6 +75,8 @@ def _show_task_logs(session: Session, exec_id: str, log: str) -> int:
     found = session.client.exec(exec_id)
     app_id = application_id(found)
     if app_id is None:
+        if session.output.is_original:
+            return Exit.FAILED  # without a word, as scripts that poll for logs know it
         raise DlicmdError(f"{exec_id} has no application yet, so it has no logs; try again in a moment")
     return _show_application_logs(session, app_id, log)
 
@@ -96,10 +98,10 @@ def _show_application_logs(session: Session, app_id: str, log: str) -> int:
             emit_chunks(session.client.task_log(app_id, task, log).chunks())
         except ServerError as problem:
             if session.output.is_original:
-                emit(inert(problem.body or str(problem)))  # as if it were the log
-                continue
-            error(f"{title} {log}: {problem}", problem.code)
-            code = Exit.FAILED
+                emit_chunks([(problem.body or str(problem)).encode()])  # as if it were the log
+            else:
+                error(f"{title} {log}: {problem}", problem.code)
+                code = Exit.FAILED
         if session.output.is_recorded:
             emit("")
     return code

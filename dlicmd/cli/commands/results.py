@@ -13,7 +13,8 @@ from dlicmd.sdk.unpack import fetch_unpacked
 
 def trainresult(session: Session) -> int:
     """Fetch the trained model as a zip, or unpacked."""
-    folder, force = check_folder(session.line.text("--to")), session.line.flag("--force")
+    folder = check_folder(session.line.text("--to"))
+    force = session.line.flag("--force") or session.output.is_original
     if session.line.flag("--unpack"):
         count = fetch_unpacked(session.client, session.operand, folder, force, bar)
         said = f"Train result is unpacked to {folder} ({count} file{'' if count == 1 else 's'})"

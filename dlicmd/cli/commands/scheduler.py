@@ -16,6 +16,7 @@ from dlicmd.cli.show.top import headline, sections, slots_of
 from dlicmd.contract import wire
 from dlicmd.contract.application import identity, is_active
 from dlicmd.contract.exits import Exit
+from dlicmd.sdk.errors import NoSuchApplication
 from dlicmd.sdk.scheduler_calls import MOST_APPLICATIONS
 
 #: The name of the call for `each.tell`.
@@ -42,7 +43,12 @@ def _part(session: Session) -> tuple[int, int]:
 
 def app_get(session: Session) -> int:
     """Print one application."""
-    found = [session.client.application(session.operand)]
+    try:
+        found = [session.client.application(session.operand)]
+    except NoSuchApplication as problem:
+        if session.output.is_original and not problem.body:
+            return Exit.DONE  # the server answered with an empty list, of which nothing is printed
+        raise
     if session.output.columns or session.output.form == "table":
         show_applications(session.client, found, session.output)
     else:

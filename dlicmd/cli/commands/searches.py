@@ -40,7 +40,7 @@ def start(session: Session) -> int:
     if named is None:
         raise UsageProblem("--hpo-start: no model folder given; add --model-dir DIR")
     folder = package.check_folder(named)
-    say = aside if session.output.is_data and not session.output.is_original else emit
+    say = aside if session.output.is_data else emit
     with ExitStack() as stack:
         parts: list[FilePart] = []
         stack.callback(package.close_all, parts)
@@ -112,7 +112,8 @@ def delete_all(session: Session) -> int:
 
 def restart(session: Session) -> int:
     """Continue a stopped search."""
-    _show_text(session, session.client.restart_search(session.operand).text(), f"Search {session.operand} continues")
+    text = session.client.restart_search(session.operand).text()
+    emit_said(text, session.output, f"Search {session.operand} continues")
     return Exit.DONE
 
 
@@ -130,16 +131,9 @@ def algorithm_get(session: Session) -> int:
 
 def algorithm_delete(session: Session) -> int:
     """Delete an installed search algorithm."""
-    _show_text(session, session.client.delete_algorithm(session.operand), f"Algorithm {session.operand} is deleted")
+    text = session.client.delete_algorithm(session.operand)
+    emit_said(text, session.output, f"Algorithm {session.operand} is deleted")
     return Exit.DONE
-
-
-def _show_text(session: Session, text: str, otherwise: str) -> None:
-    """Print the server's answer: JSON as JSON, any other text unchanged, and `otherwise` for an empty answer."""
-    try:
-        emit_value(json.loads(text), session.output)
-    except (ValueError, RecursionError):
-        emit_said(text, session.output, otherwise)
 
 
 def _show_searches(found: Sequence[Search], output: Output) -> None:

@@ -36,7 +36,7 @@ def logon(session: Session) -> int:
         # A script that continues must not act as the user who was logged on before.
         auth.forget_token(session.keyring)
         said = str(problem).rstrip(".")
-        raise Denied(f"{said}; no token is stored now", problem.status) from None
+        raise Denied(f"{said}; no token is stored now", problem.status, problem.code, problem.body) from None
     auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
     emit_value(answer if session.output.is_original else auth.masked(answer), session.output)
     return Exit.DONE
@@ -87,8 +87,9 @@ def frameworks(session: Session) -> int:
     elif session.output.columns:
         show_columns(found, session.output.columns, lambda item, name: scalar(item.get(name)))
     else:
-        text = "\n".join(_framework_block(item) for item in found)
-        emit(text if session.output.is_recorded else text.rstrip("\n"))
+        blocks = [_framework_block(item) for item in found]
+        if blocks:
+            emit("\n".join(blocks) if session.output.is_recorded else "\n".join(blocks).rstrip("\n"))
     return Exit.DONE
 
 

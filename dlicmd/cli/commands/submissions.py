@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from dlicmd.cli.commands.watch import follow_to_end
@@ -43,7 +43,8 @@ def start(session: Session) -> int:
         return Exit.DONE
     if not _watching(session) and session.line.number("--wait-timeout") is not None:
         info("--wait-timeout has no effect without --wait or --follow")
-    return _submitted(session, submit(session.client, _submission(session), _say_on(session), bar))
+    say = aside if session.output.is_data else emit
+    return _submitted(session, submit(session.client, _submission(session), say, bar))
 
 
 def _submission(session: Session) -> Submission:
@@ -51,11 +52,6 @@ def _submission(session: Session) -> Submission:
     found = submission_of(session.line)
     found.strict = not session.output.is_original
     return found
-
-
-def _say_on(session: Session) -> Callable[[str], None]:
-    """Return the function that prints lines about an upload. The original client prints them before the JSON."""
-    return aside if session.output.is_data and not session.output.is_original else emit
 
 
 def demo(session: Session) -> int:

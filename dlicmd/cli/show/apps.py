@@ -100,7 +100,7 @@ def recorded_cell(app: Mapping[str, Any], column: str) -> Any:
         "start_time": lambda: _second(begin),
         "end_time": lambda: _second(application.ended(app)),
         "age": lambda: recorded.age(application.submitted(app)),
-        "duration": lambda: recorded.age(begin, application.ended(app)) if begin and application.ended(app) else None,
+        "duration": lambda: recorded.age(begin, application.ended(app)) if begin and application.ended(app) else "",
     }
     return special[column]() if column in special else app.get(application.FIELDS.get(column, column))
 

@@ -90,6 +90,7 @@ def _recorded_cell(item: Mapping[str, Any], column: str) -> Any:
         "num": lambda: item.get(wire.NUM_WORKER),
         "submit_time": lambda: recorded.moment(item.get(wire.CREATE_TIME)),
         "age": lambda: recorded.age(item.get(wire.CREATE_TIME)),
+        "app_id": lambda: application_id(item),
     }
     return special[column]() if column in special else item.get(column)
 
