@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlicmd.contract.argv import MAX_NUMBER, SUBMITTING, ArgvError
-from dlicmd.contract.options import COMMAND_NAMES, Arity, Form, Option, option_named
+from dlicmd.contract.options import COMMAND_NAMES, FOLLOW, WAIT, Arity, Form, Option, option_named
 
 #: Options of the original client. Its argument parser accepts every beginning that names only one of them.
 OPTIONS = (
@@ -30,6 +30,8 @@ WITH_FORMATS = frozenset({
     "--dl-frameworks", "--exec-get-all", "--app-get-all", "--app-history-get-all", "--app-analyze", "--rp-get-all",
     "--pj-get-all", "--hpo-get-all", "--hpo-algorithm-get-all",
 })
+#: Short options; the value of `-o` may be in the same word.
+_SHORT = ("-h", "-o")
 _OBJECT = "--k8s-obj-get"
 #: The most operands of a command.
 _MOST = {Arity.MANY: MAX_NUMBER, Arity.TWO: 2}
@@ -60,12 +62,19 @@ def spelled_out(words: Sequence[str]) -> list[str]:
             continue
         name = _meant(name, command)
         option = option_named(name, command)
-        left = 0 if option is None or equals or option.kind is Form.FLAG else _MOST.get(option.arity, 1)
-        if option is not None or submits or name.startswith("-o"):
+        left = _taken(option, command) if option is not None and not equals else 0
+        if option is not None or submits or name.startswith(_SHORT):
             found.append(name + equals + value)
     if command == _OBJECT and len(_operands(found, _OBJECT)) != 2:
         raise CheckFailed(f"{_OBJECT} needs a type and a name: {_OBJECT} TYPE NAME")
     return [*found, *words[len(own):]]
+
+
+def _taken(option: Option, command: str | None) -> int:
+    """Return how many words an option or command takes at most."""
+    if option in (FOLLOW, WAIT) and command is None:
+        return 1
+    return 0 if option.kind is Form.FLAG else _MOST.get(option.arity, 1)
 
 
 def _is_value(word: str, option: Option | None, command: str | None) -> bool:

@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -218,6 +219,8 @@ def known(answer: Answer, what: str) -> Answer:
 
 def refused(kind: type[E], what: str, answer: Answer, cure: str = "") -> E:
     """Return the error for an answer: what the server refused, its own words about the reason, and the remedy."""
+    with suppress(DlicmdError):  # `explanation` reports an unreadable text
+        answer.hold()  # the text of a streamed answer is read twice here
     return kind(f"{what}: {explanation(answer)}{cure}", answer.status, answer.code, content(answer))
 
 
