@@ -51,7 +51,22 @@ SENT_OPTIONS: dict[str, str | None] = {
 }
 #: Options of a submission that the client changes or sends elsewhere.
 CHANGED_OPTIONS = frozenset({"--model-main", "--model-dir", "--data-source"})
-OPTIONS = CLIENT_OPTIONS | DEPLOY_OPTIONS | SENT_OPTIONS.keys() | CHANGED_OPTIONS
+#: All options of the original client.
+OPTIONS = frozenset({
+    "--rest-host", "--master-host", "--rest-port", "--dli-rest-port", "--username", "--password", "--jwt-token",
+    "--debug-level", "--query-args", "-o", "--output", "--app-search-start", "--app-search-length", "--model-main",
+    "--model-dir", "--user-cmd", "--pbmodel-name", "--pbmodel-cmd", "--appName", "--submit-user", "--consumer", "--ig",
+    "--conda-home", "--conda-env-name", "--conda-env-yaml", "--conda-package", "--cs-datastore-meta", "--data-source",
+    "--numWorker", "--workerDeviceType", "--workerDeviceNum", "--workerMemory", "--workerCPULimit", "--workerGPULimit",
+    "--workerMemoryLimit", "--numPs", "--numDriver", "--driverDeviceType", "--driverDeviceNum", "--driverMemory",
+    "--driverCPULimit", "--driverGPULimit", "--driverMemoryLimit", "--sc-runasuser", "--sc-runasgroup", "--sc-fsgroup",
+    "--cs-rmq-meta", "--cs-url-meta", "--cs-url-bearer", "--msd-env", "--msd-attr", "--msd-label", "--msd-image-name",
+    "--msd-image-pull-secret", "--msd-image-pull-policy", "--msd-priority", "--msd-task0-node-selector",
+    "--msd-task12n-node-selector", "--msd-pending-timeout", "--lsf-gpu-syntax", "--msd-podaffinity-rule",
+    "--msd-podaffinity-topology-key", "--msd-pack-id", "--gpuPerWorker", "--edt-options", "--python-version",
+    "--exclusive", "--accelerators", "--mpiarg", "--msd-task12n-device-type", "--name", "--runtime", "--kernel",
+    "--weight", "--tag", "--attributes", "--envs",
+})
 
 
 def pretty(value: object, indent: int = 2) -> str:
