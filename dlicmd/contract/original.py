@@ -30,8 +30,10 @@ WITH_FORMATS = frozenset({
     "--dl-frameworks", "--exec-get-all", "--app-get-all", "--app-history-get-all", "--app-analyze", "--rp-get-all",
     "--pj-get-all", "--hpo-get-all", "--hpo-algorithm-get-all",
 })
-#: Short options; the value of `-o` may be in the same word.
-_SHORT = ("-h", "-o")
+#: Short options. The value of the second may be in the same word.
+_HELP, _FORMAT = "-h", "-o"
+#: A beginning of 2 options that the original client nevertheless took for this one.
+_HOST = {"--rest": "--rest-host"}
 _OBJECT = "--k8s-obj-get"
 #: The most operands of a command.
 _MOST = {Arity.MANY: MAX_NUMBER, Arity.TWO: 2}
@@ -63,7 +65,9 @@ def spelled_out(words: Sequence[str]) -> list[str]:
         name = _meant(name, command)
         option = option_named(name, command)
         left = _taken(option, command) if option is not None and not equals else 0
-        if option is not None or submits or name.startswith(_SHORT):
+        if option is None and not submits and word.startswith(_FORMAT):
+            found += [_FORMAT, word.removeprefix(_FORMAT)]
+        elif option is not None or submits or word == _HELP:
             found.append(name + equals + value)
     if command == _OBJECT and len(_operands(found, _OBJECT)) != 2:
         raise CheckFailed(f"{_OBJECT} needs a type and a name: {_OBJECT} TYPE NAME")
@@ -97,6 +101,6 @@ def _meant(name: str, command: str | None) -> str:
     if not name.startswith("--") or option_named(name, command) is not None:
         return name
     near = [option for option in OPTIONS if option.startswith(name)]
-    if len(near) > 1:
+    if len(near) > 1 and name not in _HOST:
         raise ArgvError(f"ambiguous option: {name} could match {', '.join(near)}")
-    return near[0] if near else name
+    return _HOST.get(name) or (near[0] if near else name)

@@ -10,7 +10,7 @@ import os
 import pty
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TextIO
@@ -113,8 +113,3 @@ def store_token(desk: MannerDesk, token: str = TOKEN) -> None:
     """Store a token as `--logon` does."""
     desk.token.write_text(token)
     desk.token.chmod(0o600)
-
-
-def values(words: Sequence[str], folder: Path) -> list[str]:
-    """Return words with `{folder}` replaced."""
-    return [word.replace("{folder}", str(folder)) for word in words]

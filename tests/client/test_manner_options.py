@@ -129,6 +129,11 @@ def test_only_the_original_abbreviates(user: MannerDesk, server: ScriptedServer,
     assert done.code == 0 and server.requests("POST", "/execs/")[-1].query["args"][0].endswith(f"{short} 7")
 
 
+def test_a_short_name_of_the_server(user: MannerDesk, server: ScriptedServer) -> None:
+    words = ["--rest" if word == "--rest-host" else word for word in address(server)]
+    assert submitted(user, server, Variant.ORIGINAL, [*START, *words]) == " ".join(START)
+
+
 @pytest.mark.parametrize("short", ["--model", "--num", "--worker", "--driver", "--msd", "--user"])
 def test_the_beginning_of_several_options_is_refused(user: MannerDesk, server: ScriptedServer, short: str) -> None:
     done = user.call(Variant.ORIGINAL, *START, short, "x", *address(server))

@@ -85,7 +85,7 @@ def frameworks(session: Session) -> int:
     found = session.client.frameworks()
     if session.output.is_data:
         emit_value(found, session.output)
-    elif session.output.columns:
+    elif session.output.columns and not session.output.is_original:
         show_columns(found, session.output.columns, lambda item, name: scalar(item.get(name)))
     else:
         blocks = [_framework_block(item) for item in found]
