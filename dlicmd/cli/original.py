@@ -83,4 +83,4 @@ _OUR_COMMANDS = frozenset({
     "--version", "--completion", "--config-show", "--data-preview", "--exec-why", "--exec-diff", "--exec-plot",
     "--exec-verify", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait",
 })
-_OUR_OPTIONS = frozenset({"--wait", "--follow", "--dry-run"})
+_OUR_OPTIONS = frozenset({"--wait", "--follow", "--wait-timeout", "--pass-exit-code", "--junit", "--dry-run"})
