@@ -64,13 +64,14 @@ class MannerDesk(Desk):
         self.environment["DLICMD_RETRIES"] = "0"
         self.token = self.home / ".dlicmd"
 
-    def call(self, variant: Variant, *words: str) -> Done:
+    def call(self, variant: Variant, *words: str, on_terminal: bool = False) -> Done:
         """Run dlicmd in this process, and return its output as bytes."""
+        terminal = on_terminal or variant is Variant.TERMINAL
         err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         before = os.getcwd()
         os.chdir(self.folder)
         try:
-            with mock.patch.dict(os.environ, self.environment, clear=True), _output(variant) as (out, data), \
+            with mock.patch.dict(os.environ, self.environment, clear=True), _output(terminal) as (out, data), \
                  mock.patch.multiple(sys, stdout=out, stderr=err, stdin=io.StringIO(), argv=[f"/bin/{variant.value}"]):
                 code = main(words)
                 out.flush()
@@ -83,11 +84,11 @@ class MannerDesk(Desk):
 
 
 @contextlib.contextmanager
-def _output(variant: Variant) -> Iterator[tuple[TextIO, bytearray]]:
-    """Yield a standard output, and the bytes written to it, which are complete after the context. It is a terminal for
-    Variant.TERMINAL, else a pipe."""
+def _output(terminal: bool) -> Iterator[tuple[TextIO, bytearray]]:
+    """Yield a standard output, and the bytes written to it, which are complete after the context. It is a terminal or a
+    pipe."""
     data = bytearray()
-    reader, writer = pty.openpty() if variant is Variant.TERMINAL else os.pipe()
+    reader, writer = pty.openpty() if terminal else os.pipe()
 
     def read() -> None:
         with contextlib.suppress(OSError):  # the terminal is closed

@@ -194,6 +194,14 @@ def test_the_result_file(user: MannerDesk, server: ScriptedServer, variant: Vari
         assert (done.code, done.out) == (1, "") and (user.folder / RESULT).read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("words", ["--exec-get-all", "--exec-stop w-1", "--rp-get-all", "--dl-frameworks"])
+def test_the_original_prints_the_same_on_a_terminal(user: MannerDesk, server: ScriptedServer, words: str) -> None:
+    server.replies |= {**get(f"{BASE}/execs/", [ELASTIC]), **get(f"{BASE}/resplans/resplantree", TREE)}
+    found = [user.call(Variant.ORIGINAL, *words.split(), *address(server), on_terminal=terminal)
+             for terminal in (True, False)]
+    assert found[0] == found[1] and found[0].out
+
+
 def test_borders_end_at_the_width_of_the_terminal(user: MannerDesk, server: ScriptedServer) -> None:
     server.replies |= get(f"{BASE}/execs/", [ELASTIC | {"appName": "x" * 100}])
     for columns, width in (("40", 40), (None, 80), ("10000", None)):
