@@ -35,6 +35,7 @@ _HELP, _FORMAT = "-h", "-o"
 #: A beginning of 2 options that the original client nevertheless took for this one.
 _HOST = {"--rest": "--rest-host"}
 _OBJECT = "--k8s-obj-get"
+_PREBUILT, _PREBUILT_COMMAND = "--pbmodel-name", "--pbmodel-cmd"
 #: The most operands of a command.
 _MOST = {Arity.MANY: MAX_NUMBER, Arity.TWO: 2}
 
@@ -51,7 +52,7 @@ def spelled_out(words: Sequence[str]) -> list[str]:
     options.
     """
     own = list(words[: words.index("--")] if "--" in words else words)
-    command = next((word for word in own if word in COMMAND_NAMES), None)
+    command = next((name for name in (word.partition("=")[0] for word in own) if name in COMMAND_NAMES), None)
     submits = command in SUBMITTING
     found: list[str] = []
     option: Option | None = None
@@ -69,9 +70,17 @@ def spelled_out(words: Sequence[str]) -> list[str]:
             found += [_FORMAT, word.removeprefix(_FORMAT)]
         elif option is not None or submits or word == _HELP:
             found.append(name + equals + value)
-    if command == _OBJECT and len(_operands(found, _OBJECT)) != 2:
-        raise CheckFailed(f"{_OBJECT} needs a type and a name: {_OBJECT} TYPE NAME")
+    _check(command, found)
     return [*found, *words[len(own):]]
+
+
+def _check(command: str | None, words: Sequence[str]) -> None:
+    """Raise CheckFailed for a line that the original client refuses in words of its own."""
+    if command == _OBJECT and _OBJECT in words and len(_operands(words, _OBJECT)) != 2:
+        raise CheckFailed(f"{_OBJECT} needs a type and a name: {_OBJECT} TYPE NAME")
+    names = {word.partition("=")[0] for word in words}
+    if command in SUBMITTING and _PREBUILT in names and _PREBUILT_COMMAND not in names:
+        raise CheckFailed(f"{_PREBUILT} needs a command for the model: {_PREBUILT_COMMAND} train")
 
 
 def _taken(option: Option, command: str | None) -> int:

@@ -52,6 +52,7 @@ def submitted(user: MannerDesk, server: ScriptedServer, variant: Variant, words:
 def test_an_option_for_the_server_arrives_as_typed(user: MannerDesk, server: ScriptedServer, name: str) -> None:
     value = SENT_OPTIONS[name]
     option = [name, *([] if value is None else [value])]
+    option += ["--pbmodel-cmd", "train"] if name == "--pbmodel-name" else []
     program = ["--", "hostname", "-o", "x"] if name == "--user-cmd" else []
     for variant in Variant:
         args = submitted(user, server, variant, [*START, *option, *address(server), *program])
@@ -62,8 +63,9 @@ def test_an_option_for_the_server_arrives_as_typed(user: MannerDesk, server: Scr
 
 @pytest.mark.parametrize("variant", Variant)
 def test_an_option_and_its_value_in_one_word(user: MannerDesk, server: ScriptedServer, variant: Variant) -> None:
-    args = submitted(user, server, variant, [*START, "--numWorker=2", "--password=secret", *address(server)])
-    assert args == " ".join([*START, "--numWorker=2"])
+    words = ["--exec-start=PyTorch", *START[2:], "--numWorker=2", "--epochs=3"]
+    args = submitted(user, server, variant, [*words, "--password=secret", *address(server)])
+    assert args == " ".join([*START, *words[-2:]])
 
 
 @pytest.mark.parametrize("variant", Variant)
