@@ -54,7 +54,7 @@ def status(services: TheServices, caller: TheCaller) -> JsonAnswer[Status]:
         "version": __version__,
         "embedded": settings.embedded,
         "uptime": machine.uptime,
-        "jobs": machine.counts(caller),
+        "jobs": machine.shown_counts(caller),
         "stopGrace": settings.stop_grace,
         **machine.status(),
     }))

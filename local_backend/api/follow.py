@@ -10,6 +10,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -30,6 +31,7 @@ from local_backend.services.services import Services
 from local_backend.services.views import is_parked
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
+from local_backend.store.states import shown_as
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
@@ -126,9 +128,18 @@ def _news(services: Services, row: ExecRow, found: list[Event], base_url: str, s
     paths = services.execs.paths(row)
     lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)
     cursor = Cursor(offsets, mark, found[-1].id if found else seen.event)
-    told = [{wire.ID: one.id, wire.TIME: one.time, wire.KIND: one.kind, **one.data} for one in found]
+    told = [{wire.ID: one.id, wire.TIME: one.time, wire.KIND: one.kind, **_told(one)} for one in found]
     answer: News = {"exec": shown, "events": told, "lines": lines, "cursor": cursor.encode()}
     return answer, bool(lines or found) or mark != seen.mark
+
+
+def _told(event: Event) -> dict[str, Any]:
+    """Return the values of an event, with the state as clients see it."""
+    state = event.data.get(wire.STATE)
+    if state is None:
+        return dict(event.data)
+    more = {wire.RECOVERING: True} if state == states.RECOVERING else {}
+    return {**event.data, wire.STATE: shown_as(state), **more}
 
 
 def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:

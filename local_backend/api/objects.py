@@ -64,7 +64,7 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
         "args": row.args,
         "submissionId": row.id,
         "creator": row.creator,
-        "state": row.state,
+        "state": row.shown_state,
         "appId": row.id,
         "schedulerUrl": scheduler_url,
         "modelFileOwnerName": row.creator,
@@ -89,6 +89,7 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
         "executionUserName": first(row.creator),
         "slots": len(slots_of(row)) if row.state in HAS_SLOTS else None,
         "fixedSlots": row.pinned,
+        "recovering": row.state == states.RECOVERING or None,
     }
     return cast("Exec", {**present(shown), **_progress(progress, row.state in HAS_SLOTS, is_parked(row))})
 
@@ -110,11 +111,11 @@ def why(view: ExecView, others: Sequence[ExecRow]) -> Why:
     """Return what a pending exec needs, which of the `others` hold slots, when it starts, and what the user can do."""
     row, reason = view.row, view.reason
     if reason is None:
-        shown: Why = {"id": row.id, "state": row.state, "message": row.message or None}
+        shown: Why = {"id": row.id, "state": row.shown_state, "message": row.message or None}
         return present(shown)
     return {
         "id": row.id,
-        "state": row.state,
+        "state": row.shown_state,
         **pending(reason, is_parked(row)),
         "advice": reason.advice,
         "starts": reason.starts,
@@ -154,9 +155,11 @@ def connection_object(row: ConnectionRow, caller: Caller, connections: Connectio
 
 
 def saying(row: ExecRow, progress: Mapping[str, Any]) -> str | None:
-    """Return the message that the program of a running exec reports, in one line."""
+    """Return the message that the program of a running exec reports, in one line. A recovering exec always has a
+    message."""
     text = progress.get(wire.MESSAGE) if row.state in HAS_SLOTS else None
-    return one_line(text) or None if isinstance(text, str) else None
+    said = one_line(text) if isinstance(text, str) else ""
+    return said or ("recovering" if row.state == states.RECOVERING else None)
 
 
 def _progress(progress: Mapping[str, Any], running: bool, parked: bool) -> dict[str, float]:
@@ -207,7 +210,7 @@ def application_object(view: ExecView) -> Application:
     application: Application = {
         "id": row.id,
         "name": row.app_name,
-        "state": row.state,
+        "state": row.shown_state,
         "type": "Training",
         "tag": f"{consumer}/{row.user}",
         "consumer": consumer,
@@ -222,7 +225,7 @@ def application_object(view: ExecView) -> Application:
         "used_cpu": round(slots * part, 3) if kind == CPU else 0,
         "used_mem": (spec.resources.memory or 0) // 2**20 * (slots // needs.slots(spec.resources)[0]),
         "task12n": [
-            {"name": worker_task(number), "state": row.state if runs or not running else states.FINISHED}
+            {"name": worker_task(number), "state": row.shown_state if runs or not running else states.FINISHED}
             for number, runs in view.executors.items()
         ],
         "kernels": [{"ip": ADDRESS}] if running else [],
@@ -232,8 +235,8 @@ def application_object(view: ExecView) -> Application:
         application["pack_id"] = pack_id(row)
     if row.elastic:
         application["task0_resreq"] = "ncpus=1,ngpus=0,mem=0"
-        application["task0"] = {"name": DRIVER, "state": row.state}
-    if row.state not in HAS_SLOTS or not slots:
+        application["task0"] = {"name": DRIVER, "state": row.shown_state}
+    if row.state not in HAS_SLOTS or not slots or row.state == states.RECOVERING:
         now = told(view)
         application["message"] = now.get("message") or saying(row, view.progress) or row.message or None
         application["reason"] = now.get("reason") or row.reason or None
@@ -267,7 +270,7 @@ def spark_application(application: Application, row: ExecRow, now: float) -> App
         "applicationid": row.id,
         "applicationname": row.app_name,
         "driverid": row.id,
-        "driver": {"id": row.id, "state": row.state, "host": ADDRESS},
+        "driver": {"id": row.id, "state": row.shown_state, "host": ADDRESS},
         "executors": [
             {"id": task["name"].rpartition("-")[2], "state": task["state"], "host": ADDRESS}
             for task in application["task12n"]

@@ -25,13 +25,13 @@ def _parent(name: str, jobs: Sequence[Application]) -> Application:
     active = [job for job in jobs if not states.is_terminal(job["state"])]
     over, jobs = not active, active or jobs
     first = min(jobs, key=lambda job: int(job["submit_time"]))
-    running = [job for job in jobs if job["state"] in (states.RUNNING, states.RECOVERING)]
+    running = [job for job in jobs if job["state"] == states.RUNNING]
     began = [job["start_time"] for job in jobs if job["start_time"] and (over or job in running)]
     limits = {key: sum(map(_limit(key), jobs)) for key in _LIMITS}
     return {
         "id": name,
         "name": name.partition(":")[2],
-        "state": running[0]["state"] if running else _worst(jobs) if over else first["state"],
+        "state": states.RUNNING if running else _worst(jobs) if over else first["state"],
         "type": first["type"],
         "tag": first["tag"],
         "consumer": first["consumer"],

@@ -135,6 +135,6 @@ def _archive(services: Services, archives: Archives, row: ExecRow) -> Archive:
     if not mark:
         raise NotFound(
             "exec.no_result",
-            f"Exec {row.id} stored no file in its model folder (SAVED_MODEL_DIR); its state is {row.state}",
+            f"Exec {row.id} stored no file in its model folder (SAVED_MODEL_DIR); its state is {row.shown_state}",
         )
     return archives.take(folder, mark) or pack(folder, mark, services.base.settings.paths.incoming)

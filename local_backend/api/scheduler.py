@@ -43,6 +43,7 @@ from local_backend.services.execs import states_named
 from local_backend.services.services import Services
 from local_backend.services.views import HAS_SLOTS
 from local_backend.store.execs import NAMESPACE
+from local_backend.store.states import shown_as
 
 T = TypeVar("T", Application, ApplicationDetails)
 
@@ -180,7 +181,7 @@ def _stopped(found: StoppedApplication) -> StopResult:
     if not found.states:
         return {"id": name, "stopped": False, "message": f"Exec {name[:80]!r} is not found"}
     said = "stop requested" if found.active else f"{name} is already {found.states[0]}"
-    state = (found.active or found.states)[0]
+    state = shown_as((found.active or found.states)[0])
     return {"id": name, "stopped": bool(found.active), "state": state, "message": said}
 
 

@@ -28,7 +28,7 @@ from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["scheduler"], route_class=Route)
 
-_SHOWN = (wire.ID, wire.APP_NAME, wire.STATE, wire.SLOTS, *PROGRESS)
+_SHOWN = (wire.ID, wire.APP_NAME, wire.STATE, wire.SLOTS, wire.RECOVERING, *PROGRESS)
 _LAST = 1 << 31
 SLOT_STATES = ("drained", "free", "leaving", "used")
 
@@ -108,6 +108,6 @@ def _waiting(view: ExecView) -> PendingExec:
 
 def _running(view: ExecView, base_url: str) -> RunningExec:
     shown: Mapping[str, object] = show(view, base_url)
-    keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) else _SHOWN
+    keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) or wire.RECOVERING in shown else _SHOWN
     found = {"user": view.row.user, **{key: shown[key] for key in keys if key in shown}}
     return cast("RunningExec", found)

@@ -21,6 +21,7 @@ from local_backend.services.views import ExecView, Sight
 from local_backend.store import events, execs
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
+from local_backend.store.states import meant
 
 
 @dataclass(frozen=True)
@@ -173,11 +174,12 @@ def _seen(connection: Connection, caller: Caller, exec_id: str) -> ExecRow:
 
 
 def states_named(text: str | None) -> frozenset[str] | None:
-    """Return the states of a comma-separated list, None for all. Raises Invalid (`query.state`)."""
+    """Return the stored states that clients see under the names of a comma-separated list, None for all. Raises Invalid
+    (`query.state`)."""
     if text is None or not text.strip():
         return None
     wanted = frozenset(word.strip().upper() for word in text.split(","))
     unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", "FAILED", ""})
     if unknown:
         raise Invalid("query.state", f"state: unknown state {unknown[0][:40]!r}")
-    return wanted
+    return meant(wanted)

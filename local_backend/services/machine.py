@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from local_backend.services.base import Base, SupervisorCalls
 from local_backend.services.readiness import Readiness
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
+from local_backend.store.states import shown_as
 
 
 @dataclass
@@ -49,10 +51,16 @@ class MachineService:
         left."""
         return [row for row in self.base.database.read(execs.unfinished) if caller.sees(row)]
 
-    def counts(self, caller: Caller | None = None) -> dict[str, int]:
-        """Return the number of execs by state, of the execs that the caller sees; without a caller, of all execs."""
-        creator = None if caller is None else caller.sees_of
-        return self.base.database.read(lambda c: execs.counts(c, creator))
+    def counts(self) -> dict[str, int]:
+        """Return the number of all execs by state."""
+        return self.base.database.read(execs.counts)
+
+    def shown_counts(self, caller: Caller) -> dict[str, int]:
+        """Return the number of the execs that the caller sees, by the state that clients see."""
+        found: Counter[str] = Counter()
+        for state, count in self.base.database.read(lambda c: execs.counts(c, caller.sees_of)).items():
+            found[shown_as(state)] += count
+        return dict(found)
 
     def status(self) -> dict[str, Any]:
         """Return what the supervisor reports about itself."""

@@ -16,7 +16,7 @@ from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMI
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import execs, sequences
-from local_backend.store.states import MOVES, sources
+from local_backend.store.states import MOVES, shown_as, sources
 from local_backend.workload import TRAINING, Workload
 
 NAMESPACE = "local"
@@ -60,6 +60,11 @@ class ExecRow:
         return Workload.from_json(self.spec)
 
     @property
+    def shown_state(self) -> str:
+        """The state as clients see it."""
+        return shown_as(self.state)
+
+    @property
     def user(self) -> str:
         """The user that its slots count for: its creator, or the user that it was submitted for."""
         return self.workload.scheduling.user
@@ -100,6 +105,7 @@ _UNFINISHED = sorted(MOVES.keys() - TERMINAL)
 #: Columns that the event of a new state contains, and their names there.
 _TOLD = {"message": wire.MESSAGE, "reason": wire.REASON, "exit_code": wire.EXIT_CODE}
 _COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
+_SHOWN_STATE = case((execs.c.state == RECOVERING, shown_as(RECOVERING)), else_=execs.c.state)
 
 
 def next_number(connection: Connection) -> int:
@@ -175,7 +181,8 @@ def of_user(
         query = query.where(execs.c.creator == creator)
     if states is not None:
         query = query.where(execs.c.state.in_(states))
-    order = [execs.c.number] if sort == "number" else [execs.c[sort].is_not(None), execs.c[sort]]
+    by = _SHOWN_STATE if sort == "state" else execs.c[sort]
+    order = [by] if sort == "number" else [by.is_not(None), by]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
     return [ExecRow(*found) for found in connection.execute(query)]
 

@@ -14,6 +14,20 @@ MOVES: dict[str, frozenset[str]] = {
 } | {state: frozenset() for state in TERMINAL}
 
 
+#: States that leave the server. Polling clients know no RECOVERING: they see RUNNING.
+SHOWN = frozenset(MOVES) - {RECOVERING}
+
+
+def shown_as(state: str) -> str:
+    """Return a state as clients see it."""
+    return RUNNING if state == RECOVERING else state
+
+
+def meant(names: frozenset[str]) -> frozenset[str]:
+    """Return the states that clients see under one of these names."""
+    return frozenset(state for state in MOVES if shown_as(state) in names)
+
+
 def sources(to: str) -> frozenset[str]:
     """Return the states from which an exec may enter `to`."""
     return frozenset(state for state, following in MOVES.items() if to in following)

@@ -219,7 +219,7 @@ def test_the_last_answer_of_follow_has_all_events(live: Live) -> None:
     live.database.write(change_often)
     live.move(exec_id, states.FINISHED)
     last = follow_call(live, exec_id, cursor)
-    moves = [states.PENDING, states.RUNNING, *[states.RECOVERING, states.RUNNING] * 300, states.FINISHED]
+    moves = [states.PENDING, states.RUNNING, *[states.RUNNING] * 600, states.FINISHED]
     assert last["exec"]["state"] == states.FINISHED and not last["lines"]
     assert [event["state"] for event in last["events"]] == moves
 

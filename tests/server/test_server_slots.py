@@ -86,11 +86,11 @@ def test_an_exec_shows_its_slots_and_the_progress_of_its_program(live: Live) -> 
     expected = {"slots": 2, "generation": 7, "resizes": 2, "deaths": 1, "message": "parked [2J at step 812"}
     assert expected.items() <= shown().items()
     live.move(exec_id, states.RECOVERING)
-    assert (shown()["state"], shown()["slots"]) == ("RECOVERING", 2)
-    listed = live.call("GET", "/scheduler/engine/applications?state=RECOVERING").json()
+    assert (shown()["state"], shown()["recovering"], shown()["slots"]) == ("RUNNING", True, 2)
+    listed = live.call("GET", "/scheduler/engine/applications?state=RUNNING").json()
     assert [item["used_cpu"] for item in listed] == [2]
     live.move(exec_id, states.FINISHED)
-    assert not {"slots", "message", "workers"} & set(shown())
+    assert not {"slots", "message", "workers", "recovering"} & set(shown())
     assert (shown()["resizes"], shown()["deaths"]) == (2, 1)
 
 

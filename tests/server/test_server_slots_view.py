@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from live_server import Live
 
-from dlicmd.contract.states import FINISHED, PENDING, RECOVERING
+from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING
 from local_backend.runtime.occupancy import Holder, SlotPlace
 from local_backend.runtime.utilisation import Use, Utilisation
 from local_backend.scheduler.model import CPU, GPU, Reason, Slot
@@ -119,8 +119,8 @@ def test_running_execs_show_their_progress(live: Live) -> None:
     live.move(over, FINISHED)
     shown = live.call("GET", PATH).json()
     assert shown["running"] == [
-        {"user": "alice", "id": running, "appName": "SingleNodePytorchTrain", "state": RECOVERING, "slots": 2,
-         "workers": 1, "epoch": 2, "epochs": 9},
+        {"user": "alice", "id": running, "appName": "SingleNodePytorchTrain", "state": RUNNING, "slots": 2,
+         "recovering": True, "workers": 1, "epoch": 2, "epochs": 9, "message": "recovering"},
         {"user": "alice", "id": starting, "appName": "SingleNodePytorchTrain", "state": PENDING},
     ]
     assert shown["queue"] == []

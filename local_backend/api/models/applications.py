@@ -78,7 +78,7 @@ class Application(TypedDict):
     task0: NotRequired[Task]
     """The driver of an elastic exec"""
     message: NotRequired[Known[str]]
-    """Why the application has no slots"""
+    """Why the application has no slots, or that it recovers"""
     reason: NotRequired[Known[str]]
     """A stable code for `message`"""
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, with_co
 from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
-from local_backend.store.states import MOVES
+from local_backend.store.states import SHOWN
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mapping[str, Any])
@@ -42,7 +42,7 @@ def one_of(*values: str) -> Any:
 
 
 #: State of an exec or application.
-State = Annotated[str, one_of(*sorted(MOVES))]
+State = Annotated[str, one_of(*sorted(SHOWN))]
 #: `YYYY-MM-DDTHH:MM:SSZ`
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
@@ -63,6 +63,18 @@ class Body(BaseModel):
         first field says so."""
         field = cls.model_fields[name or next(iter(cls.model_fields))]
         return next(one for one in field.metadata if isinstance(one, Refusal))
+
+
+@described
+class ErrorObject(TypedDict):
+    """An error, for a client that accepts application/json but no text."""
+
+    status: int
+    """The status of the answer"""
+    code: str
+    """The stable code"""
+    message: str
+    """What happened, and what to do next"""
 
 
 @described

@@ -94,6 +94,8 @@ class Exec(TypedDict):
     """Number of slots that a running exec holds"""
     fixedSlots: NotRequired[Known[int]]
     """Number of slots that an administrator has fixed; absent if the scheduler decides"""
+    recovering: NotRequired[Known[bool]]
+    """true while the driver or all workers of a running exec have died and new ones are being started"""
     workers: NotRequired[float]
     """Number of workers that train now"""
     epoch: NotRequired[float]

@@ -190,6 +190,8 @@ class RunningExec(TypedDict):
     """State of the exec"""
     slots: NotRequired[int]
     """Number of slots that the exec holds"""
+    recovering: NotRequired[bool]
+    """true while the driver or all workers of the exec have died and new ones are being started"""
     workers: NotRequired[float]
     """Number of workers that train now"""
     epoch: NotRequired[float]
@@ -215,7 +217,7 @@ class RunningExec(TypedDict):
     deaths: NotRequired[float]
     """Number of workers that died without ending the exec"""
     message: NotRequired[str]
-    """Why an exec without slots is parked"""
+    """Why an exec without slots is parked, or that an exec recovers"""
 
 
 @described
