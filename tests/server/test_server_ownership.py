@@ -148,8 +148,25 @@ def test_users_see_their_own_execs_and_administrators_see_all(team: Team) -> Non
         assert live.call("GET", "/status", token=token).json()["jobs"] == {"RUNNING": 1, "SUBMITTED": 1}
         holders = live.call("GET", f"/execs/{team.waiting}/why", token=token).json()["holders"]
         assert [holder["id"] for holder in holders] == [team.running]
-    assert live.call("GET", "/execs", token=team.admin).json() == []
     assert len(live.call("GET", "/execs", token=team.bob).json()) == 2
+
+
+def test_a_list_has_the_callers_execs_and_all_only_for_administrators_that_say_so(team: Team) -> None:
+    own = team.live.submitted(token=team.admin)
+
+    def listed(token: str, query: str = "") -> list[str]:
+        return [one["id"] for one in team.live.call("GET", f"/execs{query}", token=token).json()]
+
+    for query in ("", "/", "?all=false", "?limit=10&state=SUBMITTED&sort_by=id:desc"):
+        assert listed(team.admin, query) == [own], query
+    assert listed(team.admin, "?all=true&sort_by=id:desc&limit=2") == [own, team.waiting]
+    assert listed(team.admin, "?all=true&state=RUNNING") == [team.running]
+    assert listed(team.bob, "?all=true") == [team.running, team.waiting]
+    assert listed(team.carol, "?all=true") == []
+    assert team.live.call("DELETE", "/execs?all=true", token=team.admin).status == 204
+    assert team.live.row(own).deleted and not team.live.row(team.running).deleted
+    assert listed(team.admin) == [] and listed(team.admin, "?all=true") == [team.running, team.waiting]
+    team.live.forget(own)
 
 
 def test_a_slot_of_another_user_shows_only_its_share(team: Team) -> None:
