@@ -9,10 +9,6 @@ LOGON = "/auth/v1/logon"
 LOGOFF = "/auth/v1/logoff"
 #: Returns the user of a token, in the format of the platform around the recorded server.
 VALIDATE = "/v1/preauth/validateAuth"
-#: Logons of the platform around the recorded server: user and password, or an API key, as JSON.
-AUTHORIZE = ("/icp4d-api/v1/authorize", "/v1/authorize")
-#: Keys of that body and of its answer, beside `password`.
-USER_NAME, API_KEY, PLATFORM_CODE, TOKEN = "username", "api_key", "_messageCode_", "token"
 CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"
@@ -191,6 +187,7 @@ EXIT_CODE = "exitCode"  # int, the program's own
 HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is a result to fetch
 SLOTS = "slots"  # int, slots that a running exec holds now
 FIXED_SLOTS = "fixedSlots"  # int, slots that an administrator has fixed; absent when the scheduler decides
+RECOVERING = "recovering"  # true while the driver or all workers have died and new ones are being started
 WORKERS = "workers"  # int, workers that train now
 EPOCH = "epoch"  # int, 1-based
 EPOCHS = "epochs"
@@ -204,10 +201,8 @@ GENERATION = "generation"  # int, number of the current membership
 RESIZES = "resizes"  # int, number of intended changes of the membership
 DEATHS = "deaths"  # int, workers that died without ending the job
 
-# Keys of a driver's progress report that are not shown. `recovering` becomes the state RECOVERING. `pause` is the cost
-# of the last resize and `stepSeconds` the time of a step, in seconds. `usable` is the number of workers that the
-# driver can use.
-RECOVERING = "recovering"
+# Keys of a driver's progress report that are not shown. `pause` is the cost of the last resize and `stepSeconds` the
+# time of a step, in seconds. `usable` is the number of workers that the driver can use.
 PAUSE = "pause"
 STEP_SECONDS = "stepSeconds"
 USABLE = "usable"

@@ -31,6 +31,8 @@ from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, PlainTransport
 #: Seconds that a server may take for a submission: the server unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
 JSON, TEXT = "application/json", "text/plain"
+#: Accept header of calls for objects. Servers send errors as text to a client that accepts text.
+ACCEPTED = f"{JSON}, {TEXT};q=0.9"
 BAD_REQUEST, NOT_FOUND = 400, 404
 #: HTTP codes of answers about an object that the server does not know.
 UNKNOWN = (BAD_REQUEST, NOT_FOUND)
@@ -146,13 +148,13 @@ class Calls(Closing):
     def _request(
         self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
     ) -> Request:
-        sent = {"Accept": JSON, **(headers or {})}
+        sent = {"Accept": ACCEPTED, **(headers or {})}
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
         return Request(method, target, sent, body, self._timeout or timeout)
 
     def _exec_call(
-        self, method: str, exec_id: str, doing: str, action: str = "", query: str = "", *, accept: str = JSON,
+        self, method: str, exec_id: str, doing: str, action: str = "", query: str = "", *, accept: str = ACCEPTED,
         headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
         streamed: bool = False, held: float = 0.0,
     ) -> Answer:

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
 from dlicmd.sdk.calls import (
+    ACCEPTED,
     BAD_REQUEST,
     JSON,
     REFUSED,
@@ -109,7 +110,7 @@ class Client(SchedulerCalls, SearchCalls):
         """
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
         answer = self._transport.send(
-            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON},
+            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": ACCEPTED},
                     timeout=self._timeout or READ_TIMEOUT, final=True))
         if answer.status in REFUSED:
             raise refused(Denied, "the server refused the logon", answer)

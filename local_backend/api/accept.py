@@ -1,31 +1,46 @@
-"""The Accept header of a call (RFC 9110, section 12.5.1): which media types a client accepts, and how much."""
+"""The Accept header of a call (RFC 9110, section 12.5.1): the media types that a client accepts, and their weights."""
 
 from __future__ import annotations
 
-import re
+from urllib.request import parse_http_list
 
-JSON, TEXT = "application/json", "text/plain"
-_WEIGHT = re.compile(r"q=([01](?:\.[0-9]{0,3})?)", re.IGNORECASE)
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers
+
+#: Media types of answers: JSON, text, and errors as JSON (RFC 9457).
+JSON, TEXT, PROBLEM = "application/json", "text/plain", "application/problem+json"
 
 
-def prefers_json(header: str) -> bool:
+def prefers_json(headers: Headers) -> bool:
     """Return whether JSON is among the accepted types with the highest weight."""
-    accepted = _weights(header)
-    return JSON in accepted and 0 < accepted[JSON] == max(accepted.values())
+    accepted = _accepted(headers)
+    return JSON in accepted and accepted[JSON] == max(accepted.values())
 
 
-def accepts_only_json(header: str) -> bool:
-    """Return whether a client accepts JSON, and no text."""
-    accepted = {name for name, weight in _weights(header).items() if weight > 0}
-    return JSON in accepted and accepted.isdisjoint({TEXT, "text/*", "*/*"})
+def error_type(headers: Headers) -> str:
+    """Return the media type of an error. Clients that accept JSON but no text get JSON, all others get text. A client
+    that names PROBLEM gets that."""
+    accepted = _accepted(headers)
+    if PROBLEM in accepted:
+        return PROBLEM
+    return JSON if JSON in accepted and accepted.keys().isdisjoint({TEXT, "text/*", "*/*"}) else TEXT
 
 
-def _weights(header: str) -> dict[str, float]:
-    """Return the weight of each accepted media type, from 0 to 1. Types are in lower case, without parameters."""
+def _accepted(headers: Headers) -> dict[str, float]:
+    """Return the weight of each accepted media type, above 0 and at most 1. Types are in lower case, without
+    parameters. Types with a malformed weight are left out."""
     found = {}
-    for part in header.lower().split(","):
-        name, *parameters = (piece.strip() for piece in part.split(";"))
-        weight = next((match[1] for one in parameters if (match := _WEIGHT.fullmatch(one))), "1")
-        if name:
-            found[name] = float(weight)
+    for one in parse_http_list(", ".join(headers.getlist("accept"))):
+        name, parameters = parse_options_header(one)
+        weight = _weight(parameters.get(b"q", b"1"))
+        if weight > 0:
+            found[name.decode("latin-1").lower()] = weight
     return found
+
+
+def _weight(text: bytes) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        return 0.0
+    return weight if 0 < weight <= 1 else 0.0

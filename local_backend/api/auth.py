@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import wire
@@ -12,7 +12,7 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.basic import basic_credentials, is_malformed
 from local_backend.api.depends import TOKEN, TheCaller, TheServices
 from local_backend.api.description import ANYONE, EVERY_USER, about
-from local_backend.api.guard import CONDUCTOR_LOGON, SESSION, address_of, presented, session
+from local_backend.api.guard import CONDUCTOR_LOGON, PLATFORM_LOGONS, SESSION, address_of, presented, session
 from local_backend.api.models.accounts import LoggedOff, LoggedOn, PlatformLogon, PlatformToken
 from local_backend.api.route import Route
 from local_backend.errors import Invalid, Unauthorized
@@ -22,6 +22,8 @@ router = APIRouter(tags=["auth"], route_class=Route)
 
 #: Errors of a logon.
 _REFUSED = {400: "auth.basic"}
+#: Headers of an answer with a token.
+_PRIVATE = {"Cache-Control": "no-store"}
 
 
 @router.get(wire.LOGON)
@@ -45,21 +47,18 @@ async def logon_for_a_session(request: Request, services: TheServices) -> JsonAn
     return answer
 
 
-@router.post(wire.AUTHORIZE[0])
-@router.post(wire.AUTHORIZE[1])
-@about(ANYONE, errors={400: "body.json body.value"}, body=PlatformLogon)
-async def authorize(
-    request: Request, services: TheServices, body: Annotated[Any, Body()] = None
-) -> JsonAnswer[PlatformToken]:
-    """Exchange user and password, or user and API key, for a token, for clients of the platform around the recorded
-    server. Each user's password is also the API key."""
-    given = body if isinstance(body, dict) else {}
-    user, password = given.get(wire.USER_NAME), given.get(wire.PASSWORD, given.get(wire.API_KEY))
-    if not isinstance(user, str) or not isinstance(password, str):
-        raise Invalid("body.value", 'The body must be a JSON object with the strings "username" and "password"')
-    made = await services.logons.logon(user, password, address_of(request.scope))
-    found: PlatformToken = {wire.PLATFORM_CODE: "200", "message": "Success", wire.TOKEN: made.token}  # type: ignore[misc]
-    return JsonAnswer(found, headers={"Cache-Control": "no-store"})
+@router.post(PLATFORM_LOGONS[0])
+@router.post(PLATFORM_LOGONS[1])
+@about(ANYONE, errors={400: "body.json body.value"})
+async def authorize(request: Request, services: TheServices, body: PlatformLogon) -> JsonAnswer[PlatformToken]:
+    """Exchange user and password for a token, for clients of the platform around the recorded server. The server has
+    no API keys: an `api_key` in place of `password` must be the password."""
+    password = body.api_key if body.password is None else body.password
+    if password is None:
+        raise Invalid("body.value", PlatformLogon.refusal("password"))
+    made = await services.logons.logon(body.username, password, address_of(request.scope))
+    found: PlatformToken = {"_messageCode_": "200", "message": "Success", "token": made.token}
+    return JsonAnswer(found, headers=_PRIVATE)
 
 
 @router.get(wire.VALIDATE)
@@ -104,7 +103,7 @@ async def _by_password(request: Request, services: Services) -> dict[str, Any]:
 
 def _said(stated: dict[str, Any]) -> JsonAnswer[LoggedOn]:
     found = cast("LoggedOn", {**stated, "messageCode": "success", "message": "success"})
-    return JsonAnswer(found, headers={"Cache-Control": "no-store"})
+    return JsonAnswer(found, headers=_PRIVATE)
 
 
 def _kept(request: Request) -> dict[str, Any]:

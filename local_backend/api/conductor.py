@@ -1,15 +1,18 @@
-"""The call of first-generation clients to Conductor: the applications of an instance group, with the GPUs that they
-use now."""
+"""The calls of first-generation clients to Conductor: the applications of an instance group, with the GPUs that they
+use now, and the logs of their processes."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
+from local_backend.api.accept import TEXT
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
+from local_backend.api.logs import Log, as_text, of_driver, of_executor
 from local_backend.api.models.applications import MeasuredApplication
 from local_backend.api.objects import INSTANCE_ID
 from local_backend.api.route import Route
@@ -19,11 +22,12 @@ from local_backend.runtime.utilisation import Use
 
 router = APIRouter(tags=["scheduler"], route_class=Route)
 
+_APPLICATIONS = "/platform/rest/conductor/v1/instances/{instance}/applications"
 _MIB = 1 << 20
 _UNSEEN = Use(0.0, 0)
 
 
-@router.get("/platform/rest/conductor/v1/instances/{instance}/applications")
+@router.get(_APPLICATIONS)
 @about(OWN_EXECS, errors={**CHOICE_ERRORS, 400: f"{CHOICE_ERRORS[400]} instance.not_found"})
 def applications(
     services: TheServices, caller: TheCaller, instance: str, choice: Choice
@@ -31,8 +35,7 @@ def applications(
     """List applications, selected and shown as in `/scheduler/applications`. Each also has its number of GPU slots
     (`gpuslots`), the memory in use on these GPUs in MiB (`gpumemused.total`), and the sum of their utilization in
     percent (`gpudevutil.total`). `instance` is the `sigId` of an exec."""
-    if instance != INSTANCE_ID:
-        raise NotFound("instance.not_found", f"Instance group {instance[:80]!r} is not found")
+    _check(instance)
     devices: dict[str, list[str]] = {}
     for place in services.machine.places():
         for holder in place.holders if place.slot.device else ():
@@ -47,3 +50,31 @@ def applications(
         shown["gpumemused"] = {"total": sum(use.memory for use in uses) // _MIB}
         shown["gpudevutil"] = {"total": round(100 * sum(use.busy for use in uses), 1)}
     return JsonAnswer(found)
+
+
+@router.get(_APPLICATIONS + "/{app_id}/logs/{log}/download")
+@about(OWN_EXECS, errors={400: "exec.no_driver exec.not_found instance.not_found query.log"}, media=TEXT)
+def driver_log(services: TheServices, caller: TheCaller, instance: str, app_id: str, log: Log) -> Response:
+    """Return a log of the driver as text: `stdout`, `stderr` or `launcherlog`. Only elastic execs have output of a
+    driver."""
+    _check(instance)
+    return as_text(of_driver(services, services.execs.find(caller, app_id), log))
+
+
+@router.get(_APPLICATIONS + "/{app_id}/{number}/logs/{log}/download")
+@about(OWN_EXECS, errors={
+    400: "exec.no_executor exec.not_found instance.not_found query.log query.number",
+}, media=TEXT)
+def executor_log(  # noqa: PLR0917
+    services: TheServices, caller: TheCaller, instance: str, app_id: str, number: str, log: Log
+) -> Response:
+    """Return a log of executor `number` (the `id` in `executors`) as text. Lines of programs that are not elastic start
+    with the number of their task."""
+    _check(instance)
+    return as_text(of_executor(services, services.execs.find(caller, app_id), number, log))
+
+
+def _check(instance: str) -> None:
+    """Raise NotFound (`instance.not_found`) for any other instance group than the only one."""
+    if instance != INSTANCE_ID:
+        raise NotFound("instance.not_found", f"Instance group {instance[:80]!r} is not found")

@@ -14,10 +14,10 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
 from dlicmd.contract import wire
+from local_backend.api.accept import JSON, PROBLEM, TEXT
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.errors import PROBLEM
 from local_backend.api.guard import OPEN_PATHS, SESSION
-from local_backend.api.models.common import ProblemObject
+from local_backend.api.models.common import ErrorObject, ProblemObject
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,7 +74,7 @@ _PARAMETERS = {
     "state": "one state, or several separated by commas", "type": "`paralleljob` or `pod`",
 }
 _WAITS = {409, 429}
-_TEXT: dict[str, Any] = {"type": "string"}
+_STRING: dict[str, Any] = {"type": "string"}
 _FAILURES = "#/components/responses/"
 _SCHEMAS = "#/components/schemas/"
 
@@ -169,7 +169,7 @@ def _describe(operation: dict[str, Any], route: APIRoute, schemas: _Schemas) -> 
     if more.extension is not None:
         operation["x-extension"] = more.extension
     parameters = [_parameter(one) for one in operation.get("parameters", [])] + [
-        {"name": name, "in": "header", "required": False, "description": meaning, "schema": _TEXT}
+        {"name": name, "in": "header", "required": False, "description": meaning, "schema": _STRING}
         for name, meaning in more.headers.items()
     ]
     if parameters:
@@ -210,9 +210,11 @@ def _successes(
     if getattr(told, "__origin__", None) is JsonAnswer:
         shown["content"] = {"application/json": {"schema": schemas.of(get_args(told)[0])}}
     elif status != "204":
-        shown["content"] = {media: {"schema": _TEXT} for media in more.media.split()}
+        shown["content"] = {media: {"schema": _STRING} for media in more.media.split()}
     if more.answer_headers:
-        shown["headers"] = {name: {"description": said, "schema": _TEXT} for name, said in more.answer_headers.items()}
+        shown["headers"] = {
+            name: {"description": said, "schema": _STRING} for name, said in more.answer_headers.items()
+        }
     others = {
         str(other): {**shown, "description": said} if other != 304 else {"description": said}
         for other, said in more.answers.items()
@@ -225,13 +227,16 @@ def _failure(status: int, own: str) -> dict[str, Any]:
     codes = f"{COMMON.get(status, '')} {own}".split()
     shown: dict[str, Any] = {
         "description": f"{_MEANINGS[status]}: `Error {status}: <sentence>.`",
-        "content": {"text/plain": {"schema": _TEXT}, PROBLEM: {"schema": {"$ref": f"{_SCHEMAS}ProblemObject"}}},
+        "content": {
+            TEXT: {"schema": _STRING}, JSON: {"schema": {"$ref": f"{_SCHEMAS}ErrorObject"}},
+            PROBLEM: {"schema": {"$ref": f"{_SCHEMAS}ProblemObject"}},
+        },
         "headers": {wire.ERROR_CODE: {
-            "description": "The stable code", "schema": {**_TEXT, **({"enum": sorted(codes)} if codes else {})},
+            "description": "The stable code", "schema": {**_STRING, **({"enum": sorted(codes)} if codes else {})},
         }},
     }
     if status in _WAITS:
-        shown["headers"]["Retry-After"] = {"description": "Seconds", "schema": _TEXT}
+        shown["headers"]["Retry-After"] = {"description": "Seconds", "schema": _STRING}
     return shown
 
 
@@ -247,6 +252,7 @@ class _Schemas:
     def __init__(self) -> None:
         self._kinds: dict[str, Any] = {}
         self._shown: list[tuple[str, dict[str, Any]]] = []
+        self.of(ErrorObject)
         self.of(ProblemObject)
 
     def of(self, kind: Any) -> dict[str, Any]:

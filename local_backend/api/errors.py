@@ -1,6 +1,6 @@
 """Error answers. Each is plain text, `Error <status>: <sentence>.`, as in the recorded contract. The header
-X-DLI-Error-Code contains the stable code. A client that accepts application/problem+json gets both as JSON (RFC
-9457)."""
+X-DLI-Error-Code contains the stable code. A client that accepts JSON but no text, or application/problem+json (RFC
+9457), gets both as JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from starlette.types import Scope
 
 from dlicmd.contract import wire
 from local_backend import errors
+from local_backend.api.accept import JSON, TEXT, error_type
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.models.common import ProblemObject
+from local_backend.api.models.common import ErrorObject, ProblemObject
 from local_backend.errors import BackendError, Invalid, OverQuota, StorageFailed, Unavailable
 from local_backend.runtime.launcher_log import one_line
 from local_backend.vault import VaultError
@@ -58,8 +59,6 @@ _QUIRKS = {
 _HEADERS = {
     401: {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}, 415: {"Accept-Encoding": "identity"},
 }
-#: Media type of errors as JSON.
-PROBLEM = "application/problem+json"
 #: Scope key: the code of the error in the answer.
 CODE = "dlicmd.code"
 #: Scope key: True when a limit of the user caused the status, which otherwise means a failure of the server.
@@ -94,10 +93,14 @@ def error_response(
     the call."""
     scope[CODE] = code
     line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
-    if PROBLEM in Headers(scope=scope).get("accept", ""):
-        problem: ProblemObject = {"status": status, "code": code, "detail": line}
-        return JsonAnswer(problem, status, more, PROBLEM)
-    return PlainTextResponse(f"Error {status}: {line}\n", status, more)
+    kind = error_type(Headers(scope=scope))
+    if kind == TEXT:
+        return PlainTextResponse(f"Error {status}: {line}\n", status, more)
+    if kind == JSON:
+        said: ErrorObject = {"status": status, "code": code, "message": line}
+        return JsonAnswer(said, status, more)
+    problem: ProblemObject = {"status": status, "code": code, "detail": line}
+    return JsonAnswer(problem, status, more, kind)
 
 
 def install(app: FastAPI) -> None:

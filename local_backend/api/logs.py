@@ -11,7 +11,7 @@ from pydantic import WithJsonSchema
 from starlette.responses import Response, StreamingResponse
 
 from dlicmd.contract import wire
-from local_backend.api.accept import prefers_json
+from local_backend.api.accept import JSON, prefers_json
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.common import one_of
@@ -21,6 +21,7 @@ from local_backend.api.textlog import content, json_string, prefixed, size
 from local_backend.errors import Invalid, NotFound
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.services.executors import executors, exists
+from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["logs"], route_class=Route)
@@ -65,11 +66,7 @@ def driver_log(
     *, request: Request, services: TheServices, caller: TheCaller, app_id: str, log: Log, lastlines: LastLines = None
 ) -> Response:
     """Return a log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have output of a driver."""
-    row = services.execs.find(caller, app_id)
-    if not row.elastic and log != "launcherlog":
-        raise NotFound("exec.no_driver", f"Exec {row.id} has no driver: {row.framework} runs executors only")
-    paths = services.execs.paths(row)
-    return _answer(request, content(paths, [_task_file(paths, row, DRIVER, log)], _lines(lastlines)))
+    return _answer(request, of_driver(services, services.execs.find(caller, app_id), log, lastlines))
 
 
 @router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}")
@@ -86,14 +83,34 @@ def executor_log(
 ) -> Response:
     """Return a log of executor `number` (from 1), even if no list shows it. Lines of programs that are not elastic
     start with the number of their task."""
-    row = services.execs.find(caller, app_id)
+    return _answer(request, of_executor(services, services.execs.find(caller, app_id), number, log, lastlines))
+
+
+def of_driver(services: Services, row: ExecRow, log: str, lastlines: str | None = None) -> Iterator[bytes]:
+    """Return a log of the driver. Raises NotFound (`exec.no_driver`), Invalid (`query.log`, `query.number`)."""
+    if not row.elastic and log != "launcherlog":
+        raise NotFound("exec.no_driver", f"Exec {row.id} has no driver: {row.framework} runs executors only")
+    paths = services.execs.paths(row)
+    return content(paths, [_task_file(paths, row, DRIVER, log)], _lines(lastlines))
+
+
+def of_executor(
+    services: Services, row: ExecRow, number: str, log: str, lastlines: str | None = None
+) -> Iterator[bytes]:
+    """Return a log of executor `number`. Raises NotFound (`exec.no_executor`), Invalid (`query.log`,
+    `query.number`)."""
     executor, paths = whole(number, "executor", 1), services.execs.paths(row)
     if not exists(row, paths, executor):
         raise NotFound("exec.no_executor", f"Exec {row.id} has no executor {executor}")
     chunks = content(paths, [_task_file(paths, row, worker_task(executor), log)], _lines(lastlines))
-    if not row.elastic and log != "launcherlog":
-        chunks = prefixed(chunks, f"*Task <{executor}> SubProcess*: ".encode())
-    return _answer(request, chunks)
+    if row.elastic or log == "launcherlog":
+        return chunks
+    return prefixed(chunks, f"*Task <{executor}> SubProcess*: ".encode())
+
+
+def as_text(chunks: Iterator[bytes]) -> Response:
+    """Return a log as text."""
+    return StreamingResponse(chunks, media_type="text/plain; charset=utf-8")
 
 
 def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
@@ -123,7 +140,7 @@ def _lines(text: str | None) -> int | None:
 
 
 def _answer(request: Request, chunks: Iterator[bytes]) -> Response:
-    """Return text, or a JSON string for a client that accepts nothing more than JSON."""
-    if prefers_json(request.headers.get("accept", "")):
-        return StreamingResponse(json_string(chunks), media_type="application/json")
-    return StreamingResponse(chunks, media_type="text/plain; charset=utf-8")
+    """Return text, or a JSON string for a client that accepts no type more than JSON."""
+    if prefers_json(request.headers):
+        return StreamingResponse(json_string(chunks), media_type=JSON)
+    return as_text(chunks)

@@ -35,7 +35,7 @@ def test_every_call_lists_its_failures_as_text_with_exact_codes(document: dict[s
         assert {"400", "401", "413", "429", "507"} <= set(failures), (path, method)
         assert all(code.isdecimal() for code in answers), "a range of codes would match any response"
         kinds = {tuple(answer["content"]) for answer in failures.values()}
-        assert kinds == {("text/plain", "application/problem+json")}, (path, method)
+        assert kinds == {("text/plain", "application/json", "application/problem+json")}, (path, method)
 
 
 def test_every_call_is_described_completely(document: dict[str, Any]) -> None:
@@ -76,8 +76,16 @@ def test_the_described_extensions_are_those_of_the_server(document: dict[str, An
 def test_only_open_calls_need_no_token(document: dict[str, Any]) -> None:
     assert set(document["components"]["securitySchemes"]) == {"bearer", "token", "basic", "session"}
     open_ones = {path for path, _, operation in operations(document) if not operation["security"]}
-    assert open_ones == {"/auth/v1/logon", "/platform/rest/conductor/v1/auth/logon", "/ui/tools/dlicmd.py", "/healthz",
-                         "/readyz"}
+    assert open_ones == {"/auth/v1/logon", "/platform/rest/conductor/v1/auth/logon", "/icp4d-api/v1/authorize",
+                         "/v1/authorize", "/ui/tools/dlicmd.py", "/healthz", "/readyz"}
+
+
+def test_every_call_has_its_own_operation_id(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(set(ids)) == len(ids)
+    logons = [document["paths"][path]["post"] for path in ("/icp4d-api/v1/authorize", "/v1/authorize")]
+    for operation in logons:
+        assert operation["x-callers"] and "requestBody" in operation and "x-extension" not in operation
 
 
 def test_the_tokens_of_the_platform_are_described(document: dict[str, Any]) -> None:

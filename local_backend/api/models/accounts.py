@@ -59,23 +59,15 @@ class LoggedOff(TypedDict):
 
 
 @described
-class PlatformLogon(TypedDict):
-    """User and password, or user and API key."""
-
-    username: str
-    """Name of the user"""
-    password: NotRequired[str]
-    """Password"""
-    api_key: NotRequired[str]
-    """The password or the token of the server, if `password` is absent"""
-
-
-#: The key `_messageCode_` is no name of a class attribute.
 class PlatformToken(TypedDict):
+    """The answer to a logon in the form of the platform."""
+
     _messageCode_: str
+    """Always `200`"""
     message: str
+    """Always `Success`"""
     token: str
-PlatformToken.__doc__ = "A token."
+    """The token"""
 
 
 _ROLE = one_of(*users.ROLES)
@@ -157,6 +149,17 @@ def _named(name: str) -> str:
 
 def _text_at(key: str) -> Refusal:
     return Refusal(f'The body must be a JSON object with a string "{key}"')
+
+
+class PlatformLogon(Body):
+    """User and password, or user and API key."""
+
+    username: Annotated[str, _text_at("username")]
+    """Name of the user"""
+    password: Annotated[str | None, _text_at("password")] = None
+    """Password"""
+    api_key: Annotated[str | None, _text_at("api_key")] = None
+    """The password under another name; counts if `password` is absent"""
 
 
 class NewConnection(Body):
