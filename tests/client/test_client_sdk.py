@@ -54,6 +54,15 @@ def test_a_job_is_submitted_and_awaited(client: dlicmd.Client, fake: FakeServer,
     assert client.wait("wmla-1")["state"] == "FINISHED"
 
 
+def test_every_call_accepts_errors_as_text(client: dlicmd.Client, fake: FakeServer) -> None:
+    client.execs()
+    client.frameworks()
+    fake.execs["wmla-1"] = exec_object("wmla-1")
+    client.exec("wmla-1")
+    client.logon("alice", "secret")
+    assert {seen.headers["accept"] for seen in fake.seen} == {"application/json, text/plain;q=0.9"}
+
+
 def test_words_for_the_program_must_be_a_list(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     with pytest.raises(UsageProblem, match="must be a list"):
