@@ -220,7 +220,7 @@ def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: fl
         state, held, workers = shown[wire.STATE], shown.get(wire.SLOTS), shown.get(wire.WORKERS)
         if states.is_terminal(state):
             fail(f"{exec_id} ended with state {state}")
-        if state == states.RUNNING and held == workers == slots:
+        if state == states.RUNNING and not shown.get(wire.RECOVERING) and held == workers == slots:
             return {wire.STATE: state, wire.WORKERS: workers}
         if time.monotonic() > deadline:
             fail(f"timeout after {seconds} s: {exec_id} is {state} with {workers} workers on {held} slots",

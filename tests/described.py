@@ -24,7 +24,7 @@ class Described:
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = copy.deepcopy(document)
         _close(self.document["components"]["schemas"])
-        self._validators: dict[tuple[str, str, int], Draft202012Validator] = {}
+        self._validators: dict[tuple[str, str, int, str], Draft202012Validator] = {}
         # A path without parameters comes before a path with some: /execs/frameworks is not an exec.
         self._paths = sorted(self.document["paths"], key=lambda path: path.count("{"))
 
@@ -51,8 +51,8 @@ class Described:
             return
         assert kind in answer.get("content", {}), f"{method} {path}: {status} as {kind} is not described"
         if kind.endswith("json") and len(body) <= _LONGEST:
-            problem = next(self._validator(path, method, status, answer["content"][kind]).iter_errors(
-                json.loads(body)), None)
+            validator = self._validator((path, method, status, kind), answer["content"][kind])
+            problem = next(validator.iter_errors(json.loads(body)), None)
             assert problem is None, f"{method} {path}: {status} {problem}"
 
     def resolved(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -62,8 +62,7 @@ class Described:
         found: dict[str, Any] = self.document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
         return found
 
-    def _validator(self, path: str, method: str, status: int, content: dict[str, Any]) -> Draft202012Validator:
-        key = (path, method, status)
+    def _validator(self, key: tuple[str, str, int, str], content: dict[str, Any]) -> Draft202012Validator:
         if key not in self._validators:
             schema = {**content["schema"], "components": {"schemas": self.document["components"]["schemas"]}}
             self._validators[key] = Draft202012Validator(schema)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 
 import pytest
 from live_server import PASSWORD, TOKEN, Live, basic, route_table
 
 from dlicmd.contract import wire
-from local_backend.api.guard import OPEN_PATHS, host_name
+from local_backend.api.guard import OPEN_PATHS, PLATFORM_LOGONS, host_name
 from local_backend.services import passwords
 from local_backend.store import tokens
 
@@ -94,10 +95,13 @@ def test_calls_are_checked_by_host_origin_and_fetch_site(live: Live) -> None:
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
 def test_open_paths_refuse_foreign_pages(live: Live, path: str) -> None:
-    credentials = basic("alice", TOKEN)
-    assert live.call("GET", path, headers=credentials, token=None, base="").status == 200
+    method, body, credentials = "GET", b"", basic("alice", TOKEN)
+    if path in PLATFORM_LOGONS:
+        method, body = "POST", json.dumps({"username": "alice", "password": TOKEN}).encode()
+        credentials = {"Content-Type": "application/json"}
+    assert live.call(method, path, body, credentials, token=None, base="").status == 200
     for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-        assert live.call("GET", path, headers=credentials | headers, token=None, base="").status == 403
+        assert live.call(method, path, body, credentials | headers, token=None, base="").status == 403
 
 
 def test_two_host_headers_are_refused(live: Live) -> None:
