@@ -60,7 +60,7 @@ def test_a_dry_run_starts_no_backend(desk: Desk) -> None:
     assert done.err.count("\n") == 1 and "--ig" in done.err
     lines = done.out.splitlines()
     assert lines[0].startswith("POST /platform/rest/deeplearning/v1/execs/?args=--exec-start%20PyTorch%20--model-dir")
-    assert "Accept: application/json" in lines
+    assert "Accept: application/json, text/plain;q=0.9" in lines
     assert any(line.startswith("part file: tmp") and " bytes, sha256 " in line for line in lines)
     assert 'part data: {\n  "argv": [' in done.out and "Authorization" not in done.out
 

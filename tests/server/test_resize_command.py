@@ -75,8 +75,9 @@ def test_wait_returns_when_the_job_trains_on_its_slots(user: User, held: Strings
     assert done.err == f"local-backend: timeout after 1 s: {job} is RUNNING with 0 workers on 1 slots\n"
     driver.say(op="progress", workers=1, recovering=True)
     eventually(lambda: user.run("--exec-get", job).json.get("recovering"), f"{job} recovers")
-    assert user.backend("resize", job, "1", "--wait", "--wait-timeout", "1").code == 7, "a recovering job trains not"
-    driver.say(op="progress", recovering=False)
+    done = user.backend("resize", job, "1", "--wait", "--wait-timeout", "1")
+    assert done.code == 7, "a recovering job does not train"
+    driver.say(op="progress", workers=0, recovering=False)
     worker.close()
     driver.hear()
     done = user.backend("resize", job, "0", "--wait", "--output", "json")

@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import zipfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_server import Live
+from live_server import Answer, Live
 from sqlalchemy import Connection
 from support import eventually, examples
 
@@ -99,6 +100,33 @@ def test_scheduler_logs_are_those_of_single_tasks(live: Live) -> None:
                  "executor/1/logs/passwd", "executor/1/logs/..%2f..%2fjob.json"):
         assert task_log(dist, task)[0] in {400, 404}, task
     assert task_log(dist, "executor/1/logs/stdout", "?lastlines=-1")[0] == 400
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize(("accept", "read"), [("text/plain", lambda answer: answer.text),
+                                              ("application/json", lambda answer: answer.json())])
+def test_lines_of_an_executor_begin_with_its_task_unless_it_is_elastic(
+    live: Live, stream: str, accept: str, read: Callable[[Answer], str]
+) -> None:
+    single, elastic = live.submitted(), live.submitted(ELASTIC)
+    for exec_id, is_elastic in ((single, False), (elastic, True)):
+        for name in ("stdout", "stderr"):
+            write(live.paths(exec_id).capture("task12n-1", name, is_elastic), b"a\n\nb")
+        write(live.paths(exec_id).launcher_log, b"launched\n")
+
+    def text(path: str) -> str:
+        return read(live.call("GET", path, headers={"Accept": accept}))
+
+    begin = "*Task <1> SubProcess*: "
+    lines = f"{begin}a\n{begin}\n{begin}b"
+    assert text(f"/scheduler/applications/{single}/executor/1/logs/{stream}") == lines
+    assert text(f"/scheduler/applications/{single}/executor/1/logs/{stream}?lastlines=2") == f"{begin}\n{begin}b"
+    assert text(f"/scheduler/applications/{elastic}/executor/1/logs/{stream}") == "a\n\nb"
+    for exec_id in (single, elastic):
+        assert text(f"/scheduler/applications/{exec_id}/executor/1/logs/launcherlog").endswith("launched\n")
+        assert begin not in text(f"/scheduler/applications/{exec_id}/executor/1/logs/launcherlog")
+    kind = {"stdout": "outlog", "stderr": "errlog"}[stream]
+    assert text(f"/execs/{single}/log?logType={kind}") == "a\n\nb", "the log of the program has only its own output"
 
 
 @given(text=st.text(alphabet="ab\n\r\u00fc", max_size=60).map(str.encode), lines=st.integers(0, 9),
