@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from dlicmd.contract import wire
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import Denied, NoSuchExec, ServerError, Unreachable, WaitTimeout
+from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import warn
 from dlicmd.sdk.objects import Exec, Line, News
 from dlicmd.sdk.retry import PASSING
@@ -19,10 +20,6 @@ LONG_POLL = 20
 PATIENCE = 120.0
 #: Seconds between two polls of a server without the follow call: at first, and at most.
 POLL_FIRST, POLL_LAST = 0.25, 3.0
-
-if TYPE_CHECKING:
-    # The client imports this module when it waits for a job.
-    from dlicmd.sdk.client import Client
 
 T = TypeVar("T")
 
@@ -52,7 +49,7 @@ class Clock:
         time.sleep(self.left(seconds))
 
 
-def watch(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
+def watch(client: ExecCalls, exec_id: str, clock: Clock) -> Iterator[News]:
     """Yield news of an exec until it has ended. Raises WaitTimeout, NoSuchExec, Unreachable.
 
     A server that cannot be reached at first is an error. A server that becomes unreachable later is tried again.
@@ -62,7 +59,7 @@ def watch(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
     yield from _long_poll(client, exec_id, clock) if offered else _poll(client, exec_id, clock, with_output=True)
 
 
-def wait(client: Client, exec_id: str, clock: Clock) -> Exec:
+def wait(client: ExecCalls, exec_id: str, clock: Clock) -> Exec:
     """Wait until an exec has ended, and return it. Raises WaitTimeout, NoSuchExec, Unreachable."""
     found = client.exec(exec_id)
     for news in _poll(client.impatient(), exec_id, clock, with_output=False):
@@ -70,7 +67,7 @@ def wait(client: Client, exec_id: str, clock: Clock) -> Exec:
     return found
 
 
-def _long_poll(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
+def _long_poll(client: ExecCalls, exec_id: str, clock: Clock) -> Iterator[News]:
     """Yield news from a server with the follow call, until the exec has ended and all its output is delivered."""
     cursor = ""
     while True:
@@ -83,7 +80,7 @@ def _long_poll(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
             clock.sleep(POLL_FIRST)
 
 
-def _poll(client: Client, exec_id: str, clock: Clock, with_output: bool) -> Iterator[News]:
+def _poll(client: ExecCalls, exec_id: str, clock: Clock, with_output: bool) -> Iterator[News]:
     """Yield news from any server, by polling."""
     pause = POLL_FIRST
     seen = ""
@@ -103,7 +100,7 @@ def _poll(client: Client, exec_id: str, clock: Clock, with_output: bool) -> Iter
         clock.sleep(pause)
 
 
-def _log(client: Client, exec_id: str) -> str:
+def _log(client: ExecCalls, exec_id: str) -> str:
     """Return the whole log, or "" while there is none."""
     try:
         return client.train_log(exec_id).text()

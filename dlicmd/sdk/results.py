@@ -10,20 +10,16 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlicmd.contract import wire
 from dlicmd.sdk import hints, partial
 from dlicmd.sdk.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
+from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import Progress, info, silent
 from dlicmd.sdk.partial import Label, Partial
 from dlicmd.sdk.paths import safe_name
 from dlicmd.sdk.retry import sleep
 from dlicmd.sdk.transport import Answer
-
-if TYPE_CHECKING:
-    # The client imports this module when it fetches a result.
-    from dlicmd.sdk.client import Client
 
 #: Seconds before a cut download is resumed: first, second, and every later time. The count restarts when more data has
 #: arrived.
@@ -33,7 +29,7 @@ PARTIAL, NOT_SATISFIABLE = 206, 416
 _ETAG = re.compile(r'"[!#-~]{1,200}"')
 
 
-def fetch(client: Client, exec_id: str, folder: Path, force: bool, progress: Progress = silent) -> Path:
+def fetch(client: ExecCalls, exec_id: str, folder: Path, force: bool, progress: Progress = silent) -> Path:
     """Store the result of an exec in `folder` under the name that the server gives it, and return the file.
 
     An unfinished download of this exec is resumed. An existing file with exactly the same bytes is not fetched again.
@@ -74,7 +70,7 @@ class _AlreadyThere(Exception):
 class _Download:
     """One call of `fetch`."""
 
-    def __init__(self, client: Client, exec_id: str, folder: Path, force: bool, progress: Progress) -> None:
+    def __init__(self, client: ExecCalls, exec_id: str, folder: Path, force: bool, progress: Progress) -> None:
         self._client, self._exec_id, self._folder, self._force = client, exec_id, folder, force
         self._progress = progress
         self._part = partial.find(folder, exec_id)

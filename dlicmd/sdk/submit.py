@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
@@ -14,14 +14,11 @@ from dlicmd.contract.sizes import recorded_size
 from dlicmd.sdk import hints, package
 from dlicmd.sdk.data import change_meta, change_source, local_path, named_in, names_place, nearer
 from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
+from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import Progress, debug, info, silent, warn
 from dlicmd.sdk.objects import Exec
 from dlicmd.sdk.submission import CREATE, FOLDER, MAIN, META, PREBUILT, Submission
 from dlicmd.sdk.transport import FilePart, Multipart
-
-if TYPE_CHECKING:
-    # The client imports this module when it submits a job.
-    from dlicmd.sdk.client import Client
 
 #: Options that name a file to upload beside the model.
 EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
@@ -46,7 +43,7 @@ class Upload(NamedTuple):
 
 
 def submit(
-    client: Client, submission: Submission, say: Callable[[str], None] = debug, progress: Progress = silent,
+    client: ExecCalls, submission: Submission, say: Callable[[str], None] = debug, progress: Progress = silent,
 ) -> Exec:
     """Submit a job, and return the exec in the answer. Report the upload with `say`."""
     with prepared(submission, client.extensions, progress) as upload:
@@ -139,7 +136,7 @@ def _mind_the_local_backend(submission: Submission) -> None:
         info(f"the local backend ignores {', '.join(map(hints.option, ignored))}")
 
 
-def _send(client: Client, upload: Upload, progress: Progress) -> Exec:
+def _send(client: ExecCalls, upload: Upload, progress: Progress) -> Exec:
     args = join_args(upload.sent)
     try:
         if not upload.parts:
