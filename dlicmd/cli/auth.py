@@ -143,8 +143,8 @@ def may_trust(where: str, fingerprint: str) -> bool:
     SHA-256 in hexadecimal digits."""
     if not sys.stdin.isatty():
         return False
-    print(f"No authority vouches for the TLS certificate of {where} (SHA-256 {fingerprint}).", file=sys.stderr)
-    return _ask("Store it, and send the password? [y/N] ").lower() in ("y", "yes")
+    print(f"The TLS certificate of {where} (SHA-256 {fingerprint}) cannot be verified.", file=sys.stderr)
+    return _ask("Trust this certificate, and send the password? [y/N] ").lower() in ("y", "yes")
 
 
 def _ask(prompt: str) -> str:

@@ -93,10 +93,10 @@ class Session(Closing):
 
     def query(self, known: Sequence[str]) -> str | None:
         """Return the query of `--query-args` as typed. Warn about a key that is not in `known`, because servers may
-        ignore it. Raises UsageProblem when `limit` is not a number. The original client does neither."""
+        ignore it. Raises UsageProblem when `limit` is not a number. As the original client, do neither."""
         text = self.line.text(QUERY)
         if self.output.is_original:
-            return text  # the server alone judges it
+            return text  # the server checks it
         for pair in (text or "").lstrip("?").split("&"):
             key, _, value = (unquote_plus(part) for part in pair.partition("="))
             if key and key not in known:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dlicmd.contract.argv import MAX_NUMBER, SUBMITTING, ArgvError
 from dlicmd.contract.options import COMMAND_NAMES, FOLLOW, WAIT, Arity, Form, Option, option_named
 
-#: Options of the original client. Its argument parser accepts every beginning that names only one of them.
+#: Options of the original client. Its argument parser accepts every abbreviation that matches only one of them.
 OPTIONS = (
     "--rest-host", "--master-host", "--rest-port", "--dli-rest-port", "--username", "--password", "--jwt-token",
     "--debug-level", "--query-args", "--output", "--model-main", "--model-dir", "--user-cmd", "--pbmodel-name",
@@ -32,7 +32,7 @@ WITH_FORMATS = frozenset({
 })
 #: Short options. The value of the second may be in the same word.
 _HELP, _FORMAT = "-h", "-o"
-#: A beginning of 2 options that the original client nevertheless took for this one.
+#: `--rest` abbreviates 2 options; the original client nevertheless took it for this one.
 _HOST = {"--rest": "--rest-host"}
 _OBJECT = "--k8s-obj-get"
 _PREBUILT, _PREBUILT_COMMAND = "--pbmodel-name", "--pbmodel-cmd"
@@ -48,8 +48,8 @@ def spelled_out(words: Sequence[str]) -> list[str]:
     """Return the words of a command line for `parse_argv`: with each abbreviated option spelled out, and without words
     that the original client ignores, which are unknown words of a command that submits nothing.
 
-    Words after `--` and values of options are returned unchanged. Raises ArgvError for the beginning of several
-    options.
+    Words after `--` and values of options are returned unchanged. Raises ArgvError for an abbreviation that matches
+    several options.
     """
     own = list(words[: words.index("--")] if "--" in words else words)
     command = next((name for name in (word.partition("=")[0] for word in own) if name in COMMAND_NAMES), None)

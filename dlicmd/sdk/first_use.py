@@ -1,7 +1,7 @@
 """Trust in the certificate that a server shows at the first contact, for scripts of the original client.
 
-The original client verifies no certificate. This transport verifies each. If no authority vouches for a certificate, it
-stores the certificate's fingerprint, and accepts only that certificate from this server later (as SSH does).
+The original client verifies no certificate. This transport verifies each. If a certificate cannot be verified, the
+transport stores its fingerprint, and later accepts only that certificate from this server (as SSH does).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dlicmd.sdk.messages import warn
 from dlicmd.sdk.tls import RequestsTransport, Untrusted
 from dlicmd.sdk.transport import CONNECT_TIMEOUT, Answer, Request
 
-#: Variable, and its value, that allows to send a password to a server whose certificate is not stored yet.
+#: This variable with this value permits to send a password to a server whose certificate is not stored yet.
 VARIABLE, FIRST = "DLICMD_COMPAT_TLS", "trust-first"
 _HTTPS = 443
 
@@ -49,17 +49,17 @@ class FirstUseTransport:
             if not self._is_new:
                 raise Unreachable(
                     f"the TLS certificate of {self._where} is not the one that was stored at the first contact. If it "
-                    f"was renewed, remove the line of {self._where} from {paths.pins_file()}"
+                    f"was renewed, remove the entry of {self._where} from {paths.pins_file()}"
                 ) from None
         # The handshake failed, so the request was not sent.
         fingerprint = self._fingerprint()
         if request.headers.get("Authorization", "").startswith("Basic") and not self._may_send(fingerprint):
             raise Unreachable(
-                f"the TLS certificate of {self._where} is not trusted, so the password was not sent; set "
+                f"the TLS certificate of {self._where} cannot be verified, so the password was not sent; set "
                 f"{VARIABLE}={FIRST} to trust it at the first contact, or name its authority with --ca-cert FILE"
             )
         _pin(self._where, fingerprint)
-        warn(f"stored the TLS certificate of {self._where} (SHA-256 {fingerprint}), which no authority vouches for; "
+        warn(f"stored the TLS certificate of {self._where} (SHA-256 {fingerprint}), because it cannot be verified; "
              "from now on only this certificate is accepted")
         self._is_new = False
         self._transport.close()
@@ -90,9 +90,9 @@ def _pins() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as problem:
-        raise TokenFileError(f"cannot read the stored certificates {path}: {problem}") from None
+        raise TokenFileError(f"cannot read the stored certificates, correct or remove {path}: {problem}") from None
     if not isinstance(found, dict):
-        raise TokenFileError(f"the stored certificates {path} are not a JSON object; remove the file")
+        raise TokenFileError(f"the stored certificates {path} are not a JSON object; correct or remove the file")
     return {str(where): str(pin) for where, pin in found.items()}
 
 

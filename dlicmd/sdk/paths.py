@@ -19,8 +19,8 @@ def token_file() -> Path:
 
 
 def pins_file() -> Path:
-    """Return the file with the fingerprints of certificates that no authority vouches for. It is not the token file:
-    scripts read that as a bare token."""
+    """Return the file with the fingerprints of certificates that cannot be verified. The token file cannot contain
+    them, because scripts read it as a bare token."""
     return Path.home() / ".dlicmd.certificates"
 
 

@@ -38,7 +38,7 @@ class Untrusted(Unreachable):
 
 
 class _PinnedAdapter(HTTPAdapter):
-    """Accepts one certificate, whoever signed it."""
+    """Accept only the certificate with this fingerprint, without verifying its authority."""
 
     def __init__(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint

@@ -51,8 +51,8 @@ async def logon_for_a_session(request: Request, services: TheServices) -> JsonAn
 @router.post(PLATFORM_LOGONS[1])
 @about(ANYONE, errors={400: "body.json body.value"})
 async def authorize(request: Request, services: TheServices, body: PlatformLogon) -> JsonAnswer[PlatformToken]:
-    """Exchange user and password for a token, for clients of the platform around the recorded server. The server has
-    no API keys: an `api_key` in place of `password` must be the password."""
+    """Exchange user and password for a token, for clients of IBM Cloud Pak for Data. The server has no API keys: an
+    `api_key` in place of `password` must be the password."""
     password = body.api_key if body.password is None else body.password
     if password is None:
         raise Invalid("body.value", PlatformLogon.refusal("password"))

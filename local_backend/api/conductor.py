@@ -1,5 +1,5 @@
-"""The calls of first-generation clients to Conductor: the applications of an instance group, with the GPUs that they
-use now, and the logs of their processes."""
+"""The calls of clients of WMLA 1.2 to Conductor: the applications of an instance group, with the GPUs that they use
+now, and the logs of their processes."""
 
 from __future__ import annotations
 

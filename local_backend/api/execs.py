@@ -88,7 +88,7 @@ def list_execs(
 @router.post(wire.EXECS)
 @about(EVERY_USER, errors=_REFUSED, body=_BODY, headers={
     wire.KEY_HEADER: "key of the submission; send the same key again when the submission is repeated",
-    wire.PREFER: f"`{wire.STRICT}`: refuse what the server cannot run; without it, such an exec is made in state ERROR",
+    wire.PREFER: f"`{wire.STRICT}`: refuse what the server cannot run; without it, the exec is created in state ERROR",
 })
 async def submit(
     *,

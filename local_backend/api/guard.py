@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 #: Logon of the first product generation, with the same answer.
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
-#: Logons of the platform around the recorded server, in its present and in its earlier versions.
+#: Logons of IBM Cloud Pak for Data, in its present and in its earlier versions.
 PLATFORM_LOGONS = ("/icp4d-api/v1/authorize", "/v1/authorize")
 #: The client as a file, for users who have none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"

@@ -140,7 +140,7 @@ def _lines(text: str | None) -> int | None:
 
 
 def _answer(request: Request, chunks: Iterator[bytes]) -> Response:
-    """Return text, or a JSON string for a client that accepts no type more than JSON."""
+    """Return text, or a JSON string for a client that accepts JSON with the highest weight."""
     if prefers_json(request.headers):
         return StreamingResponse(json_string(chunks), media_type=JSON)
     return as_text(chunks)

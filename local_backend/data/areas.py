@@ -54,14 +54,15 @@ def parts_below(path: str, tops: Sequence[str], area: str) -> list[str]:
         path = below
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise DataError(f"the data path '{path}' does not exist, and the server creates no path with '..'")
+        raise DataError(f"the data path '{path}' does not exist, and the server makes no path with '..'; leave it out")
     if not path.isprintable():
-        raise DataError(f"the data path {path[:200]!a} does not exist, and has characters that cannot be shown")
+        raise DataError(f"the data path {path[:200]!a} does not exist, and has unprintable characters; leave them out")
     if len(parts) > _DEEPEST or any(len(os.fsencode(part)) > _LONGEST for part in parts):
-        raise DataError(f"the data path '{path[:200]}' does not exist, and is too long to be created")
+        raise DataError(f"the data path '{path[:200]}' does not exist, and is too long to be created; use at most "
+                        f"{_DEEPEST} folders with names of at most {_LONGEST} bytes")
     if area and parts[:1] == [AREAS]:
         if "/".join(parts[:2]) != area:
-            raise DataError(f"the data path '{path}' does not exist, and is not in your own folder, {area}")
+            raise DataError(f"the data path '{path}' does not exist, and is not in your folder; use one below {area}")
         parts = parts[2:]
     return parts
 

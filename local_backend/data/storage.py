@@ -41,7 +41,7 @@ class DataRoots:
     `closed` are the volumes, and the areas of other users, that the submitter may not use: name → real path. No data
     source may lead into `kept`, which are real paths. `shared_cache` is the configured cache for data fetched to
     DLI_DATA_FS, if any. `area` is the submitter's own folder in DLI_DATA_FS, empty for all of it. With `create`, a path
-    of DLI_DATA_FS may be missing: then it is one in the area, and the caller creates it."""
+    of DLI_DATA_FS may be missing: then the path in the area is returned, and the caller creates it."""
 
     data_fs: Path
     volumes: Path
@@ -158,9 +158,12 @@ def _own(path: str, root: str, roots: DataRoots) -> str:
     if os.path.exists(place):
         return _real(base, "/".join(parts), f"{roots.area}, your own folder", roots)
     _check_permitted(place, path, roots)
-    if not roots.create or not os.path.exists(root):
-        raise DataError(f"the data path '{path}' does not exist on the server ({os.path.join(root, path)}); "
-                        "--create-data-path creates it")
+    if not roots.create:
+        raise DataError(f"the data path '{path}' does not exist on the server ({os.path.join(root, path)}); to create "
+                        "a path of type fs, add --create-data-path")
+    if not os.path.exists(root):
+        raise DataError(f"the data path '{path}' cannot be created: DLI_DATA_FS ({root}) does not exist on the server; "
+                        "ask an administrator to create it")
     return place
 
 

@@ -82,7 +82,7 @@ def _understood(
         raise DataError("this server has no project assets; give the path of the file (location.path), or name a "
                         "connection (type connection)")
     if kind in (wire.FS, wire.DATA_ASSET):
-        # An asset names data that someone has selected; only a path of type fs may be new.
+        # A data asset names existing data; only a path of type fs may be new.
         for path in storage.places(location, replace(roots, create=roots.create and kind == wire.FS)):
             yield DataSource(after_path(path), kind, wire.MOUNT, path), {}
         return

@@ -24,7 +24,7 @@ PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
     "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK,
-    # Of the server's shell, and of its Python environment, which programs must not change.
+    # Of the server's shell and Python environment. Programs must not change that environment.
     "OLDPWD", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "PIP_PREFIX", "PIP_PYTHON", "PIP_ROOT", "PIP_TARGET", "PYTHONHOME",
 })
 #: Variables with these prefixes take effect only when an interpreter or a library starts.
@@ -63,8 +63,8 @@ class TaskId:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that jobs inherit from the server: all except its secrets. Add the usual variables that a
-    server without a login shell does not have. Leave out a HOME that cannot be used."""
+    """Return the variables that jobs inherit from the server: all except PRIVATE. Add the usual variables that a server
+    without a login shell does not have. Leave out a HOME that cannot be used."""
     env = {name: value for name, value in environ.items() if name not in PRIVATE}
     env["USER"] = env.get("USER") or env.get("LOGNAME") or _account()
     env["LOGNAME"] = env.get("LOGNAME") or env["USER"]

@@ -1,4 +1,4 @@
-"""Lays a user's Python environment over the server's, when a Python of the environment starts.
+"""Adds the server's packages after those of a user, when a Python of the user's environment starts.
 
 This file is copied into each such environment, and runs in the programs of users. It imports the standard library only.
 """
@@ -7,13 +7,13 @@ import os
 import site
 import sys
 
-#: Set for the processes that an installing pip starts, for example builds that install packages themselves.
+#: Set while this pip holds the lock. Its child processes, such as builds that install packages, must not wait for it.
 _HELD = "DLI_PIP_LOCK"
 _laid = False
 
 
 def lay(folders: list[str]) -> None:
-    """Add the server's `folders` of packages after the user's own. Let an installing pip wait for others.
+    """Add the server's `folders` of packages after the user's own. If this process is an installing pip, let it wait.
 
     Does nothing in a Python that finds this file through PYTHONUSERBASE, for example the system's. If the server itself
     runs in such an environment, a second call adds the folders below it.
@@ -23,8 +23,8 @@ def lay(folders: list[str]) -> None:
     if not os.path.realpath(own).startswith(os.path.realpath(sys.prefix) + os.sep):
         return
     first, _laid = not _laid, True
-    # `folders` are all that the server sees: the packages of the base Python are not, if the server has a virtual
-    # environment. pip reads from pyvenv.cfg that they are, or else refuses `--user`.
+    # Hide the packages of the base Python: `folders` has all packages that the server sees. pyvenv.cfg includes them
+    # only because pip otherwise refuses `--user`.
     site.getsitepackages = lambda prefixes=None: [own]
     for folder in folders:
         if folder not in sys.path:
@@ -34,7 +34,7 @@ def lay(folders: list[str]) -> None:
 
 
 def installs(argv: list[str]) -> bool:
-    """Return whether a command line is one of pip that changes packages."""
+    """Return whether a command line runs a pip that changes packages."""
     at = next((number for number, word in enumerate(argv) if number and not word.startswith("-")), 0)
     is_pip = os.path.basename(argv[at]).rstrip("0123456789.") == "pip"  # `-m pip`, or the script itself
     return is_pip and not {"install", "uninstall"}.isdisjoint(argv[at:])

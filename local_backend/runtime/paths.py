@@ -169,11 +169,11 @@ class HomePaths:
 
     @property
     def users(self) -> Path:
-        """What programs of each user keep between jobs, apart from results."""
+        """Folders of the users: files that the programs of a user keep between jobs, apart from results."""
         return self.home / "users"
 
     def user(self, name: str) -> Path:
-        """Return the folder of one user. It goes with the user."""
+        """Return the folder of one user. It is removed together with the user."""
         return self.users / name
 
     def user_python(self, name: str, conda_env: str | None = None) -> Path:
@@ -280,7 +280,7 @@ class ExecPaths:
 
     @property
     def temporary(self) -> Path:
-        """Link to TMPDIR of the attempt, which has a short path: sockets in it may have 107 bytes."""
+        """Link to TMPDIR of the attempt. TMPDIR has a short path, because the path of a socket may have 107 bytes."""
         return self.state / "tmp"
 
     @property

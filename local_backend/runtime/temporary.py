@@ -1,7 +1,7 @@
 """TMPDIR of an attempt: made when the attempt begins, removed after its last process.
 
-The path is short, because sockets in it may have 107 bytes. So the folder is in the temporary folder of the server,
-and a link in the exec's folder names it.
+Its path is short, because the path of a socket may have at most 107 bytes. So the folder is in the temporary folder of
+the server, and a link in the exec's folder names it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def make(paths: ExecPaths) -> Path:
 
 
 def remove(paths: ExecPaths) -> None:
-    """Remove the folder, if there is one. Files that cannot be removed stay, as after a crash of the machine."""
+    """Remove TMPDIR of the last attempt, if it exists. Files that cannot be removed stay."""
     with suppress(OSError):
         folder = Path(os.readlink(paths.temporary))
         # A program may have replaced the link.

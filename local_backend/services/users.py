@@ -67,7 +67,7 @@ class UserService:
         try:
             remove_tree(self.base.settings.paths.user(name))
         except OSError as problem:
-            _log.error("cannot remove the Python environment of %s: %s", name, problem)
+            _log.error("cannot remove the Python environment of %s, remove the folder: %s", name, problem)
 
     def _change(self, work: Callable[[Connection, str], None], password: str) -> None:
         """Do `work` in a transaction, with the hash of the password."""

@@ -14,7 +14,7 @@ MOVES: dict[str, frozenset[str]] = {
 } | {state: frozenset() for state in TERMINAL}
 
 
-#: States that leave the server. Polling clients know no RECOVERING: they see RUNNING.
+#: States that clients see. Polling scripts do not know RECOVERING, so clients see RUNNING in its place.
 SHOWN = frozenset(MOVES) - {RECOVERING}
 
 

@@ -29,7 +29,7 @@ def to_verify(row: ExecRow, steps: int) -> tuple[Workload, str]:
             "not apply; submit it as edtPyTorch",
         )
     if row.reason == wire.UNSUPPORTED:
-        raise Invalid("verify.unsupported", f"{row.id} did not run: {row.message}")
+        raise Invalid("verify.unsupported", f"{row.id} never ran, so it cannot be verified: {row.message}")
     if MASK in (row.data_source or ""):
         raise Invalid(
             "verify.credentials",

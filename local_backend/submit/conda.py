@@ -14,8 +14,8 @@ _USUAL_HOMES = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "
 
 
 def find(name: str | None, conda_home: str | None) -> str | None:
-    """Return the directory of the environment, absolute; None for the backend's own, which programs never change: they
-    get an environment that is laid over it.
+    """Return the directory of the environment, absolute. Return None for the backend's own environment: the job then
+    runs in the Python environment of its user.
 
     Raises Invalid; the message lists the searched folders.
     """

@@ -1,4 +1,4 @@
-"""Scripts of the original client contact servers whose certificate no authority vouches for. The client stores the
+"""Scripts of the original client contact servers whose certificate cannot be verified. The client stores the
 certificate at the first contact, and later accepts only that one."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOGON = "/auth/v1/logon"
 
 @contextlib.contextmanager
 def serving(name: str = "localhost") -> Iterator[FakeServer]:
-    """Run a server with a certificate that no authority of this machine vouches for."""
+    """Run a server with a certificate that this machine cannot verify."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert(name).configure_cert(context)
     with FakeServer(tls=context) as server:

@@ -281,7 +281,7 @@ def holding(tmp_path: Path) -> Iterator[tuple[Bench, str, Path]]:
         yield backend, job, Path(backend.wait_for_file(job, "folder"))
 
 
-def test_temporary_files_go_with_the_job(holding: tuple[Bench, str, Path]) -> None:
+def test_temporary_files_are_removed_with_the_job(holding: tuple[Bench, str, Path]) -> None:
     backend, job, folder = holding
     assert folder.is_dir()
     (backend.paths(job).code(backend.row(job).workload) / "end").touch()
@@ -289,7 +289,7 @@ def test_temporary_files_go_with_the_job(holding: tuple[Bench, str, Path]) -> No
     assert not folder.exists() and not os.path.lexists(backend.paths(job).temporary)
 
 
-def test_temporary_files_go_with_a_job_whose_runner_is_killed(holding: tuple[Bench, str, Path]) -> None:
+def test_temporary_files_are_removed_after_a_kill_of_the_runner(holding: tuple[Bench, str, Path]) -> None:
     backend, job, folder = holding
     identity = read_identity(backend.paths(job))
     assert identity is not None and folder.is_dir()

@@ -1,4 +1,4 @@
-"""Logons of the platform around the recorded server: POST /icp4d-api/v1/authorize, and /v1/authorize."""
+"""Logons of IBM Cloud Pak for Data: POST /icp4d-api/v1/authorize, and /v1/authorize."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_only_paths_of_type_fs_are_created(live: Live) -> None:
 
 @pytest.mark.parametrize("path", ["../new", "a/../../new", "a/../new", "link/new", "file/new", "loop/new", "out/new",
                                   "a/" * 65 + "a", "x" * 256, "a\tb", "a\u202eb", "cache.dlicmd-cache/x"])
-def test_no_path_leads_elsewhere(live: Live, path: str) -> None:
+def test_forbidden_data_paths_are_not_created(live: Live, path: str) -> None:
     data = live.settings.data_fs
     (data / "real").mkdir()
     (data / "link").symlink_to("real")
@@ -101,7 +101,7 @@ def test_without_a_data_folder_nothing_is_created(live: Live) -> None:
     assert not live.settings.data_fs.exists()
 
 
-def test_a_disk_that_refuses_the_folder_is_no_fault_of_the_user(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_of_the_storage(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_given: object, **_named: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -125,7 +125,7 @@ def test_users_of_a_team_server_get_folders_of_their_own(team: Live) -> None:
     assert data_dir(team, asked(team, "shared/new", CREATE, token=bob)) == str(data / "users/bob/shared/new")
 
 
-def test_nobody_names_data_in_the_folder_of_another_user(team: Live) -> None:
+def test_users_cannot_name_data_in_folders_of_other_users(team: Live) -> None:
     ada, bob, boss = team.add_user("ada"), team.add_user("bob"), team.add_user("boss", "admin")
     assert asked(team, "mnist", CREATE, token=ada).status == 200
     data = team.settings.data_fs

@@ -1,4 +1,4 @@
-"""Frameworks and prebuilt models that the catalogue lists and this server cannot run yet."""
+"""Frameworks and prebuilt models of the recorded catalog that this server cannot run yet."""
 
 from __future__ import annotations
 

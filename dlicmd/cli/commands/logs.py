@@ -76,7 +76,7 @@ def _show_task_logs(session: Session, exec_id: str, log: str) -> int:
     app_id = application_id(found)
     if app_id is None:
         if session.output.is_original:
-            return Exit.FAILED  # without a word, as scripts that poll for logs know it
+            return Exit.FAILED  # without output: scripts poll for logs until there is some
         raise DlicmdError(f"{exec_id} has no application yet, so it has no logs; try again in a moment")
     return _show_application_logs(session, app_id, log)
 
@@ -98,7 +98,7 @@ def _show_application_logs(session: Session, app_id: str, log: str) -> int:
             emit_chunks(session.client.task_log(app_id, task, log).chunks())
         except ServerError as problem:
             if session.output.is_original:
-                emit_chunks([(problem.body or str(problem)).encode()])  # as if it were the log
+                emit_chunks([(problem.body or str(problem)).encode()])  # in place of the log
             else:
                 error(f"{title} {log}: {problem}", problem.code)
                 code = Exit.FAILED

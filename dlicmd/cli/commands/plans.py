@@ -38,7 +38,7 @@ def get_all(session: Session) -> int:
     jobs = _jobs(client)
     finder = node_finder(pods(client) if any(application.addresses(job) for job in jobs) else ())
     if output.is_recorded:
-        emit("\n".join(recorded_tree(tree, jobs, finder, coloured=output.is_original)))
+        emit("\n".join(recorded_tree(tree, jobs, finder, colored=output.is_original)))
     else:
         emit("\n".join(drawn(tree, jobs, finder)))
     return Exit.DONE

@@ -47,7 +47,7 @@ def app_get(session: Session) -> int:
         found = [session.client.application(session.operand)]
     except NoSuchApplication as problem:
         if session.output.is_original and not problem.body:
-            return Exit.DONE  # the server answered with an empty list, of which nothing is printed
+            return Exit.DONE  # the original client prints nothing for an empty list
         raise
     if session.output.columns or session.output.form == "table":
         show_applications(session.client, found, session.output)

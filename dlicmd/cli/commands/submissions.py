@@ -48,7 +48,7 @@ def start(session: Session) -> int:
 
 
 def _submission(session: Session) -> Submission:
-    """Return the job that the command line describes. Scripts of the original client get the answers that they know."""
+    """Return the job that the command line describes. For scripts of the original client, it is not strict."""
     found = submission_of(session.line)
     found.strict = not session.output.is_original
     return found

@@ -47,7 +47,7 @@ def drawn(
 
 def recorded_tree(
     tree: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], where: Callable[[Mapping[str, Any]], str], *,
-    coloured: bool,
+    colored: bool,
 ) -> Iterator[str]:
     """Yield the lines of the tree as the original client prints it: below `root` every plan, below it its users, and
     below each their jobs as a table without borders. Names of plans are green, those of users red."""
@@ -57,9 +57,9 @@ def recorded_tree(
     for job in jobs:
         by_tag.setdefault(application.tag(job), []).append(job)
 
-    def name(text: str, depth: int, colour: str) -> str:
+    def name(text: str, depth: int, color: str) -> str:
         shown = one_line(text)
-        return _LEVEL * depth + _CHILD + (f"\x1b[{colour}m{shown}\x1b[0m" if coloured else shown)
+        return _LEVEL * depth + _CHILD + (f"\x1b[{color}m{shown}\x1b[0m" if colored else shown)
 
     yield "root"
     for plan in plans:

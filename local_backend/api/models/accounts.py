@@ -60,7 +60,7 @@ class LoggedOff(TypedDict):
 
 @described
 class PlatformToken(TypedDict):
-    """The answer to a logon in the form of the platform."""
+    """The answer to a logon in the form of IBM Cloud Pak for Data."""
 
     _messageCode_: str
     """Always `200`"""

@@ -144,7 +144,7 @@ class TrainingRecord:
         known = _read(path)
         drawn = {"seed": 0, "generators": "", "versions": {}}
         if known is not None:
-            known.setdefault("versions", terms["versions"])  # an earlier version of this file
+            known.setdefault("versions", terms["versions"])  # files of earlier releases lack them
         if known is not None and {**known, **drawn} == {**terms, **drawn} and known.keys() == terms.keys():
             # Keep the earlier seed and generator states, because they may come from the clock.
             self.course = replace(self.course, seed=known["seed"])
