@@ -7,9 +7,8 @@ transport stores its fingerprint, and later accepts only that certificate from t
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import secrets
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from dlicmd.sdk.transport import CONNECT_TIMEOUT, Answer, Request
 #: This variable with this value permits to send a password to a server whose certificate is not stored yet.
 VARIABLE, FIRST = "DLICMD_COMPAT_TLS", "trust-first"
 _HTTPS = 443
+_LINE = re.compile(r"\S+ [0-9a-f]{64}")
 
 
 class FirstUseTransport:
@@ -49,7 +49,7 @@ class FirstUseTransport:
             if not self._is_new:
                 raise Unreachable(
                     f"the TLS certificate of {self._where} is not the one that was stored at the first contact. If it "
-                    f"was renewed, remove the entry of {self._where} from {paths.pins_file()}"
+                    f"was renewed, remove the line of {self._where} from {paths.pins_file()}"
                 ) from None
         # The handshake failed, so the request was not sent.
         fingerprint = self._fingerprint()
@@ -83,27 +83,29 @@ class FirstUseTransport:
 
 
 def _pins() -> dict[str, str]:
-    """Return the stored fingerprints, by host and port. Raises TokenFileError when the file cannot be used."""
+    """Return the stored fingerprints, by host and port. Each is a line `HOST:PORT SHA256`. Raises TokenFileError when
+    the file cannot be used."""
     path = paths.pins_file()
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as problem:
         raise TokenFileError(f"cannot read the stored certificates, correct or remove {path}: {problem}") from None
-    if not isinstance(found, dict):
-        raise TokenFileError(f"the stored certificates {path} are not a JSON object; correct or remove the file")
-    return {str(where): str(pin) for where, pin in found.items()}
+    wrong = next((number for number, line in enumerate(lines, 1) if not _LINE.fullmatch(line)), None)
+    if wrong is not None:
+        raise TokenFileError(f"line {wrong} of {path} is not HOST:PORT and a SHA-256 in hexadecimal digits; remove it")
+    return dict(line.split(" ") for line in lines)
 
 
 def _pin(where: str, fingerprint: str) -> None:
     """Store a fingerprint. The write is atomic, and only the owner can read the file."""
     path: Path = paths.pins_file()
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(fd, "w", encoding="utf-8") as file:
-            json.dump({**_pins(), where: fingerprint}, file, indent=1)
+            file.writelines(f"{host} {pin}\n" for host, pin in {**_pins(), where: fingerprint}.items())
         os.replace(temporary, path)
     except OSError as problem:
         temporary.unlink(missing_ok=True)
