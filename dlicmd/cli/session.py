@@ -22,6 +22,8 @@ from dlicmd.sdk.transport import lacks_tls
 
 LOOPBACK = ("127.0.0.1", "localhost")
 QUERY = "--query-args"
+#: The variable that Kubernetes sets in each pod, and the port of servers that the original client assumes there.
+_POD, _POD_PORT = "KUBERNETES_SERVICE_HOST", 9243
 
 
 class Session(Closing):
@@ -72,7 +74,10 @@ class Session(Closing):
             if line.flag("--dry-run"):
                 return Client(transport=backend.EmbeddedTransport(may_start=False), retries=0, timeout=timeout)
             return Client(timeout=timeout)
+        as_original = of_this_process() is Manner.ORIGINAL
         port = line.number("--rest-port")
+        if port is None and as_original and _POD in os.environ:
+            port = _POD_PORT
         ca_cert = line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
         insecure = self._is_on("--insecure")
         http = line.flag("--http") or _is_own_backend(host, port)
@@ -80,7 +85,7 @@ class Session(Closing):
             info(f"{host}:{port} is on this machine and does not use TLS: using plain http")
             http = True
         transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure,
-                                   may_trust=auth.may_trust if of_this_process() is Manner.ORIGINAL else None)
+                                   may_trust=auth.may_trust if as_original else None)
         if http and not transport.is_private:
             warn(f"--http: all data, including your token, is sent to {host} unencrypted")
         token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None

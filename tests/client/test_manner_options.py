@@ -204,3 +204,13 @@ def test_messages_for_debugging(user: MannerDesk, server: ScriptedServer, varian
 
 def test_the_tests_are_about_all_options_of_the_original() -> None:
     assert SENT_OPTIONS.keys() | CLIENT_OPTIONS | DEPLOY_OPTIONS | CHANGED_OPTIONS == OPTIONS
+
+
+@pytest.mark.parametrize(("variant", "has_port"), [(Variant.ORIGINAL, True), (Variant.PIPED, False)])
+def test_the_original_client_uses_another_port_inside_a_pod(user: MannerDesk, variant: Variant, has_port: bool) -> None:
+    """Layout, 1: 'Default port inside a pod of the platform: 9243; through a route: none'."""
+    user.environment["KUBERNETES_SERVICE_HOST"] = "10.0.0.1"
+    done = user.call(variant, "--exec-get-all", "--rest-host", "127.0.0.1")
+    assert done.code != 0 and ("127.0.0.1:9243" in done.out + done.err) is has_port
+    user.environment.pop("KUBERNETES_SERVICE_HOST")
+    assert "9243" not in user.call(variant, "--exec-get-all", "--rest-host", "127.0.0.1").out
