@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from fake_server import BASE, Reply
 from manner_desk import MannerDesk, ScriptedServer, Variant, address, as_json, store_token
 from manner_rows import (
-    BEGAN,
     ELASTIC,
     EXECS,
     LISTED,
@@ -212,10 +212,11 @@ def test_borders_end_at_the_width_of_the_terminal(user: MannerDesk, server: Scri
 
 
 def test_ages_have_two_units(user: MannerDesk, server: ScriptedServer) -> None:
-    now = BEGAN + 2 * 86400 + 4 * 3600 + 1800
+    now = 1_700_000_000
     ages = {370 * 86400 + 3600: "1y,5d", 5 * 3600 + 6 * 60 + 30: "5h,6m", 3 * 86400 + 60: "3d,0h"}
     server.replies |= get(f"{BASE}/execs/", [ELASTIC | {"createTime": iso(now - ago)} for ago in ages])
-    done = user.call(Variant.PIPED, "--exec-get-all", *address(server))
+    with mock.patch("dlicmd.cli.show.recorded.time.time", return_value=now):
+        done = user.call(Variant.PIPED, "--exec-get-all", *address(server))
     assert [line.split()[-1] for line in done.out.splitlines()[2:-1]] == list(ages.values())
 
 

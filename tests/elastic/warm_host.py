@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import fork_host  # noqa: E402
 from local_backend.elastic import PRELOAD  # noqa: E402
 from local_backend.runtime.program import Become, Interpreter, Script, follow  # noqa: E402
 from local_backend.runtime.tasks import close_all_but, reset_signals  # noqa: E402
+from local_backend.runtime.user_python import UserPython  # noqa: E402
 
 
 def serve() -> None:
@@ -26,10 +30,14 @@ def serve() -> None:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    fork_host.serve(become)
+    folder = tempfile.mkdtemp()
+    python = UserPython(Path(folder))
+    python.make()
+    fork_host.serve(partial(become, python))
+    shutil.rmtree(folder)  # not in a forked child, which leaves `serve` with an exception
 
 
-def become(request: dict[str, Any], channel: list[int]) -> None:
+def become(python: UserPython, request: dict[str, Any], channel: list[int]) -> None:
     """Set up a forked child, then replace its program by the script."""
     environment = dict(request["environment"])
     close_all_but(channel[0] if channel else None)
@@ -43,7 +51,7 @@ def become(request: dict[str, Any], channel: list[int]) -> None:
         os.close(file)
     os.chdir(request["folder"])
     base_path = tuple(sys.path[1:])
-    raise Become(Script(Interpreter(environment, base_path), request["main"], tuple(request["arguments"])))
+    raise Become(Script(Interpreter(environment, base_path, python), request["main"], tuple(request["arguments"])))
 
 
 if __name__ == "__main__":
