@@ -175,6 +175,7 @@ def test_resizes_deaths_and_a_restarted_driver_do_not_change_the_result(tmp_path
     assert outcome(tmp_path / "disturbed") == expected
 
 
+@pytest.mark.integration
 def test_early_stopping_ends_training_and_keeps_the_best_checkpoint(tmp_path):
     options = {"epochs": 20, "train": {"early_stopping": 2, "save_best": "val_accuracy"}}
     ended, found = run(tmp_path / "2", 2, options)

@@ -113,6 +113,7 @@ def test_a_worker_that_joins_after_the_failure_prints_nothing(tmp_path):
     assert ended.worker_stderr[2] == ""
 
 
+@pytest.mark.integration
 def test_an_exception_in_a_loader_process_is_the_scripts_exception(tmp_path):
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, threads="2", collate="raise ValueError('boom')"))
     assert ended.returncode == 1
@@ -150,6 +151,7 @@ def test_a_worker_that_dies_without_an_exception_is_replaced(tmp_path, death):
     assert max(message.get("deaths", 0) for message in ended.of("progress")) == 1
 
 
+@pytest.mark.integration
 def test_repeated_deaths_at_the_same_step_end_the_job_with_one_clear_line(tmp_path):
     # New workers train two steps for themselves before they become members.
     third = "calls.append(1); len(calls) > 2 and os.kill(os.getpid(), signal.SIGKILL)"

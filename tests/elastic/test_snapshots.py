@@ -186,6 +186,7 @@ def test_training_continues_without_a_snapshot_on_a_full_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.integration
 def test_a_checkpoint_on_a_full_disk_raises_an_error_with_its_path(tmp_path):
     body = FULL + textwrap.dedent(
         """

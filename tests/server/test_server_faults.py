@@ -185,6 +185,7 @@ def filled(start: Callable[..., Live], tmp_path: Path) -> Path:
     return live.settings.home
 
 
+@pytest.mark.integration
 def test_a_damaged_database_is_refused_or_read_completely(filled: Path, tmp_path: Path) -> None:
     whole = rows_of(filled)
     assert isinstance(whole, dict) and len(whole) == 6
