@@ -37,13 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "integration and not slow"
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return the number of workers for `-n auto`: cores + 2, because most tests wait for processes they start.
-    Integration tests wait longer, so 3 workers share a core."""
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Return the number of workers for `-n auto`: cores + 2, because most tests wait for processes they start."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # xdist uses the variable
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores * 3 if config.option.markexpr.startswith("integration") else cores + 2
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(scope="session")
