@@ -31,10 +31,14 @@ def make(paths: ExecPaths) -> Path:
 
 
 def remove(paths: ExecPaths) -> None:
-    """Remove TMPDIR of the last attempt, if it exists. Files that cannot be removed stay."""
+    """Remove TMPDIR of the last attempt, if it exists. Files that cannot be removed stay. A program may have replaced
+    the link."""
     with suppress(OSError):
         folder = Path(os.readlink(paths.temporary))
-        # A program may have replaced the link.
         if folder.name.startswith(_PREFIX) and folder.lstat().st_uid == os.geteuid():
             remove_tree(folder)
-    paths.temporary.unlink(missing_ok=True)
+    with suppress(OSError):
+        if paths.temporary.is_dir() and not paths.temporary.is_symlink():
+            remove_tree(paths.temporary)
+        else:
+            paths.temporary.unlink(missing_ok=True)

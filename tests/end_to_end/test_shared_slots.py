@@ -184,7 +184,7 @@ def test_jobs_of_a_pack_share_a_slot_and_all_views_show_their_allocations(four, 
     assert sorted(map(len, shares.values())) == [0, 0, 1, 2]
     assert {packed[0].id: 0.5, packed[1].id: 0.5} in shares.values()
     assert [job["id"] for job in top["queue"]] == [late.id]
-    applications = four.run("--app-get-all").out.splitlines()
+    applications = four.run("--app-get-all", "-o", "table").out.splitlines()
     parent = next(i for i, line in enumerate(applications) if line.startswith(f"pack-{NAME}:small"))
     assert {line.split()[0] for line in applications[parent + 1 : parent + 4]} == {*(r.id for r in packed), late.id}
     tree = four.run("--rp-get-all").out

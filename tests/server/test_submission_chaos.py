@@ -17,7 +17,7 @@ from sqlalchemy import select
 from user import User
 
 from dlicmd import Client
-from dlicmd.sdk import client, retry, transport
+from dlicmd.sdk import exec_calls, retry, transport
 from dlicmd.sdk.errors import Unreachable
 from dlicmd.sdk.transport import FilePart, Multipart
 from local_backend.store.schema import execs
@@ -90,7 +90,7 @@ def test_every_kind_of_fault_creates_one_exec(server: Live) -> None:
 
 
 def test_a_submission_without_a_response_creates_one_exec(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "SUBMIT_TIMEOUT", 1.0)
+    monkeypatch.setattr(exec_calls, "SUBMIT_TIMEOUT", 1.0)
     with ChaosProxy(server.port, [Fault(PASS), Fault(SILENT)]) as proxy:
         found = submit(proxy.port, "silent")
         assert proxy.connections > 2 and made(server, "silent") == [found]
