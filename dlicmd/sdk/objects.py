@@ -100,6 +100,8 @@ class Exec(Record):
     """Command line of the submission."""
     state = Key(wire.STATE, words)
     """State of the exec, such as `RUNNING`. The final states are `FINISHED`, `KILLED` and `ERROR`."""
+    recovering = Key(wire.RECOVERING, _truth)
+    """Whether the exec lost its driver or all its workers, and new ones are being started."""
     creator = Key(wire.CREATOR, words)
     """User that submitted the exec."""
     app_name = Key(wire.APP_NAME, words)

@@ -26,8 +26,7 @@ from dlicmd.cli.show.views import (
 from dlicmd.contract import states, wire
 from dlicmd.sdk.messages import inert
 
-_STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow",
-           states.RECOVERING: "yellow"}
+_STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow"}
 #: Columns of the progress bar.
 BAR = 20
 
@@ -75,7 +74,7 @@ class LiveView:
         done = share_done(self._found)
         if done is not None and len(fitted(parts)) + BAR + 1 <= room:
             cells.append(ProgressBar(total=1.0, completed=done, width=BAR))
-        style = _STYLES.get(str(self._found.get(wire.STATE)), "cyan")
+        style = "yellow" if self._found.get(wire.RECOVERING) else _STYLES.get(str(self._found.get(wire.STATE)), "cyan")
         cells.append(Text(fitted(parts, room), style=style, no_wrap=True, overflow="ellipsis"))
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
