@@ -53,12 +53,13 @@ def applications(
 
 
 @router.get(_APPLICATIONS + "/{app_id}/logs/{log}/download")
-@about(OWN_EXECS, errors={400: "exec.no_driver exec.not_found instance.not_found query.log"}, media=TEXT)
+@about(OWN_EXECS, errors={400: "exec.no_executor exec.not_found instance.not_found query.log"}, media=TEXT)
 def driver_log(services: TheServices, caller: TheCaller, instance: str, app_id: str, log: Log) -> Response:
-    """Return a log of the driver as text: `stdout`, `stderr` or `launcherlog`. Only elastic execs have output of a
-    driver."""
+    """Return a log of the driver as text: `stdout`, `stderr` or `launcherlog`. An exec that is not elastic has no
+    driver: the answer is the log of its first executor, because lists name a driver for every exec."""
     _check(instance)
-    return as_text(of_driver(services, services.execs.find(caller, app_id), log))
+    row = services.execs.find(caller, app_id)
+    return as_text(of_driver(services, row, log) if row.elastic else of_executor(services, row, "1", log))
 
 
 @router.get(_APPLICATIONS + "/{app_id}/{number}/logs/{log}/download")

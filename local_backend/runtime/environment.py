@@ -62,15 +62,16 @@ class TaskId:
         return self.name == DRIVER
 
 
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited(environ: Mapping[str, str], *, of_server: bool = True) -> dict[str, str]:
     """Return the variables that jobs inherit from the server: all except PRIVATE. Add the usual variables that a server
-    without a login shell does not have. Leave out a HOME that cannot be used."""
+    without a login shell does not have. Leave out a HOME that cannot be used, or that is not the HOME of the submitter,
+    who is not the server's user: settings of tools in HOME, such as pip's, would affect the jobs of other users."""
     env = {name: value for name, value in environ.items() if name not in PRIVATE}
     env["USER"] = env.get("USER") or env.get("LOGNAME") or _account()
     env["LOGNAME"] = env.get("LOGNAME") or env["USER"]
     env["LANG"] = env.get("LANG") or _LANG
     home = env.get("HOME", "")
-    if not (os.path.isabs(home) and os.path.isdir(home) and os.access(home, os.W_OK | os.X_OK)):
+    if not (of_server and os.path.isabs(home) and os.path.isdir(home) and os.access(home, os.W_OK | os.X_OK)):
         env.pop("HOME", None)
     return env
 

@@ -136,7 +136,8 @@ class LocalLauncher:
         again = before is not None and before.attempt == order.attempt - 1
         Launch(
             spec=spec, attempt=order.attempt, home=settings.paths, slots=order.slots,
-            machine_slots=self._machine.count(order.slots[0].kind), environment=environment.inherited(os.environ),
+            machine_slots=self._machine.count(order.slots[0].kind),
+            environment=environment.inherited(os.environ, of_server=spec.creator == settings.user),
             stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=order.share,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again, reboots=reboots(paths),

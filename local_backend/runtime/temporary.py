@@ -21,13 +21,10 @@ def make(paths: ExecPaths) -> Path:
     """Return a new, empty folder that only this user can read. Remove the folder of an earlier attempt. Raises
     OSError."""
     remove(paths)
-    folder = tempfile.mkdtemp(prefix=_PREFIX)
-    try:
-        os.symlink(folder, paths.temporary)
-    except OSError:
-        os.rmdir(folder)
-        raise
-    return Path(folder)
+    folder = Path(tempfile.gettempdir(), f"{_PREFIX}{os.urandom(8).hex()}")
+    os.symlink(folder, paths.temporary)  # first, so that no folder without a link is left when this process is killed
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def remove(paths: ExecPaths) -> None:

@@ -18,13 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_backend.files import write_atomic
+from local_backend.files import remove_tree, write_atomic
 from local_backend.runtime import overlay
 
 _VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _START = "_dlicmd_overlay"
 #: Read after all other .pth files of the folder: the folders that these add come before the server's.
 _PTH = f"zzz{_START}.pth"
+_PYTHON_NAMES = ("python", "python3", _VERSION)
 _PIP_NAMES = ("pip", "pip3", f"pip3.{sys.version_info[1]}")
 #: Bytes at the start of a script that may name its interpreter.
 _HEAD = 512
@@ -46,7 +47,20 @@ class UserPython:
         return self.prefix / "lib" / _VERSION / "site-packages"
 
     def make(self) -> None:
-        """Create the environment, or adapt it to the server's Python. Packages stay. Raises OSError."""
+        """Create the environment, or adapt it to the server's Python. Packages stay, unless a program has replaced a
+        folder of the environment by a link or a file: then it is created anew. Raises OSError."""
+        if self.prefix.is_symlink():
+            self.prefix.unlink()
+        try:
+            self._make()
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            if self.prefix.is_dir():
+                remove_tree(self.prefix)
+            else:
+                self.prefix.unlink()
+            self._make()
+
+    def _make(self) -> None:
         for folder in (self.prefix, self.executable.parent, self.packages):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         base = os.path.abspath(getattr(sys, "_base_executable", None) or sys.executable)
@@ -58,7 +72,7 @@ class UserPython:
         }
         for path, text in texts.items():
             _put(path, text)
-        links = {self.executable.with_name(name): base for name in ("python", "python3", _VERSION)}
+        links = {self.executable.with_name(name): base for name in _PYTHON_NAMES}
         if sys.platlibdir != "lib":
             links[self.prefix / sys.platlibdir] = "lib"
         for link, target in links.items():
@@ -98,13 +112,14 @@ def modules_in(folder: Path) -> set[str]:
 def write_scripts(folder: Path) -> None:
     """Fill `folder` with the commands of the server's environment, for PATH of jobs: each runs with the job's Python.
 
-    Their own first line names the server's Python, which does not see the packages of users. Raises OSError.
+    Their own first line names the server's Python, which does not see the packages of users. `python` itself is one of
+    them: after a program has removed its environment, pip must not find the server's Python. Raises OSError.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     server = Path(sys.executable).parent
-    run = dict.fromkeys(_PIP_NAMES, "-m pip") | {
+    run = dict.fromkeys(_PYTHON_NAMES, "") | dict.fromkeys(_PIP_NAMES, "-m pip") | {
         name: shlex.quote(str(server / name)) for name in os.listdir(server)
-        if name not in _PIP_NAMES and _is_python_script(server / name)
+        if name not in (*_PYTHON_NAMES, *_PIP_NAMES) and _is_python_script(server / name)
     }
     for name, words in run.items():
         _put(folder / name, f'#!/bin/sh\nexec "$PYTHONUSERBASE/bin/python" {words} "$@"\n', 0o700)

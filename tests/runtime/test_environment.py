@@ -126,6 +126,8 @@ def test_a_home_that_cannot_be_used_is_replaced(tmp_path: Path) -> None:
         env = env_of(launch(environment=inherited({"HOME": home})))
         assert env["HOME"] == "/h/users/ada/home"
     assert env_of(launch(environment=inherited({"HOME": str(tmp_path)})))["HOME"] == str(tmp_path)
+    of_another = inherited({"HOME": str(tmp_path)}, of_server=False)
+    assert env_of(launch(environment=of_another))["HOME"] == "/h/users/ada/home", "pip reads its settings there"
 
 
 def test_nothing_of_the_servers_folder_and_python_environment_leaks() -> None:

@@ -244,6 +244,29 @@ def test_commands_of_the_servers_python_run_with_the_users(tmp_path: Path, monke
         assert done.stdout == f"{prefix} ['a b']\n"
 
 
+@pytest.mark.parametrize("kind", ["file", "link to nothing", "link to a folder", "lib"])
+def test_an_environment_that_a_program_has_replaced_is_created_anew(tmp_path: Path, kind: str) -> None:
+    python, elsewhere = UserPython(tmp_path / "python"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if kind == "file":
+        python.prefix.write_text("x")
+    elif kind == "lib":
+        python.prefix.mkdir()
+        (python.prefix / "lib").write_text("x")
+    else:
+        python.prefix.symlink_to(elsewhere if kind.endswith("folder") else tmp_path / "missing")
+    python.make()
+    assert python.packages.is_dir() and not python.prefix.is_symlink() and list(elsewhere.iterdir()) == []
+
+
+def test_pip_does_not_find_the_servers_python_after_a_program_removed_its_own(backend: Bench, wheels: Path) -> None:
+    before = digest_of_server()
+    out = run(backend, wheels, 'rm -r "$PYTHONUSERBASE"', "python -m pip install -q one || echo failed",
+              "python3 -m pip install -q one || echo failed", "pip install -q one || echo failed")
+    assert out.split() == ["failed"] * 3 and digest_of_server() == before
+    assert run(backend, wheels, "pip install -q one", "python ask.py one").split() == [VERSION]
+
+
 def test_an_environment_follows_the_python_of_the_server(tmp_path: Path) -> None:
     python = UserPython(tmp_path / "python")
     python.make()

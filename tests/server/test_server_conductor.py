@@ -78,9 +78,11 @@ def test_logs_can_be_downloaded_as_text(live: Live, accept: str) -> None:
         for stream in ("stdout", "stderr"):
             _write(live.paths(elastic).capture(task, stream, True), f"{task} {stream}\n")
     _write(live.paths(single).capture("task12n-2", "stdout", False), "a\n\nb")
+    _write(live.paths(single).capture("task12n-1", "stderr", False), "e\n")
     for exec_id, rest, text in (
         (elastic, "logs/stdout", "task0 stdout\n"), (elastic, "logs/stderr", "task0 stderr\n"),
         (elastic, "3/logs/stderr", "task12n-3 stderr\n"), (single, "1/logs/stdout", ""),
+        (single, "logs/stderr", "*Task <1> SubProcess*: e\n"),
         (single, "2/logs/stdout", "*Task <2> SubProcess*: a\n*Task <2> SubProcess*: \n*Task <2> SubProcess*: b"),
     ):
         answer = downloaded(live, exec_id, rest, headers={"Accept": accept})
@@ -99,7 +101,7 @@ def test_the_ids_of_a_list_name_the_logs(live: Live) -> None:
 
 
 @pytest.mark.parametrize(("rest", "code"), [
-    ("logs/stdout", "exec.no_driver"), ("3/logs/stdout", "exec.no_executor"), ("0/logs/stdout", "query.number"),
+    ("3/logs/stdout", "exec.no_executor"), ("0/logs/stdout", "query.number"),
     ("x/logs/stdout", "query.number"), ("1/logs/passwd", "query.log"), ("logs/..%2fjob.json", "http.no_such_path"),
 ])
 def test_a_log_that_does_not_exist_is_refused(live: Live, rest: str, code: str) -> None:
