@@ -66,6 +66,11 @@ def test_a_job_outlives_its_server_with_a_postgres_database(user: User, address:
     assert PASSWORD not in json.dumps(psutil.Process(user.server_pid).cmdline())
 
 
+def _end_sessions(postgres: PostgresServer, url: URL) -> None:
+    """End all sessions with the database, and wait until they have ended and given up their locks."""
+    postgres.ask(f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{url.database}'")
+
+
 def test_a_server_without_its_database_lock_does_not_write(
     postgres: PostgresServer,
 ) -> None:
@@ -77,14 +82,14 @@ def test_a_server_without_its_database_lock_does_not_write(
         return int(connection.execute(text("SELECT count(*) FROM sequences")).scalar())  # type: ignore[attr-defined]
 
     try:
-        postgres.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{url.database}'")
+        _end_sessions(postgres, url)
         assert first.write(value) == first.read(value) == 0, "the server must connect and lock again"
         assert first.damage() is None and first.read(version) == VERSIONS[-1]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("local_backend.store.postgres._PATIENCE", 0.0)
             with pytest.raises(DatabaseError, match="Another server"):
                 Database(url).open()
-            postgres.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{url.database}'")
+            _end_sessions(postgres, url)
             second = Database(url)
             second.open()
             try:
