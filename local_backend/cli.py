@@ -80,9 +80,11 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C. Running jobs continue after the server stops."""
+    from local_backend.runtime.overlay import show_title
     from local_backend.serving.server import ServingError
     from local_backend.serving.server import serve as run
 
+    show_title("dlicmd server")
     flags["embedded"] = embedded or None
     for name in ("tls_cert", "tls_key", "connections"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None

@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -126,6 +126,43 @@ def open_below(top: int, relative: str, flags: int) -> int | None:
         raise
     finally:
         os.close(at)
+
+
+def open_folder(folder: Path, top: Path) -> int | None:
+    """Return a descriptor of `folder` below the folder `top`; None if one of the two is missing, or if the path between
+    them contains a link. Raises OSError."""
+    try:
+        above = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return open_below(above, str(folder.relative_to(top)), FOLDER)
+    finally:
+        os.close(above)
+
+
+def regular_files(top: int, left_out: Collection[str] = ()) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the relative name and the status of each regular file below the open folder `top`, in any order. No link is
+    followed, and folders with a name in `left_out` are not searched. Raises OSError when something cannot be read."""
+    waiting = [""]
+    while waiting:  # a loop: folders may be nested more deeply than Python allows calls
+        base = waiting.pop()
+        folder = open_below(top, base or ".", FOLDER)
+        if folder is None:
+            continue
+        try:
+            for name in os.listdir(folder):
+                relative = f"{base}/{name}" if base else name
+                try:
+                    found = os.lstat(name, dir_fd=folder)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    waiting += [] if name in left_out else [relative]
+                elif stat.S_ISREG(found.st_mode):
+                    yield relative, found
+        finally:
+            os.close(folder)
 
 
 def sync_directory(path: Path) -> None:

@@ -13,13 +13,16 @@ from local_backend.api import (
     conductor,
     conf,
     connections,
+    curves,
     description,
     errors,
     exec_metrics,
     execs,
+    files,
     follow,
     health,
     holdings,
+    lines,
     logs,
     previews,
     resplans,
@@ -40,9 +43,10 @@ from local_backend.settings import Settings
 
 #: `conf` comes before `execs`, because /execs/frameworks is not an exec.
 ROUTERS = (
-    auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
-    conductor.router, slots_view.router, holdings.router, resplans.router, users.router, connections.router,
-    health.router, previews.router, exec_metrics.router, submitted_code.router, verifying.router, searches.router,
+    auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, files.router,
+    lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router, resplans.router, users.router,
+    connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
+    verifying.router, searches.router,
 )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from local_backend.files import FOLDER, open_below
+from local_backend.files import open_below, open_folder, regular_files
 
 #: Seconds for which the server keeps a zip after an interrupted transfer, so that the client can continue it.
 KEPT_SECONDS = 600.0
@@ -99,55 +99,23 @@ def pack(folder: Path, mark: Mark, place: Path) -> Archive:
 def mark_of(folder: Path) -> Mark:
     """Return name, inode, size and times of the regular files below a folder, sorted. No link is followed, not even
     if a program has replaced the folder by a link. Raises OSError when something below the folder cannot be read."""
-    top = _top(folder)
+    top = open_folder(folder, folder.parent.parent)
     if top is None:
         return ()
     try:
-        return tuple(sorted(_marks(top)))
+        return tuple(sorted(
+            (name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            for name, found in regular_files(top)
+        ))
     finally:
         os.close(top)
-
-
-def _marks(top: int) -> Iterator[tuple[str, int, int, int, int]]:
-    waiting = [""]
-    while waiting:  # a loop: folders may be nested more deeply than Python allows calls
-        base = waiting.pop()
-        folder = open_below(top, base or ".", FOLDER)
-        if folder is None:
-            continue
-        try:
-            for name in os.listdir(folder):
-                relative = f"{base}/{name}" if base else name
-                try:
-                    found = os.lstat(name, dir_fd=folder)
-                except FileNotFoundError:
-                    continue
-                if stat.S_ISDIR(found.st_mode):
-                    waiting.append(relative)
-                elif stat.S_ISREG(found.st_mode):
-                    yield relative, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        finally:
-            os.close(folder)
-
-
-def _top(folder: Path) -> int | None:
-    """Return a descriptor of the model folder. Return None if it, or the exec's own folder above it, does not exist
-    or is a link."""
-    try:
-        above = os.open(folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        return open_below(above, f"{folder.parent.name}/{folder.name}", FOLDER)
-    finally:
-        os.close(above)
 
 
 def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
     """Write the files as entries `model/...`. A file that was removed in the meantime is left out. Raises OSError
     when a file cannot be read: a partial result must not look complete."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
-        top = _top(folder)
+        top = open_folder(folder, folder.parent.parent)
         if top is None:
             return
         try:

@@ -52,8 +52,9 @@ _STATUS: dict[type[BackendError], int] = {
 }
 #: Codes whose status in the contract differs from the status of their error class.
 _QUIRKS = {
-    "exec.not_found": 400, "exec.ended": 400, "exec.no_result": 400, "exec.no_driver": 400, "exec.no_executor": 400,
-    "instance.not_found": 400, "object.not_found": 400, "submission.key_deleted": 400, "volume.unreadable": 500,
+    "exec.not_found": 400, "exec.ended": 400, "exec.no_result": 400, "exec.no_file": 400, "exec.no_driver": 400,
+    "exec.no_executor": 400, "instance.not_found": 400, "object.not_found": 400, "submission.key_deleted": 400,
+    "volume.unreadable": 500,
 }
 #: Headers of a status.
 _HEADERS = {

@@ -24,7 +24,7 @@ from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.showing import Endings, show, show_json
-from local_backend.api.submission_headers import is_strict, key_of
+from local_backend.api.submission_headers import is_strict, key_of, wants_details
 from local_backend.errors import BackendError, Invalid, StorageFailed
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecSelection, states_named
@@ -49,11 +49,23 @@ _BODY = {
 _REFUSED = {
     400: "data.kind_unusable query.value submission.archive submission.body submission.command submission.data_part "
          "submission.data_source submission.environment submission.files submission.framework submission.hardware "
-         "submission.key submission.key_deleted submission.metrics submission.no_program submission.option "
-         "submission.resources submission.too_long",
+         "submission.key submission.key_deleted submission.metrics submission.never_schedulable submission.no_program "
+         "submission.option submission.resources submission.too_long",
     403: "auth.admin_only", 409: "submission.key_in_use", 413: "submission.too_large", 422: "submission.key_mismatch",
     500: "volume.unreadable",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.keys storage.unknown",
+}
+#: The errors of a submission that need no file.
+_CHECKED = {
+    400: "data.kind_unusable query.value submission.archive submission.body submission.command submission.data_part "
+         "submission.data_source submission.environment submission.framework submission.hardware submission.metrics "
+         "submission.never_schedulable submission.option submission.resources submission.too_long",
+    403: "auth.admin_only", 413: "submission.too_large", 500: "volume.unreadable",
+    507: "storage.failed storage.full storage.keys",
+}
+_DETAILS = {
+    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}` and `{wire.LAST_METRICS}`; without it, all values but "
+                 "`dataSource` are scalars",
 }
 #: A number, or nothing.
 _NUMBER = WithJsonSchema({"type": "string", "pattern": "^[0-9]{0,10}$"})
@@ -65,7 +77,7 @@ def _endings(request: Request) -> Endings:
 
 
 @router.get(wire.EXECS)
-@about(OWN_EXECS, errors={400: "query.number query.sort query.state query.value"})
+@about(OWN_EXECS, errors={400: "query.number query.sort query.state query.value"}, headers=_DETAILS)
 def list_execs(
     *,
     request: Request,
@@ -77,12 +89,14 @@ def list_execs(
     everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
 ) -> JsonAnswer[list[Exec]]:
     """List the caller's execs, oldest first. Administrators get the execs of all users with `all`. `state` is one
-    state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs."""
+    state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs. The
+    header `X-Total-Count` of the answer has their number without the limit."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    rows = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone))
-    found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url)))
-    return JsonAnswer(b"[" + found + b"]")
+    rows, total = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone))
+    found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url),
+                               wants_details(request.headers)))
+    return JsonAnswer(b"[" + found + b"]", headers={wire.TOTAL: str(total)})
 
 
 @router.post(wire.EXECS)
@@ -123,6 +137,23 @@ async def submit(
     return JsonAnswer(shown)
 
 
+@router.post(wire.CHECK, status_code=204)
+@about(EVERY_USER, extension=wire.EXT_CHECK, errors=_CHECKED,
+       body={"application/x-www-form-urlencoded": SubmissionForm})
+async def check(
+    request: Request, services: TheServices, caller: TheCaller, args: str | None = None,
+) -> Response:
+    """Refuse what a submission with `Prefer: handling=strict` refuses, as far as that needs no file. Nothing is
+    stored."""
+    folder = services.submissions.folder()
+    try:
+        upload = await _received(request, services, caller, folder, keyed=True)
+        await run_in_threadpool(services.submissions.check, caller, args, upload.data)
+    finally:
+        await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
+    return Response(status_code=204)
+
+
 @router.delete(wire.EXECS, status_code=204)
 @about(f"{EVERY_USER}, for their own execs")
 def delete_all(services: TheServices, caller: TheCaller) -> Response:
@@ -145,11 +176,11 @@ def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> Json
 
 
 @router.get(wire.EXECS + "/{exec_id}")
-@about(OWN_EXECS, errors={400: "exec.not_found"})
+@about(OWN_EXECS, errors={400: "exec.not_found"}, headers=_DETAILS)
 def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Exec]:
     """Return one exec."""
     views = services.execs.views([services.execs.find(caller, exec_id)])
-    (found,) = show_json(_endings(request), views, str(request.base_url))
+    (found,) = show_json(_endings(request), views, str(request.base_url), wants_details(request.headers))
     return JsonAnswer(found)
 
 

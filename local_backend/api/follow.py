@@ -123,7 +123,7 @@ async def _within(news: asyncio.Event, seconds: float) -> bool:
 def _news(services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor) -> tuple[News, bool]:
     """Return the answer, and whether it has news since `seen`. The row was read before the files: if the row is
     terminal, the files contain all output."""
-    shown = show(services.execs.view(row), base_url)
+    shown = show(services.execs.view(row), base_url, details=True)
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
     paths = services.execs.paths(row)
     lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)

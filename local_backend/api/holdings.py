@@ -3,10 +3,8 @@ users, users see their own."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -18,6 +16,7 @@ from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.common import one_of, present
 from local_backend.api.models.machine import Holdings, HoldingTotal, Interval
 from local_backend.api.objects import iso
+from local_backend.api.queries import moment
 from local_backend.api.route import Route
 from local_backend.errors import Invalid
 from local_backend.scheduler.model import CPU, GPU
@@ -29,8 +28,6 @@ router = APIRouter(tags=["scheduler"], route_class=Route)
 #: Value of `by` → the column by which slot-seconds are summed.
 _KEYS = {wire.CONSUMER: "consumer", wire.USER: "user", wire.EXEC: "exec_id", wire.SLOT: "slot"}
 _DAY = 86400.0
-#: The last second that an ISO time can express.
-_NEVER = 253402300799.0
 
 
 @router.get(wire.HOLDINGS)
@@ -54,8 +51,8 @@ def who_had_what(
     instead, uncut, oldest first. `kind` (gpu or cpu) counts only slots of that kind. Users who are not administrators
     see only their own holdings, and the total includes only these."""
     now = time.time()
-    until = now if end is None else _moment(end, wire.TO)
-    since = max(0.0, until - _DAY) if begin is None else _moment(begin, wire.FROM)
+    until = now if end is None else moment(end, wire.TO)
+    since = max(0.0, until - _DAY) if begin is None else moment(begin, wire.FROM)
     if since > until:
         raise Invalid("query.time", f"{wire.FROM}: {iso(since)} is later than {wire.TO}, {iso(until)}")
     if by not in (*_KEYS, wire.HOLDING):
@@ -99,21 +96,3 @@ def _interval(row: Mapping[str, Any]) -> Interval:
         "to": None if row["until"] is None else iso(row["until"]),
     }
     return present(shown)
-
-
-def _moment(text: str, name: str) -> float:
-    """Return the epoch seconds of a time in a query. A time without an offset is in UTC. Raises Invalid
-    (`query.time`)."""
-    if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
-        seconds = float(text)
-    else:
-        try:
-            # An unescaped + arrives as a space. Python 3.10 cannot parse Z.
-            found = datetime.fromisoformat(re.sub(r" (?=\d\d:?\d\d$)", "+", text.replace("Z", "+00:00"), count=1))
-            seconds = (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
-        except (ValueError, OverflowError):
-            sentence = f"{name}: {text[:40]!r} is not a time; use ISO 8601 or epoch seconds"
-            raise Invalid("query.time", sentence) from None
-    if not 0 <= seconds <= _NEVER:
-        raise Invalid("query.time", f"{name}: {text[:40]!r} is not between 1970 and 9999")
-    return seconds

@@ -9,10 +9,11 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from dlicmd.contract import states, wire
+from dlicmd.contract.secret import masked_arguments
 from local_backend.api.models.accounts import ConnectionObject, UserObject
 from local_backend.api.models.applications import Application, ApplicationDetails
 from local_backend.api.models.common import present
-from local_backend.api.models.execs import Exec, Holder, Pending, Told, Why
+from local_backend.api.models.execs import Exec, Holder, MoreOfExec, Pending, Told, Why
 from local_backend.api.models.kubernetes import JobStatus, Limits, ParallelJob, Pod, Requests, TaskGroup
 from local_backend.runtime import needs
 from local_backend.runtime.launcher_log import one_line
@@ -35,6 +36,8 @@ PROGRESS = (
     wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
 )
 _MOST_PROGRESS = 1e300
+#: The last epoch second of the year 9999.
+_LAST_SECOND = 253_402_300_799
 _SPEED = frozenset({wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
 _NOW = _SPEED | {wire.WORKERS}
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
@@ -47,6 +50,12 @@ _JOB_STATUS = {
 def iso(seconds: float) -> str:
     """Return epoch seconds as `YYYY-MM-DDTHH:MM:SSZ`."""
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def utc(seconds: float) -> datetime:
+    """Return epoch seconds that a program may have set, as UTC without a zone. Any number, even NaN, becomes a time in
+    the years 1970 to 9999."""
+    return datetime.fromtimestamp(min(max(0, seconds), _LAST_SECOND), timezone.utc).replace(tzinfo=None)
 
 
 def exec_object(view: ExecView, scheduler_url: str) -> Exec:
@@ -92,6 +101,15 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
         "recovering": row.state == states.RECOVERING or None,
     }
     return cast("Exec", {**present(shown), **_progress(progress, row.state in HAS_SLOTS, is_parked(row))})
+
+
+def more(view: ExecView) -> MoreOfExec:
+    """Return the fields of an exec that are no scalars: the words of its program, and the last values of its
+    metrics."""
+    program = view.row.workload.program
+    words = masked_arguments(program.user_cmd or program.arguments)
+    shown: MoreOfExec = {"arguments": words or None, "lastMetrics": view.progress.get(wire.LAST_METRICS) or None}
+    return present(shown)
 
 
 def pending(reason: Reason, parked: bool = False) -> Pending:

@@ -1,18 +1,14 @@
 """GET /execs/{id}/result: the files that the program stored below SAVED_MODEL_DIR, as a zip with a checksum.
 
-Equal content gives the same zip, byte for byte, so a client can continue an interrupted download. `Range: bytes=N-`
-with the `ETag` in `If-Range` gets 206 with the rest, or the whole zip when the content has changed.
+Equal content gives the same zip, byte for byte, so a client can continue an interrupted download with a range.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 from pathlib import Path
 
 from fastapi import APIRouter, Request
-from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -20,7 +16,7 @@ from dlicmd.contract import wire
 from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
-from local_backend.api.errors import RangeUnsatisfied, refusal
+from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
 from local_backend.services.services import Services
@@ -34,10 +30,7 @@ _TYPE = "application/zip"
 @router.get(wire.EXECS + "/{exec_id}/result")
 @about(
     OWN_EXECS, errors={400: "exec.not_found exec.no_result", 416: "exec.result_range", 507: "exec.result_failed"},
-    media=_TYPE, answers={206: "The remaining part"},
-    headers={
-        "Range": "`bytes=N-`: the part from byte N to the end", "If-Range": "ETag of the copy that the client has",
-    },
+    media=_TYPE, answers={206: "The remaining part"}, headers=DESCRIBED,
 )
 def result(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Return the trained model, whole or from a byte on. For a running exec, return what it has stored so far."""
@@ -48,21 +41,14 @@ def result(request: Request, services: TheServices, caller: TheCaller, exec_id: 
     except OSError as problem:
         sentence = f"The server cannot pack the result ({problem.strerror}{_named(problem)})"
         raise StorageFailed("exec.result_failed", sentence) from None
-    etag = f'"{archive.digest.hex()}"'
-    start = range_start(request.headers, etag)
-    told = {"ETag": etag, "Accept-Ranges": "bytes"}
-    folder, keeper = services.execs.paths(row).model, archives if row.terminal else None
-    if start is not None and start >= archive.length:
+    part = Part.of(request.headers, archive.digest, archive.length)
+    if refused := part.refused(request.scope, "The result"):
         archive.file.close()
-        unsatisfied = told | {"Content-Range": f"bytes */{archive.length}"}
-        sentence = f"The result has {archive.length} bytes; the range starts after its end, at byte {start}"
-        return refusal(request.scope, RangeUnsatisfied("exec.result_range", sentence), unsatisfied)
-    headers = told | {
-        # Scripts split this header at the semicolons: no spaces, no quotes, size last.
-        "Content-Disposition": f"attachment;filename={result_name(row.id, archive.digest)};size={archive.length}",
-        wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(archive.digest).decode()}:",
-    }
-    return ArchiveResponse(archive, start, headers, folder, keeper)
+        return refused
+    # Scripts split this header at the semicolons: no spaces, no quotes, size last.
+    named = f"attachment;filename={result_name(row.id, archive.digest)};size={archive.length}"
+    folder, keeper = services.execs.paths(row).model, archives if row.terminal else None
+    return ArchiveResponse(archive, part, part.headers | {"Content-Disposition": named}, folder, keeper)
 
 
 def _named(problem: OSError) -> str:
@@ -75,32 +61,14 @@ def result_name(exec_id: str, digest: bytes) -> str:
     return f"dlpd-model-{number % 10**16:016d}-{number // 10**16 % 10**9:09d}{exec_id}-result.zip"
 
 
-def range_start(headers: Headers, etag: str) -> int | None:
-    """Return the first byte that the call wants, None if it gets the whole content.
-
-    Ranges of other forms are ignored, as HTTP allows. A range for content that has changed since is ignored, too
-    (If-Range).
-    """
-    asked, condition = headers.getlist("range"), headers.get("if-range")
-    found = re.fullmatch(r"bytes=([0-9]{1,18})-", asked[0].strip(), re.IGNORECASE) if len(asked) == 1 else None
-    if found is None or (condition is not None and condition.strip() != etag):
-        return None
-    return int(found[1])
-
-
 class ArchiveResponse(StreamingResponse):
-    """Sends a zip from byte `start` on (None: the whole). With a `keeper`, a zip whose transfer is interrupted is
-    kept."""
+    """Sends a part of a zip. With a `keeper`, a zip whose transfer is interrupted is kept."""
 
     def __init__(
-        self, archive: Archive, start: int | None, headers: dict[str, str], folder: Path, keeper: Archives | None
+        self, archive: Archive, part: Part, headers: dict[str, str], folder: Path, keeper: Archives | None
     ) -> None:
-        first, length = start or 0, archive.length
-        self._length = length - first
-        sized = headers | {"Content-Length": str(self._length)}
-        if start is not None:
-            sized["Content-Range"] = f"bytes {first}-{length - 1}/{length}"
-        super().__init__(archive.stream(first), 200 if start is None else 206, sized, _TYPE)
+        self._length = part.length - part.first
+        super().__init__(archive.stream(part.first), part.status, headers, _TYPE)
         self._archive, self._folder, self._keeper = archive, folder, keeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

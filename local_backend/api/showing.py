@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 
 from local_backend.api.as_json import encoded
 from local_backend.api.models.execs import Exec
-from local_backend.api.objects import exec_object, told
+from local_backend.api.objects import exec_object, more, told
 from local_backend.services.views import ExecView
 from local_backend.store.execs import ExecRow
+
+#: An exec, the address of the server, whether there is a result, and whether details are shown.
+EndingKey = tuple[ExecRow, str, bool, bool]
 
 
 class Endings:
@@ -24,19 +27,18 @@ class Endings:
     MOST, LONGEST = 1000, 16 << 10
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[ExecRow, str, bool], bytes] = OrderedDict()
+        self._kept: OrderedDict[EndingKey, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, row: ExecRow, base_url: str, has_result: bool, make: Callable[[], bytes]) -> bytes:
+    def get(self, key: EndingKey, make: Callable[[], bytes]) -> bytes:
         """Return the kept object, or the one that `make` returns."""
-        key = (row, base_url, has_result)
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
                 return found
         found = make()
-        if len(row.spec) + len(found) <= self.LONGEST:
+        if len(key[0].spec) + len(found) <= self.LONGEST:
             with self._lock:
                 self._kept[key] = found
                 if len(self._kept) > self.MOST:
@@ -44,17 +46,20 @@ class Endings:
         return found
 
 
-def show(view: ExecView, base_url: str) -> Exec:
-    """Return the exec object, with the progress that the program reported last."""
-    return {**exec_object(view, base_url.rstrip("/")), **told(view)}
+def show(view: ExecView, base_url: str, details: bool = False) -> Exec:
+    """Return the exec object, with the progress that the program reported last. With `details`, it has values that are
+    no scalars, too."""
+    found: Exec = {**exec_object(view, base_url.rstrip("/")), **told(view)}
+    return {**found, **more(view)} if details else found
 
 
-def show_json(endings: Endings, views: Iterable[ExecView], base_url: str) -> list[bytes]:
+def show_json(endings: Endings, views: Iterable[ExecView], base_url: str, details: bool) -> list[bytes]:
     """Return the exec object of each view as JSON."""
-    return [_as_json(endings, view, base_url) for view in views]
+    return [_as_json(endings, view, base_url, details) for view in views]
 
 
-def _as_json(endings: Endings, view: ExecView, base_url: str) -> bytes:
+def _as_json(endings: Endings, view: ExecView, base_url: str, details: bool) -> bytes:
     if not view.row.terminal:
-        return encoded(show(view, base_url))
-    return endings.get(view.row, base_url, view.has_result, lambda: encoded(show(view, base_url)))
+        return encoded(show(view, base_url, details))
+    return endings.get((view.row, base_url, view.has_result, details),
+                       lambda: encoded(show(view, base_url, details)))

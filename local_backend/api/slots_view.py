@@ -3,7 +3,8 @@ busy it is. Only the holder's user and administrators see which exec holds it.""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from fastapi import APIRouter, Request
@@ -19,7 +20,6 @@ from local_backend.api.route import Route
 from local_backend.api.showing import show
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, SlotPlace
-from local_backend.runtime.utilisation import Use
 from local_backend.scheduler.model import CPU, GPU, WHOLE
 from local_backend.services.access import Caller
 from local_backend.services.services import Services
@@ -39,12 +39,14 @@ def slots(request: Request, services: TheServices, caller: TheCaller) -> JsonAns
     """Return the slots with their holders and utilization, the pending execs in the order of the queue, and the
     running execs."""
     places = services.machine.places()
-    used = services.machine.use_of(place.slot.device for place in places if place.slot.device)
+    devices = services.machine.use_of(place.slot.device for place in places if place.slot.device)
+    busy = {place.slot.id: devices[place.slot.device].busy for place in places if place.slot.device in devices}
+    busy |= _cpu_loads(places, services.machine.cpu_load.now())
     rows = {row.id: row for row in services.machine.unfinished(caller)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
     queue = [_waiting(services.execs.view(row)) for row in active if _waits(row)]
     return JsonAnswer({
-        "slots": [_slot(services, place, used, rows, caller) for place in places],
+        "slots": [_slot(services, place, busy.get(place.slot.id), rows, caller) for place in places],
         "queue": sorted(queue, key=lambda shown: shown.get("queuePosition") or _LAST),
         "running": [_running(services.execs.view(row), str(request.base_url)) for row in active if not _waits(row)],
     })
@@ -56,7 +58,7 @@ def _waits(row: ExecRow) -> bool:
 
 
 def _slot(
-    services: Services, place: SlotPlace, used: Mapping[str, Use], rows: Mapping[str, ExecRow], caller: Caller
+    services: Services, place: SlotPlace, busy: float | None, rows: Mapping[str, ExecRow], caller: Caller
 ) -> SlotObject:
     shown: SlotObject = {
         "id": place.slot.id,
@@ -64,10 +66,22 @@ def _slot(
         "profile": "" if place.slot.kind in (CPU, GPU) else place.slot.kind,
         "state": slot_state(place),
         "reason": place.drained,
-        "utilisation": used[place.slot.device].busy if place.slot.device in used else None,
+        "utilisation": busy,
         "holders": [_holder(services, holder, rows.get(holder.exec_id), caller) for holder in place.holders],
     }
     return present(shown)
+
+
+def _cpu_loads(places: Sequence[SlotPlace], load: Mapping[str, float]) -> dict[str, float]:
+    """Return how busy each CPU slot with a known load is, from 0 to 1. The busy cores of an exec are divided by its
+    slots, because the system may run its processes on any core."""
+    count = Counter(holder.exec_id for place in places for holder in place.holders)
+    found = {}
+    for place in places:
+        known = [load[holder.exec_id] / count[holder.exec_id] for holder in place.holders if holder.exec_id in load]
+        if place.slot.kind == CPU and known:
+            found[place.slot.id] = round(min(1.0, sum(known)), 3)
+    return found
 
 
 def slot_state(place: SlotPlace) -> str:
@@ -110,4 +124,6 @@ def _running(view: ExecView, base_url: str) -> RunningExec:
     shown: Mapping[str, object] = show(view, base_url)
     keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) or wire.RECOVERING in shown else _SHOWN
     found = {"user": view.row.user, **{key: shown[key] for key in keys if key in shown}}
+    if last := view.progress.get(wire.LAST_METRICS):
+        found[wire.LAST_METRICS] = last
     return cast("RunningExec", found)

@@ -35,5 +35,14 @@ def key_of(headers: Headers) -> str | None:
 def is_strict(headers: Headers) -> bool:
     """Return whether the client wants a refusal of what the server cannot run. Clients of the recorded server do not
     say so."""
+    return _prefers(headers, wire.STRICT)
+
+
+def wants_details(headers: Headers) -> bool:
+    """Return whether the client accepts execs whose values are not all scalars."""
+    return _prefers(headers, wire.DETAILS)
+
+
+def _prefers(headers: Headers, what: str) -> bool:
     wanted = (one.partition(";")[0] for text in headers.getlist(wire.PREFER) for one in text.split(","))
-    return any(re.sub(r"[\s\"]", "", one).lower() == wire.STRICT for one in wanted)
+    return any(re.sub(r"[\s\"]", "", one).lower() == what for one in wanted)

@@ -8,8 +8,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from local_backend.runtime.output import last_lines_start
 from local_backend.runtime.paths import ExecPaths
 
 _CHUNK = 1 << 16
@@ -33,31 +33,9 @@ def content(exec_paths: ExecPaths, files: Iterable[Path], last_lines: int | None
             continue
         with file:
             if last_lines is not None:
-                file.seek(last_lines_start(file, last_lines))
+                file.seek(last_lines_start(file, last_lines, file.seek(0, os.SEEK_END)))
             while chunk := file.read(_CHUNK):
                 yield chunk
-
-
-def last_lines_start(file: BinaryIO, lines: int) -> int:
-    """Return the offset at which the last `lines` lines begin. Reads from the end, and only as far as needed. A last
-    line without a newline counts."""
-    end = file.seek(0, os.SEEK_END)
-    if lines == 0:
-        return end
-    position, wanted = end, lines
-    while position > 0:
-        step = min(_CHUNK, position)
-        position -= step
-        file.seek(position)
-        block = file.read(step)
-        at = len(block)
-        if position + at == end and block.endswith(b"\n"):
-            at -= 1  # this newline ends the last line and does not begin another
-        while (at := block.rfind(b"\n", 0, at)) >= 0:
-            wanted -= 1
-            if wanted == 0:
-                return position + at + 1
-    return 0
 
 
 def prefixed(chunks: Iterable[bytes], prefix: bytes) -> Iterator[bytes]:

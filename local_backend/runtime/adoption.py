@@ -58,6 +58,10 @@ class UnknownRun:
     def kill(self) -> None:
         """Do nothing."""
 
+    def cpu_seconds(self) -> float:
+        """Return 0.0: the processes are unknown."""
+        return 0.0
+
     def call_off(self) -> bool:
         """Return False: the attempt may run."""
         return False

@@ -58,7 +58,7 @@ class Control:
         self._database = database
         self._plans = Plans(database)
         self._demand = Demand(
-            self.machine.slots, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
+            self.machine, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
             lambda row: self._records.held(row)[1], self._arrived,
         )
         self._records = Records(database, self._plans, self._demand.share)

@@ -13,7 +13,7 @@ from dlicmd.contract import wire
 from local_backend.runtime import needs
 from local_backend.runtime.active import Active
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import ROOT, ResourcePlan, SchedulerJob, Slot
+from local_backend.scheduler.model import ROOT, Machine, ResourcePlan, SchedulerJob
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 from local_backend.workload import Workload
@@ -28,7 +28,7 @@ class Demand:
     exec."""
 
     def __init__(
-        self, total: Iterable[Slot], earlier: Callable[[ExecRow, int], list[float]],
+        self, machine: Machine, earlier: Callable[[ExecRow, int], list[float]],
         left: Callable[[ExecRow], float | None], arrived: Callable[[ExecRow], float | None],
     ) -> None:
         """`earlier` returns the seconds that the last execs like one ran, see `execs.earlier_runs`. `left` returns
@@ -36,7 +36,8 @@ class Demand:
         self._earlier = earlier
         self._left, self._arrived = left, arrived
         self._started = time.time()
-        self._kinds = {slot.kind for slot in total}
+        #: Its slots do not change while the server runs.
+        self._machine = machine
         self._known: dict[str, SchedulerJob] = {}
         #: Likeness → estimated seconds of a run. Among thousands of new jobs, most are alike.
         self._lasting: dict[execs.Likeness, float | None] = {}
@@ -88,16 +89,11 @@ class Demand:
     def _job(self, row: ExecRow) -> SchedulerJob:
         spec = row.workload
         age = max(0.0, time.time() - row.create_time)
-        asked, user = spec.resources, spec.scheduling.user
-        per_worker, least, most = needs.slots(asked)
-        return SchedulerJob(
-            exec_id=row.id, user=user, kind=self.kind(spec), plan=self._plan(spec)[0],
-            since=time.monotonic() - age, per_worker=per_worker, least=least, most=most,
-            elastic=asked.elastic and not asked.shares, share=self.share(spec),
-            pack=f"{user}/{asked.pack}" if asked.pack else "", labels=tuple(asked.labels.items()),
-            priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout, memory=asked.memory or 0,
-            requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
-            lasts=None if asked.elastic else self._lasts(row),
+        return replace(
+            needs.job(spec.resources, self._machine.kinds, spec.scheduling.user),
+            exec_id=row.id, plan=self._plan(spec)[0], since=time.monotonic() - age, priority=spec.scheduling.priority,
+            patience=spec.scheduling.pending_timeout, requeued=self._requeued(row), waited=self._waited(row),
+            accepted=row.create_time < self._started, lasts=None if spec.resources.elastic else self._lasts(row),
         )
 
     def _requeued(self, row: ExecRow) -> float | None:
@@ -126,7 +122,7 @@ class Demand:
 
     def kind(self, spec: Workload) -> str:
         """Return the kind of slot that a job runs on."""
-        return needs.kind(spec.resources, self._kinds)
+        return needs.kind(spec.resources, self._machine.kinds)
 
     def share(self, spec: Workload) -> int:
         """Return the parts of a slot that a worker takes."""
@@ -134,7 +130,7 @@ class Demand:
 
     def remarks(self, spec: Workload) -> list[str]:
         """Return lines for the launcher log about requests that the job does not get as it asked."""
-        found = needs.remarks(spec.resources, self._kinds)
+        found = needs.remarks(spec.resources, self._machine)
         path, understood = self._plan(spec)
         if not understood:
             found.append(

@@ -27,8 +27,9 @@ class Engine:
 
     def __init__(
         self, launch: Launch, planner: Planner, *, start: Callable[[TaskPlan], int], progress: Progress,
-        note: Callable[[str], None],
+        note: Callable[[str], None], metrics: Callable[[float, Mapping[str, Any]], None],
     ) -> None:
+        """`metrics` receives a step, and the metrics that the engine knows for it."""
         self.workers = Workers()
         self.channel: Channel | None = None
         #: Highest step that the driver ever reported; -1 before its first report.
@@ -38,6 +39,7 @@ class Engine:
         self._start = start
         self._progress = progress
         self._note = note
+        self._metrics = metrics
         self._allocation = Allocation(launch.slots)
         self._highest = max(started(launch.paths), default=0)
         self._greeted = False
@@ -66,7 +68,7 @@ class Engine:
         if self.channel is None:
             return
         for message in self.channel.receive():
-            if message.get("op") in ("progress", "history"):
+            if message.get("op") in ("progress", "metrics", "history"):
                 self._handle(message)
         self.channel.close()
 
@@ -100,6 +102,8 @@ class Engine:
                     tree.signal_group(pid, signal.SIGKILL)
             case {"op": "progress"}:
                 self._take_progress({name: value for name, value in message.items() if name != "op"})
+            case {"op": "metrics", "step": int(step), "values": dict(values)}:
+                self._metrics(step, values)
             case {"op": "history", "text": str(text)}:
                 self._note(text)
             case _:

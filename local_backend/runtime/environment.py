@@ -140,13 +140,14 @@ def _commands(launch: Launch) -> list[str]:
 
 
 def search_path(launch: Launch, rest: str) -> list[str]:
-    """Return PYTHONPATH: the code first, then the platform's packages, then `rest`, the given or inherited value."""
+    """Return PYTHONPATH: the code first, then the platform's packages, then `rest`, the given or inherited value, then
+    the modules for a Python that lacks the package `dlicmd`."""
     fabric = launch.home.fabric_home
     ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", *own_modules(launch)]
     given = [entry for entry in rest.split(os.pathsep) if entry]
     own = [str(path) for path in ours]
     words = [*given, *own] if "PYTHONPATH" in launch.spec.environment.variables else [*own, *given]
-    return list(dict.fromkeys([str(launch.paths.code(launch.spec)), *words]))
+    return list(dict.fromkeys([str(launch.paths.code(launch.spec)), *words, str(launch.home.program_modules)]))
 
 
 def own_modules(launch: Launch) -> list[Path]:

@@ -7,16 +7,20 @@ import select
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlicmd.contract import wire
 from dlicmd.contract.sizes import show_size
 from dlicmd.contract.states import ERROR, FINISHED, KILLED
 from local_backend.runtime import launcher_log, processes, tasks, tree
+from local_backend.runtime.collector import Collector
 from local_backend.runtime.engine import Engine
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.memory import over_limit
 from local_backend.runtime.messages import Progressed
+from local_backend.runtime.output_times import TimesWriter
+from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.server_link import ServerLink, Source
@@ -37,7 +41,7 @@ class Verdict:
     signal: str | None = None
 
 
-class Job:
+class Attempt:
     """One attempt of an exec; `run` runs it to its end."""
 
     def __init__(self, launch: Launch, signals: int, link: ServerLink) -> None:
@@ -55,6 +59,8 @@ class Job:
         #: The driver was killed and is restarted once no process of the job is left.
         self._restarting = False
         self._progress = Progress(lambda values: link.say(Progressed(values)))
+        self._times = TimesWriter(launch.paths)
+        self._collector = Collector(launch.paths, _output(launch), self._progress.update)
 
     def run(self, planner: Planner) -> Outcome:
         """Start all processes, wait for the end, and kill all remaining processes. A forked child leaves by
@@ -67,6 +73,7 @@ class Job:
         while not self._is_over():
             self._wait()
         self.clear()
+        self._collector.finish()
         self._progress.flush(now=True)
         return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
 
@@ -90,7 +97,9 @@ class Job:
 
     def _start_all(self, planner: Planner) -> None:
         if self.launch.spec.resources.elastic:
-            self._engine = Engine(self.launch, planner, start=self.start, progress=self._progress, note=self._note)
+            self._engine = Engine(
+                self.launch, planner, start=self.start, progress=self._progress, note=self._note,
+                metrics=self._collector.engine)
             self._link.on_allocation = self._engine.reallocate
             self._start_driver(self._engine)
             return
@@ -115,6 +124,7 @@ class Job:
 
     def start(self, plan: TaskPlan) -> int:
         """Start a process and watch it; return its pid. Raises OSError."""
+        self._times.watch(plan.task.name, (("stdout", plan.stdout), ("stderr", plan.stderr)))
         pid = tasks.start(plan)
         self._running[pid] = plan
         self._note(f"{plan.task.name} started, pid {pid}" + ("" if plan.step else f": {plan.argv[0]}"))
@@ -159,7 +169,7 @@ class Job:
     def _timeout(self) -> float | None:
         """Return the milliseconds until the next timer; None if no timer is set."""
         engine = self._engine.timers if self._engine is not None else []
-        times = [self._kill_at, self._progress.due, self._link.due, *engine]
+        times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due, *engine]
         if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
         due = [moment for moment in times if moment is not None]
@@ -167,7 +177,9 @@ class Job:
 
     def _timers(self) -> None:
         now = time.monotonic()
+        self._collector.turn()
         self._progress.flush()
+        self._times.tick()
         self._link.tick()
         if self.launch.spec.resources.memory is not None and now >= self._check_memory_at:
             self._check_memory(self.launch.spec.resources.memory)
@@ -192,6 +204,7 @@ class Job:
             pid, status = found
             plan = self._running.pop(pid, None)
             if plan is not None:
+                self._times.leave((plan.stdout, plan.stderr))
                 self._ended(pid, plan, status)
         if self._engine is not None:
             self._engine.workers.settle(self._running)
@@ -267,6 +280,13 @@ class Job:
 
     def _note(self, text: str) -> None:
         launcher_log.note(self.launch.paths.launcher_log, "runner", text)
+
+
+def _output(launch: Launch) -> list[Path]:
+    """Return the captured output in which a program prints its metrics: of the driver, or of the first worker."""
+    elastic = launch.spec.resources.elastic
+    task = DRIVER if elastic else worker_task(1)
+    return [launch.paths.capture(task, stream, elastic) for stream in ("stdout", "stderr")]
 
 
 def _next_dead() -> tuple[int, int] | None:

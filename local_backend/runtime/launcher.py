@@ -119,6 +119,10 @@ class Run(Protocol):
         """Prevent the start of an attempt that has not begun. Return False if it is too late: then an event follows.
         Raises OSError."""
 
+    def cpu_seconds(self) -> float:
+        """Return the CPU time, in seconds, that the processes of the attempt used so far; 0.0 while it has none. Call
+        from any thread."""
+
     def outcome(self) -> Outcome | LostRun:
         """Return how an ended attempt ended. Raises OSError."""
 

@@ -79,6 +79,7 @@ class LocalLauncher:
     def warm_up(self) -> None:
         """Write the commands of the server's Python for PATH of jobs, and start the nursery. Raises OSError."""
         user_python.write_scripts(self._settings.paths.scripts)
+        user_python.write_modules(self._settings.paths.program_modules)
         self._starter.warm_up()
 
     def watch_slots(self, held: Callable[[], Collection[str]], changed: Callable[[], None]) -> None:

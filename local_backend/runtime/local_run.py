@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from local_backend.runtime import processes, unix_socket
+from local_backend.runtime import processes, tree, unix_socket
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import (
     ProcessId,
@@ -214,6 +214,11 @@ class LocalRun:
         finally:
             os.close(lock)
         return True
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time, in seconds, that the processes of the attempt used so far. Call from any thread."""
+        runner = self._process
+        return 0.0 if runner is None or self.ended else tree.cpu_seconds(runner.pid)
 
     def outcome(self) -> Outcome | LostRun:
         """Return how an ended attempt ended; `LostRun` if its runner was killed. Raises OSError."""

@@ -1,11 +1,13 @@
-"""The resources that a submission needs on this machine: kind, number and fraction of slots. Pure."""
+"""The resources that a submission needs on this machine: kind, number and fraction of slots; why it can never run.
+Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
 
-from local_backend.scheduler.model import CPU, GPU, WHOLE
+from local_backend.scheduler.model import CPU, GPU, WHOLE, Machine, SchedulerJob
+from local_backend.scheduler.reasons import impossible, kind_name
 from local_backend.workload import ANY_SLICE, Resources
 
 #: Fraction of a slot that a worker in a pack takes if it sets no limit.
@@ -45,16 +47,46 @@ def slots(asked: Resources) -> tuple[int, int, int]:
     return max(1, asked.device_num), asked.num_worker, asked.num_worker
 
 
-def remarks(asked: Resources, kinds: Collection[str]) -> list[str]:
-    """Return lines for the launcher log about requests that the job does not get as it asked."""
-    found, got = [], kind(asked, kinds)
-    if asked.device_type == GPU and got == CPU:
+def job(asked: Resources, kinds: Collection[str], user: str) -> SchedulerJob:
+    """Return the request of a user as the scheduler sees it, without its place in the queue."""
+    of_kind = kind(asked, kinds)
+    per_worker, least, most = slots(asked)
+    return SchedulerJob(
+        exec_id="", user=user, kind=of_kind, plan=(), since=0.0, per_worker=per_worker, least=least, most=most,
+        elastic=asked.elastic and not asked.shares, share=share(asked, of_kind),
+        pack=f"{user}/{asked.pack}" if asked.pack else "", labels=tuple(asked.labels.items()),
+        memory=asked.memory or 0,
+    )
+
+
+def refusal(asked: Resources, machine: Machine, user: str, allow_cpu: bool) -> str | None:
+    """Return why a job can never run on this machine as it asks; None if it can. With `allow_cpu`, CPU slots replace
+    GPUs that the machine lacks."""
+    if _lacks_gpus(asked, machine.kinds) and not allow_cpu:
+        return ("the job asks for GPUs, but the server has no GPU slots; add --allow-cpu to run it on CPU slots, or "
+                "submit it to a server with GPUs")
+    return impossible(job(asked, machine.kinds, user), machine)
+
+
+def remarks(asked: Resources, machine: Machine) -> list[str]:
+    """Return lines for people about requests that the job does not get as it asked."""
+    found, got = [], kind(asked, machine.kinds)
+    if _lacks_gpus(asked, machine.kinds):
         found.append("the job asks for GPUs, but this machine has none, so it runs on CPU slots")
-    if asked.mig_profile and got in (CPU, GPU):
+    elif asked.mig_profile and got in (CPU, GPU):
         found.append(f"the job asks for a MIG slice, but this machine has none, so it runs on {got.upper()} slots")
+    total, (_, _, most) = machine.count(got), slots(asked)
     if asked.elastic and asked.shares:
         found.append("the job shares its slot with other jobs, so it trains with 1 worker")
+    elif asked.elastic and most > total:
+        found.append(f"the job asks for {most} workers, but this machine has {total} {kind_name(got)} "
+                     f"slot{'' if total == 1 else 's'}, so it trains with at most {total}")
     return found
+
+
+def _lacks_gpus(asked: Resources, kinds: Collection[str]) -> bool:
+    """Return whether a job asks for a GPU or a part of one, and can only get a CPU slot."""
+    return (asked.device_type == GPU or bool(asked.mig_profile)) and kind(asked, kinds) == CPU
 
 
 def _size(profile: str) -> list[int]:

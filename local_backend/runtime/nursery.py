@@ -18,7 +18,8 @@ from pathlib import Path
 
 from local_backend.elastic import PRELOAD
 from local_backend.runtime import runner
-from local_backend.runtime.processes import return_memory, set_name
+from local_backend.runtime.overlay import show_title
+from local_backend.runtime.processes import return_memory
 from local_backend.runtime.program import Become, follow
 from local_backend.runtime.tasks import close_all_but, reset_signals
 from local_backend.vault import LIBRARY as OPENS_SECRETS
@@ -34,7 +35,7 @@ def serve() -> None:
     close_all_but(control)
     base_path = _base_path()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forked processes: no zombies
-    set_name("dli-nursery")
+    show_title("dlicmd nursery")
     _preload()
     link = socket.socket(fileno=control)
     try:

@@ -1,4 +1,5 @@
-"""Adds the server's packages after those of a user, when a Python of the user's environment starts.
+"""Adds the server's packages after those of a user, and shows the title of a process of a job, when a Python of the
+user's environment starts.
 
 This file is copied into each such environment, and runs in the programs of users. It imports the standard library only.
 """
@@ -9,6 +10,8 @@ import sys
 
 #: Set while this pip holds the lock. Its child processes, such as builds that install packages, must not wait for it.
 _HELD = "DLI_PIP_LOCK"
+#: The title of this process, for its first Python alone.
+TITLE = "DLI_PROCESS_TITLE"
 _laid = False
 
 
@@ -29,8 +32,41 @@ def lay(folders: list[str]) -> None:
     for folder in folders:
         if folder not in sys.path:
             site.addsitedir(folder)
+    if first and (title := os.environ.pop(TITLE, "")):
+        show_title(title)
     if first and installs(sys.orig_argv):
         _wait_for_others()
+
+
+def title_of(exec_id: str, number: int) -> str:
+    """Return the title of a process of an exec: of the driver (0), or of a worker."""
+    return f"dlicmd {exec_id} " + (f"worker {number}" if number else "driver")
+
+
+def show_title(title: str) -> None:
+    """Show `title` in place of the command line of this process, in `ps` and `nvidia-smi`, and a short form in `top`.
+
+    `sys.argv` does not change. Does nothing on systems without /proc.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        begin, end = int(fields[45]), int(fields[46])
+        # The last byte stays 0: otherwise the system shows the environment as a part of the command line.
+        shown = title.encode()[: max(0, end - begin - 1)].ljust(end - begin, b"\0")
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            memory.write(shown)
+        with open("/proc/self/comm", "w") as file:
+            file.write(short_title(title))
+    except (OSError, ValueError, IndexError):
+        pass
+
+
+def short_title(title: str) -> str:
+    """Return a title in the 15 bytes that `top` shows: `local-7 w2`."""
+    short = title.replace(" worker ", " w")
+    return short if len(short) <= 15 else short.removeprefix("dlicmd ")[:15]
 
 
 def installs(argv: list[str]) -> bool:

@@ -163,6 +163,11 @@ class HomePaths:
         return self.home / "fabric"
 
     @property
+    def program_modules(self) -> Path:
+        """Modules at the end of PYTHONPATH of jobs."""
+        return self.home / "fabric" / "program"
+
+    @property
     def scripts(self) -> Path:
         """Commands of the server's Python environment, for the Python of a job."""
         return self.home / "scripts"
@@ -275,6 +280,11 @@ class ExecPaths:
         return self.fetching / "outcome.json"
 
     @property
+    def curves(self) -> Path:
+        """Curves of the metrics; see curves/file.py."""
+        return self.state / "curves.jsonl"
+
+    @property
     def launcher_log(self) -> Path:
         return self.state / "launcher.log"
 
@@ -287,6 +297,10 @@ class ExecPaths:
     def captures(self) -> Path:
         """Captured stdout and stderr of processes."""
         return self.state / "logs"
+
+    def output_times(self, task: str, stream: str) -> Path:
+        """Return the file with the times at which the output file of a process grew."""
+        return self.state / "times" / f"{task}.{stream}"
 
     # --- the user's tree, RESULT_DIR
     @property

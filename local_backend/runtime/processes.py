@@ -22,7 +22,7 @@ MARK_LENGTH = 32
 #: Variables that a process must be started with so that `stamp` can overwrite them.
 PLACEHOLDERS = {MARK: "0" * MARK_LENGTH}
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_DONTNEED = 4
 #: Errors of kernels and sandboxes without pidfds.
 _NO_PIDFDS = frozenset({errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL})
@@ -119,11 +119,6 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def set_name(name: str) -> None:
-    """Show the first 15 bytes of `name` in `ps` and `top`."""
-    _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()[:15]))
 
 
 def _prctl(option: int, argument: object) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlicmd.contract import wire
+from local_backend.curves.book import MOST_LAST
+from local_backend.curves.model import clean, number, sound
 from local_backend.runtime.launcher_log import one_line
 
 #: Seconds between two deliveries.
@@ -19,15 +22,30 @@ _NUMBERS = frozenset({
 
 
 def valid(values: object) -> dict[str, Any]:
-    """Return the values with known names and usable content: numbers, a message of one line, or None for no value."""
+    """Return the values with known names and usable content: numbers, a message of one line, or None for no value,
+    and the last values of metrics."""
     if not isinstance(values, Mapping):
         return {}
     found: dict[str, Any] = {}
     for name, value in values.items():
         if name == wire.MESSAGE and isinstance(value, str | None):
             found[name] = value and one_line(value)
+        elif name == wire.LAST_METRICS:
+            found[name] = _last(value)
         elif name in _NUMBERS and isinstance(value, int | float | None) and not isinstance(value, bool):
             found[name] = value
+    return found
+
+
+def _last(values: object) -> dict[str, dict[str, float]]:
+    """Return the last values of metrics: name → {value, step}, at most MOST_LAST."""
+    found: dict[str, dict[str, float]] = {}
+    for name, one in values.items() if isinstance(values, Mapping) else ():
+        match one:
+            case {"value": int() | float() as value, "step": int() | float() as step} if clean(name):
+                amount, place = number(value), sound(number(step))
+                if amount is not None and math.isfinite(amount) and place is not None and len(found) < MOST_LAST:
+                    found[clean(name)] = {"value": amount, "step": place}
     return found
 
 

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from local_backend.boot import boot_id
 from local_backend.runtime import launcher_log, processes, temporary
-from local_backend.runtime.job import Job
+from local_backend.runtime.job import Attempt
 from local_backend.runtime.launch import (
     Launch,
     RunnerIdentity,
@@ -32,6 +32,7 @@ from local_backend.runtime.launch import (
 )
 from local_backend.runtime.launcher import Held, Outcome
 from local_backend.runtime.messages import Begun, Exited
+from local_backend.runtime.overlay import show_title
 from local_backend.runtime.program import follow
 from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but
@@ -72,7 +73,7 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
     except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:
         refuse(server, f"the runner cannot start: {problem}")
         return
-    processes.set_name(f"dli-{launch.spec.id}")
+    show_title(f"dlicmd {launch.spec.id} runner")
     link.say(Begun(me))
     slots = tuple(slot.id for slot in launch.slots)
     link.say(Held(0, slots, slots))
@@ -107,17 +108,17 @@ def _enter(launch: Launch, attempt: int) -> int | None:
 def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str], *, warm: bool) -> Outcome:
     """Run the job from its first process until its last process is dead. An exception in here becomes an outcome,
     too."""
-    job = Job(launch, signals, link)
+    attempt = Attempt(launch, signals, link)
     try:
         planner = Planner(
             launch, warm=warm, master_port=_free_port(), cores=usable_cores(), temporary=temporary.make(launch.paths),
             base_path=base_path,
         )
-        outcome = job.run(planner)
+        outcome = attempt.run(planner)
     except Exception as problem:  # a fault of the runner must not leave the exec without an end
         launcher_log.note(launch.paths.launcher_log, "runner", traceback.format_exc(), "ERROR")
-        job.clear()
-        outcome = job.outcome_of_fault(problem)
+        attempt.clear()
+        outcome = attempt.outcome_of_fault(problem)
     temporary.remove(launch.paths)
     return outcome
 

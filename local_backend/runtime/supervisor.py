@@ -23,7 +23,7 @@ from local_backend.runtime.launcher import Launcher
 from local_backend.runtime.loop import Backoff, Loop
 from local_backend.runtime.occupancy import SlotPlace, places
 from local_backend.runtime.resizing import Resized, held_by
-from local_backend.scheduler.model import Reason
+from local_backend.scheduler.model import Machine, Reason
 from local_backend.settings import Settings
 from local_backend.store.database import Database
 
@@ -67,9 +67,9 @@ class Supervisor:
         self._loop.wake()
 
     @property
-    def memory(self) -> int | None:
-        """Bytes of memory that all jobs together may ask for; None if unknown."""
-        return self._launcher.machine.memory
+    def machine(self) -> Machine:
+        """The slots, the memory and the labels of the machine."""
+        return self._launcher.machine
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -99,6 +99,10 @@ class Supervisor:
             if not asked.cancel():
                 return asked.result()  # the resize has begun
             raise
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Return the CPU time, in seconds, that the processes of each running exec used so far."""
+        return {active.exec_id: active.run.cpu_seconds() for active in self._control.everyone}
 
     def completes_turn(self, seconds: float) -> bool:
         """Return whether the thread completes a turn without an error within `seconds`."""

@@ -19,6 +19,7 @@ from local_backend.files import is_plain
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
+from local_backend.runtime.overlay import TITLE, show_title, title_of
 from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.processes import become_subreaper, die_with_parent
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
@@ -47,6 +48,8 @@ class TaskPlan:
     keep: int | None = None
     #: Whether all processes that the task starts stay below the task while it lives, see `tree.strays`.
     elastic: bool = False
+    #: What `ps` shows of the process, unless it becomes another program.
+    title: str = ""
 
 
 class Planner:
@@ -111,7 +114,10 @@ class Planner:
         if self.warm:
             fresh = Interpreter(env, self._base_path, self._python)
             step = Function(fresh, ENGINE_WORKER, str(code)) if engine else Script(fresh, argv[1], argv[2:])
-        return TaskPlan(task, env, code, argv, stdout, stderr, step, keep, elastic)
+        title = title_of(launch.spec.id, task.number)
+        if step is None and launch.spec.program.user_cmd is None and launch.spec.environment.conda_env is None:
+            env |= {TITLE: title}
+        return TaskPlan(task, env, code, argv, stdout, stderr, step, keep, elastic, title)
 
     def _shadows(self) -> bool:
         """Return whether the program ships, or the user has installed, a module whose name is already loaded here: an
@@ -215,6 +221,7 @@ def _child(plan: TaskPlan, parent: int, streams: Sequence[int]) -> None:
         os.chdir(plan.directory)
         if plan.step is None:
             _execute(plan)
+        show_title(plan.title)
     except OSError as problem:
         os.write(2, f"cannot start {plan.argv[0]}: {problem.strerror}\n".encode(errors="replace"))
         os._exit(127 if isinstance(problem, FileNotFoundError) else 126)

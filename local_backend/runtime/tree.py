@@ -24,6 +24,22 @@ def descendants(pid: int) -> list[psutil.Process]:
     return [child for child in children if start_time(child.pid) is not None]
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time, in seconds, that a process, its descendants and their ended children used; 0.0 if the
+    process is gone."""
+    total = 0.0
+    try:
+        parent = psutil.Process(pid)
+        everyone = [parent, *parent.children(recursive=True)]
+    except psutil.Error:
+        return total
+    for process in everyone:
+        with suppress(psutil.Error):
+            found = process.cpu_times()
+            total += found.user + found.system + found.children_user + found.children_system
+    return total
+
+
 def is_stranger(pid: int) -> bool:
     """Return whether a living process is neither this process nor one of its descendants."""
     try:

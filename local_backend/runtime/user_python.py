@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlicmd import program_log
 from local_backend.files import remove_tree, write_atomic
 from local_backend.runtime import overlay
 
@@ -125,6 +126,16 @@ def write_scripts(folder: Path) -> None:
         _put(folder / name, f'#!/bin/sh\nexec "$PYTHONUSERBASE/bin/python" {words} "$@"\n', 0o700)
     for left in set(os.listdir(folder)) - set(run):
         (folder / left).unlink(missing_ok=True)
+
+
+def write_modules(folder: Path) -> None:
+    """Fill `folder` with the modules for programs whose Python lacks the package `dlicmd`. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The first one is not imported here: it would give way to the package.
+    package = Path(__file__).with_name("stand_in.py")
+    sources = {"dlicmd.py": package, "dlicmd_program_log.py": Path(program_log.__file__)}
+    for name, source in sources.items():
+        _put(folder / name, source.read_text(encoding="utf-8"))
 
 
 def _is_python_script(path: Path) -> bool:

@@ -155,6 +155,11 @@ class Machine:
         """Return the number of slots of a kind."""
         return self._counts.get(kind, 0)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of slots that the machine has."""
+        return frozenset(self._counts)
+
     def usable(self, kind: str) -> list[Slot]:
         """Return the slots of a kind that may be used."""
         return [slot for slot in self.slots if slot.kind == kind and slot.id not in self.drained]

@@ -17,7 +17,7 @@ from local_backend.runtime.active import LiveValues
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.resizing import Resized
-from local_backend.scheduler.model import Reason
+from local_backend.scheduler.model import Machine, Reason
 from local_backend.services.access import Caller
 from local_backend.settings import Settings
 from local_backend.sources.volumes import roots
@@ -45,9 +45,12 @@ class SupervisorCalls(Protocol):
     def places(self) -> list[SlotPlace]:
         """Return the slots of the machine with the execs that hold them."""
 
+    def cpu_seconds(self) -> dict[str, float]:
+        """Return the CPU time, in seconds, that the processes of each running exec used so far."""
+
     @property
-    def memory(self) -> int | None:
-        """Bytes of memory that all jobs together may ask for; None if unknown."""
+    def machine(self) -> Machine:
+        """The slots, the memory and the labels of the machine."""
 
     @property
     def loops(self) -> tuple[Loop, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from dlicmd.contract import states
+from local_backend.curves.file import Reading, read
 from local_backend.errors import Conflict, Invalid, NotFound, Unavailable, Unsupported
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
@@ -76,6 +77,16 @@ class ExecService:
         """Return the files of an exec."""
         return self.sight.paths(row)
 
+    def curves(self, caller: Caller, exec_id: str, metrics: Collection[str], since: str) -> Reading:
+        """Return the curves of an exec: those named in `metrics`, or all; with a cursor in `since`, only their later
+        points. Raises NotFound (`exec.not_found`)."""
+        paths = self.paths(self.find(caller, exec_id))
+        file = paths.opened(paths.curves)
+        if file is None:
+            return Reading([], "", True)
+        with file:
+            return read(file, since, metrics)
+
     def view(self, row: ExecRow) -> ExecView:
         """Return the view of an exec."""
         return ExecView(row, self.sight)
@@ -84,13 +95,19 @@ class ExecService:
         """Return the views of these execs."""
         return [ExecView(row, self.sight) for row in rows]
 
-    def list(self, caller: Caller, wanted: ExecSelection) -> list[ExecRow]:
+    def list(self, caller: Caller, wanted: ExecSelection) -> tuple[list[ExecRow], int]:
         """Return the caller's execs, or those of all users that the caller sees, oldest first unless `wanted` says
-        otherwise."""
+        otherwise; and their number without the limit."""
         creator = caller.sees_of if wanted.everyone else caller.name
-        return self.base.database.read(lambda c: execs.of_user(
-            c, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
-        ))
+
+        def work(connection: Connection) -> tuple[list[ExecRow], int]:
+            rows = execs.of_user(
+                connection, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
+            )
+            is_cut = wanted.most is not None and len(rows) >= wanted.most
+            return rows, execs.count_of_user(connection, creator, wanted.states) if is_cut else len(rows)
+
+        return self.base.database.read(work)
 
     def pending(self, caller: Caller, exec_id: str) -> Pending:
         """Return an exec with its rivals. Raises NotFound (`exec.not_found`)."""
@@ -178,8 +195,7 @@ def states_named(text: str | None) -> frozenset[str] | None:
     (`query.state`)."""
     if text is None or not text.strip():
         return None
-    wanted = frozenset(word.strip().upper() for word in text.split(","))
-    unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", "FAILED", ""})
-    if unknown:
-        raise Invalid("query.state", f"state: unknown state {unknown[0][:40]!r}")
-    return meant(wanted)
+    try:
+        return meant(states.selected(text))
+    except ValueError as problem:
+        raise Invalid("query.state", f"state: {problem}") from None

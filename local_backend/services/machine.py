@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.utilisation import Use, Utilisation
@@ -28,6 +29,7 @@ class MachineService:
     readiness: Readiness
     #: The background loops of the server.
     loops: tuple[Loop, ...]
+    cpu_load: CpuLoad
     utilisation: Utilisation = field(default_factory=Utilisation)
     started: float = field(default_factory=time.time)
     #: The server is stopping: calls that wait for news answer at once.

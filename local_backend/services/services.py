@@ -8,6 +8,7 @@ from functools import cache
 from local_backend.audit import AuditLog
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
+from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
@@ -89,7 +90,7 @@ def make_services(
         holdings=HoldingService(base),
         machine=MachineService(
             base, supervisor, Readiness(settings, database, supervisor.completes_turn),
-            (*supervisor.loops, forwarding.loop, housekeeper.loop),
+            (*supervisor.loops, forwarding.loop, housekeeper.loop), CpuLoad(supervisor.cpu_seconds),
         ),
         forwarding=forwarding,
         housekeeper=housekeeper,

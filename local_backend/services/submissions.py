@@ -12,14 +12,16 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dlicmd.contract.secret import MASK
-from local_backend.errors import AccessDenied, BackendError, TooLarge
+from local_backend.data.storage import DataRoots
+from local_backend.errors import AccessDenied, BackendError, Invalid, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
 from local_backend.measures import SUBMISSIONS
-from local_backend.runtime import launcher_log
+from local_backend.runtime import launcher_log, needs
 from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.data_list import joined
 from local_backend.runtime.sizes import Sizes, on_disk
+from local_backend.scheduler.model import Machine
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
 from local_backend.services.submission_keys import SubmissionKeys, digest
@@ -81,6 +83,11 @@ class _Checked:
     targets: Targets | None = None
     #: Why the exec never runs; None if it can run.
     lack: str | None = None
+    #: Data paths to create, and the folders that they are in.
+    new: tuple[str, ...] = ()
+    roots: DataRoots | None = None
+    #: Warnings for the submitter.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,11 @@ class SubmissionService:
         base.wake()
         return made
 
+    def check(self, caller: Caller, args: str | None, data: str | None) -> None:
+        """Check a strict submission before its files arrive. Raises the errors of `submit` that need no file."""
+        with self.execs.base.recorded(caller, "exec.check"):
+            self._checked(caller, SubmissionRequest(args, ReceivedUpload([], data), strict=True))
+
     def verify(self, caller: Caller, exec_id: str, steps: int) -> ExecRow:
         """Submit an exec again as a new exec that computes its first `steps` steps with two numbers of workers.
 
@@ -175,6 +187,19 @@ class SubmissionService:
             return self._submitted(caller, request, keyed) if row is None else Submitted(row, _warnings(row))
 
     def _submitted(self, caller: Caller, request: SubmissionRequest, keyed: Keyed | None) -> Submitted:
+        checked = self._checked(caller, request)
+        created = create(checked.new, checked.roots) if checked.roots is not None and checked.lack is None else []
+        row = self._accept(caller, request.upload, _size(request.upload), checked, keyed)
+        for note in created:
+            launcher_log.note(self.execs.paths(row).launcher_log, "server", note)
+        if checked.targets is not None:
+            self.forwarding.add(row.id)
+        folders = self.execs.paths(row).data_folders(row.workload)
+        unjoined = [_NOT_JOINED] if joined(folders) is None else []
+        return Submitted(row, [*created, *checked.notes, *unjoined, *_warnings(row)])
+
+    def _checked(self, caller: Caller, request: SubmissionRequest) -> _Checked:
+        """Return a submission without mistakes. Raises the errors of `submit` that need no file."""
         asked = words.read(request.args, request.upload.data)
         lack = unbuilt(asked.line)
         if lack is not None and request.strict:
@@ -183,24 +208,19 @@ class SubmissionService:
         creates = not request.strict or asked.line.flag("--create-data-path")
         roots = replace(self.execs.base.data_roots(caller), create=creates)
         data = data_of(asked, roots, find)
-        spec = check(asked, caller.name, data, self.vault.seal_text, self.execs.supervisor.memory)
+        machine = self.execs.supervisor.machine
+        spec = check(asked, caller.name, data, self.vault.seal_text, machine.memory)
         if spec.scheduling.user != caller.name:
             caller.check_admin("submits for other users (--submit-user)")
+        if request.strict:
+            _check_possible(spec, machine, asked.line.flag("--allow-cpu"))
         targets = forwarding.targets(asked.line)
-        checked = _Checked(
+        return _Checked(
             replace(spec, sig_name=request.sig_name or None), asked.shown, data.shown or None,
             self.connections.sealed(data.secrets), targets if lack is None else None,
-            None if lack is None else str(lack),
+            None if lack is None else str(lack), tuple(data.new), roots,
+            (*data.notes, *(needs.remarks(spec.resources, machine) if request.strict else ())),
         )
-        created = create(data.new, roots) if lack is None else []
-        row = self._accept(caller, request.upload, _size(request.upload), checked, keyed)
-        for note in created:
-            launcher_log.note(self.execs.paths(row).launcher_log, "server", note)
-        if checked.targets is not None:
-            self.forwarding.add(row.id)
-        folders = self.execs.paths(row).data_folders(row.workload)
-        unjoined = [_NOT_JOINED] if joined(folders) is None else []
-        return Submitted(row, [*created, *data.notes, *unjoined, *_warnings(row)])
 
     def _accept(
         self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None
@@ -222,6 +242,13 @@ class SubmissionService:
         if quotas.limit_users:
             shared = self.sizes.of_user(caller.name)
             check_user(connection, caller.name, quotas, size=self.sizes.of, shared=shared, adding=size)
+
+
+def _check_possible(spec: Workload, machine: Machine, allow_cpu: bool) -> None:
+    """Raise Invalid for a job that can never run on this machine as it asks."""
+    never = needs.refusal(spec.resources, machine, spec.scheduling.user, allow_cpu)
+    if never is not None:
+        raise Invalid("submission.never_schedulable", never)
 
 
 def _warnings(row: ExecRow) -> list[str]:

@@ -176,15 +176,26 @@ def of_user(
     from the largest down. Rows without a value are the smallest, and of equal rows the older comes first. `most`
     limits the number of rows after sorting.
     """
-    query = select(*_COLUMNS).where(execs.c.deleted.is_(False), execs.c.kind == TRAINING)
-    if creator is not None:
-        query = query.where(execs.c.creator == creator)
-    if states is not None:
-        query = query.where(execs.c.state.in_(states))
+    query = select(*_COLUMNS).where(*_selected(creator, states))
     by = _SHOWN_STATE if sort == "state" else execs.c[sort]
     order = [by] if sort == "number" else [by.is_not(None), by]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
     return [ExecRow(*found) for found in connection.execute(query)]
+
+
+def count_of_user(connection: Connection, creator: str | None, states: Collection[str] | None = None) -> int:
+    """Return how many execs `of_user` returns without a limit."""
+    return int(connection.execute(select(func.count()).where(*_selected(creator, states))).scalar_one())
+
+
+def _selected(creator: str | None, states: Collection[str] | None) -> list[ColumnElement[bool]]:
+    """Return the conditions of a list of training execs that are not deleted."""
+    found = [execs.c.deleted.is_(False), execs.c.kind == TRAINING]
+    if creator is not None:
+        found.append(execs.c.creator == creator)
+    if states is not None:
+        found.append(execs.c.state.in_(states))
+    return found
 
 
 def count(connection: Connection, creator: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -75,22 +75,8 @@ def accept(
         if targets is not None:
             orders.place(home, Order(paths.exec_id, spec.creator, targets))
 
-        def create(connection: Connection) -> ExecRow:
-            allow(connection)
-            if not home.bundle(str(spec.program.bundle)).is_dir():
-                raise BundleLost
-            if keyed is not None:
-                submission_keys.keep(connection, keyed, spec.id)
-            if sealed is not None:
-                exec_secrets.keep(connection, spec.id, sealed)
-            row = execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
-            return row if lack is None else _ended(connection, row, lack)
-
-        while True:
-            try:
-                return database.write(create)
-            except BundleLost:  # removed with the last other exec that named it
-                bundles.keep(home, paths.submitted)
+        entry = _Entry(number, spec, shown_args + " ", data_source, str(paths.code(spec)), sealed, keyed, lack)
+        return _stored(database, home, paths, entry, allow)
     except BaseException as problem:
         if not _unknown(problem):
             _undo(spec, home, paths, database)
@@ -98,6 +84,43 @@ def accept(
         if failure is None:
             raise
         raise failure from None
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What the database stores of a submission; see `accept`."""
+
+    number: int
+    spec: Workload
+    shown_args: str
+    data_source: list[Any] | None
+    code: str
+    sealed: str | None
+    keyed: Keyed | None
+    lack: str | None
+
+
+def _stored(
+    database: Database, home: HomePaths, paths: ExecPaths, entry: _Entry, allow: Callable[[Connection], None]
+) -> ExecRow:
+    """Store the row, the idempotency key and the secrets in one transaction. Make the bundle of the code again if it
+    has been removed together with the last other exec that named it."""
+    def create(connection: Connection) -> ExecRow:
+        allow(connection)
+        if not home.bundle(str(entry.spec.program.bundle)).is_dir():
+            raise BundleLost
+        if entry.keyed is not None:
+            submission_keys.keep(connection, entry.keyed, entry.spec.id)
+        if entry.sealed is not None:
+            exec_secrets.keep(connection, entry.spec.id, entry.sealed)
+        row = execs.create(connection, entry.number, entry.spec, entry.shown_args, entry.data_source, entry.code)
+        return row if entry.lack is None else _ended(connection, row, entry.lack)
+
+    while True:
+        try:
+            return database.write(create)
+        except BundleLost:
+            bundles.keep(home, paths.submitted)
 
 
 def _ended(connection: Connection, row: ExecRow, lack: str) -> ExecRow:

@@ -82,7 +82,7 @@ def _framework(line: CommandLine) -> catalogue.CatalogueEntry:
         raise Invalid("submission.command", "the command line of a submission must begin with --exec-start FRAMEWORK")
     framework = catalogue.BY_NAME.get(line.operand)
     if framework is None:
-        known = ", ".join(catalogue.BY_NAME)
+        known = ", ".join(name for name, entry in catalogue.BY_NAME.items() if not entry.refused)
         raise Invalid("submission.framework", f"unknown framework '{line.operand[:80]}'; use one of: {known}")
     model = line.text("--pbmodel-name")
     if model is not None and model not in catalogue.PREBUILT_MODELS:

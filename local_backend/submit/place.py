@@ -36,6 +36,7 @@ def place(
         raise Invalid("submission.files", "the upload contains more than one archive")
     for archive in archives:
         unpack(archive, submitted, limits)
+        archive.unlink()  # before it is written to the disk, if possible
     for name, path in files:
         if path not in archives:
             _put(path, submitted, base_name(name))

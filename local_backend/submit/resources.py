@@ -22,6 +22,8 @@ LEAST = "minWorkers"
 #: Options and places in a `hardwareSpec` that have a memory size.
 _SIZES = ("--workerMemory", "--workerMemoryLimit", "--driverMemory", "--driverMemoryLimit")
 _PATHS = ("mem.size", "drivers.mem.size")
+#: The spelling of --workerDeviceNum that asks for GPUs.
+_GPUS = "--gpuPerWorker"
 _PACK = re.compile(r"[\w.:-]{1,100}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,252}")
 _PROFILE = re.compile(r"[0-9a-z.+]{1,40}")
@@ -65,14 +67,14 @@ def _check_memory(line: CommandLine, hardware: Hardware, asked: Resources, memor
     for what, size in sizes.items():
         if size > memory:
             raise Invalid(
-                "submission.resources",
+                "submission.never_schedulable",
                 f"{what}: the job asks for {show_size(size)} of memory, but this machine has {show_size(memory)}; ask "
                 "for less",
             )
     _, least, _ = needs.slots(asked)
     if least * (asked.memory or 0) > memory:
         raise Invalid(
-            "submission.resources",
+            "submission.never_schedulable",
             f"the job asks for {show_size(asked.memory or 0)} of memory for each of {least} workers, but this machine "
             f"has {show_size(memory)}; use a smaller --workerMemory or fewer workers",
         )
@@ -162,8 +164,11 @@ def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, flo
     number = line.amount("--workerDeviceNum")
     if number is None:
         number = hardware.amount("gpu.num_gpu")
-        if number and kind is None:
-            kind = "gpu"
+        names_gpus = number is not None
+    else:
+        names_gpus = any(one.spelling == _GPUS for one in line.given)
+    if number and kind is None and names_gpus:
+        kind = "gpu"
     if number == 0:
         if kind == "gpu":
             raise Invalid(

@@ -208,6 +208,24 @@ def test_a_loader_process_that_exits_during_a_take_is_reported(stream_of):
         stream.take("a")
 
 
+@pytest.mark.parametrize("error", [ConnectionResetError, EOFError, FileNotFoundError])
+def test_a_connection_that_a_dying_loader_process_closes_is_its_end(stream_of, error):
+    stream = stream_of(Noisy(), 1)
+    stream.plan(plan(endless(0, 0)))
+    stream.take((0, 0))
+
+    def broken():
+        # The process is not waited for: its connections close before it has ended.
+        os.kill(stream._processes[0].pid, signal.SIGKILL)
+        raise error
+        yield
+
+    stream._batches = broken()
+    with pytest.raises(LoaderLost, match="was killed by signal 9: SIGKILL"):
+        for number in range(1, 9):  # some batches are loaded already
+            stream.take((0, number))
+
+
 class Kills(Noisy):
     """Samples that kill a process while a take waits for a batch that never arrives."""
 

@@ -39,6 +39,8 @@ DEEDS = {
         "(state / 'runner.json').write_text(json.dumps(found | {'pid': '\\0'}))"
     ),
 }
+#: Cases that every integration run tries with a new server, too.
+OFTEN = {"a pipe", "a pid that is none"}
 
 
 def submit(one: Bench, deed: str) -> str:
@@ -56,7 +58,9 @@ def test_a_job_with_damaged_records_ends_and_other_jobs_go_on(tmp_path: Path, de
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("deed", [
+    deed if deed in OFTEN else pytest.param(deed, marks=pytest.mark.slow) for deed in DEEDS
+])
 def test_a_new_server_starts_despite_damaged_records(tmp_path: Path, deed: str) -> None:
     with host_bench(tmp_path, slots=1) as (host, one):
         culprit = one.submit("import os\n" + SABOTAGE.format(

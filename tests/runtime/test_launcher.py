@@ -65,6 +65,9 @@ class FakeRun:
 
     def kill(self) -> None: ...
 
+    def cpu_seconds(self) -> float:
+        return 0.0
+
     def call_off(self) -> bool:
         return True
 

@@ -16,6 +16,7 @@ from local_backend.data.order import DELIVERED, FetchOutcome
 from local_backend.runtime import fetching as fetching_module
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
+from local_backend.scheduler.model import Machine
 from local_backend.scheduler.plans import ROOT
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.scheduler.urgency import waited
@@ -55,7 +56,7 @@ def submitted(settings: Settings, *sources: DataSource) -> ExecRow:
 
 def patience_begins(fetching: Fetching, row: ExecRow) -> tuple[float, float]:
     """Return the seconds that a job has waited for slots: for its pending timeout and for its place in the queue."""
-    demand = Demand(cpu_slots(2), lambda row, most: [], lambda row: None, fetching.arrived)
+    demand = Demand(Machine(cpu_slots(2)), lambda row, most: [], lambda row: None, fetching.arrived)
     [job] = demand.jobs([row], {}, ROOT)
     return time.monotonic() - job.entered, waited(job, time.monotonic())
 

@@ -33,7 +33,7 @@ from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
-from local_backend.scheduler.model import Reason
+from local_backend.scheduler.model import Machine, Reason
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.services.services import make_services
 from local_backend.serving.server import make_home, open_database
@@ -61,7 +61,12 @@ class QuietSupervisor:
     loops: tuple[Loop, ...] = ()
     lives: dict[str, Said] = field(default_factory=dict)
     memory: int | None = None
-    machine: list[SlotPlace] = field(default_factory=lambda: [SlotPlace(slot) for slot in cpu_slots(2)])
+    cpu: dict[str, float] = field(default_factory=dict)
+    held: list[SlotPlace] = field(default_factory=lambda: [SlotPlace(slot) for slot in cpu_slots(2)])
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(tuple(place.slot for place in self.held), self.memory)
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
         self.asked.append((exec_id, count))
@@ -80,7 +85,10 @@ class QuietSupervisor:
         return self.lives.get(exec_id)
 
     def places(self) -> list[SlotPlace]:
-        return self.machine
+        return self.held
+
+    def cpu_seconds(self) -> dict[str, float]:
+        return self.cpu
 
     def completes_turn(self, seconds: float) -> bool:
         return self.rounds

@@ -31,7 +31,7 @@ def application(live: Live, exec_id: str) -> dict[str, Any]:
 
 
 def on_gpus(live: Live) -> None:
-    live.supervisor.machine = [SlotPlace(Slot(f"gpu-{number}", GPU)) for number in range(4)]
+    live.supervisor.held = [SlotPlace(Slot(f"gpu-{number}", GPU)) for number in range(4)]
 
 
 def requests(live: Live, exec_id: str) -> list[dict[str, str]]:

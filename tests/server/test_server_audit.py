@@ -98,6 +98,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.CONNECTIONS): ({"name": "c", "type": "none"}, "connection.add"),
     ("DELETE", wire.CONNECTIONS + "/{name}"): (None, "connection.remove"),
     ("POST", wire.CONNECTIONS + "/{name}/test"): (None, "connection.test"),
+    ("POST", wire.CHECK): (None, "exec.check"),
     ("POST", wire.DATA_PREVIEW): ({"dataSource": []}, "data.preview"),
 }
 

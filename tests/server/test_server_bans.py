@@ -22,7 +22,11 @@ BANNED_METHODS = {"extractall", "set_debuglevel"}
 #: Keyword arguments that are unsafe in every call.
 BANNED_WORDS = {("verify", False), ("check_hostname", False), ("allow_pickle", True), ("weights_only", False)}
 #: Code in the processes of a job, on data of the job, may do all that the user's program may do.
-IN_THE_JOB = ("local_backend/elastic/", "local_backend/fabric/", "local_backend/runtime/program.py")
+IN_THE_JOB = (
+    "local_backend/elastic/", "local_backend/fabric/", "local_backend/runtime/program.py", "dlicmd/sdk/function_job.py",
+)
+#: Allowed calls, each in one file: the client loads the value of its own function after it has checked the HMAC.
+ALLOWED = {("dlicmd/sdk/function.py", "pickle.load")}
 
 
 def name_of(node: ast.expr) -> str:
@@ -45,6 +49,8 @@ def offences(path: Path) -> list[str]:
             continue
         name = name_of(node.func)
         name = origins.get(name, name)
+        if (str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else "", name) in ALLOWED:
+            continue
         if name in BANNED_CALLS or name.rpartition(".")[2] in BANNED_METHODS:
             found.append(f"{path}:{node.lineno}: {name}")
         for word in node.keywords:

@@ -32,7 +32,7 @@ def running(live: Live, query: str = "state=RUNNING") -> list[dict[str, Any]]:
 def test_an_application_shows_its_gpus_their_memory_and_their_use(live: Live, nvml: FakeNvml) -> None:
     exec_id, other = live.submitted(WORDS), live.submitted(WORDS)
     held = (Holder(exec_id),)
-    live.supervisor.machine = [SlotPlace(GPUS[0], held), SlotPlace(GPUS[1]), SlotPlace(GPUS[2], held)]
+    live.supervisor.held = [SlotPlace(GPUS[0], held), SlotPlace(GPUS[1]), SlotPlace(GPUS[2], held)]
     assert running(live) == []
     live.run_on(exec_id, "gpu-0", "gpu-2")
     (shown,) = running(live)
@@ -46,7 +46,7 @@ def test_an_application_shows_its_gpus_their_memory_and_their_use(live: Live, nv
 
 def test_a_lost_gpu_counts_as_a_slot_without_memory_and_use(live: Live, nvml: FakeNvml) -> None:
     exec_id = live.submitted(WORDS)
-    live.supervisor.machine = [SlotPlace(GPUS[1], (Holder(exec_id),))]
+    live.supervisor.held = [SlotPlace(GPUS[1], (Holder(exec_id),))]
     live.run_on(exec_id, "gpu-1")
     (shown,) = running(live)
     assert (shown["gpuslots"], shown["gpumemused"], shown["gpudevutil"]) == (1, {"total": 0}, {"total": 0})

@@ -19,7 +19,9 @@ def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
     assert all(isinstance(value, str) for value in conf.values())
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
-        "data-preview", "stop-many", "metrics", "code", "verify", "create-data-path", "local-paths",
+        "data-preview", "stop-many", "metrics", "curves", "code", "files", "log-lines", "verify", "create-data-path",
+        "allow-cpu",
+        "check", "local-paths",
     ]
 
 
@@ -27,7 +29,7 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     live = start(embedded=False)
     offered = live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"]
     assert offered == ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,"
-                       "metrics,code,verify,create-data-path")
+                       "metrics,curves,code,files,log-lines,verify,create-data-path,allow-cpu,check")
 
 
 def test_point_4_a_submission_returns_id_and_app_id(live: Live) -> None:
@@ -106,6 +108,9 @@ def test_the_list_is_filtered_sorted_and_limited(live: Live) -> None:
     assert listed("limit=2&sort_by=id:desc") == ids[:0:-1]
     assert listed("state=KILLED") == [ids[1]]
     assert listed("state=SUBMITTED,KILLED&sort_by=state:asc&limit=1") == [ids[1]]
+    assert listed("state=pending,PENDING_PJ") == [one for one in ids if one != ids[1]], "people see these names"
+    for query, total in (("limit=1", len(ids)), ("limit=1&state=KILLED", 1), ("", len(ids)), ("limit=0", len(ids))):
+        assert live.call("GET", f"/execs?{query}").headers["x-total-count"] == str(total), query
     assert listed("limit=0") == []
 
 
@@ -125,6 +130,7 @@ def test_the_list_refuses_bad_filters(live: Live, query: str, code: str) -> None
 def test_an_unknown_id_is_refused_with_text(live: Live, exec_id: str) -> None:
     for method, action in (
         ("GET", ""), ("DELETE", ""), ("POST", "/stop"), ("GET", "/log"), ("GET", "/result"), ("GET", "/follow"),
+        ("GET", "/files"), ("GET", "/files/content?path=a"), ("GET", "/lines"),
     ):
         answer = live.call(method, f"/execs/{exec_id}{action}")
         assert answer.error in {(400, "exec.not_found"), (404, "http.no_such_path"), (405, "http.method")}, answer

@@ -25,7 +25,8 @@ from support import eventually, examples
 from dlicmd.contract import states
 from local_backend.api import follow
 from local_backend.api.follow import Cursor, new_lines
-from local_backend.api.textlog import content, json_string, last_lines_start, prefixed
+from local_backend.api.textlog import content, json_string, prefixed
+from local_backend.runtime import output
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Reason
 from local_backend.store import execs
@@ -133,13 +134,11 @@ def test_lines_of_an_executor_begin_with_its_task_unless_it_is_elastic(
        chunk=st.integers(1, 7))
 @settings(deadline=None, max_examples=examples(200))
 def test_last_lines_are_those_of_a_split(text: bytes, lines: int, chunk: int) -> None:
-    from local_backend.api import textlog
-
-    before, textlog._CHUNK = textlog._CHUNK, chunk
+    before, output._CHUNK = output._CHUNK, chunk
     try:
-        start = last_lines_start(io.BytesIO(text), lines)
+        start = output.last_lines_start(io.BytesIO(text), lines, len(text))
     finally:
-        textlog._CHUNK = before
+        output._CHUNK = before
     pieces = [piece + b"\n" for piece in text.split(b"\n")]
     pieces = pieces[:-1] if text.endswith(b"\n") or not text else [*pieces[:-1], pieces[-1][:-1]]
     assert text[start:] == (b"".join(pieces[-lines:]) if lines else b"")

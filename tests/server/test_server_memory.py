@@ -32,7 +32,7 @@ def small(live: Live) -> Live:
 ])
 def test_more_memory_than_the_machine_has_is_refused(small: Live, args: str) -> None:
     refused = small.submit(args, {"main.py": b"1"})
-    assert refused.error == (400, "submission.resources") and "16.0G" in refused.text
+    assert refused.error == (400, "submission.never_schedulable") and "16.0G" in refused.text
     assert small.nothing_left()
 
 
@@ -41,7 +41,7 @@ def test_more_memory_than_the_machine_has_is_refused(small: Live, args: str) -> 
 ])
 def test_the_hardware_spec_counts_too(small: Live, nodes: object) -> None:
     data = json.dumps({"hardwareSpec": {"nodes": nodes}})
-    assert small.submit(MANY, {"main.py": b"1"}, data).error == (400, "submission.resources")
+    assert small.submit(MANY, {"main.py": b"1"}, data).error == (400, "submission.never_schedulable")
 
 
 @pytest.mark.parametrize("args", [

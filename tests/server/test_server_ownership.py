@@ -22,6 +22,7 @@ ARGS = f"--exec-start edtPyTorch --model-main main.py --appName {NAME} --msd-pac
 #: Calls without the id of an exec that change state, with the status that a user without the role admin gets.
 CHANGES = {
     ("POST", wire.EXECS): 400,  # without a command line
+    ("POST", wire.CHECK): 400,  # without a command line
     ("DELETE", wire.EXECS): 204,
     ("POST", wire.LOGOFF): 200,
     ("PUT", wire.PLAN_TREE): 403,
@@ -52,7 +53,7 @@ class Team:
         self.waiting = live.submitted(ARGS, token=self.bob)
         live.database.write(lambda c: connections.add(c, "bob", "bob", "s3", {"endpoint_url": NAME}, None, []))
         live.run_on(self.running, "cpu-0")
-        live.supervisor.machine = [SlotPlace(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
+        live.supervisor.held = [SlotPlace(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
         live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")
         paths = live.settings.paths.job(self.running, "bob")
         paths.model.joinpath("weights").write_text("x")

@@ -17,6 +17,7 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract import states, wire
 from local_backend.api import archives, results
+from local_backend.api.ranges import Part
 
 ARGS = "--exec-start PyTorch --model-dir d --model-main train.py"
 
@@ -169,7 +170,8 @@ def test_a_zip_is_dropped_if_the_client_leaves_with_the_last_byte(tmp_path: Path
             if message.get("more_body") is False:
                 await asyncio.Event().wait()  # The disconnect comes first.
 
-        await results.ArchiveResponse(zipped, 100, {}, tmp_path, keeper)({"type": "http"}, receive, send)
+        part = Part(zipped.digest, zipped.length, 100)
+        await results.ArchiveResponse(zipped, part, part.headers, tmp_path, keeper)({"type": "http"}, receive, send)
 
     asyncio.run(call())
     assert len(came) == zipped.length - 100 and zipped.file.closed and not keeper._kept

@@ -87,7 +87,7 @@ def test_the_cache_is_bounded_in_number_and_size(server: Live, monkeypatch: pyte
     endings = Endings()
 
     def get(one: ExecRow, text: bytes = b"{}") -> bytes:
-        return endings.get(one, "http://h", True, lambda: made.append(one.id) or text)
+        return endings.get((one, "http://h", True, False), lambda: made.append(one.id) or text)
 
     for name in ("a", "b", "c", "a", "d", "a", "b"):  # d replaces b, the least recently used one.
         assert get(replace(row, id=name)) == b"{}"

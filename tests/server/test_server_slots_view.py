@@ -15,6 +15,7 @@ from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING
 from local_backend.runtime.occupancy import Holder, SlotPlace
 from local_backend.runtime.utilisation import Use, Utilisation
 from local_backend.scheduler.model import CPU, GPU, Reason, Slot
+from local_backend.scheduler.slots import cpu_slots
 from local_backend.store import execs
 
 PATH = "/scheduler/slots"
@@ -65,7 +66,7 @@ def test_an_idle_machine_shows_free_slots(live: Live) -> None:
 def test_slots_show_their_holders_and_utilization(live: Live, nvml: FakeNvml) -> None:
     exec_id = live.submitted()
     live.run_on(exec_id, "gpu-0")
-    live.supervisor.machine = [
+    live.supervisor.held = [
         SlotPlace(GPUS[0], (Holder(exec_id),)), SlotPlace(GPUS[1], (Holder(exec_id, leaving=True),)),
         SlotPlace(GPUS[2], (), "it has been taken out of use"), SlotPlace(Slot("cpu-0", CPU)),
     ]
@@ -83,10 +84,32 @@ def test_slots_show_their_holders_and_utilization(live: Live, nvml: FakeNvml) ->
 
 def test_a_shared_slot_is_used_while_one_holder_stays(live: Live) -> None:
     both = (Holder("local-1", leaving=True, share=0.5), Holder("local-2", share=0.5))
-    live.supervisor.machine = [SlotPlace(Slot("cpu-0", CPU), both)]
+    live.supervisor.held = [SlotPlace(Slot("cpu-0", CPU), both)]
     (slot,) = live.call("GET", PATH).json()["slots"]
     assert slot["state"] == "used"
     assert slot["holders"] == [{"id": "local-1", "share": 0.5}, {"id": "local-2", "share": 0.5}], "both jobs have ended"
+
+
+def test_cpu_slots_show_the_load_of_their_execs_since_the_call_before(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exec_id = live.submitted()
+    live.supervisor.held = [SlotPlace(slot, (Holder(exec_id),)) for slot in cpu_slots(2)]
+    now = [100.0]
+    monkeypatch.setattr(live.services.machine.cpu_load, "_clock", lambda: now[0])
+
+    def load() -> list[float | None]:
+        return [slot.get("utilisation") for slot in live.call("GET", PATH).json()["slots"]]
+
+    live.supervisor.cpu = {exec_id: 5.0}
+    assert load() == [None, None], "one reading is no load"
+    now[0], live.supervisor.cpu = 102.0, {exec_id: 8.0, "local-99": 1.0}
+    assert load() == [0.75, 0.75], "1.5 busy cores on 2 slots"
+    assert load() == [0.75, 0.75], "a second call at once reads nothing"
+    now[0], live.supervisor.cpu = 104.0, {exec_id: 20.0}
+    assert load() == [1.0, 1.0]
+    now[0] = 300.0
+    assert load() == [None, None], "the last reading is too old"
 
 
 def test_the_queue_is_in_order_and_has_reasons(live: Live) -> None:
@@ -110,7 +133,8 @@ def test_the_queue_is_in_order_and_has_reasons(live: Live) -> None:
 
 def test_running_execs_show_their_progress(live: Live) -> None:
     running, starting, over = (live.submitted() for _ in range(3))
-    live.say(running, {"epoch": 2, "epochs": 9, "loss": math.nan, "workers": 1, "secret": "x"})
+    last = {"loss": {"value": 0.5, "step": 7}}
+    live.say(running, {"lastMetrics": last, "epoch": 2, "epochs": 9, "loss": math.nan, "workers": 1, "secret": "x"})
     live.run_on(running, "cpu-0", "cpu-1")
     live.move(running, RECOVERING)
     live.move(starting, PENDING)
@@ -120,7 +144,8 @@ def test_running_execs_show_their_progress(live: Live) -> None:
     shown = live.call("GET", PATH).json()
     assert shown["running"] == [
         {"user": "alice", "id": running, "appName": "SingleNodePytorchTrain", "state": RUNNING, "slots": 2,
-         "recovering": True, "workers": 1, "epoch": 2, "epochs": 9, "message": "recovering"},
+         "recovering": True, "workers": 1, "epoch": 2, "epochs": 9, "message": "recovering",
+         "lastMetrics": last},
         {"user": "alice", "id": starting, "appName": "SingleNodePytorchTrain", "state": PENDING},
     ]
     assert shown["queue"] == []

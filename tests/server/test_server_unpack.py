@@ -93,7 +93,9 @@ def measured(archive: Path, target: Path, limits: Limits) -> Used:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("family", [*FAMILIES, "harmless"])
+@pytest.mark.parametrize("family", [
+    pytest.param(name, marks=pytest.mark.slow) if name == "sizes" else name for name in (*FAMILIES, "harmless")
+])
 def test_every_archive_uses_little_time_and_disk(family: str, tmp_path: Path) -> None:
     """CPU time does not depend on other work or a slow disk. Bytes and files are counted on the disk."""
     for number, (name, content) in enumerate((FAMILIES | {"harmless": harmless})[family]()):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typing_extensions import NotRequired, TypedDict
 
 from local_backend.api.models.common import Known, State, Time, described, one_of
+from local_backend.curves.model import SOURCES, UNITS
 
 
 @described
@@ -30,6 +31,23 @@ class Told(TypedDict, total=False):
     queuePosition: int | None
     expectedStart: str | None
     message: str
+
+
+@described
+class LastMetric(TypedDict):
+    """The last value of a metric."""
+
+    value: float
+    """The value"""
+    step: float
+    """The step of the value"""
+
+
+class MoreOfExec(TypedDict, total=False):
+    """Fields of an exec that are no scalars."""
+
+    arguments: list[str] | None
+    lastMetrics: dict[str, LastMetric] | None
 
 
 @described
@@ -76,6 +94,8 @@ class Exec(TypedDict):
     """One line: why the exec ended, what a pending exec lacks, or what its program reports"""
     reason: NotRequired[Known[str]]
     """A stable code for `message`"""
+    arguments: NotRequired[Known[list[str]]]
+    """Words of the program, with secrets masked; only for a call with `Prefer: details`, and in the follow answer"""
     exitCode: NotRequired[Known[int]]
     """Exit code of the program"""
     hasResult: NotRequired[Known[bool]]
@@ -120,6 +140,9 @@ class Exec(TypedDict):
     """Number of intended changes of the membership"""
     deaths: NotRequired[float]
     """Number of workers that died without ending the exec"""
+    lastMetrics: NotRequired[Known[dict[str, LastMetric]]]
+    """The last values of at most 8 metrics by their names, losses first; only for a call with `Prefer: details`, and in
+    the follow answer"""
     queuePosition: NotRequired[Known[int]]
     """Position of a pending exec in the queue, from 1"""
     expectedStart: NotRequired[Known[Time]]
@@ -231,6 +254,37 @@ class Content(TypedDict, total=False):
 
 
 @described
+class Curve(TypedDict):
+    """A metric over the steps of a training."""
+
+    name: str
+    """Name of the metric, as the program wrote it"""
+    source: Annotated[str, one_of(*SOURCES)]
+    """Where the server found the curve"""
+    unit: str
+    """Unit of the values; empty if unknown"""
+    stepUnit: Annotated[str, one_of(*UNITS)]
+    """Unit of the steps; `line`: the values are counted, because the program named no step"""
+    points: list[list[float | None]]
+    """Points in the order of their steps: step, value, and epoch seconds or null"""
+    left: NotRequired[int]
+    """Number of values that are not finite, and so left out; absent if there are none"""
+
+
+@described
+class Curves(TypedDict):
+    """The curves of an exec."""
+
+    curves: list[Curve]
+    """The curves, the most trusted source first"""
+    cursor: str
+    """Value of `since` for the next call"""
+    whole: bool
+    """Whether the answer has all points; otherwise it has those since the cursor, and a point replaces an earlier one
+    of the same step"""
+
+
+@described
 class CodeFile(TypedDict):
     """A submitted file."""
 
@@ -250,6 +304,30 @@ class Code(TypedDict):
 
     files: list[CodeFile]
     """The files"""
+    complete: bool
+    """Whether the list has all files"""
+
+
+@described
+class File(TypedDict):
+    """A file that the program wrote."""
+
+    path: str
+    """Path relative to RESULT_DIR, or to the folder in which the program runs"""
+    bytes: int
+    """Size in bytes"""
+    modified: str
+    """Time of the last change: `YYYY-MM-DDTHH:MM:SS.ffffffZ`"""
+    where: Annotated[str, one_of("result", "code")]
+    """`code` for a file below the folder in which the program runs, else `result`"""
+
+
+@described
+class Files(TypedDict):
+    """The files that the program wrote."""
+
+    files: list[File]
+    """The files, ordered by path"""
     complete: bool
     """Whether the list has all files"""
 

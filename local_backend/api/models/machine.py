@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import NotRequired, TypedDict
 
 from local_backend.api.models.common import Known, State, Time, described, one_of
+from local_backend.api.models.execs import LastMetric
 
 
 @described
@@ -133,7 +134,7 @@ class SlotObject(TypedDict):
     reason: NotRequired[Known[str]]
     """Why the slot is drained"""
     utilisation: NotRequired[Known[float]]
-    """Utilization of the device, 0 to 1"""
+    """Utilization of the GPU, 0 to 1; of a CPU slot, the CPU load of its execs since the call before"""
     holders: list[SlotHolder]
     """The execs on the slot"""
 
@@ -192,6 +193,8 @@ class RunningExec(TypedDict):
     """Number of slots that the exec holds"""
     recovering: NotRequired[bool]
     """true while the driver or all workers of the exec have died and new ones are being started"""
+    lastMetrics: NotRequired[dict[str, LastMetric]]
+    """Last values of the metrics that the program reported, by name"""
     workers: NotRequired[float]
     """Number of workers that train now"""
     epoch: NotRequired[float]

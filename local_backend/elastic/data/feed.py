@@ -17,6 +17,8 @@ import cloudpickle
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+#: Seconds until a killed process has ended: its connections close earlier.
+_DYING = 1.0
 #: Batches that each loader process loads ahead.
 AHEAD = 2
 
@@ -176,15 +178,16 @@ class Attention:
         signal.signal(signal.SIGCHLD, handle)
 
     @contextmanager
-    def paid(self, check: Callable[[], None]) -> Iterator[None]:
-        """Allow the interruption inside the `with` block. Call `check` at its start, and again when it raises
-        RuntimeError."""
+    def paid(self, check: Callable[[float], None]) -> Iterator[None]:
+        """Allow the interruption inside the `with` block. Call `check` with 0 at its start, and with `_DYING` when the
+        block raises an error of a connection to a loader process."""
         self._waiting = True
         try:
-            check()
+            check(0)
             yield
-        except RuntimeError:
-            check()
+        except (RuntimeError, OSError, EOFError):
+            self._waiting = False
+            check(_DYING)
             raise
         finally:
             self._waiting = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import signal
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -253,15 +254,24 @@ class Stream:
         return True
 
 
+#: Seconds between two looks at dying loader processes.
+_PAUSE = 0.01
 #: Streams that have loader processes.
 _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
-def _check() -> None:
-    """Raise LoaderLost if a loader process of any stream has ended: torch does not tell which stream is affected."""
-    for process in itertools.chain.from_iterable(stream._processes for stream in _streams):
-        if not process.is_alive():
-            raise LoaderLost(f"a data loader process (pid {process.pid}) {_end(process.exitcode)}")
+def _check(seconds: float) -> None:
+    """Raise LoaderLost if a loader process of any stream has ended, or ends within these seconds: torch does not tell
+    which stream is affected."""
+    end = time.monotonic() + seconds
+    while True:
+        for process in itertools.chain.from_iterable(stream._processes for stream in _streams):
+            if not process.is_alive():
+                raise LoaderLost(f"a data loader process (pid {process.pid}) {_end(process.exitcode)}")
+        if time.monotonic() >= end:
+            return
+        # Not through the process's sentinel: the kernel closes it before the process has ended.
+        time.sleep(_PAUSE)
 
 
 def _end(code: int) -> str:

@@ -20,7 +20,7 @@ from local_backend.elastic.driver.hub_server import HubServer, Observed, Pong
 from local_backend.elastic.driver.launcher import InProcessLauncher, WorkerLauncher, runner
 from local_backend.elastic.driver.options import Options, TrainingRequest, limits
 from local_backend.elastic.driver.record import TrainingRecord
-from local_backend.elastic.driver.reporting import MakeReporter, Reporter
+from local_backend.elastic.driver.reporting import Listeners, MakeReporter, Reporter
 from local_backend.elastic.driver.verification import (
     Check,
     OtherNumber,
@@ -100,7 +100,7 @@ def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launch
     check = _rehearse(job, options, record, launcher) if options.verify else None
     with job.put_back():
         hooks = None if driver_logger is None else LoggerHooks(driver_logger)
-        reporter = partial(Reporter, hooks, launcher.progress)
+        reporter = partial(Reporter, hooks, Listeners(launcher.progress, launcher.metrics))
         try:
             _Driver(job, options, record, reporter, launcher, verification=check).run()
         except RehearsalFinished:

@@ -95,6 +95,9 @@ class WorkerLauncher(Protocol):
     def status(self, **values: Any) -> None:
         """Report progress values like `progress`, but None clears the value that was reported before."""
 
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Report metrics, name → number, for a number of committed steps."""
+
     def history(self, text: str) -> None:
         """Add a line to the job's history."""
 
@@ -163,6 +166,9 @@ class InProcessLauncher:
     def status(self, **values: Any) -> None:
         """Do nothing: there is no runner."""
 
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Do nothing: there is no runner."""
+
     def history(self, text: str) -> None:
         """Do nothing: there is no runner."""
 
@@ -210,6 +216,9 @@ class RunnerLauncher:
 
     def status(self, **values: Any) -> None:
         self._send({"op": "progress", **{PROGRESS_KEYS[name]: value for name, value in values.items()}})
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._send({"op": "metrics", "step": step, "values": dict(values)})
 
     def history(self, text: str) -> None:
         self._send({"op": "history", "text": text})

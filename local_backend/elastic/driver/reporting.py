@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from local_backend.elastic.hub.events import (
     BatchResult,
@@ -30,6 +31,15 @@ SPEED_WINDOW = 10.0
 MakeReporter = Callable[[StepPlan, int, list[tuple[BatchResult, ...]]], "Reporter"]
 
 
+class Listeners(NamedTuple):
+    """Functions that receive reports."""
+
+    #: Takes the names of PROGRESS_KEYS.
+    progress: Callable[..., None]
+    #: Takes a number of committed steps, and metrics.
+    metrics: Callable[[int, Mapping[str, float]], None]
+
+
 class Speed:
     """Samples per second, averaged over the last `SPEED_WINDOW` seconds."""
 
@@ -49,14 +59,13 @@ class Reporter:
     """Turns commits and validations into calls of the logger, lines on stdout and progress."""
 
     def __init__(
-        self, hooks: LoggerHooks | None, progress: Callable[..., None], plan: StepPlan, committed: int,
+        self, hooks: LoggerHooks | None, listeners: Listeners, plan: StepPlan, committed: int,
         rows: list[tuple[BatchResult, ...]],
     ) -> None:
-        """`hooks`: of the user's logger, None for the built-in one. `progress` takes the names of PROGRESS_KEYS. An
-        earlier driver of the job has reported `committed` steps; `rows`: the results of those steps that belong to the
-        present epoch."""
+        """`hooks`: of the user's logger, None for the built-in one. An earlier driver of the job has reported
+        `committed` steps; `rows`: the results of those steps that belong to the present epoch."""
         self._hooks = hooks
-        self._progress = progress
+        self._progress, self._metrics = listeners
         self.plan = plan
         self._epochs = plan.epochs
         self._workers = 0
@@ -103,13 +112,14 @@ class Reporter:
             self._report(action.epoch)
 
     def validated(self, action: Validated) -> None:
-        """Pass the means over the test data to the logger."""
-        if self._hooks is None:
-            return
+        """Report the means over the test data, also to the logger."""
         right = accuracy(action.results)
         loss = mean_loss(action.results)
         metrics = {"loss": loss, **({} if right is None else {"accuracy": right}), **mean_metrics(action.results)}
-        self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
+        # The logger first: the validation is on record already, and a driver that is killed now does not log it again.
+        if self._hooks is not None:
+            self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
+        self._metrics(self._steps, {f"test/{name}": value for name, value in metrics.items()})
 
     def stopped(self, action: Stopped) -> None:
         """Print that training ends before the last epoch of the plan."""
@@ -148,6 +158,7 @@ class Reporter:
     def _report(self, epoch: int) -> None:
         self._reported = time.monotonic()
         speed = self._speed.add(self._reported, self._samples)
+        self._metrics(self._steps, self._meter.known)
         left = self.plan.epoch_samples * self._epochs - self._samples
         self._progress(
             epoch=epoch + 1,
@@ -155,7 +166,7 @@ class Reporter:
             step=self._steps,
             steps=self.plan.steps,
             loss=self._meter.loss,
-            accuracy=self._meter.accuracy,
+            accuracy=self._meter.known.get("accuracy"),
             samples_per_second=round(speed, 1) if speed else None,
             seconds_left=round(left / speed, 1) if speed else None,
             step_seconds=round(self.plan.step_samples / speed, 4) if speed else None,

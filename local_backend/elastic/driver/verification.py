@@ -11,14 +11,14 @@ The rehearsal runs the script's data sets, model and callbacks, but saves nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from local_backend.elastic.driver.hub_server import Observed
 from local_backend.elastic.driver.launcher import Allocation, OnExit, OnSlots, Slot, WorkerLauncher
-from local_backend.elastic.driver.reporting import Reporter
+from local_backend.elastic.driver.reporting import Listeners, Reporter
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub.events import Action, BatchResult, Begin, Commit, Send, Stopped, Validated
 from local_backend.elastic.plan import StepPlan
@@ -219,6 +219,9 @@ class OtherNumber:
     def status(self, **values: Any) -> None:
         """Do nothing: only the history shows a rehearsal."""
 
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Do nothing: a rehearsal is not progress of the training."""
+
     def history(self, text: str) -> None:
         self._launcher.history(f"verification: {text}")
 
@@ -233,7 +236,7 @@ class SilentReporter(Reporter):
     @classmethod
     def of(cls, plan: StepPlan, committed: int, rows: list[tuple[BatchResult, ...]]) -> SilentReporter:
         """Return the reporter of a rehearsal. See `reporting.MakeReporter`."""
-        return cls(None, lambda **values: None, plan, committed, rows)
+        return cls(None, Listeners(lambda **values: None, lambda step, values: None), plan, committed, rows)
 
     def begin(self) -> None:
         """Say nothing."""

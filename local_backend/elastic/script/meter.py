@@ -15,7 +15,7 @@ class Meter:
         self.batches = 0
         self._loss_of_batches = 0.0
         self._loss_of_samples = 0.0
-        self._correct = 0
+        self._correct, self._judged = 0, False
         self._metrics: dict[str, float] = {}
         #: Samples for which each metric is known: if steps have several phases, each phase has its own metrics.
         self._known: dict[str, int] = {}
@@ -26,6 +26,7 @@ class Meter:
         self._loss_of_batches += result.loss
         self._loss_of_samples += result.loss * result.count
         self._correct += result.correct or 0
+        self._judged = self._judged or result.correct is not None
         for name, value in result.metrics.items():
             self._metrics[name] = self._metrics.get(name, 0.0) + value * result.count
             self._known[name] = self._known.get(name, 0) + result.count
@@ -50,8 +51,17 @@ class Meter:
 
     @property
     def metrics(self) -> dict[str, float]:
-        own = {name: value / self._known[name] for name, value in self._metrics.items()}
-        return {"loss": self.loss, "accuracy": self.accuracy, **own}
+        """The means of the epoch so far over its samples; the accuracy is 0 if it is unknown, as recorded."""
+        return {"loss": self.loss, "accuracy": self.accuracy, **self._own}
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The same without an unknown accuracy."""
+        return {"loss": self.loss, **({"accuracy": self.accuracy} if self._judged else {}), **self._own}
+
+    @property
+    def _own(self) -> dict[str, float]:
+        return {name: value / self._known[name] for name, value in self._metrics.items()}
 
 
 def default_block(count: int, counter: int, loss: float, accuracy: float) -> str:

@@ -1,0 +1,67 @@
+"""GET /execs/{id}/curves."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from live_server import Live
+
+from local_backend.curves.book import Book
+from local_backend.curves.file import CurveFile
+from local_backend.curves.model import MetricValue
+
+
+@pytest.fixture
+def running(live: Live) -> str:
+    exec_id = live.submitted("--exec-start PyTorch --model-main main.py")
+    live.run_on(exec_id, "cpu-0")
+    return exec_id
+
+
+def detailed(live: Live, exec_id: str) -> dict[str, Any]:
+    """Return an exec as a client gets it that accepts values which are no scalars."""
+    assert not {"arguments", "lastMetrics"} & live.call("GET", f"/execs/{exec_id}").json().keys()
+    (listed,) = live.call("GET", "/execs", headers={"Prefer": "details"}).json()
+    found = live.call("GET", f"/execs/{exec_id}", headers={"Prefer": "details"}).json()
+    assert found == listed == live.call("GET", f"/execs/{exec_id}/follow").json()["exec"]
+    return found
+
+
+def test_an_exec_without_curves_has_an_empty_list(live: Live, running: str) -> None:
+    assert live.call("GET", f"/execs/{running}/curves").json() == {"curves": [], "cursor": "", "whole": True}
+
+
+def test_curves_by_name_and_since_a_cursor(live: Live, running: str) -> None:
+    book = Book()
+    for name in ("loss", "acc"):
+        book.add("printed", MetricValue(name, 0.5, 3, "epoch", 7.5))
+    CurveFile(live.paths(running).curves, book, 1.0)
+    found = live.call("GET", f"/execs/{running}/curves?metric=loss&metric=other").json()
+    assert found["curves"] == [
+        {"name": "loss", "source": "printed", "unit": "", "stepUnit": "epoch", "points": [[3, 0.5, 7.5]]}]
+    later = live.call("GET", f"/execs/{running}/curves?since={found['cursor']}").json()
+    assert later == {"curves": [], "cursor": found["cursor"], "whole": False}
+
+
+def test_a_file_that_the_program_replaced_is_not_read(live: Live, running: str) -> None:
+    path = live.paths(running).curves
+    path.parent.mkdir(parents=True, exist_ok=True)
+    secret = path.with_name("secret")
+    secret.write_text(json.dumps({"generation": 1}) + "\n")
+    os.symlink(secret, path)
+    assert live.call("GET", f"/execs/{running}/curves").json()["cursor"] == ""
+
+
+def test_the_last_values_are_part_of_the_exec(live: Live, running: str) -> None:
+    live.say(running, {"lastMetrics": {"loss": {"value": 0.5, "step": 3}, "acc": {"value": 1e999, "step": 1}}})
+    assert detailed(live, running)["lastMetrics"] == {"loss": {"value": 0.5, "step": 3}}
+
+
+def test_the_words_of_the_program_are_shown_without_secrets(live: Live) -> None:
+    exec_id = live.submitted("--exec-start PyTorch --model-main main.py -- --lr 0.1 --api-key xyz --tokenizer gpt2 "
+                             "--max-tokens 5 --db=postgresql://me:pw@host/db")
+    assert detailed(live, exec_id)["arguments"] == [
+        "--lr", "0.1", "--api-key", "***", "--tokenizer", "gpt2", "--max-tokens", "5", "--db=postgresql://me:***@host/db"]
