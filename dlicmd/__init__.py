@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlicmd.program_log import log
+    from dlicmd.sdk.async_client import AsyncClient, AsyncJob
     from dlicmd.sdk.client import Client
     from dlicmd.sdk.errors import (
         BackendNotStarted,
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
         ConnectionLost,
         Denied,
         DlicmdError,
+        JobFailed,
+        NeverSchedulable,
         NoExecYet,
         NoSuchApplication,
         NoSuchExec,
@@ -28,13 +32,17 @@ if TYPE_CHECKING:
         UsageProblem,
         WaitTimeout,
     )
+    from dlicmd.sdk.job import Curves, Job, Jobs
     from dlicmd.sdk.objects import (
         Algorithm,
         Application,
         Code,
         CodeFile,
+        Curve,
         Exec,
         Experiment,
+        File,
+        Files,
         Framework,
         Holder,
         Holding,
@@ -60,23 +68,33 @@ __all__ = [
     "Algorithm",
     "Answer",
     "Application",
+    "AsyncClient",
+    "AsyncJob",
     "BackendNotStarted",
     "Client",
     "Code",
     "CodeFile",
     "ConnectFailed",
     "ConnectionLost",
+    "Curve",
+    "Curves",
     "Denied",
     "DlicmdError",
     "Exec",
     "Experiment",
+    "File",
     "FilePart",
+    "Files",
     "Framework",
     "Holder",
     "Holding",
     "Holdings",
+    "Job",
+    "JobFailed",
+    "Jobs",
     "Line",
     "Multipart",
+    "NeverSchedulable",
     "News",
     "NoExecYet",
     "NoSuchApplication",
@@ -104,14 +122,19 @@ __all__ = [
     "WaitTimeout",
     "Why",
     "__version__",
+    "log",
 ]
 
 #: The modules with the names of `__all__`. A name is imported at its first use, so that `import dlicmd` stays fast.
-_MODULES = ("errors", "objects", "transport", "submission", "client")
+_MODULES = ("errors", "objects", "transport", "submission", "client", "job", "async_client")
 
 
 def __getattr__(name: str) -> Any:
     """Return a name of `__all__`. Raises AttributeError for any other name."""
+    if name == "log":  # without the modules of the client: training programs call it
+        from dlicmd.program_log import log
+
+        return log
     if name in __all__:
         for module in _MODULES:
             found = getattr(import_module(f"dlicmd.sdk.{module}"), name, None)

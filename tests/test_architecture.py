@@ -35,11 +35,13 @@ MAY_IMPORT = {
         "local_backend.runtime.needs", "local_backend.runtime.occupancy", "local_backend.runtime.paths",
         "local_backend.runtime.utilisation", "local_backend.runtime", "local_backend.submit.catalogue",
         "local_backend.submit.manifest", "local_backend.submit.receive", "local_backend.submit",
-        "local_backend.forward.source", "local_backend.forward",
+        "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
     },
+    "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.services": {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",
+        "local_backend.curves",
     },
     "local_backend.submit": {"dlicmd.contract", "local_backend", "local_backend.data", "local_backend.store",
                              "local_backend.runtime", "local_backend.forward"},
@@ -49,7 +51,7 @@ MAY_IMPORT = {
     "local_backend.scheduler": {"dlicmd.contract", "local_backend"},
     "local_backend.runtime": {
         "dlicmd.contract", "local_backend", "local_backend.scheduler", "local_backend.store", "local_backend.data",
-        "local_backend.elastic", "local_backend.sources",
+        "local_backend.elastic", "local_backend.sources", "local_backend.curves", "dlicmd.program_log",
     },
     "local_backend.elastic": set(),
     # File names are built in only 1 module, and only 1 module parses YAML written by users.
@@ -136,6 +138,7 @@ OF_THIS_MACHINE = {
 #: Other modules that import some of them: module → names after `local_backend.`.
 USERS_OF_THIS_MACHINE = {
     "local_backend.serving.server": {"runtime.local_launcher"},  # chooses the launcher
+    "local_backend.cli": {"runtime.overlay"},  # shows the title of its own process
     "local_backend.serving.home_database": {"runtime.launch"},  # migrates files of an earlier version
     "local_backend.commands.doctor": {"scheduler.slots"},  # examines this machine
     "local_backend.commands.restore": {"runtime.launch"},  # refuses to replace files of running jobs
@@ -165,8 +168,8 @@ def test_only_the_launcher_of_this_machine_knows_its_processes() -> None:
 @pytest.mark.parametrize(
     ("package", "libraries"),
     [("dlicmd", set()), ("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES),
-     ("dlicmd.sdk", {"jsonschema", "pathspec", "requests", "yaml"}),
-     ("dlicmd.cli", {"click", "keyring", "rich", "yaml"})],
+     ("dlicmd.sdk", {"cloudpickle", "jsonschema", "pandas", "pathspec", "requests", "yaml"}),
+     ("dlicmd.cli", {"click", "keyring", "pyarrow", "rich", "yaml"})],
 )
 def test_packages_import_only_allowed_libraries(package: str, libraries: set[str]) -> None:
     allowed = libraries | set(sys.stdlib_module_names) | {"dlicmd", "local_backend"}
@@ -221,7 +224,7 @@ def test_every_error_code_of_the_client_is_listed() -> None:
 
 
 def test_no_module_of_the_server_imports_a_library_of_the_engine() -> None:
-    for package in MAY_IMPORT.keys() - {"local_backend.elastic", "local_backend.runtime"}:
+    for package in MAY_IMPORT.keys() - {"local_backend.elastic", "local_backend.runtime", "dlicmd.sdk"}:
         for path in sources(package):
             assert not {module.split(".")[0] for module in imports(path)} & ENGINE_LIBRARIES, path
 

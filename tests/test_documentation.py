@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dlicmd.contract.error_codes import CLIENT, SERVER
+
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "samples").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.md")])
 
 
 def test_generated_parts_are_current() -> None:
@@ -28,6 +30,13 @@ def test_links_have_targets(page: Path) -> None:
             assert target[1:] in anchors, f"{page.name}: no heading for {target}"
         elif "://" not in target:
             assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
+
+
+def test_every_error_code_has_an_action() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
+    assert set(actions) == {*SERVER, *CLIENT}
+    assert not [code for code, action in actions.items() if not action]
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

@@ -1,35 +1,104 @@
-"""The wheel contains everything that an installed package needs, and nothing else at the top level."""
+"""What a release publishes: complete, the same bytes for the same commit, without known vulnerabilities."""
 
 from __future__ import annotations
 
+import json
+import os
+import runpy
+import socket
 import subprocess
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parent.parent
+RELEASE = ROOT / ".ci" / "release.py"
+FLAW = {"id": "TEST-2026-1", "summary": "a flaw", "published": "2026-01-01T00:00:00Z", "affected": [
+    {"package": {"name": "requests", "ecosystem": "PyPI"}, "ranges": [
+        {"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99.0"}]}]}]}
+
+
+def built(folder: Path) -> tuple[Path, Path]:
+    """Return the source distribution and the wheel."""
+    paths: tuple[Path, Path] = runpy.run_path(str(RELEASE))["build"](folder)
+    return paths
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    # Build from a copy: a build leaves a build folder beside the sources.
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    for name in filter(None, tracked.split("\0")):
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((ROOT / name).read_bytes())
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), "."],
-        cwd=source, check=True, capture_output=True,
-    )
-    return next(folder.glob("*.whl"))
+    return built(tmp_path_factory.mktemp("release"))[1]
+
+
+@contextmanager
+def service(flawed: str) -> Iterator[str]:
+    """Yield the address of a service that knows one vulnerability of the package `flawed`."""
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.dumps({"vulns": [FLAW]} if asked["package"]["name"] == flawed else {}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1/query"
+        server.shutdown()
+
+
+def audited(address: str) -> subprocess.CompletedProcess[str]:
+    program = f"import runpy; runpy.run_path({str(RELEASE)!r})['audit']()"
+    return subprocess.run([sys.executable, "-c", program], env=os.environ | {"OSV_URL": address}, check=False,
+                          capture_output=True, text=True)
+
+
+def test_two_builds_have_the_same_bytes(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    source, again = built(tmp_path)
+    assert again.read_bytes() == wheel.read_bytes()
+    assert source.read_bytes() == (wheel.parent / source.name).read_bytes()
+
+
+@pytest.mark.parametrize(("flawed", "fails"), [("requests", True), ("no-package-of-ours", False)])
+def test_an_audit_fails_on_a_known_vulnerability(flawed: str, fails: bool) -> None:
+    pytest.importorskip("pip_audit", reason="needs the extra `release`")
+    with service(flawed) as address:
+        done = audited(address)
+    assert (done.returncode == 1) is fails, done.stderr
+    assert (FLAW["id"] in done.stderr) is fails
+
+
+def test_an_audit_without_its_service_passes_and_says_so() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1/query"
+        done = audited(address)
+    assert done.returncode == 0
+    assert address in done.stdout
+
+
+def test_the_bill_of_materials_lists_what_an_installation_needs(tmp_path: Path) -> None:
+    pytest.importorskip("cyclonedx_py", reason="needs the extra `release`")
+    runpy.run_path(str(RELEASE))["bill_of_materials"]("1.2.3", tmp_path / "sbom.json")
+    bill = json.loads((tmp_path / "sbom.json").read_text())
+    names = {one["name"].lower() for one in bill["components"]}
+    assert {"torch", "requests", "urllib3"} <= names
+    assert not {"pytest", "mkdocs-material"} & names
+    assert bill["metadata"]["component"]["version"] == "1.2.3"
 
 
 def test_the_wheel_contains_exactly_the_product_packages(wheel: Path) -> None:

@@ -92,6 +92,14 @@ class User:
         """Return the process id of the running backend."""
         return int(json.loads((self.home / "backend.json").read_text())["pid"])
 
+    def close(self) -> None:
+        """Stop the backend and its jobs, and kill the processes that are left."""
+        self.backend("stop", "--jobs")
+        leftovers = self.processes()
+        for process in leftovers:
+            process.kill()
+        psutil.wait_procs(leftovers)
+
     def processes(self) -> list[psutil.Process]:
         """Return all processes of this home: by their environment, or by a working directory in the home."""
         marker = str(self.home)

@@ -3,101 +3,60 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Collection
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dlicmd.cli.config.private_file import read_private, remove_private, write_private
 from dlicmd.contract import wire
 from dlicmd.sdk import hints, paths
 from dlicmd.sdk.calls import MAX_TOKEN, checked_token
 from dlicmd.sdk.errors import Denied, TokenFileError, UsageProblem
-from dlicmd.sdk.messages import debug
+
+if TYPE_CHECKING:
+    from dlicmd.cli.config.servers import KnownServer
 
 MASK = "***"
 #: The entry of the token in the keyring of the system, for users who select it (`--keyring`, DLICMD_KEYRING).
 SERVICE, ACCOUNT = "dlicmd", "token"
+_WHAT = "token file"
 
 
-def read_token(keyring: bool = False) -> str | None:
+def read_token(keyring: bool = False, server: str = "") -> str | None:
     """Return the stored token, or None when there is none. Raises TokenFileError when the file cannot be trusted.
 
-    With `keyring`, this function and those below use the system's keyring instead of the file.
+    With `keyring`, this function and those below use the system's keyring instead of the file. The keyring has an entry
+    for each `server` of a verb, beside the entry of the long options.
     """
     if keyring:
-        token = _from_keyring()
+        token = _from_keyring(server)
         return checked_token(token, "the keyring") if token else None
     path = paths.token_file()
-    _refuse_strange(path)
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        fd = os.open(path, flags)
-    except FileNotFoundError:
-        return None
-    except OSError as problem:
-        raise TokenFileError(f"cannot read the token file {path}: {problem.strerror}") from None
-    with open(fd, "rb") as file:
-        if hasattr(os, "fchmod") and stat.S_IMODE(os.fstat(fd).st_mode) & 0o077:
-            os.fchmod(fd, 0o600)
-            debug(f"other users could read {path}; changed its mode to 0600")
-        data = file.read(MAX_TOKEN + 1)
+    data = read_private(path, _WHAT, MAX_TOKEN + 1) or b""
     token = data.decode("ascii", "replace").strip()
     return checked_token(token, f"the token file {path}") if token else None
 
 
-def write_token(token: str, keyring: bool = False) -> None:
+def write_token(token: str, keyring: bool = False, server: str = "") -> None:
     """Store `token`, and nothing else, in the token file. The write is atomic, and only the owner can read the file."""
     if keyring:
-        _into_keyring(token)
+        _into_keyring(token, server)
         return
-    path = paths.token_file()
-    _refuse_strange(path)
-    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        try:
-            with open(fd, "wb") as file:
-                if hasattr(os, "fchmod"):
-                    os.fchmod(fd, 0o600)
-                file.write(token.encode("ascii"))
-                file.flush()
-                os.fsync(fd)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as problem:
-        raise TokenFileError(f"cannot write the token file {path}: {problem.strerror}") from None
+    write_private(paths.token_file(), _WHAT, token.encode("ascii"))
 
 
-def forget_token(keyring: bool = False) -> None:
+def forget_token(keyring: bool = False, server: str = "") -> None:
     """Remove the token file if there is one."""
     if keyring:
-        _out_of_keyring()
+        _out_of_keyring(server)
         return
-    path = paths.token_file()
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as problem:
-        raise TokenFileError(f"cannot remove the token file {path}: {problem.strerror}") from None
+    remove_private(paths.token_file(), _WHAT)
 
 
-def _refuse_strange(path: Path) -> None:
-    """Raise TokenFileError unless `path` is missing or a regular file of this user."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as problem:
-        raise TokenFileError(f"cannot check the token file {path}: {problem.strerror}") from None
-    if stat.S_ISLNK(found.st_mode):
-        raise TokenFileError(f"the token file {path} is a symbolic link; remove it and log on again")
-    if not stat.S_ISREG(found.st_mode):
-        raise TokenFileError(f"the token file {path} is not a regular file; move it away and log on again")
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        raise TokenFileError(f"the token file {path} belongs to another user; remove it and log on again")
+def token_of(server: KnownServer) -> str | None:
+    """Return the token that `login` stored for a server, or None. Raises TokenFileError."""
+    return read_token(True, server.name) if server.in_keyring else server.token
 
 
 def token_in_environment() -> str | None:
@@ -106,16 +65,18 @@ def token_in_environment() -> str | None:
     return checked_token(named, "DLICMD_TOKEN") if named else None
 
 
-def find_token(option: str | None, keyring: bool = False) -> str:
-    """Return the token for a remote server: from `--jwt-token`, DLICMD_TOKEN or the stored one. Raises Denied when
-    there is none or it is unusable."""
+def find_token(
+    option: str | None, keyring: bool = False, of_server: str | None = None, of_others: Collection[str] = (),
+) -> str:
+    """Return the token for a remote server: from `--jwt-token`, DLICMD_TOKEN, the one stored for this server, or the
+    stored one, unless it is one `of_others`. Raises Denied when there is none or it is unusable."""
     if option is not None:
         return checked_token(option.strip(), "--jwt-token")
     named = token_in_environment()
     if named:
         return named
-    kept = read_token(keyring)
-    if kept is None:
+    kept = read_token(keyring) if of_server is None else checked_token(of_server, "the stored token of this server")
+    if kept is None or (of_server is None and kept in of_others):
         raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)
     return kept
 
@@ -170,21 +131,26 @@ def masked(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: MASK if key.lower().replace("_", "") in secret else value for key, value in answer.items()}
 
 
-def _from_keyring() -> str | None:
+def _account(server: str) -> str:
+    """Return the name of the keyring's entry for a server of a verb; "" is the entry of the long options."""
+    return f"{ACCOUNT} {server}" if server else ACCOUNT
+
+
+def _from_keyring(server: str) -> str | None:
     """Return the stored token, or None. Raises TokenFileError when no keyring can be used."""
-    found: str | None = _with_keyring(lambda keyring: keyring.get_password(SERVICE, ACCOUNT))
+    found: str | None = _with_keyring(lambda keyring: keyring.get_password(SERVICE, _account(server)))
     return found
 
 
-def _into_keyring(token: str) -> None:
+def _into_keyring(token: str, server: str) -> None:
     """Store `token`. Raises TokenFileError."""
-    _with_keyring(lambda keyring: keyring.set_password(SERVICE, ACCOUNT, token))
+    _with_keyring(lambda keyring: keyring.set_password(SERVICE, _account(server), token))
 
 
-def _out_of_keyring() -> None:
+def _out_of_keyring(server: str) -> None:
     """Remove the token if there is one. Raises TokenFileError."""
-    if _from_keyring() is not None:
-        _with_keyring(lambda keyring: keyring.delete_password(SERVICE, ACCOUNT))
+    if _from_keyring(server) is not None:
+        _with_keyring(lambda keyring: keyring.delete_password(SERVICE, _account(server)))
 
 
 def _with_keyring(work: Callable[[ModuleType], Any]) -> Any:

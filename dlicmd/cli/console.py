@@ -11,7 +11,8 @@ from dlicmd.sdk.messages import inert, say
 _json_errors = False
 _errors_shown = True
 #: Style → SGR parameters of a terminal.
-_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35",
+           "cyan": "36"}
 
 
 def set_json_errors(wanted: bool) -> None:
@@ -43,9 +44,11 @@ def aside(text: str) -> None:
 
 
 def paint(text: str, style: str) -> str:
-    """Return `text` in one of the styles bold, dim, red, green, yellow, cyan if the output shows styles, else `text`.
+    """Return `text` in one of the styles bold, dim, red, green, yellow, blue, magenta, cyan if the output shows styles,
+    else `text`. `text` must be inert already."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if text and has_styles() else text
 
-    The output shows styles on a terminal, unless TERM is dumb or NO_COLOR is set. `text` must be inert already.
-    """
-    seen = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if seen and text else text
+
+def has_styles() -> bool:
+    """Return whether the output shows styles: on a terminal, unless TERM is dumb or NO_COLOR is set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

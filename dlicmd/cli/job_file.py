@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlicmd.cli.commands.submissions import say_mistyped
 from dlicmd.cli.config.option_file import SOURCE, START, known_option, option_values, overruled
+from dlicmd.cli.mistyped import say_mistyped
 from dlicmd.contract.argv import CommandLine, Given, parse_argv
 from dlicmd.contract.options import FILE
 from dlicmd.sdk.data import change_meta, change_source

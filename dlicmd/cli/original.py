@@ -28,9 +28,9 @@ def run_as_original(session: Session) -> int:
         set_level("warn")
     console.set_errors(shown=False)
     if command is None:
-        from dlicmd.cli.commands.help import help_text  # needs click
+        from dlicmd.cli.commands.help import help_as_original  # needs click
 
-        emit(help_text())
+        emit(help_as_original())
         return Exit.FAILED
     if command not in WITH_FORMATS:
         session.output = Output(manner=session.output.manner)

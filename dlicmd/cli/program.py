@@ -18,7 +18,7 @@ from dlicmd.cli.manner import Manner
 from dlicmd.cli.render import Output, emit
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.options import FILE
+from dlicmd.contract.options import COMMAND_NAMES, FILE
 from dlicmd.sdk import hints, messages
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
 
@@ -67,7 +67,8 @@ def _program(words: list[str]) -> int:
     if called is Manner.ORIGINAL:
         return _as_original(words)
     console.set_json_errors(_asks_for_json(words))  # for errors of the command line itself
-    return _command(words, _parse(words), called)
+    _check_encoding(words)
+    return _command(words, _parse_either(words), called)
 
 
 def _command(words: list[str], line: CommandLine, called: Manner) -> int:
@@ -77,15 +78,20 @@ def _command(words: list[str], line: CommandLine, called: Manner) -> int:
         from dlicmd.cli.commands.help import help_text, short_usage  # needs click
 
         if words:
-            emit(help_text())
+            emit(help_text(line.operand))
             return Exit.DONE
         console.aside(short_usage())
         return Exit.USAGE
-    output = Output.parse(line.text("--output"), called)
+    # Only long options print the recorded layouts. Whether standard output is a terminal, verbs print ours.
+    output = Output.parse(line.text("--output"), called if line.verb is None else Manner.TERMINAL)
     console.set_json_errors(output.form in ("json", "jsonl"))
     from dlicmd.cli.commands.table import run  # needs the transport, which the help does not
     from dlicmd.cli.session import Session
 
+    if line.verb is not None:
+        from dlicmd.cli.config.servers import use_current  # for a verb alone
+
+        use_current(line)
     with Session(words, line, output) as session:
         return run(session)
 
@@ -100,6 +106,7 @@ def _as_original(words: list[str]) -> int:
     console.set_json_errors(False)
     try:
         words = spelled_out(words)
+        _check_encoding(words)
         line = _parse(words)
     except (DlicmdError, ArgvError) as problem:
         return original.report(problem, _explained(problem)[2])
@@ -107,9 +114,9 @@ def _as_original(words: list[str]) -> int:
         return _command(words, line, manner.of_the_output())
     _prepare(line)
     if line.command == "--help":
-        from dlicmd.cli.commands.help import help_text  # needs click
+        from dlicmd.cli.commands.help import help_as_original  # needs click
 
-        emit(help_text())
+        emit(help_as_original())
         return Exit.DONE if words else Exit.FAILED
     try:
         with Session(words, line, Output.parse(line.text("--output"), Manner.ORIGINAL)) as session:
@@ -134,14 +141,11 @@ def _asks_for_json(words: list[str]) -> bool:
 
 
 def _parse(words: list[str]) -> CommandLine:
-    """Parse the words. No words, `-h` as the first word, and `--help` before any `--` ask for the help. Raises
-    ArgvError, UsageProblem."""
+    """Parse the words in the grammar of the long options. No words, `-h` as the first word, and `--help` before any
+    `--` ask for the help, about the command beside it. Raises ArgvError, UsageProblem."""
     own = words[: words.index("--")] if "--" in words else words
     if not words or "--help" in own or own[:1] == ["-h"]:
-        return CommandLine(command="--help")
-    for word in words:
-        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
-            raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not valid UTF-8")
+        return CommandLine("--help", next((word for word in own if word in COMMAND_NAMES - {"--help"}), None))
     if any(word.partition("=")[0] in (FILE.name, *FILE.aliases) for word in own):
         from dlicmd.cli.job_file import expand  # needs YAML
 
@@ -149,10 +153,29 @@ def _parse(words: list[str]) -> CommandLine:
     return profiles.applied(words, parse_argv(words))
 
 
+def _parse_either(words: list[str]) -> CommandLine:
+    """Parse the words in the grammar of the verbs if the first word makes it one, else in that of the long options.
+    Raises ArgvError, UsageProblem."""
+    if not words or words[0].startswith("-"):
+        return _parse(words)
+    from dlicmd.contract.verb_argv import is_verb_line, parse_verb  # for a verb alone
+
+    return profiles.applied(words, parse_verb(words)) if is_verb_line(words) else _parse(words)
+
+
+def _check_encoding(words: list[str]) -> None:
+    """Raise ArgvError for a word that is not UTF-8."""
+    for word in words:
+        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+            raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not valid UTF-8")
+
+
 def _explained(problem: BaseException) -> tuple[str, str, Exit]:
     """Return the message for the user about an exception, its code (contract.error_codes), and the exit code."""
     if isinstance(problem, ArgvError | UsageProblem):
         text = str(problem)
+        if ": dlicmd " in text:  # it says what to type
+            return text, UsageProblem.code, Exit.USAGE
         return f"{text}{'' if text.endswith(('.', '?')) else '.'} {HINT}", UsageProblem.code, Exit.USAGE
     if isinstance(problem, DlicmdError):
         return str(problem), problem.code, problem.exit_code

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dlicmd.cli.manner import Manner
 from dlicmd.cli.show.recorded import RecordedTable
-from dlicmd.cli.show.table import MISSING, table
+from dlicmd.cli.show.table import MISSING, ranked, table, terminal_width, usual
 from dlicmd.contract import wire
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert, info
@@ -140,7 +140,10 @@ def show_columns(
 ) -> None:
     """Print a table of items. If the user selected the columns (`asked_for`), report the columns that no item has."""
     rows = [{name: cell(item, name) for name in columns} for item in items]
-    emit(table(rows, columns))
+    if not asked_for and sys.stdout.isatty():
+        emit("\n".join(ranked(*usual(rows, columns), terminal_width())))
+    else:
+        emit(table(rows, columns))
     unknown = [name for name in columns if asked_for and rows and all(row[name] == MISSING for row in rows)]
     if unknown:
         near = ", ".join(_near(unknown, {key for item in items for key in item}))

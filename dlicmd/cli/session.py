@@ -57,6 +57,13 @@ class Session(Closing):
         return self.line.flag(flag) or profiles.is_yes(os.environ.get(profiles.ENVIRONMENT[flag], ""))
 
     @property
+    def server_name(self) -> str:
+        """The name of the server for messages: `local` or HOST:PORT."""
+        from dlicmd.cli.config.servers import name_of  # few commands name the server
+
+        return name_of(self.line)
+
+    @property
     def client(self) -> Client:
         """The client for the server that the command line names, with its token; without a token for the local
         backend."""
@@ -88,8 +95,19 @@ class Session(Closing):
                                    may_trust=auth.may_trust if as_original else None)
         if http and not transport.is_private:
             warn(f"--http: all data, including your token, is sent to {host} unencrypted")
-        token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None
+        token = self._token() if with_token else None
         return Client(token=token, transport=transport, timeout=timeout)
+
+    def _token(self) -> str:
+        """Return the token for the server. Each server of a verb has its own. Raises Denied."""
+        of_server, of_others = None, frozenset[str]()
+        if self.line.verb is not None:
+            from dlicmd.cli.config import servers  # for a verb alone
+
+            tokens = {one.name: auth.token_of(one) for one in servers.load().known.values()}
+            of_server = tokens.pop(self.server_name, None)
+            of_others = frozenset(filter(None, tokens.values()))
+        return auth.find_token(self.line.text("--jwt-token"), self.keyring, of_server, of_others)
 
     def need(self, extension: str, lack: str) -> None:
         """Raise DlicmdError when the server lacks an extension."""

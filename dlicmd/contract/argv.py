@@ -30,7 +30,7 @@ _BOUNDS = {
 #: Fewest and most operands of a command.
 _OPERANDS = {Arity.ONE: (1, 1), Arity.MANY: (1, MAX_NUMBER), Arity.TWO: (2, 2), Arity.OPTIONAL: (0, 1)}
 #: `-o` and its value in one word.
-_SHORT = re.compile(r"-o(jsonl?|yaml|custom-columns=.+)")
+SHORT_FORMAT = re.compile(r"-o(jsonl?|yaml|custom-columns=.+)")
 
 
 class ArgvError(ValueError):
@@ -65,11 +65,14 @@ class CommandLine:
     float for a number, else the text. `program` has the words for the user's program: first the words before `--` that
     are not ours, then the words after it. `after_dashes` has only the latter, or is None when there is no `--`.
     `operands` are the operands of the command, and `operand` is the first of them. `given` are the options in their
-    order, as typed. `own` are the words that are ours.
+    order, as typed. `own` are the words that are ours. `verb` is the first word of a command line with a verb; its
+    `command` is the long option that does the same, and `typed` are all its words.
     """
 
     def __init__(self, command: str | None = None, operand: str | None = None) -> None:
         self.command = command
+        self.verb: str | None = None
+        self.typed: Sequence[str] = ()
         self.operands = [] if operand is None else [operand]
         self.values: dict[str, object] = {}
         self.program: list[str] = []
@@ -139,7 +142,7 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
 def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     """Consume the word at `at`, with its value if it has one, and return the number of consumed words."""
     word = words[at]
-    short = None if sent else _SHORT.fullmatch(word)
+    short = None if sent else SHORT_FORMAT.fullmatch(word)
     name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
     option = option_named(name, line.command)
     if option is None or _is_the_programs(option, line, sent):
@@ -173,7 +176,7 @@ def _values(
     least, most = _OPERANDS[option.arity]
     taken = list(given)
     for word in words[at : at + most - len(given)]:
-        if option_named(word.partition("=")[0], line.command) or _SHORT.fullmatch(word):
+        if option_named(word.partition("=")[0], line.command) or SHORT_FORMAT.fullmatch(word):
             break
         if len(taken) >= min(least, 1) and not _is_operand(word):
             break
@@ -263,7 +266,11 @@ def _amount(option: Option, text: str) -> float:
 def _unknown(word: str) -> str:
     import difflib  # for a wrong word alone
 
-    is_option = word.startswith("-")
+    if not (is_option := word.startswith("-")) or word.startswith("--"):
+        from dlicmd.contract.verbs import SYNONYMS  # for a wrong word alone
+
+        if meant := SYNONYMS.get(word.lstrip("-").lower()):
+            return f"unknown {'option' if is_option else 'command'} '{word}'; did you mean: dlicmd {meant}"
     name = word.partition("=")[0]
     # Missing dashes must not make a word less similar.
     known = {option if is_option else option.lstrip("-"): option for option in BY_NAME}

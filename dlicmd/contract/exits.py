@@ -31,6 +31,6 @@ MEANING: dict[Exit, str] = {
     Exit.TIMED_OUT: "timed out waiting (`--wait-timeout`); the job continues",
     Exit.UNREACHABLE: "the server cannot be reached, or the local backend could not be started",
     Exit.DENIED: "not authenticated, or not allowed",
-    Exit.NEVER_SCHEDULABLE: "the job requests more than the machine has and can never be scheduled",
+    Exit.NEVER_SCHEDULABLE: "the job can never run: it requests more than the machine has, or GPUs that it lacks",
     Exit.INTERRUPTED: "interrupted with Ctrl-C; a submitted job continues",
 }

@@ -100,6 +100,10 @@ COMMANDS: tuple[Option, ...] = (
     _command("--version", "show the version"),
     _command("--logon", "log on to a remote server and store the token in ~/.dlicmd"),
     _command("--logoff", "delete the token and revoke it on the server", hidden=True),
+    _command("--whoami", "show user, role and server"),
+    _command("--server", "list the servers that you logged on to, or select the one for verbs: ls, or use NAME",
+             "ls|use NAME", arity=Arity.MANY),
+    _command("--open", "open the folder with the files of a job of the local backend", "ID"),
     _command("--status", "show the server's status", hidden=True),
     Option("--completion", Form.TEXT, Section.COMMAND, "print the completion script of dlicmd for bash, zsh or fish",
            "SHELL", choices=("bash", "zsh", "fish"), local=Local.CLIENT),
@@ -116,6 +120,8 @@ COMMANDS: tuple[Option, ...] = (
              "(--steps N, default 20)", "ID"),
     _command("--exec-stop", "stop a job", "ID"),
     _command("--exec-delete", "delete a job and its files", "ID"),
+    _command("--exec-resize", "fix the number of slots of a running elastic job, or return to its fair share",
+             "ID N|auto", arity=Arity.TWO),
     _command("--exec-deploy", "deploy the trained model: --kernel FILE; optional: --name, --runtime, --weight, "
              "--tag, --attributes, --envs", "ID"),
     _command("--exec-delete-all", "delete all your jobs"),
@@ -216,6 +222,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--workerDeviceType", Form.TEXT, _R, "device type of a worker", choices=("cpu", "gpu")),
     Option("--workerDeviceNum", Form.DEVICES, _R, "devices per worker; below 1, such as 0.5: part of a shared "
            "device", "N", aliases=("--gpuPerWorker",)),
+    Option("--allow-cpu", Form.FLAG, _R, "run on CPU slots if the job asks for GPUs and the server has none"),
     Option("--workerMemory", Form.SIZE, _R, "limit of the resident memory of a worker, for example 8g", "SIZE"),
     Option("--workerCPULimit", Form.AMOUNT, _R, "CPUs of a worker in a pack, for example 0.5", "N"),
     Option("--workerGPULimit", Form.AMOUNT, _R, "part of the pack's GPU for a worker, for example 0.25", "N",
@@ -252,8 +259,8 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--sc-runasuser", "user id in the container", _E, "UID", Form.INTEGER, hidden=True),
     _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Form.INTEGER, hidden=True),
     _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Form.INTEGER, hidden=True),
-    Option("--cs-rmq-meta", Form.TEXT, _E, "forward metrics to a RabbitMQ broker: amqps://USER:PASSWORD@HOST/VHOST"
-           "?exchange=NAME&routing_key=KEY, or host=HOST,user=USER,...", "PLACE"),
+    Option("--cs-rmq-meta", Form.TEXT, _E, "forward metrics to a RabbitMQ broker: amqps://USER:PASSWORD@HOST/VHOST "
+           "with the query ?exchange=NAME&routing_key=KEY, or host=HOST,user=USER,...", "PLACE"),
     Option("--cs-url-meta", Form.TEXT, _E, "forward metrics to a URL with POST", "URL"),
     Option("--cs-url-bearer", Form.TEXT, _E, "bearer token for --cs-url-meta", "TOKEN"),
     # Spellings of the first product generation, from scripts. Consumed here, so that they do not reach the program.
@@ -288,12 +295,19 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 
+#: For commands that ask before they destroy more than one thing.
+YES = "--yes"
+
+
 def _deployment(name: str, text: str, metavar: str) -> Option:
     return _client(name, Form.TEXT, Section.DEPLOYMENT, text, metavar, hidden=True)
 
 
 #: Options of one command alone. With other commands such words go to the program: many programs have their own --name.
 OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
+    **dict.fromkeys(("--exec-delete-all", "--app-stop-all", "--hpo-delete-all"), (
+        _client(YES, Form.FLAG, _O, "do not ask before all jobs or searches are stopped or deleted; without a "
+                "terminal, these commands never ask", hidden=True),)),
     "--exec-get-all": (_client("--all-users", Form.FLAG, _O, "with --exec-get-all, for administrators: execs of all "
                                "users", hidden=True),),
     "--exec-verify": (_client("--steps", Form.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
@@ -316,7 +330,8 @@ COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
 LAST = "last"
 #: Commands whose operands are ids of execs.
 EXEC_COMMANDS: frozenset[str] = frozenset({FOLLOW.name, WAIT.name}) | frozenset(
-    option.name for option in COMMANDS if option.name.startswith("--exec-") and option.metavar.startswith("ID"))
+    option.name for option in COMMANDS
+    if (option.name.startswith("--exec-") or option.name == "--open") and option.metavar.startswith("ID"))
 
 #: Commands whose operands are ids of applications, as the scheduler calls execs.
 APP_COMMANDS: frozenset[str] = frozenset(
@@ -326,7 +341,8 @@ APP_COMMANDS: frozenset[str] = frozenset(
 def help_sections(hidden: bool = False) -> dict[Section, list[Option]]:
     """Return commands and options by section of the help, in the order of the table."""
     sections: dict[Section, list[Option]] = {group: [] for group in Section}
-    for option in (*COMMANDS, FILE, *OPTIONS, *(own for options in OWN_OPTIONS.values() for own in options)):
+    own = (option for options in OWN_OPTIONS.values() for option in options)
+    for option in dict.fromkeys((*COMMANDS, FILE, *OPTIONS, *own)):
         if hidden or not option.hidden:
             sections[option.group].append(option)
     return {group: members for group, members in sections.items() if members}

@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 _NUMBER = r"[+-]?[0-9]{0,40}\.?[0-9]{1,40}([eE][+-]?[0-9]{1,3})?"
+#: Epoch seconds from which on a time cannot be formatted.
+_YEAR_10000 = 253_402_300_800
 
 
 def at(value: Any, *path: str) -> Any:
@@ -44,3 +46,22 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return found if math.isfinite(found) else None
+
+
+def epoch(text: Any) -> float | None:
+    """Return the seconds since 1970 of an ISO time (UTC without an offset) or of a number; None for any other value."""
+    from datetime import datetime, timezone  # takes time, for people alone
+
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return float(text) if 0 <= text < _YEAR_10000 else None
+    if not isinstance(text, str):
+        return None
+    head, dot, fraction = text.strip().replace("Z", "+00:00").partition(".")
+    digits = len(fraction) - len(fraction.lstrip("0123456789"))
+    try:
+        # Python 3.10 reads 3 or 6 decimals only. Servers write any number of them.
+        found = datetime.fromisoformat(head + fraction[digits:])
+        found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+        return found.timestamp() + (float(f"0.{fraction[:digits]}") if dot and digits else 0.0)
+    except (ValueError, OverflowError):
+        return None

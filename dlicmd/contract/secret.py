@@ -17,6 +17,8 @@ _NAME = re.compile(
 )
 #: Other names of connection values that are secrets.
 _NAMES = frozenset({"sas", "connection_string", "service_account"})
+_SECRET_OPTION = re.compile(rf"(?!.*TOKENI)(?:{_NAME.pattern})", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 _OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
 _VARIABLE = "--msd-env"
 #: Options whose value is the target of metrics, a URL or `name=value,name=value`. The value may contain a password.
@@ -76,6 +78,21 @@ def masked_text(text: str, words: Sequence[str]) -> str:
         pattern = rf"(?<!\S)({re.escape(before)}\s+['\"]?){re.escape(word)}(?=['\"]?(?:\s|$))"
         text = re.sub(pattern, lambda match, instead=instead: match[1] + instead, text)  # type: ignore[misc]
     return text if split_args(text) == masked else join_args(masked)
+
+
+def masked_arguments(words: Sequence[str]) -> list[str]:
+    """Return the words of a program with the values of secret-looking options masked. Numbers are no secrets, and a
+    tokenizer is none."""
+    masked: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        name, equals, value = word.partition("=")
+        if equals and _SECRET_OPTION.search(name) and not _NUMBER.fullmatch(value):
+            masked.append(f"{name}={_masked_whole(value)}")
+        elif before.startswith("-") and "=" not in before and _SECRET_OPTION.search(before):
+            masked.append(word if _NUMBER.fullmatch(word) or word.startswith("-") else _masked_whole(word))
+        else:
+            masked.append(masked_place(word) if "://" in word else word)
+    return masked
 
 
 def masked_sources(sources: Any) -> Any:

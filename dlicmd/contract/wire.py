@@ -13,8 +13,12 @@ CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"
 FRAMEWORKS = BASE + "/execs/frameworks"
+#: Checks a command line before a submission.
+CHECK = EXECS + "/check"
 #: Names a request in the logs of both sides. If the client sends none, the server generates one.
 REQUEST_ID = "X-Request-ID"
+#: The number of items that a list without its limit would have.
+TOTAL = "X-Total-Count"
 #: The stable code of an error, such as exec.not_found.
 ERROR_CODE = "X-DLI-Error-Code"
 #: For monitoring: whether the server is alive, whether it can work, and its counters.
@@ -102,6 +106,10 @@ EXT_HOLDINGS = "holdings"
 EXT_LOCAL_PATHS = "local-paths"
 #: `--create-data-path` in the command line: the server creates missing data paths below DLI_DATA_FS.
 EXT_CREATE = "create-data-path"
+#: `--allow-cpu` in the command line: a job that asks for GPUs may run on CPU slots.
+EXT_ALLOW_CPU = "allow-cpu"
+#: POST /execs/check returns the refusal of a submission before its files are sent.
+EXT_CHECK = "check"
 #: A POST /execs with a known key returns the exec that the first such request created.
 EXT_IDEMPOTENCY = "idempotency-key"
 #: /connections: servers with data, to which data sources refer.
@@ -112,12 +120,18 @@ EXT_DATA_PREVIEW = "data-preview"
 EXT_STOP_MANY = "stop-many"
 #: GET /execs/{id}/metrics returns the lines of evaluation-metrics.txt.
 EXT_METRICS = "metrics"
+#: GET /execs/{id}/curves returns the metrics of any program as curves.
+EXT_CURVES = "curves"
 #: GET /execs/{id}/code returns the submitted files.
 EXT_CODE = "code"
+#: GET /execs/{id}/files lists the files that the program wrote, and GET /execs/{id}/files/content returns one of them.
+EXT_FILES = "files"
+#: GET /execs/{id}/lines returns lines of the output: the last ones, those since a time, or those of one worker.
+EXT_LINES = "log-lines"
 #: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
-EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_CREATE, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
+EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
 # Keys of GET /status, beyond the recorded contract
 EMBEDDED = "embedded"  # bool: the server has one user, who may use all paths of the machine
@@ -153,6 +167,9 @@ WARNING = "warning"
 KEY_HEADER = "Idempotency-Key"
 #: A preference (RFC 7240): the server refuses what it cannot run. Without it, the server answers as the recorded one.
 PREFER, STRICT = "Prefer", "handling=strict"
+#: A preference for GET /execs and GET /execs/{id}: with ARGUMENTS and LAST_METRICS, which are no scalars. The recorded
+#: clients expect scalars.
+DETAILS = "details"
 PART_FILE = "file"
 PART_DATA = "data"
 ARGS = "args"
@@ -171,6 +188,7 @@ APP_ID = "appId"
 SUBMISSION_ID = "submissionId"
 STATE = "state"
 CREATOR = "creator"
+WORK_FOLDER = "workDir"  # the folder of the submitted program on the server
 APP_NAME = "appName"
 FRAMEWORK = "framework"
 ELASTIC = "elastic"
@@ -200,6 +218,10 @@ SECONDS_LEFT = "secondsLeft"
 GENERATION = "generation"  # int, number of the current membership
 RESIZES = "resizes"  # int, number of intended changes of the membership
 DEATHS = "deaths"  # int, workers that died without ending the job
+
+# Keys of an exec for clients that prefer DETAILS, and of the follow answer
+ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked
+LAST_METRICS = "lastMetrics"  # name → {value, step}: the last values of the most important metrics, losses first
 
 # Keys of a driver's progress report that are not shown. `pause` is the cost of the last resize and `stepSeconds` the
 # time of a step, in seconds. `usable` is the number of workers that the driver can use.
@@ -244,6 +266,19 @@ PRIORITY = "priority"
 GIVES = "gives"  # of a holder: slots that it can give to others while it runs
 SHARES = "shares"  # of a holder: whether other execs use its slots, too
 
+# Keys of GET /execs/{id}/curves: `curves` is a list of {name, source, unit, stepUnit, points, left}. A point is [step,
+# value, epoch seconds or null]. `metric` in the query names curves, and `since` is the `cursor` of an earlier answer
+CURVES = "curves"
+SOURCE = "source"
+UNIT = "unit"  # of the values, "" if unknown
+STEP_UNIT = "stepUnit"  # step, epoch, batch, or line: the values are counted, because the program named no step
+POINTS = "points"
+LEFT = "left"  # int, number of values that are not finite, and so left out; absent if there are none
+WHOLE = "whole"  # bool: the answer has all points, not only those since the cursor
+METRIC = "metric"
+SINCE = "since"
+VALUE = "value"
+
 # Keys of GET /execs/{id}/code: `files` is a list of {path, bytes, sha256, text}, the last two if available. `complete`
 # is false if the exec has more files than the list
 CODE = "code"
@@ -252,6 +287,20 @@ COMPLETE = "complete"  # bool
 PATH = "path"  # relative to the folder that the program runs in
 BYTES = "bytes"  # int
 SHA256 = "sha256"  # hexadecimal
+
+# Keys of GET /execs/{id}/files, which also has `files` and `complete`. Its files have `path` and `bytes`, too
+MODIFIED = "modified"  # ISO-8601 with microseconds, Z
+WHERE = "where"  # "result": below RESULT_DIR; "code": below the folder that the program runs in
+CONTENT = "content"
+
+# Keys of the query of GET /execs/{id}/lines, beside `cursor`
+TAIL = "tail"  # the number of last lines
+SINCE = "since"  # ISO-8601, or epoch seconds
+WORKER = "worker"  # a worker from 1; 0: the driver
+GREP = "grep"  # a text that the lines contain; repeatable: one of the texts
+TIMESTAMPS = "timestamps"  # true: each line begins with its time, task and stream
+#: Header of this answer: the cursor after its last line.
+CURSOR_HEADER = "X-DLI-Cursor"
 
 #: Value of `sort` of GET /scheduler/engine/applications.
 NEWEST_FIRST = "-submit_time"
@@ -306,5 +355,5 @@ SLOT = "slot"
 EXEC_ID = "execId"
 HOLDING = "holding"
 
-#: Header of GET /execs/{id}/result: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip.
+#: Header of a result and of a file: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip or of the file.
 DIGEST_HEADER = "Repr-Digest"

@@ -59,53 +59,67 @@ class EmbeddedTransport:
 
     def __init__(self, may_start: bool = True) -> None:
         self._may_start = may_start
-        self._endpoint: Endpoint | None = None
-        self._plain: PlainTransport | None = None
+        #: The backend and the transport to it. Threads read and replace both in one step, so no lock is needed.
+        self._link: tuple[Endpoint, PlainTransport] | None = None
 
     def send(self, request: Request) -> Answer:
         """See Transport. If a restarted backend refuses the old token, a request without a body is sent again with the
         new token."""
+        link = self._linked()
         try:
-            answer = self._once(request)
+            answer = self._once(link, request)
         except ConnectionLost:
-            self.close()
+            self._forget(link)
             raise
-        if answer.status != UNAUTHORIZED or request.body is not None or find() == self._endpoint:
+        if answer.status != UNAUTHORIZED or request.body is not None or find() == link[0]:
             return answer
-        self.close()
-        return self._once(request)
+        self._forget(link)
+        return self._once(self._linked(), request)
 
     def close(self) -> None:
         """See Transport."""
-        if self._plain is not None:
-            self._plain.close()
-        self._plain = self._endpoint = None
+        link, self._link = self._link, None
+        if link is not None:
+            link[1].close()
 
-    def _once(self, request: Request) -> Answer:
-        if self._endpoint is None:
-            self._endpoint = find()
-            if self._endpoint is None:
-                self._endpoint = self._started()
-            else:
-                _mind_slots(self._endpoint)
+    def _once(self, link: tuple[Endpoint, PlainTransport], request: Request) -> Answer:
         try:
-            return self._to(self._endpoint, request)
+            return _send(link, request)
         except ConnectFailed:
             # The file outlived its backend. Another process may have its process id now.
-            self.close()
-            self._endpoint = self._started()
-            return self._to(self._endpoint, request)
+            self._forget(link)
+        return _send(self._started(), request)
 
-    def _started(self) -> Endpoint:
+    def _linked(self) -> tuple[Endpoint, PlainTransport]:
+        """Return the backend that runs, and a transport to it. Start the backend if none runs."""
+        link = self._link
+        if link is not None:
+            return link
+        endpoint = find()
+        if endpoint is None:
+            return self._started()
+        _mind_slots(endpoint)
+        return self._use(endpoint)
+
+    def _started(self) -> tuple[Endpoint, PlainTransport]:
         if not self._may_start:
             raise ConnectFailed("the local backend is not running")
-        return start()
+        return self._use(start())
 
-    def _to(self, endpoint: Endpoint, request: Request) -> Answer:
-        if self._plain is None:
-            self._plain = endpoint.transport()
-        headers = {**request.headers, "Authorization": f"Bearer {endpoint.token}"}
-        return self._plain.send(request._replace(headers=headers))
+    def _use(self, endpoint: Endpoint) -> tuple[Endpoint, PlainTransport]:
+        self._link = link = endpoint, endpoint.transport()
+        return link
+
+    def _forget(self, link: tuple[Endpoint, PlainTransport]) -> None:
+        """Look for the backend again with the next request. Other threads may still read answers of this transport, so
+        it stays open."""
+        if self._link is link:
+            self._link = None
+
+
+def _send(link: tuple[Endpoint, PlainTransport], request: Request) -> Answer:
+    endpoint, transport = link
+    return transport.send(request._replace(headers={**request.headers, "Authorization": f"Bearer {endpoint.token}"}))
 
 
 def find() -> Endpoint | None:

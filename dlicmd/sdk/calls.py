@@ -122,12 +122,12 @@ class Calls(Closing):
         """
         return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
-    def _listed(self, path: str, query: str | None) -> Answer:
+    def _listed(self, path: str, query: str | None, headers: dict[str, str] | None = None) -> Answer:
         """Return the answer with a list. The user's query is only escaped for the URL. Raises QueryRefused when the
         server refuses the query."""
         if not query:
-            return self._call("GET", path)
-        answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
+            return self._call("GET", path, headers)
+        answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"), headers)
         if answer.status == BAD_REQUEST:
             raise refused(QueryRefused, "the server refused the query", answer)
         return checked(answer, f"GET {path}")

@@ -1,21 +1,23 @@
-"""The REST contract as Python: one method per call. This is the public SDK. The commands use nothing else.
+"""Jobs as objects, and the REST contract as Python: one method per call. The commands use nothing else.
 
     from dlicmd import Client
 
     with Client() as client:                      # the local backend; starts it if it does not run
-        for run in client.execs("state=RUNNING"):
-            print(run.id, run.state)
+        for job in client.jobs(state="RUNNING"):
+            print(job.id, job.name)
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from dlicmd.contract import wire
+from dlicmd.contract.options import LAST
 from dlicmd.sdk.calls import (
     ACCEPTED,
     BAD_REQUEST,
@@ -35,8 +37,11 @@ from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.transport import READ_TIMEOUT, Request
 
 if TYPE_CHECKING:
+    from dlicmd.sdk.job import Job, Jobs
     from dlicmd.sdk.submission import SubmitOptions
 
+#: How a program is run: see `Client.run`.
+Kind: TypeAlias = Literal["elastic", "ddp", "single", "command"]
 #: Seconds that a preview of data sources may take.
 PREVIEW_TIMEOUT = 660.0
 
@@ -45,8 +50,8 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
     """Call the methods of one server, or of the local backend.
 
     The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call
-    that the server could then execute twice. The client reports each repetition on standard error. Use a client from
-    one thread at a time.
+    that the server could then execute twice. The client reports each repetition on standard error. Several threads may
+    use a client at the same time.
 
     Every method that sends a request raises these errors, so the methods list only further errors:
 
@@ -104,6 +109,14 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
         self._token = checked_token(token, "the server's answer")
         return found
 
+    def whoami(self) -> dict[str, Any]:
+        """Return the user of this client's token.
+
+        Returns:
+            The JSON object of the server's answer. The keys `username` and `role` have the user.
+        """
+        return an_object(self._call("GET", wire.VALIDATE))
+
     def logoff(self) -> str:
         """Revoke the token of this client.
 
@@ -112,25 +125,138 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
         """
         return self._call("POST", wire.LOGOFF).text()
 
-    # Whole jobs. Their modules pack, hash and unpack: a start of dlicmd for another command must not import them.
+    # Jobs as objects
 
-    def submit(self, framework: str, options: SubmitOptions, program: Sequence[str] = ()) -> Exec:
-        """Submit a job, as `dlicmd --exec-start` does.
-
-        The client checks the options and packs the files before it sends the first request.
+    def jobs(self, limit: int | None = None, state: str | Sequence[str] | None = None) -> Jobs:
+        """Return your jobs, the newest first.
 
         Args:
-            framework: Name of a framework, such as `PyTorch`. `frameworks` returns all.
-            options: Options by name, without dashes; see `SubmitOptions`. True sets a flag, False leaves the flag out.
-                A list gives a repeatable option several times.
-            program: Arguments for the program, one list item for each word. With the option `user-cmd`, the command
-                itself.
+            limit: Maximum number of jobs. None returns all.
+            state: State of the jobs, such as `RUNNING`, or a list of states. None stands for all states.
 
         Returns:
-            The new exec.
+            A list of jobs, which a notebook shows as a table.
 
         Raises:
-            UsageProblem: An option is unknown, a value is wrong, no program is named, or a file does not exist.
+            QueryRefused: The server refuses a state (HTTP 400).
+        """
+        from dlicmd.sdk.job import Job, Jobs
+        from dlicmd.sdk.newest import NEWEST_FIRST, age
+
+        states = [state] if isinstance(state, str) else list(state or ())
+        query = [f"state={','.join(states)}"] if states else []
+        if self.extensions():
+            query += [NEWEST_FIRST] + ([] if limit is None else [f"limit={limit}"])
+        found = sorted(self.execs("&".join(query)), key=age, reverse=True)
+        return Jobs(Job(self, one) for one in found[:limit])
+
+    def job(self, exec_id: str) -> Job:
+        """Return a job.
+
+        Args:
+            exec_id: Id of the job, such as `local-1`, or `last` for your newest job.
+
+        Raises:
+            NoSuchExec: No job has this id.
+            NoExecYet: The id is `last`, but you have no job.
+        """
+        from dlicmd.sdk.job import Job
+        from dlicmd.sdk.newest import newest
+
+        return Job(self, newest(self) if exec_id == LAST else self.exec(exec_id))
+
+    # Whole jobs. Their modules pack, hash and unpack: a start of dlicmd for another command must not import them.
+
+    def run(
+        self, program: str | os.PathLike[str] | Callable[[], Any], arguments: Sequence[object] = (), *,
+        workers: int | None = None, gpus: int | None = None, kind: Kind | None = None, name: str | None = None,
+        data: str | os.PathLike[str] | Sequence[Mapping[str, Any]] | None = None,
+        env: Mapping[str, object] | None = None, allow_cpu: bool = False, options: SubmitOptions | None = None,
+    ) -> Job:
+        """Run a program or a Python function as a job, as `dlicmd run` does.
+
+        The client packs the folder of the program. The source of the program says how it is run, unless `kind` says it:
+        elastic if it imports FabricModel, several processes if it reads `RANK` or uses `torch.distributed`, else 1
+        process.
+
+        A function is pickled by value, with the variables that it uses. Classes and modules of your own folder are
+        pickled by value, too; packages must be installed for the job. A module of your own must not be imported inside
+        the function. The job must run the same minor version of Python, such as 3.12. The server does not unpickle the
+        function; the job does. `Job.result` returns what the function returns.
+
+        Args:
+            program: Python file, folder with a `train.py`, `main.py` or a single Python file, executable file, or a
+                function without arguments, such as `functools.partial(train, lr=0.1)`.
+            arguments: Arguments for the program, one list item for each word. A function takes none.
+            workers: Number of workers; for an elastic program, the maximum. The default is 2 for a program that can use
+                several, else 1. A function that runs in 1 process, and a command, get this number of devices.
+            gpus: The same number, and each worker uses a GPU.
+            kind: `elastic`, `ddp` (equal processes), `single` or `command`. None finds the kind. For a function, the
+                default is `single`; with `ddp`, the function of rank 0 gives the result.
+            name: Name of the job. The default is the name of the program or function.
+            data: Data of the job: a file or folder of this machine, a path in the data directory of the server, or a
+                list of data sources as JSON objects.
+            env: Environment variables of the job.
+            allow_cpu: Whether the job runs on the CPU if it asks for GPUs and the server has none.
+            options: Further options of the submission, see `SubmitOptions`.
+
+        Returns:
+            The submitted job.
+
+        Raises:
+            UsageProblem: The program does not exist, its kind cannot be found, or an option is wrong; or the function
+                cannot be pickled, or cloudpickle is not installed.
+            PackageError: A file cannot be read, or the archive cannot be written.
+            SubmissionRefused: The server refuses the submission (HTTP 400).
+            NeverSchedulable: The job can never run on the server, for example because the server has no GPU.
+            ConnectionLost: The connection broke during the upload; the server may have accepted the job.
+
+        Examples:
+            >>> job = client.run("train.py", ["--epochs", 2], workers=2)
+            >>> client.run(functools.partial(train, lr=0.1), gpus=1).result()
+            0.93
+        """
+        from dlicmd.sdk.job import Job
+        from dlicmd.sdk.run import run, usual_workers
+
+        given: SubmitOptions = {**(options or {})}
+        if name is not None:
+            given["appName"] = name
+        if env is not None:
+            given["msd-env"] = env
+        if allow_cpu:
+            given["allow-cpu"] = True
+        return Job(self, run(self, program, arguments=arguments, workers=workers, gpus=gpus, kind=kind, data=data,
+                             options=given, usual=lambda: usual_workers(self)))
+
+    @overload
+    def submit(self, framework: str, options: SubmitOptions, program: Sequence[str] = ()) -> Exec: ...
+
+    @overload
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job: ...
+
+    def submit(self, *args: Any, **kwargs: Any) -> Exec | Job:
+        """Run a Python function as a job; or submit a job with the options of `dlicmd --exec-start`.
+
+        With a function, `client.submit(function, *args, **kwargs)` is `client.run(partial(function, *args, **kwargs))`:
+        see `run`. `Job.result` returns what the function returns.
+
+        With the name of a framework, the arguments are `framework`, `options` and `program`. `frameworks` returns all
+        frameworks. `options` are a mapping of names without dashes to values: True sets a flag, False leaves the flag
+        out, and a list gives a repeatable option several times. `program` has the arguments for the program, one list
+        item for each word; with the option `user-cmd`, the command itself. The client checks the options and packs the
+        files before it sends the first request.
+
+        Args:
+            args: The function and its arguments; or framework, options, and optionally the program.
+            kwargs: Arguments of the function by name; or the three arguments by name.
+
+        Returns:
+            The job of the function; or the new exec.
+
+        Raises:
+            UsageProblem: An option is unknown, a value is wrong, no program is named, or a file does not exist; or the
+                function cannot be pickled, or cloudpickle is not installed.
             PackageError: A file cannot be read, or the archive cannot be written.
             SubmissionRefused: The server refuses the submission (HTTP 400).
             ConnectionLost: The connection broke during the upload; the server may have accepted the exec.
@@ -138,15 +264,23 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
             DlicmdError: The option `pbmodel-name` is given, but the local backend has no prebuilt models.
 
         Examples:
+            >>> client.submit(pow, 2, 10).result()
+            1024
             >>> options = {"model-dir": "model", "model-main": "train.py", "numWorker": 2}
-            >>> run = client.submit("PyTorch", options, ["--epochs", "2"])
+            >>> exec = client.submit("PyTorch", options, ["--epochs", "2"])
         """
         from dlicmd.sdk.submission import Submission
         from dlicmd.sdk.submit import submit
 
-        return submit(self, Submission.of(framework, options, program))
+        if args and callable(args[0]):
+            from functools import partial
 
-    def watch(self, exec_id: str, timeout: int | None = None) -> Iterator[News]:
+            function, *rest = args
+            return self.run(partial(function, *rest, **kwargs))
+        found: Exec = submit(self, Submission.of(*args, **kwargs))
+        return found
+
+    def watch(self, exec_id: str, timeout: float | None = None) -> Iterator[News]:
         """Yield an exec with its new output until the exec has ended.
 
         The iteration also ends if the exec can never be scheduled: `Exec.is_over` is True then. A server that becomes
@@ -173,7 +307,7 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
 
         return watch(self, exec_id, Clock(exec_id, timeout))
 
-    def wait(self, exec_id: str, timeout: int | None = None) -> Exec:
+    def wait(self, exec_id: str, timeout: float | None = None) -> Exec:
         """Wait until an exec has ended, and return the exec.
 
         The wait also ends if the exec can never be scheduled: `Exec.is_over` is True then, and `Exec.has_ended` is
@@ -202,22 +336,47 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
 
         Args:
             exec_id: Id of the exec.
-            folder: Existing folder for the zip. The default is the current folder. The server chooses the name of the
-                file.
+            folder: Folder for the zip, created if necessary. The default is the current folder. The server chooses the
+                name of the file.
             force: Whether to overwrite another regular file with that name.
 
         Returns:
             The path of the zip in `folder`.
 
         Raises:
-            UsageProblem: `folder` does not exist, or is not a folder.
+            UsageProblem: `folder` is not a folder.
             NoSuchExec: No exec has this id.
             ServerError: The exec has no result.
             ResultError: The zip is damaged or cannot be stored, or another file with its name exists.
         """
-        from dlicmd.sdk.results import check_folder, fetch
+        from dlicmd.sdk.results import Wanted, check_folder, fetch
 
-        return fetch(self, exec_id, check_folder(str(folder)), force)
+        return fetch(self, Wanted(exec_id), check_folder(str(folder)), force)
+
+    def fetch_file(self, exec_id: str, path: str, to: str | Path = ".", force: bool = False) -> Path:
+        """Store a file that the program wrote, and return its path (extension `files`).
+
+        The client compares the file with the checksum of the server. An interrupted download is kept, and the next call
+        resumes it. A file that already has exactly these bytes is not fetched again.
+
+        Args:
+            exec_id: Id of the exec.
+            path: Path of the file, as `files` returns it.
+            to: Folder for the file, created if necessary. The file keeps its name, without the folders of `path`.
+            force: Whether to overwrite another regular file with that name.
+
+        Returns:
+            The path of the file in `to`.
+
+        Raises:
+            UsageProblem: `to` is not a folder.
+            NoSuchExec: No exec has this id.
+            ServerError: The program wrote no such file.
+            ResultError: The file is damaged or cannot be stored, or another file with its name exists.
+        """
+        from dlicmd.sdk.results import fetch_file
+
+        return fetch_file(self, exec_id, path, to, force)
 
     def preview(self, sources: Sequence[Mapping[str, Any]]) -> list[Preview]:
         """Return the contents of data sources (extension `data-preview`).

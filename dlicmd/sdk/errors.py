@@ -7,6 +7,7 @@ DlicmdError
 ├── ServerError            the server answered with an error
 │   ├── Denied             the user is not logged on, or is not allowed to do this
 │   ├── SubmissionRefused  the server refuses a submission, search, preview or resource plan
+│   │   └── NeverSchedulable  the job can never run on the server
 │   ├── QueryRefused       the server refuses the query of a list
 │   ├── NoSuchExec         no exec has this id
 │   ├── NoSuchApplication  no application has this id
@@ -18,15 +19,19 @@ DlicmdError
 │   ├── ConnectionLost     the request may have been sent
 │   └── BackendNotStarted  the local backend could not be started
 ├── WaitTimeout            the exec had not ended in time
+├── JobFailed              the job ended without success
 └── ResultError            the downloaded result is damaged, or cannot be stored
 
-The text of an error is one line for the user and names the remedy. The class of an error decides the exit code.
+The text of an error is one line for the user and names the remedy; that of JobFailed also has the last lines that the
+program wrote. The class of an error decides the exit code. Errors can be pickled.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from dlicmd.contract import states
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk import hints
 
@@ -42,6 +47,17 @@ class DlicmdError(Exception):
     exit_code: ClassVar[Exit] = Exit.FAILED
     #: See dlicmd.contract.error_codes.
     code: str = "client.failed"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text and the attributes. Subclasses have arguments of their own, which the text replaces."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[DlicmdError], args: tuple[Any, ...]) -> DlicmdError:
+    """Return a pickled error, without its attributes."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class UsageProblem(DlicmdError):
@@ -102,6 +118,14 @@ class SubmissionRefused(ServerError):
 
     exit_code = Exit.USAGE
     code = "submission.refused"
+
+
+class NeverSchedulable(SubmissionRefused):
+    """The server refuses a job that can never run there: it requests more than the machine has, or GPUs where there are
+    none."""
+
+    exit_code = Exit.NEVER_SCHEDULABLE
+    code = "submission.never_schedulable"
 
 
 class QueryRefused(ServerError):
@@ -173,13 +197,14 @@ class NoSuchObject(ServerError):
 
 
 class NoExecYet(DlicmdError):
-    """The user gave `last`, but has no exec. Only the commands raise this error."""
+    """The user gave `last`, but has no exec."""
 
     exit_code = Exit.NO_SUCH_ID
     code = "exec.none_yet"
 
     def __init__(self) -> None:
-        super().__init__("'last' names no exec, because you have none yet; --exec-start submits one")
+        submitting = hints.either(hints.command("--exec-start"), "Client.run()")
+        super().__init__(f"'last' names no exec, because you have none yet; {submitting} submits one")
 
 
 class Unreachable(DlicmdError):
@@ -220,6 +245,31 @@ class WaitTimeout(DlicmdError):
 
     exit_code = Exit.TIMED_OUT
     code = "exec.wait_timeout"
+
+
+class JobFailed(DlicmdError):
+    """The job ended without success: its state is `ERROR` or `KILLED`, or it can never be scheduled.
+
+    Args:
+        exec_id: Id of the job.
+        state: State of the job.
+        why: Reason in one line, or an empty text.
+        lines: Last lines of the program's standard error, or the traceback of a function.
+
+    Attributes:
+        exec_id: Id of the job.
+        state: State of the job.
+        lines: Last lines of the program's standard error, or the traceback of a function. The text of the error ends
+            with them.
+    """
+
+    exit_code = Exit.JOB_ERROR
+    code = "job.failed"
+
+    def __init__(self, exec_id: str, state: str, why: str = "", lines: Sequence[str] = ()) -> None:
+        first = f"{exec_id} ended {state}" if states.is_terminal(state) else f"{exec_id} is {state}"
+        super().__init__("\n  ".join([f"{first}: {why}" if why else first, *lines]))
+        self.exec_id, self.state, self.lines = exec_id, state, list(lines)
 
 
 class ResultError(DlicmdError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -21,11 +22,11 @@ from dlicmd.sdk.calls import (
     checked,
     refused,
 )
-from dlicmd.sdk.errors import ConnectionLost, ServerError, SubmissionRefused
+from dlicmd.sdk.errors import ConnectionLost, NeverSchedulable, ServerError, SubmissionRefused
 from dlicmd.sdk.metrics import records
-from dlicmd.sdk.objects import Code, Exec, Framework, Line, News, Why
+from dlicmd.sdk.objects import Code, Curve, Exec, Execs, Files, Framework, Line, News, Why
 from dlicmd.sdk.retry import PASSING
-from dlicmd.sdk.transport import Answer, Multipart, Request
+from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, Request
 
 #: Seconds between two chunks of a result: the server may pack the result before the first chunk.
 RESULT_TIMEOUT = 300.0
@@ -71,7 +72,7 @@ class ExecCalls(Calls):
 
     # Execs
 
-    def execs(self, query: str | None = None) -> list[Exec]:
+    def execs(self, query: str | None = None) -> Execs:
         """Return your execs.
 
         An administrator of the local backend gets the execs of all users if the query has `all=true`.
@@ -81,7 +82,8 @@ class ExecCalls(Calls):
                 (`FIELD:asc` or `FIELD:desc`). The query is only escaped for the URL. None selects all execs.
 
         Returns:
-            The execs in the order of the query. Without `sort_by`, the server chooses the order.
+            The execs in the order of the query. Without `sort_by`, the server chooses the order. `total` is their
+                number without the limit, if the server counts them.
 
         Raises:
             QueryRefused: The server refuses the query (HTTP 400).
@@ -89,7 +91,9 @@ class ExecCalls(Calls):
         Examples:
             >>> newest = client.execs("limit=10&state=FINISHED&sort_by=id:desc")
         """
-        return [Exec(one) for one in a_list(self._listed(f"{wire.EXECS}/", query))]
+        answer = self._listed(f"{wire.EXECS}/", query, {wire.PREFER: wire.DETAILS})
+        found = [Exec(one) for one in a_list(answer)]
+        return Execs(found, _total(answer.headers.get(wire.TOTAL.lower()), len(found)))
 
     def start_exec(self, args: str, body: Multipart | str | None = None, *, strict: bool = True) -> Exec:
         """Submit an exec from a command line and a body, as the contract defines it.
@@ -116,9 +120,28 @@ class ExecCalls(Calls):
         answer = self._transport.send(request)
         if answer.repeated and answer.status in PASSING:
             raise ConnectionLost(f"an answer was lost, then the server was unavailable (HTTP {answer.status})")
-        if answer.status == BAD_REQUEST:
-            raise refused(SubmissionRefused, "the server refused the submission", answer)
+        _check_accepted(answer)
         return Exec(an_object(checked(answer, "the submission")))
+
+    def check_exec(self, args: str, data: str | None = None) -> None:
+        """Ask the server whether it would refuse a submission, before its files are packed and sent (extension
+        `check`).
+
+        Args:
+            args: Command line, as for `start_exec`.
+            data: Text of the `data` part (JSON), or None.
+
+        Raises:
+            SubmissionRefused: The server refuses the command line or the data (HTTP 400).
+            NeverSchedulable: The job can never run on this server.
+        """
+        sent = b"" if data is None else urlencode({wire.PART_DATA: data}).encode()
+        headers = {"Content-Type": "application/x-www-form-urlencoded", wire.PREFER: wire.STRICT}
+        target = f"{wire.CHECK}?{wire.ARGS}={quote(args, safe='')}"
+        request = self._request("POST", target, headers, sent, READ_TIMEOUT)
+        answer = self._transport.send(request._replace(harmless=True))
+        _check_accepted(answer)
+        checked(answer, "the submission")
 
     def submission(self, args: str, body: Multipart | str | None = None, *, strict: bool = True) -> Request:
         """Return the request that `start_exec` sends, without sending it.
@@ -159,7 +182,7 @@ class ExecCalls(Calls):
             >>> client.exec("wmla-1").state
             'RUNNING'
         """
-        return Exec(an_object(self._exec_call("GET", exec_id, "show {}")))
+        return Exec(an_object(self._exec_call("GET", exec_id, "show {}", headers={wire.PREFER: wire.DETAILS})))
 
     def stop_exec(self, exec_id: str) -> int:
         """Ask the server to stop an exec.
@@ -175,6 +198,25 @@ class ExecCalls(Calls):
             ServerError: The server refuses to stop the exec, for example because the exec has ended.
         """
         return self._exec_call("POST", exec_id, "stop {}", STOP).status
+
+    def resize_exec(self, exec_id: str, slots: int | None) -> dict[str, Any]:
+        """Change the number of slots of a running elastic exec (extension `slots`).
+
+        Args:
+            exec_id: Id of the exec.
+            slots: Number of slots to fix. 0 parks the exec. None returns the decision to the scheduler.
+
+        Returns:
+            The JSON object of the answer: `id`, and the number of slots `before` and now (`slots`).
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            Denied: The user is no administrator.
+            ServerError: The exec cannot be resized (HTTP 409), or the number is not possible (HTTP 400).
+        """
+        body = json.dumps({wire.SLOTS: slots}).encode()
+        return an_object(self._exec_call(
+            "PUT", exec_id, "resize {}", wire.SLOTS, headers={"Content-Type": JSON}, body=body))
 
     def why(self, exec_id: str) -> Why:
         """Return the reason why an exec is pending.
@@ -280,6 +322,68 @@ class ExecCalls(Calls):
         return self._exec_call(
             "GET", exec_id, "return the log of {}", "log", query, accept=TEXT, streamed=True)
 
+    def log_text(
+        self, exec_id: str, *, tail: int | None = None, since: float | None = None, worker: int | None = None,
+        grep: Sequence[str] = (), timestamps: bool = False, cursor: str | None = None,
+    ) -> Answer:
+        """Return lines of the output of the program as text (extension `log-lines`).
+
+        The lines of all processes are merged by the time at which they were written. `log_lines` returns the same lines
+        as objects.
+
+        Args:
+            exec_id: Id of the exec.
+            tail: Number of last lines. None stands for all lines.
+            since: Time in epoch seconds: only lines written since then.
+            worker: Number of a worker, from 1: only its output. 0 stands for the driver. None stands for the output
+                that `follow` returns.
+            grep: Texts: only lines that contain one of them. An empty list selects all lines.
+            timestamps: Whether each line begins with its time, its task and its stream.
+            cursor: Header `x-dli-cursor` of an earlier answer: only lines after it. An empty text stands for the
+                beginning. With a cursor, a last line that is not complete is left out while the exec runs.
+
+        Returns:
+            The answer with the lines: `text()` for the whole text, `chunks()` for pieces.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The exec has no such worker, or the server did not issue the cursor.
+        """
+        given: dict[str, object] = {
+            wire.TAIL: tail, wire.SINCE: since, wire.WORKER: worker, wire.GREP: list(grep), wire.CURSOR: cursor,
+            wire.TIMESTAMPS: "true" if timestamps else None,
+        }
+        query = urlencode({name: value for name, value in given.items() if value is not None}, doseq=True)
+        return self._exec_call("GET", exec_id, "return the output of {}", wire.LINES, query, accept=TEXT, streamed=True)
+
+    def log_lines(
+        self, exec_id: str, *, tail: int | None = None, since: float | None = None, worker: int | None = None,
+        grep: Sequence[str] = (),
+    ) -> Iterator[Line]:
+        """Yield lines of the output of the program, with their times (extension `log-lines`).
+
+        Args:
+            exec_id: Id of the exec.
+            tail: Number of last lines. None stands for all lines.
+            since: Time in epoch seconds: only lines written since then.
+            worker: Number of a worker, from 1: only its output. 0 stands for the driver. None stands for the output
+                that `follow` returns.
+            grep: Texts: only lines that contain one of them. An empty list selects all lines.
+
+        Yields:
+            The lines of all processes, ordered by time.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The exec has no such worker.
+
+        Examples:
+            >>> for line in client.log_lines("wmla-1", tail=20):
+            ...     print(line.time, line.text)
+        """
+        answer = self.log_text(exec_id, tail=tail, since=since, worker=worker, grep=grep, timestamps=True)
+        return (stamped(line) for line in answer.lines())
+
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
         """Return the trained model as a zip.
 
@@ -299,10 +403,57 @@ class ExecCalls(Calls):
             NoSuchExec: No exec has this id.
             ServerError: The exec has no result, or the result has no bytes from `start` on (HTTP 416).
         """
+        return self._part_call(exec_id, "return the result of {}", "result", start=start, etag=etag)
+
+    def files(self, exec_id: str) -> Files:
+        """Return the files that the program wrote, so far if the exec is running (extension `files`).
+
+        Args:
+            exec_id: Id of the exec.
+
+        Returns:
+            The files below RESULT_DIR and below the working directory of the program. Submitted files without a change,
+                links, and the output that `train_log` returns are left out.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+
+        Examples:
+            >>> [file.path for file in client.files("wmla-1").files]
+            ['checkpoints/best.pt', 'model/weights.bin']
+        """
+        return Files(an_object(self._exec_call("GET", exec_id, "list the files of {}", "files")))
+
+    def file(self, exec_id: str, path: str, start: int = 0, etag: str = "") -> Answer:
+        """Return a file that the program wrote (extension `files`).
+
+        `fetch_file` stores and checks the file. This method gives the bytes as they arrive. The server may be silent
+        for 300 s between two chunks, unless the client has its own `timeout`.
+
+        Args:
+            exec_id: Id of the exec.
+            path: Path of the file, as `files` returns it.
+            start: Number of bytes to leave out at the beginning. Has an effect only together with `etag`.
+            etag: Header `etag` of an earlier answer, as for `result`.
+
+        Returns:
+            The answer with the file. Status 206: the bytes from `start` on. Status 200: the whole file.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The program wrote no such file, or the file has no bytes from `start` on (HTTP 416).
+        """
+        query = urlencode({wire.PATH: path})
+        return self._part_call(
+            exec_id, "return a file of {}", f"{wire.FILES}/{wire.CONTENT}", query, start=start, etag=etag)
+
+    def _part_call(
+        self, exec_id: str, doing: str, action: str, query: str = "", *, start: int, etag: str,
+    ) -> Answer:
         headers = {"Accept-Encoding": "identity"} | (
             {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
         return self._exec_call(
-            "GET", exec_id, "return the result of {}", "result", accept="application/octet-stream", headers=headers,
+            "GET", exec_id, doing, action, query, accept="application/octet-stream", headers=headers,
             timeout=RESULT_TIMEOUT, streamed=True)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> News:
@@ -359,6 +510,31 @@ class ExecCalls(Calls):
             "GET", exec_id, "return the metrics of {}", "metrics", accept=TEXT, streamed=True)
         return records(answer.chunks())
 
+    def curves(self, exec_id: str, metrics: Sequence[str] = ()) -> list[Curve]:
+        """Return the metrics of a program as curves (extension `curves`).
+
+        The server finds them in calls of `dlicmd.log`, in the files of loggers such as TensorBoard, and in the output.
+
+        Args:
+            exec_id: Id of the exec.
+            metrics: Names of curves. Without names, all curves.
+
+        Returns:
+            The curves. Servers without the extension have none.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+
+        Examples:
+            >>> for curve in client.curves("wmla-1", ["loss"]):
+            ...     print(curve.name, curve.points[-1])
+        """
+        if wire.EXT_CURVES not in self.extensions():
+            return []
+        query = urlencode([(wire.METRIC, name) for name in metrics])
+        answer = an_object(self._exec_call("GET", exec_id, "return the curves of {}", "curves", query))
+        return [Curve(one) for one in objects(answer.get(wire.CURVES))]
+
     def code(self, exec_id: str) -> Code:
         """Return the submitted files (extension `code`).
 
@@ -374,5 +550,23 @@ class ExecCalls(Calls):
         return Code(an_object(self._exec_call("GET", exec_id, "return the code of {}", "code")))
 
 
+def stamped(line: str) -> Line:
+    """Return the line that the server sent with its time, task and stream."""
+    time, task, stream, text = (*line.split(" ", 3), "", "", "")[:4]
+    return Line(text, task, stream, time)
+
+
 def _line(line: Mapping[str, Any]) -> Line:
     return Line(str(line.get(wire.TEXT, "")), str(line.get(wire.TASK, "")), str(line.get(wire.STREAM, "stdout")))
+
+
+def _total(text: str | None, least: int) -> int:
+    """Return the number of items of a list without its limit: at least the items that were sent."""
+    return max(least, int(text)) if text is not None and re.fullmatch("[0-9]{1,18}", text) else least
+
+
+def _check_accepted(answer: Answer) -> None:
+    """Raise SubmissionRefused or NeverSchedulable if the server refuses a submission (HTTP 400)."""
+    if answer.status == BAD_REQUEST:
+        kind = NeverSchedulable if answer.code == NeverSchedulable.code else SubmissionRefused
+        raise refused(kind, "the server refused the submission", answer)

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from dlicmd.contract import wire
-from dlicmd.sdk import hints
+from dlicmd.sdk import cancel, hints
 from dlicmd.sdk.errors import Denied, NoSuchExec, ServerError, Unreachable, WaitTimeout
 from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import warn
 from dlicmd.sdk.objects import Exec, Line, News
 from dlicmd.sdk.retry import PASSING
 
-#: Seconds that the server may hold back the answer to a follow call, and for which a lost server is tried again.
-LONG_POLL = 20
+#: Seconds that the server may hold back the answer to a follow call: usually, and in a call that can be cancelled.
+LONG_POLL, CANCELLABLE_POLL = 20, 2
+#: Seconds for which a lost server is tried again.
 PATIENCE = 120.0
 #: Seconds between two polls of a server without the follow call: at first, and at most.
 POLL_FIRST, POLL_LAST = 0.25, 3.0
@@ -27,7 +28,7 @@ T = TypeVar("T")
 class Clock:
     """The time limit of a wait. Raises WaitTimeout when it is over; the message names the command to come back with."""
 
-    def __init__(self, exec_id: str, seconds: int | None, again: str = "--follow") -> None:
+    def __init__(self, exec_id: str, seconds: float | None, again: str = "--follow") -> None:
         self._exec_id, self._seconds, self._again = exec_id, seconds, again
         self._end = None if seconds is None else time.monotonic() + seconds
 
@@ -46,7 +47,7 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not beyond the time limit. Raises WaitTimeout."""
-        time.sleep(self.left(seconds))
+        cancel.sleep(self.left(seconds))
 
 
 def watch(client: ExecCalls, exec_id: str, clock: Clock) -> Iterator[News]:
@@ -70,13 +71,15 @@ def wait(client: ExecCalls, exec_id: str, clock: Clock) -> Exec:
 def _long_poll(client: ExecCalls, exec_id: str, clock: Clock) -> Iterator[News]:
     """Yield news from a server with the follow call, until the exec has ended and all its output is delivered."""
     cursor = ""
+    held = CANCELLABLE_POLL if cancel.is_possible() else LONG_POLL
     while True:
-        news = patiently(clock, lambda: client.follow(exec_id, cursor, int(clock.left(LONG_POLL))))  # noqa: B023
+        cancel.check()
+        news = patiently(clock, lambda: client.follow(exec_id, cursor, int(clock.left(held))))  # noqa: B023
         cursor = news.cursor
         yield news
         if news.exec.is_over and not news.lines:
             return
-        if int(clock.left(LONG_POLL)) < 1:
+        if int(clock.left(held)) < 1:
             clock.sleep(POLL_FIRST)
 
 

@@ -6,12 +6,14 @@ The command lines name the same server as the user's command line.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dlicmd.contract.argv import CommandLine
 
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
+#: The words of the command line if the first of them is a verb: remedies then name verbs in place of long options.
+_typed: Sequence[str] = ()
 #: Words that name the server on the user's command line; None in a program that calls the client.
 _connection: list[str] | None = None
 
@@ -31,9 +33,10 @@ def of_command_line() -> Iterator[None]:
 
 
 def remember(line: CommandLine) -> None:
-    """Name the server of `line` in all later hints of a command line. Secrets are not repeated."""
-    global _connection
-    _connection = []
+    """Name the server of `line` in all later hints of a command line, and use verbs if it does. Secrets are not
+    repeated."""
+    global _connection, _typed
+    _connection, _typed = [], line.typed
     for name in _CONNECTION:
         value = line.values.get(name)
         if value is not None:
@@ -51,8 +54,33 @@ def option(name: str) -> str:
 
 
 def command(*words: str) -> str:
-    """Return `dlicmd` with these words and the server, quoted for a shell."""
-    return shlex.join(["dlicmd", *words, *(_connection or ())])
+    """Return `dlicmd` with these words and the server, quoted for a shell. The first word is a verb, or a long option
+    with the verb that does the same."""
+    first, *rest = words
+    if _typed:
+        from dlicmd.contract.verbs import VERBS  # for the hints of a verb alone
+
+        first = next((verb.name for verb in VERBS if verb.command == first), first)
+    return shlex.join(["dlicmd", first, *rest, *(_connection or ())])
+
+
+def replaced(wrong: str, right: str) -> str:
+    """Return the end of a question what is meant: the user's command line with a word in place of a wrong one, or that
+    word."""
+    if not _typed:
+        return f" {right}?"
+    from dlicmd.contract.corrected import with_word  # for a wrong word alone
+
+    return f": {with_word(_typed, wrong, right)}"
+
+
+def repeated(flag: str) -> str | None:
+    """Return the user's command line with one more flag, or None without a verb."""
+    if not _typed:
+        return None
+    from dlicmd.contract.corrected import with_flag  # after a refusal alone
+
+    return with_flag(_typed, flag)
 
 
 def all_execs() -> str:
@@ -62,8 +90,8 @@ def all_execs() -> str:
 
 def logon() -> str:
     """Return the command or the method that logs on to the server."""
-    return either(command("--logon") if _connection else "dlicmd --logon --rest-host HOST",
-                  "Client.logon(username, password)")
+    missing = "dlicmd login HOST" if _typed else "dlicmd --logon --rest-host HOST"
+    return either(command("--logon") if _connection else missing, "Client.logon(username, password)")
 
 
 def http() -> str:
@@ -78,6 +106,8 @@ def authority() -> str:
 
 def address() -> str:
     """Return the remedy when no server answers."""
+    if _typed and not _connection:  # the server is the current one
+        return f"check that it runs, or use the local backend: {command('server', 'use', 'local')}"
     return "check that a server is running there, and check " + either("--rest-host and --rest-port", "host and port")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +20,10 @@ _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u
 #: Whole terminal sequences: CSI, OSC and other strings, two-character escapes. Each must be complete, in one line and
 #: of a known form. An open sequence must not remove the text of others after it.
 _ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]?[0-~]"
+
+#: Commands in a message: after a colon, and one after the other. The last one ends before punctuation and a blank.
+_COMMANDS = r"(?<=:) +(dlicmd (?:\.\.\.|[^;.?]|[;.?](?! |$)|; (?=dlicmd ))+)(?:[;.?](?= |$))?"
+_INDENT = "  "
 
 
 def set_level(level: str) -> None:
@@ -48,9 +53,39 @@ def warn(text: str) -> None:
 
 
 def say(level: str, text: str) -> None:
-    """Print `text` in one line on standard error, if `level` is important enough."""
+    """Print `text` on standard error, if `level` is important enough: in one line, on a terminal as `fitted` does."""
     if LEVELS.index(level) >= LEVELS.index(_level):
-        print(inert(text).replace("\n", " "), file=sys.stderr, flush=True)
+        line = inert(text).replace("\n", " ")
+        print(fitted(line, _width()), file=sys.stderr, flush=True)
+
+
+def _width() -> int:
+    """Return the width of the terminal that standard error is, or 0 if it is none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # a file, a closed stream, an object of a notebook
+        return 0
+
+
+def fitted(line: str, width: int) -> str:
+    """Return a line broken between words, so that each part has at most `width` characters. 0: return it unbroken.
+
+    A longer word, such as a path, stays whole. Commands that follow a colon get lines of their own, without the
+    punctuation after them, so that they can be copied.
+    """
+    if not width or len(line) <= width:
+        return line
+    import textwrap  # for long lines alone
+
+    parts: list[str] = []
+    for number, piece in enumerate(re.split(_COMMANDS, line)):
+        if number % 2:
+            parts += [f"{_INDENT}{command}" for command in re.split("; (?=dlicmd )", piece)]
+        else:
+            parts += textwrap.wrap(
+                piece.strip(), width, initial_indent=_INDENT if number else "", subsequent_indent=_INDENT,
+                break_long_words=False, break_on_hyphens=False)
+    return "\n".join(parts)
 
 
 def one_line(text: str) -> str:

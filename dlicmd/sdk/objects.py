@@ -7,11 +7,11 @@ it, also for keys without an attribute. `found.json` is the whole object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from dlicmd.contract import states, wire
-from dlicmd.contract.reading import items, number, objects, words
+from dlicmd.contract.reading import at, items, number, objects, words
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
@@ -83,6 +83,20 @@ def _texts(value: Any) -> list[str]:
     return [words(item) for item in items(value)]
 
 
+def _points(value: Any) -> list[tuple[float, float, float | None]]:
+    """Return the points of a curve: step, value, and epoch seconds or None."""
+    found = ([number(part) for part in items(point)] for point in items(value))
+    return [(step, amount, at) for step, amount, at in (point for point in found if len(point) == 3)
+            if step is not None and amount is not None]
+
+
+def _last(value: Any) -> dict[str, tuple[float, float]]:
+    """Return the last values of metrics: name → (value, step)."""
+    found = {name: (number(at(one, wire.VALUE)), number(at(one, wire.STEP)))
+             for name, one in (value.items() if isinstance(value, Mapping) else ())}
+    return {name: (amount, step) for name, (amount, step) in found.items() if amount is not None and step is not None}
+
+
 def _all(kind: type[R]) -> Callable[[Any], list[R]]:
     return lambda value: [kind(one) for one in objects(value)]
 
@@ -148,6 +162,10 @@ class Exec(Record):
     """Last loss that the program reported."""
     accuracy = Key(wire.ACCURACY, number)
     """Last accuracy that the program reported."""
+    last_metrics = Key(wire.LAST_METRICS, _last)
+    """Last values of at most 8 metrics: name → (value, step), losses first."""
+    arguments = Key(wire.ARGUMENTS, _texts)
+    """Words of the program, with secrets masked."""
     samples_per_second = Key(wire.SAMPLES_PER_SECOND, number)
     """Samples per second of the whole job."""
     seconds_left = Key(wire.SECONDS_LEFT, number)
@@ -166,6 +184,37 @@ class Exec(Record):
     def is_over(self) -> bool:
         """Whether a longer wait makes no sense: the exec has ended, or can never be scheduled."""
         return self.has_ended or self.reason == wire.NEVER_SCHEDULABLE
+
+
+class Execs(list[Exec]):
+    """A list of execs.
+
+    Attributes:
+        total: Number of execs that the query selects without its limit. For a server that does not count, the length
+            of the list.
+    """
+
+    def __init__(self, found: Iterable[Exec], total: int) -> None:
+        super().__init__(found)
+        self.total = total
+
+
+class Curve(Record):
+    """A metric of a program over its steps."""
+
+    name = Key(wire.NAME, words)
+    """Name of the metric, as the program wrote it, such as `val/loss`."""
+    source = Key(wire.SOURCE, words)
+    """Where the server found the curve, such as `dlicmd.log`, `tensorboard` or `printed`."""
+    unit = Key(wire.UNIT, words)
+    """Unit of the values. "" if unknown."""
+    step_unit = Key(wire.STEP_UNIT, words)
+    """Unit of the steps: `step`, `epoch`, `batch`, or `line`: the program named no step, and the values
+    are counted."""
+    points = Key(wire.POINTS, _points)
+    """Points in the order of their steps: step, value, and epoch seconds or None."""
+    left = Key(wire.LEFT, _whole)
+    """Number of values that are not finite, and so left out. None if there are none."""
 
 
 class Holder(Record):
@@ -211,11 +260,13 @@ class Line(NamedTuple):
         text: Text of the line.
         task: Name of the task that wrote the line. "" from a server without the extension `follow`.
         stream: `stdout` or `stderr`. Always `stdout` from a server without the extension `follow`.
+        time: Time at which the line was written, as ISO 8601. Only `Client.log_lines` returns it.
     """
 
     text: str
     task: str = ""
     stream: str = "stdout"
+    time: str = ""
 
 
 class News(NamedTuple):
@@ -252,6 +303,29 @@ class Code(Record):
     """Submitted files."""
     complete = Key(wire.COMPLETE, _truth)
     """Whether `files` has all submitted files."""
+
+
+class File(Record):
+    """A file that the program of an exec wrote."""
+
+    path = Key(wire.PATH, words)
+    """Path of the file for `Client.fetch_file`, with slashes: relative to RESULT_DIR, or to the folder in which the
+    program runs."""
+    bytes = Key(wire.BYTES, _whole)
+    """Size in bytes."""
+    modified = Key(wire.MODIFIED, words)
+    """Time of the last change."""
+    where = Key(wire.WHERE, words)
+    """`code` for a file below the folder in which the program runs, else `result`."""
+
+
+class Files(Record):
+    """The files that the program of an exec wrote. `complete` is False if there are more files."""
+
+    files = Key(wire.FILES, _all(File))
+    """Files, ordered by path."""
+    complete = Key(wire.COMPLETE, _truth)
+    """Whether `files` has all files."""
 
 
 class Framework(Record):
@@ -335,7 +409,8 @@ class Slot(Record):
     state = Key(wire.STATE, words)
     """`free`, `used`, `leaving` (its execs are about to release the slot) or `drained` (out of service)."""
     utilisation = Key(wire.UTILISATION, number)
-    """Measured use of the device, from 0 to 1. None if unknown."""
+    """Measured use of the slot, from 0 to 1: that of the GPU; of a CPU slot, the CPU load of its execs since the call
+    before. None if unknown."""
     holders = Key(wire.HOLDERS, _all(SlotHolder))
     """Execs on the slot. The list is empty for a free slot."""
 
@@ -467,6 +542,6 @@ class Algorithm(Record):
 
 #: All classes, for the documentation and its test.
 RECORDS: tuple[type[Record], ...] = (
-    Exec, Why, Holder, Code, CodeFile, Framework, Application, StopOutcome, SlotView, Slot,
+    Exec, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
     SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, Algorithm,
 )

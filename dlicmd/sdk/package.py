@@ -19,7 +19,7 @@ from dlicmd.contract.program import program_places
 from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import PackageError, UsageProblem
-from dlicmd.sdk.messages import info, warn
+from dlicmd.sdk.messages import Progress, info, silent, warn
 from dlicmd.sdk.paths import IGNORE_FILE
 from dlicmd.sdk.transport import FilePart
 
@@ -28,20 +28,23 @@ DEFAULT_IGNORES = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", ".ipynb_checkpoints/", ".pytest_cache/",
     ".mypy_cache/", ".ruff_cache/", "node_modules/", ".DS_Store", "._*", IGNORE_FILE,
 )
-HUGE = 2**30
+#: From this many bytes on, a message names the largest entries; and the number of them.
+LARGE, MOST_NAMED = 100 * 2**20, 3
 #: The most skipped entries that are named one by one.
 NAMED = 5
-#: The archive crosses a loopback or a fast network: speed matters more than size.
-COMPRESSION = 1
+#: The archive crosses a loopback or a fast network: speed matters more than size. For the local backend, an archive of
+#: more than so many bytes is not compressed: that takes longer than to write it.
+COMPRESSION, COMPRESSED_UP_TO = 1, 16 * 2**20
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or folder to pack: its name in the archive below the top folder, and its path."""
+    """One file or folder to pack: its name in the archive below the top folder, its path, and its size in bytes."""
 
     name: str
     path: str
     is_dir: bool = False
+    size: int = 0
 
 
 @dataclass
@@ -65,14 +68,16 @@ class _Walk:
 
     def _item(self, item: os.DirEntry[str], name: str, above: tuple[str, ...]) -> None:
         try:
-            mode = item.stat(follow_symlinks=False).st_mode
+            about = item.stat(follow_symlinks=False)
+            mode = about.st_mode
             if stat.S_ISLNK(mode):
                 if self.matches(name):
                     return
                 real = os.path.realpath(item.path)
                 if os.path.commonpath([self.root, real]) != self.root:
                     return self._skip(name, "a link that leads outside the folder")
-                mode = os.stat(real).st_mode
+                about = os.stat(real)
+                mode = about.st_mode
         except FileNotFoundError:
             return self._skip(name, "a broken link")
         except OSError as problem:
@@ -82,7 +87,7 @@ class _Walk:
         elif self.matches(name):
             return
         elif stat.S_ISREG(mode):
-            self.entries.append(Entry(name, item.path))
+            self.entries.append(Entry(name, item.path, size=about.st_size))
         else:
             self._skip(name, "neither a file nor a folder")
 
@@ -154,11 +159,13 @@ def base_name(folder: Path) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
-def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] | None = None) -> FilePart:
+def pack(
+    folder: Path, main: str | None = None, progress: Progress = silent, is_local: bool = False,
+) -> FilePart:
     """Pack `folder` under its base name into a temporary file. The file has no name and so cannot be left behind.
 
-    The ignore rules must not leave out `main`, a path within the folder. `progress` is called with the number of bytes
-    read so far. Raises PackageError, UsageProblem.
+    The ignore rules must not leave out `main`, a path within the folder. A large archive for the local backend
+    (`is_local`) is not compressed. Raises PackageError, UsageProblem.
     """
     entries = walk(folder)
     if not any(not entry.is_dir for entry in entries):
@@ -166,12 +173,20 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
     if main is not None and main not in {entry.name for entry in entries}:
         raise UsageProblem(f"{hints.option('--model-main')}: an ignore rule excludes '{main}'; "
                            f"see {folder / IGNORE_FILE}")
+    total = sum(entry.size for entry in entries)
+    if total > LARGE:
+        info(_large(entries, total))
+    count = sum(not entry.is_dir for entry in entries)
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it
     except OSError as problem:
         raise PackageError(f"cannot create a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
     try:
-        _write(file, entries, base_name(folder), progress or (lambda _: None))
+        with progress(f"packing {count:,} files", total) as shown:
+            packed = None if is_local and total > COMPRESSED_UP_TO else gzip.GzipFile(
+                "", "wb", COMPRESSION, file, mtime=0)
+            with packed or contextlib.nullcontext():
+                _write(packed or file, entries, base_name(folder), shown or (lambda _: None))
         size = file.tell()
         file.seek(0)
     except BaseException as problem:
@@ -183,12 +198,24 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
     return FilePart(wire.PART_FILE, f"tmp{os.urandom(4).hex()}{wire.ARCHIVE_SUFFIX}", file, size)
 
 
-def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[int], None]) -> None:
+def _large(entries: list[Entry], total: int) -> str:
+    """Return the message about a large folder: the largest of its files and folders, and how to leave them out."""
+    sizes: dict[str, int] = {}
+    for entry in entries:
+        first, _, rest = entry.name.partition("/")
+        name = f"{first}/" if rest or entry.is_dir else first
+        sizes[name] = sizes.get(name, 0) + entry.size
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:MOST_NAMED]
+    named = ", ".join(f"{name} ({show_size(sizes[name])})" for name in largest)
+    return (f"the folder has {show_size(total)} to send; largest: {named}. A file {IGNORE_FILE} in the folder leaves "
+            "out what the program does not need, 1 pattern a line, as in .gitignore")
+
+
+def _write(
+    file: BinaryIO | gzip.GzipFile, entries: list[Entry], top: str, progress: Callable[[int], None],
+) -> None:
     done = _Counter(progress)
-    with (
-        gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
-        tarfile.open(mode="w|", fileobj=packed, format=tarfile.PAX_FORMAT) as archive,
-    ):
+    with tarfile.open(mode="w|", fileobj=cast("BinaryIO", file), format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(_member(top, None))
         for entry in entries:
             if entry.is_dir:
@@ -196,8 +223,6 @@ def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[i
                 continue
             with _opened(entry) as source:
                 about = os.fstat(source.fileno())
-                if about.st_size > HUGE:
-                    info(f"{entry.name} is large ({show_size(about.st_size)}); a line in {IGNORE_FILE} excludes it")
                 reader = _Source(source, entry.path, done)
                 archive.addfile(_member(f"{top}/{entry.name}", about), cast("BinaryIO", reader))
 

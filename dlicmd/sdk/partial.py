@@ -20,18 +20,19 @@ from dlicmd.sdk.errors import ResultError
 from dlicmd.sdk.messages import debug
 
 PART, NOTE = ".part", ".part.json"
-_MOST = 4096
+_MOST = 16_384
 _CHUNK = 2**20
 
 
 class Label(NamedTuple):
-    """The identity of a download: `etag` and `digest` as the server gave them ("" for none), `size` in bytes or
-    None."""
+    """The identity of a download: `etag` and `digest` as the server gave them ("" for none), `size` in bytes or None,
+    and the `path` of a single file of the exec ("" for its whole result)."""
 
     exec_id: str
     etag: str = ""
     digest: str = ""
     size: int | None = None
+    path: str = ""
 
     @property
     def resumable(self) -> bool:
@@ -104,14 +105,15 @@ class Partial:
         self._note.close()
 
 
-def find(folder: Path, exec_id: str) -> Partial | None:
-    """Return the newest unfinished download of an exec in `folder` that can be resumed; None when there is none."""
+def find(folder: Path, exec_id: str, path: str = "") -> Partial | None:
+    """Return the newest unfinished download in `folder` of an exec's result, or of its file `path`, that can be
+    resumed; None when there is none."""
     try:
         notes = sorted(folder.glob(f"*{NOTE}"), key=lambda path: path.lstat().st_mtime_ns, reverse=True)
     except OSError:
         return None
     for note_path in notes:
-        found = _reopened(note_path, exec_id)
+        found = _reopened(note_path, exec_id, path)
         if found is not None:
             return found
     return None
@@ -142,15 +144,16 @@ def claim(folder: Path, name: str, exec_id: str) -> Partial:
     return made
 
 
-def _reopened(note_path: Path, exec_id: str) -> Partial | None:
-    """Return the download of this note, if it is ours, belongs to this exec and can be resumed; else None. A note
+def _reopened(note_path: Path, exec_id: str, path: str) -> Partial | None:
+    """Return the download of this note, if it is ours, is for this content and can be resumed; else None. A note
     without a file is removed."""
     base = Path(str(note_path)[: -len(NOTE)])
     note = None
     try:
         note = _open(note_path, existing=True)
         label = _label(note)
-        if label is None or label.exec_id != exec_id or not label.resumable or not _lock(note, note_path):
+        wanted = label is not None and (label.exec_id, label.path) == (exec_id, path) and label.resumable
+        if label is None or not wanted or not _lock(note, note_path):
             raise ValueError("the file belongs to another download")
         _drop_second_name(_named(base, PART))
         if not os.path.lexists(_named(base, PART)):
@@ -233,5 +236,6 @@ def _label(note: FileIO) -> Label | None:
     except (ValueError, TypeError, RecursionError):
         return None
     size = label.size
-    typed = all(isinstance(value, str) for value in label[:3]) and (size is None or (type(size) is int and size >= 0))
+    texts = (label.exec_id, label.etag, label.digest, label.path)
+    typed = all(isinstance(value, str) for value in texts) and (size is None or (type(size) is int and size >= 0))
     return label if typed else None

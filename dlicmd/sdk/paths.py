@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dlicmd.contract.home import BACKEND_FILE, SERVED_FILE, home
 
@@ -24,6 +24,11 @@ def pins_file() -> Path:
     return Path.home() / ".dlicmd.certificates"
 
 
+def function_key_file() -> Path:
+    """Return the file with the secret from which the keys of submitted functions are derived."""
+    return Path.home() / ".dlicmd.functions"
+
+
 def config_file() -> Path:
     """Return the file with the profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user
     configuration directory."""
@@ -31,6 +36,11 @@ def config_file() -> Path:
     if named:
         return Path(os.path.expanduser(named))
     return Path(os.path.expanduser(_configuration()), "dlicmd", CONFIG)
+
+
+def servers_file() -> Path:
+    """Return the file with the servers that the user logged on to, and their tokens."""
+    return Path(os.path.expanduser(_configuration()), "dlicmd", "servers.json")
 
 
 def _configuration() -> str:
@@ -66,6 +76,14 @@ def samples_dir() -> Path:
     package = Path(__file__).parent.parent
     installed = package / "samples"
     return installed if installed.is_dir() else package.parent / "samples"
+
+
+def safe_path(name: str) -> PurePosixPath | None:
+    """Return a relative path from a server, or None if it is invalid or leaves its folder."""
+    parts = name.split("/")
+    if "\\" in name or ":" in parts[0] or not name.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
+        return None
+    return PurePosixPath(*parts)
 
 
 def safe_name(name: str) -> str:

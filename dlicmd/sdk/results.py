@@ -1,4 +1,5 @@
-"""Fetching the trained model: check it against the server's checksum, and overwrite no other file unasked.
+"""Fetching the trained model, or one file of an exec: check the content against the server's checksum, and overwrite no
+other file unasked.
 
 An interrupted download is kept (see `dlicmd.sdk.partial`), and the next call resumes it.
 """
@@ -10,15 +11,16 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from dlicmd.contract import wire
 from dlicmd.sdk import hints, partial
+from dlicmd.sdk.cancel import sleep
 from dlicmd.sdk.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
 from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import Progress, info, silent
 from dlicmd.sdk.partial import Label, Partial
-from dlicmd.sdk.paths import safe_name
-from dlicmd.sdk.retry import sleep
+from dlicmd.sdk.paths import safe_name, safe_path
 from dlicmd.sdk.transport import Answer
 
 #: Seconds before a cut download is resumed: first, second, and every later time. The count restarts when more data has
@@ -29,13 +31,32 @@ PARTIAL, NOT_SATISFIABLE = 206, 416
 _ETAG = re.compile(r'"[!#-~]{1,200}"')
 
 
-def fetch(client: ExecCalls, exec_id: str, folder: Path, force: bool, progress: Progress = silent) -> Path:
-    """Store the result of an exec in `folder` under the name that the server gives it, and return the file.
+class Wanted(NamedTuple):
+    """A content to fetch: the result of an exec, or its file `path`. `name` is that of the new file; "" for the name
+    that the server gives."""
 
-    An unfinished download of this exec is resumed. An existing file with exactly the same bytes is not fetched again.
-    Raises DlicmdError. After an error a resumable download is kept, unless it is damaged or cannot be stored.
+    exec_id: str
+    path: str = ""
+    name: str = ""
+
+    def ask(self, client: ExecCalls, start: int = 0, etag: str = "") -> Answer:
+        """Request the content from byte `start` on."""
+        if self.path:
+            return client.file(self.exec_id, self.path, start, etag)
+        return client.result(self.exec_id, start, etag)
+
+    def file_name(self, answer: Answer) -> str:
+        """Return the name of the new file."""
+        return self.name or file_name(answer.headers.get("content-disposition", ""), self.exec_id)
+
+
+def fetch(client: ExecCalls, wanted: Wanted, folder: Path, force: bool, progress: Progress = silent) -> Path:
+    """Store the wanted content in `folder`, which is created if necessary, and return the file.
+
+    An unfinished download of this content is resumed. An existing file with exactly the same bytes is not fetched
+    again. Raises DlicmdError. After an error a resumable download is kept, unless it is damaged or cannot be stored.
     """
-    download = _Download(client, exec_id, folder, force, progress)
+    download = _Download(client, wanted, folder, force, progress)
     try:
         target = download.run()
         download.finish(target)
@@ -48,11 +69,19 @@ def fetch(client: ExecCalls, exec_id: str, folder: Path, force: bool, progress: 
     except BaseException as problem:
         kept = download.leave()
         if kept and isinstance(problem, Unreachable):
-            raise type(problem)(f"{problem}; {kept}") from problem
+            raise type(problem)(f"{problem}; {kept}") from None
         if kept and isinstance(problem, KeyboardInterrupt):
             info(kept)
         raise
     return target
+
+
+def fetch_file(client: ExecCalls, exec_id: str, path: str, to: str | Path, force: bool) -> Path:
+    """Store a file that the program of an exec wrote in the folder `to`, and return its path. Raises DlicmdError."""
+    name = safe_path(path)
+    if name is None:
+        raise UsageProblem(f"'{path}' is not a path from the list of files")
+    return fetch(client, Wanted(exec_id, path, name.name), check_folder(str(to)), force)
 
 
 class _Useless(ResultError):
@@ -70,10 +99,10 @@ class _AlreadyThere(Exception):
 class _Download:
     """One call of `fetch`."""
 
-    def __init__(self, client: ExecCalls, exec_id: str, folder: Path, force: bool, progress: Progress) -> None:
-        self._client, self._exec_id, self._folder, self._force = client, exec_id, folder, force
+    def __init__(self, client: ExecCalls, wanted: Wanted, folder: Path, force: bool, progress: Progress) -> None:
+        self._client, self._wanted, self._folder, self._force = client, wanted, folder, force
         self._progress = progress
-        self._part = partial.find(folder, exec_id)
+        self._part = partial.find(folder, wanted.exec_id, wanted.path)
 
     def run(self) -> Path:
         """Fetch everything, over as many connections as needed, and return the path to store it under."""
@@ -130,20 +159,20 @@ class _Download:
     def _ask(self) -> Answer:
         part = self._part
         if part is None or not part.size or not part.label.resumable:
-            return self._client.result(self._exec_id)
+            return self._wanted.ask(self._client)
         try:
-            answer = self._client.result(self._exec_id, part.size, part.label.etag)
+            answer = self._wanted.ask(self._client, part.size, part.label.etag)
         except ServerError as problem:
             if problem.status != NOT_SATISFIABLE:
                 raise
-            return self._client.result(self._exec_id)
+            return self._wanted.ask(self._client)
         if answer.status != PARTIAL or _continues(answer, part):
             return answer
-        return self._client.result(self._exec_id)
+        return self._wanted.ask(self._client)
 
     def _start(self, answer: Answer) -> Path:
         """Prepare to store the content of the answer, the rest or the whole. Return the path for the whole."""
-        name = file_name(answer.headers.get("content-disposition", ""), self._exec_id)
+        name = self._wanted.file_name(answer)
         target = self._folder / name
         plain = target.is_file() and not target.is_symlink()
         if plain and _is_whole(target, answer):
@@ -162,8 +191,9 @@ class _Download:
                 self._part = None
                 part.remove()
             if self._part is None:
-                self._part = partial.claim(self._folder, name, self._exec_id)
-            self._part.begin(_label(answer, self._exec_id))
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._part = partial.claim(self._folder, name, self._wanted.exec_id)
+            self._part.begin(_label(answer, self._wanted))
         except OSError as problem:
             raise _not_stored(target, problem) from None
         return target
@@ -188,11 +218,11 @@ class _Download:
 
 
 def check_folder(text: str | None) -> Path:
-    """Return the folder for a result, by default the current one. Raises UsageProblem when it is not a folder."""
+    """Return the folder for a result, by default the current one. It may be missing. Raises UsageProblem when it is not
+    a folder."""
     folder = Path() if text is None else Path(text)
-    if not folder.is_dir():
-        trouble = "is not a folder" if folder.exists() else "does not exist; create it first"
-        raise UsageProblem(f"{hints.either('--to', 'folder')}: '{text}' {trouble}")
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageProblem(f"{hints.either('--to', 'folder')}: '{text}' is not a folder")
     return folder
 
 
@@ -237,10 +267,11 @@ def announced_size(answer: Answer) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
-def _label(answer: Answer, exec_id: str) -> Label:
-    """Return the label of a whole result that the server sends."""
+def _label(answer: Answer, wanted: Wanted) -> Label:
+    """Return the label of a whole content that the server sends."""
     etag = answer.headers.get("etag", "").strip()
-    return Label(exec_id, etag if _ETAG.fullmatch(etag) else "", _checksum(answer), announced_size(answer))
+    return Label(wanted.exec_id, etag if _ETAG.fullmatch(etag) else "", _checksum(answer), announced_size(answer),
+                 wanted.path)
 
 
 def _checksum(answer: Answer) -> str:

@@ -6,6 +6,7 @@ import os
 import time
 
 from dlicmd.contract import wire
+from dlicmd.sdk.cancel import sleep
 from dlicmd.sdk.errors import ConnectFailed, ConnectionLost, UsageProblem
 from dlicmd.sdk.messages import warn
 from dlicmd.sdk.transport import Answer, Request, Transport
@@ -21,8 +22,6 @@ PASSING = frozenset({429, 502, 503, 504})
 OK, FAILED, IN_FLIGHT = 200, 500, 409
 #: Seconds before the second attempt, the factor for each next pause, and the longest pause.
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.2, 4.0, 15.0
-#: Seconds after which a pause checks for an interrupt.
-SLICE = 0.5
 #: The longest Retry-After of a server that is obeyed, in seconds. After a longer one, the call is not repeated.
 MOST_RETRY_AFTER = 60.0
 
@@ -136,13 +135,6 @@ def _retry_after(text: str) -> float | None:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
-
-
-def sleep(seconds: float) -> None:
-    """Sleep in slices: a Ctrl-C in the moment before a sleep begins is only noticed when that sleep ends."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, SLICE))
 
 
 def _pause(count: int) -> float:

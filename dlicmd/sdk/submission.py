@@ -16,6 +16,7 @@ from dlicmd.sdk.errors import UsageProblem
 START = "--exec-start"
 MAIN, FOLDER, PREBUILT, COMMAND = "--model-main", "--model-dir", "--pbmodel-name", "--user-cmd"
 META, SOURCE, CREATE = "--cs-datastore-meta", "--data-source", "--create-data-path"
+ALLOW_CPU = "--allow-cpu"
 #: Options of the form NAME=VALUE, which may also be given as a mapping.
 PAIRS = ("--msd-env", "--msd-attr")
 _Text = str | os.PathLike[str]
@@ -28,6 +29,7 @@ SubmitOptions = TypedDict(
         "create-data-path": bool, "data-source": Sequence[Mapping[str, Any]], "conda-env-name": str,
         "conda-home": _Text, "conda-env-yaml": _Text, "conda-package": _Text, "pbmodel-name": str, "pbmodel-cmd": str,
         "submit-user": str, "numWorker": int, "workerDeviceType": str, "workerDeviceNum": float, "gpuPerWorker": float,
+        "allow-cpu": bool,
         "workerMemory": str, "workerCPULimit": float | str, "workerGPULimit": float | str, "workerMemoryLimit": str,
         "numPs": int, "numDriver": int, "driverDeviceType": str, "driverDeviceNum": float | str, "driverMemory": str,
         "driverCPULimit": float | str, "driverGPULimit": float | str, "driverMemoryLimit": str, "msd-env": _Pairs,

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
 from dlicmd.contract.options import BY_NAME, OPTIONS, Local
-from dlicmd.contract.sizes import recorded_size
 from dlicmd.sdk import hints, package
 from dlicmd.sdk.data import change_meta, change_source, local_path, named_in, names_place, nearer
 from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
 from dlicmd.sdk.exec_calls import ExecCalls
-from dlicmd.sdk.messages import Progress, debug, info, silent, warn
+from dlicmd.sdk.messages import Progress, info, silent, warn
 from dlicmd.sdk.objects import Exec
-from dlicmd.sdk.submission import CREATE, FOLDER, MAIN, META, PREBUILT, Submission
+from dlicmd.sdk.submission import ALLOW_CPU, CREATE, FOLDER, MAIN, META, PREBUILT, Submission
 from dlicmd.sdk.transport import FilePart, Multipart
 
 #: Options that name a file to upload beside the model.
@@ -34,47 +33,66 @@ class Upload(NamedTuple):
     paths: list[str]
     strict: bool
 
+    @property
+    def size(self) -> int:
+        """The number of bytes of the files."""
+        return sum(part.size for part in self.parts)
+
     def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
         """Return the body that `Client.start_exec` takes."""
-        text = json.dumps(self.data) if self.data else None
+        text = self.data_text
         if not self.parts:
             return text
         return Multipart(self.parts, [] if text is None else [(wire.PART_DATA, text)], progress)
 
+    @property
+    def data_text(self) -> str | None:
+        """The text of the `data` part, or None."""
+        return json.dumps(self.data) if self.data else None
+
 
 def submit(
-    client: ExecCalls, submission: Submission, say: Callable[[str], None] = debug, progress: Progress = silent,
+    client: ExecCalls, submission: Submission, tell: Callable[[Upload], None] | None = None,
+    progress: Progress = silent,
 ) -> Exec:
-    """Submit a job, and return the exec in the answer. Report the upload with `say`."""
-    with prepared(submission, client.extensions, progress) as upload:
-        say("Copying files and directories ...")
-        say(f"Content size: {recorded_size(sum(part.size for part in upload.parts))}")
+    """Submit a job, and return the exec in the answer. `tell` is called before the upload."""
+    with prepared(submission, client.extensions, progress, client.check_exec) as upload:
+        if tell is not None:
+            tell(upload)
         with nearer(upload.paths):
             found = _send(client, upload, progress)
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
         raise ServerError("the server's answer to the submission contains no id and appId", 200)
     if isinstance(found.get(wire.WARNING), str):
-        info(found[wire.WARNING])
+        warn(f"warning: {found[wire.WARNING]}")
     return found
 
 
 @contextmanager
 def prepared(
     submission: Submission, ask: Callable[[], frozenset[str]], progress: Progress = silent,
+    check: Callable[[str, str | None], None] | None = None,
 ) -> Iterator[Upload]:
     """Yield the submission, with open files; `ask` returns the extensions of the server.
 
-    All checks that are possible here precede the first request to the server. All files are packed before anything is
-    sent.
+    All checks that are possible here precede the first request to the server. Then `check` asks the server, if it has
+    the extension for it, whether it refuses the command line or the data. The folder is packed after that. All files
+    are packed before anything is sent.
     """
     with ExitStack() as stack:
         parts: list[FilePart] = []
         stack.callback(package.close_all, parts)
-        _pack(submission, parts, progress)
+        program = _named_files(submission, parts)
         extensions = ask()
         if extensions:
             _mind_the_local_backend(submission)
-        yield _upload(submission, parts, extensions)
+        upload = _upload(submission, parts, extensions)
+        if check is not None and submission.strict and wire.EXT_CHECK in extensions:
+            check(join_args(upload.sent), upload.data_text)
+        if submission.folder is not None:
+            is_local = wire.EXT_LOCAL_PATHS in extensions
+            parts.insert(0, package.pack(submission.folder, program, progress, is_local))
+        yield upload
 
 
 def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset[str]) -> Upload:
@@ -82,6 +100,9 @@ def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset
     if submission.has(BY_NAME[CREATE]) and wire.EXT_CREATE not in extensions:
         raise DlicmdError(f"this server does not create data paths (it lacks the extension '{wire.EXT_CREATE}'); leave "
                           f"out {hints.option(CREATE)}")
+    if submission.has(BY_NAME[ALLOW_CPU]) and wire.EXT_ALLOW_CPU not in extensions:
+        raise DlicmdError(f"this server decides itself where a job runs (it lacks the extension "
+                          f"'{wire.EXT_ALLOW_CPU}'); leave out {hints.option(ALLOW_CPU)}")
     sources = [dict(source) for source in submission.sources]
     paths = named_in(submission.text(META) or "", sources)
     instead: dict[str, Callable[[str], str]] = {}
@@ -109,20 +130,21 @@ def _mind_places(paths: list[str]) -> None:
              "give the path below that directory")
 
 
-def _pack(submission: Submission, parts: list[FilePart], progress: Progress) -> None:
-    """Fill `parts` with the files that the submission names."""
+def _named_files(submission: Submission, parts: list[FilePart]) -> str | None:
+    """Check the files that the submission names, and add the single ones to `parts`. Return the path of the program
+    within the folder, if there is a folder. Raises UsageProblem, PackageError."""
     main, folder = submission.text(MAIN), submission.text(FOLDER)
+    program = None
     if folder is not None:
         checked = package.check_folder(folder)
         program = None if main is None else package.find_program(checked, main)
-        with progress("packing", None) as shown:
-            parts.append(package.pack(checked, program, shown))
     elif main is not None:
         parts.append(package.single_file(main, MAIN))
     for option in EXTRA_FILES:
         extra = submission.text(option)
         if extra is not None:
             parts.append(package.single_file(extra, option))
+    return program
 
 
 def _mind_the_local_backend(submission: Submission) -> None:
@@ -141,10 +163,10 @@ def _send(client: ExecCalls, upload: Upload, progress: Progress) -> Exec:
     try:
         if not upload.parts:
             return client.start_exec(args, upload.body(), strict=upload.strict)
-        with progress("uploading", sum(part.size for part in upload.parts)) as shown:
+        with progress("uploading", upload.size) as shown:
             return client.start_exec(args, upload.body(shown), strict=upload.strict)
     except ConnectionLost as problem:
-        raise ConnectionLost(f"{problem}; {_in_doubt()}") from problem
+        raise ConnectionLost(f"{problem}; {_in_doubt()}") from None
     except KeyboardInterrupt:
         info(_in_doubt())
         raise

@@ -14,7 +14,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
-from dlicmd.sdk import hints
+from dlicmd.sdk import cancel, hints
 from dlicmd.sdk.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
 from dlicmd.sdk.messages import warn
 from dlicmd.sdk.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, speaks_tls
@@ -91,7 +91,7 @@ class RequestsTransport:
                 timeout=(min(CONNECT_TIMEOUT, request.timeout), request.timeout),
             )
         except OSError as problem:
-            raise self._explained(problem) from problem
+            raise self._explained(problem) from None
         content = _StreamedContent(self._where, response)
         return noted(request, Answer(response.status_code, response.headers.items(), content))
 
@@ -140,6 +140,7 @@ class _StreamedContent(Iterator[bytes]):
     def __next__(self) -> bytes:
         if self._lost:
             raise ConnectionLost(self._lost)
+        cancel.check()
         try:
             return next(self._chunks)
         except StopIteration:
@@ -148,7 +149,7 @@ class _StreamedContent(Iterator[bytes]):
         except OSError as problem:
             self._response.close()
             self._lost = f"the connection to {self._where} broke: {_reason(problem)}"
-            raise ConnectionLost(self._lost) from problem
+            raise ConnectionLost(self._lost) from None
 
     def __del__(self) -> None:
         self._response.close()

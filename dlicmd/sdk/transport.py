@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from dlicmd.contract import wire
-from dlicmd.sdk import hints
+from dlicmd.sdk import cancel, hints
 from dlicmd.sdk.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable
 from dlicmd.sdk.messages import debug
 
@@ -30,6 +30,10 @@ CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 60.0
 CHUNK = 2**16
 _PROBE_TIMEOUT = 2.0
+#: The most connections that wait for a next request.
+MOST_IDLE = 8
+#: The number of bytes from which a line that has not ended is cut.
+LONGEST_LINE = 2**20
 #: The most bytes of an answer that is read as a whole.
 MAX_ANSWER = 2**28
 
@@ -115,6 +119,7 @@ class Multipart:
         Raises:
             OSError: A file became shorter while it was sent.
         """
+        cancel.check()
         if size < 0:
             size = self._length
         pieces = []
@@ -162,6 +167,20 @@ class Request(NamedTuple):
     keyed: bool = False
     harmless: bool = False
     final: bool = False
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a text that arrives in pieces, without their newlines. A line that is longer than
+    LONGEST_LINE is cut."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) >= LONGEST_LINE:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
 
 
 class Answer:
@@ -219,6 +238,17 @@ class Answer:
             ConnectionLost: The connection breaks before the content is complete. The iteration raises this error.
         """
         return self._chunks if self._held is None else iter([self._held])
+
+    def lines(self) -> Iterator[str]:
+        """Return the lines of the content, as they arrive.
+
+        Returns:
+            Lines without their newlines. Bytes that are not UTF-8 are replaced.
+
+        Raises:
+            ConnectionLost: The connection breaks before the content is complete. The iteration raises this error.
+        """
+        return (line.decode("utf-8", "replace") for line in split_lines(self.chunks()))
 
     def body(self) -> bytes:
         """Return the whole content.
@@ -295,7 +325,7 @@ class Transport(Protocol):
 
 
 class PlainTransport:
-    """A transport of http to the loopback over one persistent connection.
+    """A transport of http to the loopback over persistent connections. Threads may use it at the same time.
 
     An answer that is still being read has its connection for itself: a request in the meantime uses another one.
     With `tls` the connection is encrypted, and that context decides which server is accepted.
@@ -311,8 +341,8 @@ class PlainTransport:
         self._tls = tls
         #: Whether the other side has shown that it is a web server.
         self._is_known = False
-        #: The connection that waits for the next request, or None.
-        self._idle: http.client.HTTPConnection | None = None
+        #: The connections that wait for the next request. A thread takes one in one step, so no lock is needed.
+        self._idle: list[http.client.HTTPConnection] = []
         #: The answers with a connection of their own. An answer that no program can read any more closes itself.
         self._unread: weakref.WeakSet[_Content] = weakref.WeakSet()
 
@@ -320,9 +350,8 @@ class PlainTransport:
         """See Transport."""
         for content in list(self._unread):
             content.close()
-        if self._idle is not None:
-            self._idle.close()
-            self._idle = None
+        while (connection := self._waiting()) is not None:
+            connection.close()
 
     def send(self, request: Request) -> Answer:
         """See Transport."""
@@ -338,24 +367,31 @@ class PlainTransport:
             if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
                 raise Unreachable(f"{self.where} speaks TLS, not plain http; leave {hints.http()} out") from None
             if _is_foreign(problem):
-                raise Unreachable(f"the answer of {self.where} is not HTTP") from problem
-            raise ConnectionLost(f"the connection to {self.where} broke: {reason(problem)}") from problem
+                raise Unreachable(f"the answer of {self.where} is not HTTP") from None
+            raise ConnectionLost(f"the connection to {self.where} broke: {reason(problem)}") from None
         self._is_known = True
         content = _Content(self, connection, response)
         self._unread.add(content)
         return noted(request, Answer(response.status, response.headers.items(), content))
 
     def complete(self, content: _Content) -> None:
-        """Use the connection of a complete answer for the next request, unless another connection is idle."""
+        """Use the connection of a complete answer for the next request, unless enough connections are idle."""
         self._unread.discard(content)
-        if self._idle is None:
-            self._idle = content.connection
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(content.connection)
         else:
             content.connection.close()
 
+    def _waiting(self) -> http.client.HTTPConnection | None:
+        """Return an idle connection, which no other thread gets then, or None."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
     def _connected(self, request: Request) -> http.client.HTTPConnection:
         """Return the idle connection if the request may be repeated, else a new connection."""
-        connection, self._idle = self._idle, None
+        connection = self._waiting()
         if connection is not None and (request.method != "GET" or _is_dropped(connection.sock)):
             connection.close()
             connection = None
@@ -369,8 +405,8 @@ class PlainTransport:
                     # A server answers, but not the expected one: a repetition, or a start of the backend, would not
                     # help.
                     cure = hints.another_server()
-                    raise Unreachable(f"no TLS connection to {self.where}: {problem}; {cure}") from problem
-                raise ConnectFailed(f"cannot reach {self.where}: {reason(problem)}", hints.address()) from problem
+                    raise Unreachable(f"no TLS connection to {self.where}: {problem}; {cure}") from None
+                raise ConnectFailed(f"cannot reach {self.where}: {reason(problem)}", hints.address()) from None
         connection.sock.settimeout(request.timeout)
         return connection
 
@@ -405,13 +441,14 @@ class _Content(Iterator[bytes]):
     def __next__(self) -> bytes:
         if self._is_complete:
             raise StopIteration
+        cancel.check()
         if self._is_closed:
             raise ConnectionLost(f"the connection to {self._transport.where} was closed before the end of the answer")
         try:
             chunk = self._response.read1(CHUNK)
         except (OSError, http.client.HTTPException) as problem:
             self.close()
-            raise ConnectionLost(f"the connection to {self._transport.where} broke: {reason(problem)}") from problem
+            raise ConnectionLost(f"the connection to {self._transport.where} broke: {reason(problem)}") from None
         if chunk:
             return chunk
         if self._response.length:

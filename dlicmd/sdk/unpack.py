@@ -24,7 +24,8 @@ from dlicmd.sdk import results
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import ResultError
 from dlicmd.sdk.messages import Progress, inert, silent
-from dlicmd.sdk.paths import safe_name
+from dlicmd.sdk.paths import safe_name, safe_path
+from dlicmd.sdk.results import Wanted
 
 _CHUNK = 2**20
 _ENCRYPTED = 1
@@ -42,7 +43,7 @@ def fetch_unpacked(client: Client, exec_id: str, folder: Path, force: bool, prog
     hidden = folder / f".{safe_name(exec_id) or 'exec'}.unpack"
     try:
         with _hidden(hidden):
-            packed = results.fetch(client, exec_id, hidden, force=True, progress=progress)
+            packed = results.fetch(client, Wanted(exec_id), hidden, force=True, progress=progress)
             try:
                 return _unpack(packed, hidden, folder, force)
             finally:
@@ -56,6 +57,7 @@ def _hidden(path: Path) -> Iterator[None]:
     """Create a folder of our own, and remove it at the end unless it holds an unfinished download."""
     if path.is_symlink():
         raise ResultError(f"{path} is a symbolic link; remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     try:
         yield
@@ -92,8 +94,8 @@ def _said(problem: Exception) -> str:
 def _checked_name(member: zipfile.ZipInfo) -> PurePosixPath:
     """Return where a member goes below the folder. Raises ResultError for a member that must not be unpacked."""
     name = member.orig_filename
-    parts = name.rstrip("/").split("/")
-    if "\\" in name or ":" in parts[0] or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
+    found = safe_path(name.rstrip("/"))
+    if found is None:
         raise _refused(name, "its name is invalid or points outside of the folder")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFDIR if member.is_dir() else stat.S_IFREG):
@@ -102,7 +104,7 @@ def _checked_name(member: zipfile.ZipInfo) -> PurePosixPath:
         raise _refused(name, "it is encrypted")
     if member.compress_type not in _METHODS:
         raise _refused(name, "its compression method is unknown")
-    return PurePosixPath(*parts)
+    return found
 
 
 def _refused(name: str, why: str) -> ResultError:

@@ -5,6 +5,8 @@ It stands in for another WMLA server: without `extensions` it offers nothing bey
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import ssl
 import threading
@@ -72,9 +74,9 @@ PARALLEL_JOB = {
 
 
 class FakeServer:
-    """A context manager that serves the contract. `execs`, `logs`, `metrics`, `code`, `results`, `conf` may change
-    at any time; `replies` maps `(method, path)` to an answer, or to a function of the request, that replaces the
-    usual answer."""
+    """A context manager that serves the contract. `execs`, `logs`, `metrics`, `curves`, `code`, `results`, `files`,
+    `conf` may change at any time; `replies` maps `(method, path)` to an answer, or to a function of the request, that
+    replaces the usual answer."""
 
     def __init__(self, extensions: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
@@ -82,7 +84,11 @@ class FakeServer:
         self.logs: dict[str, str] = {}
         self.metrics: dict[str, str] = {}
         self.code: dict[str, dict[str, Any]] = {}
+        #: The curves of an exec.
+        self.curves: dict[str, list[dict[str, Any]]] = {}
         self.results: dict[str, Reply] = {}
+        #: The files of each exec: path → content. A range is answered with the rest.
+        self.files: dict[str, dict[str, bytes]] = {}
         self.conf: dict[str, str] = {"MSD_ENABLED": "true", "DLI_DATA_FS": "/gpfs/mydatafs"}
         if extensions:
             self.conf["DLICMD_EXTENSIONS"] = extensions
@@ -154,14 +160,14 @@ class FakeServer:
             self.execs.clear()
             return Reply(204)
         if path.startswith("/execs/"):
-            return self._one(seen, *path.removeprefix("/execs/").split("/"))
+            return self._one(seen, *path.removeprefix("/execs/").split("/", 1))
         return self._scheduler(seen, path)
 
     def _one(self, seen: Seen, raw_id: str, action: str = "") -> Reply:
         exec_id = unquote(raw_id)
         if exec_id not in self.execs:
             return Reply(400, f"Error 400: Exec {exec_id} is not found.\n".encode())
-        told = self._told(exec_id, action)
+        told = self._told(seen, exec_id, action)
         if told is not None:
             return told
         if action != "stop" and seen.method != "DELETE":
@@ -172,18 +178,44 @@ class FakeServer:
             del self.execs[exec_id]
         return Reply(204)
 
-    def _told(self, exec_id: str, action: str) -> Reply | None:
+    def _told(self, seen: Seen, exec_id: str, action: str) -> Reply | None:
         """Return the reply to a request for a part of an exec, such as its log, or None."""
         texts = {"log": self.logs, "metrics": self.metrics}
         if action in texts:
             return Reply(200, texts[action].get(exec_id, "").encode(), {"Content-Type": "text/plain"})
-        if action == "code":
-            return _json(self.code.get(exec_id, {"files": [], "complete": True}))
+        names = seen.query.get("metric", [])
+        curves = [curve for curve in self.curves.get(exec_id, []) if not names or curve.get("name") in names]
+        values = {"code": self.code.get(exec_id, {"files": [], "complete": True}),
+                  "curves": {"curves": curves, "cursor": "1"}}
+        if action in values:
+            return _json(values[action])
         if action == "result":
             return self.results.get(exec_id, Reply(400, b"Error 400: No result.\n"))
+        if action.startswith("files"):
+            return self._file(seen, exec_id)
         if action == "follow":
             return _json(self.news.pop(0) if len(self.news) > 1 else self.news[0])
         return None
+
+    def _file(self, seen: Seen, exec_id: str) -> Reply:
+        """Return the list of files, or one file."""
+        files = self.files.get(exec_id, {})
+        if "path" not in seen.query:
+            return _json({"complete": True, "files": [
+                {"path": path, "bytes": len(content), "modified": "2026-01-02T03:04:05.678901Z", "where": "result"}
+                for path, content in sorted(files.items())]})
+        content = files.get(seen.query["path"][0])
+        if content is None:
+            return Reply(400, b"Error 400: No such file.\n", {"X-DLI-Error-Code": "exec.no_file"})
+        digest = hashlib.sha256(content)
+        told = {"ETag": f'"{digest.hexdigest()}"',
+                "Repr-Digest": f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"}
+        asked = seen.headers.get("range")
+        if asked is None or seen.headers.get("if-range") != told["ETag"]:
+            return Reply(200, content, told)
+        start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        return Reply(206, content[start:], told | {
+            "Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"})
 
     def _scheduler(self, seen: Seen, path: str) -> Reply:
         if path == "/scheduler/kubernetesobjects":

@@ -64,7 +64,7 @@ def test_the_table_lists_active_applications_oldest_first(desk: Desk, local: Fak
     # The driver and 4 workers: 1 + 4*2 CPU cores, 4*1 GPUs, 1024 + 4*4096 MB.
     assert found[1][1:-1] == ["/cpd/training", "alice", "ElasticPyTorchTrain", "5000", "Training", "RUNNING", "4", "4",
                               "17G", "9", "10-27 16:27", "10-27 16:28"]
-    assert found[2][6] == "PENDING_PJ" and found[2][12] == "n/a"
+    assert found[2][6] == "PENDING" and found[2][12] == "n/a"
     (asked,) = local.requests("GET", "/engine/applications")
     assert asked.query["sort"] == ["-submit_time"] and asked.query["start"] == ["0"]
     assert asked.query["length"] == ["10000"]
@@ -309,7 +309,7 @@ def test_app_analyze_sums_the_last_hours(desk: Desk, local: FakeServer) -> None:
     )
     done = desk.run("--app-analyze", *OURS)
     first, *table = done.out.splitlines()
-    assert re.fullmatch(r"From \d{4}-\d\d-\d\d \d\d:\d\d:\d\d To \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", first)
+    assert re.fullmatch(r"From \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+ To \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", first)
     assert rows("\n".join(table)) == [
         ["tag", "type", "curr_cpu", "curr_gpu", "curr_mem", "hist_cpu", "hist_gpu", "hist_mem", "PENDING", "RUNNING",
          "FINISHED", "KILLED", "ERROR", "UNKNOWN"],

@@ -44,8 +44,8 @@ def test_follow_prints_output_and_status_lines(desk: Desk, followed: FakeServer)
     assert done.code == 0, done
     assert done.out == "hello\nlast words\n"
     assert done.err.splitlines() == [
-        "[PENDING_PJ  (waits for 1 more slot)]",
-        "[RUNNING  2 workers  epoch 1/3  step 4/12  1m1s left  1,234 samples/s  train loss 0.5000]",
+        "[PENDING  (waits for 1 more slot)]",
+        "[RUNNING  2 workers  epoch 1/3  step 4/12  1m1s left  1234 samples/s  train loss 0.5]",
         "warning: ü",
         "[FINISHED]",
         "dlicmd: w-1 FINISHED after 2m5s; fetch its result with: dlicmd --exec-trainresult w-1",
@@ -216,20 +216,25 @@ RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 4
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (RUNNING, "RUNNING  2 workers  epoch 3/10  step 40/120  12s left  812 samples/s  train loss 0.0310"
-                  "  train accuracy 0.9800"),
+        (RUNNING, "RUNNING  2 workers  epoch 3/10  step 40/120  12s left  812.4 samples/s  train loss 0.031"
+                  "  train accuracy 0.98"),
         ({"state": "RUNNING", "workers": 0}, "RUNNING  starting"),
         ({"state": "RUNNING", "workers": 0, "step": 5, "steps": 9}, "RUNNING  step 5/9"),
         ({"state": "RUNNING", "workers": 1, "step": 9, "steps": 9, "secondsLeft": 0}, "RUNNING  finishing  step 9/9"),
-        ({"state": "FINISHED", "step": 9, "steps": 9, "loss": 1}, "FINISHED  step 9/9  train loss 1.0000"),
+        ({"state": "FINISHED", "step": 9, "steps": 9, "loss": 1}, "FINISHED  step 9/9  train loss 1"),
         ({"state": "RUNNING"}, "RUNNING"),
         ({"state": "RUNNING", "workers": 3, "step": 5, "loss": 1, "resizes": 1, "deaths": 2},
-         "RUNNING  3 workers  step 5  train loss 1.0000  1 resize  2 deaths survived"),
+         "RUNNING  3 workers  step 5  train loss 1  1 resize  2 deaths survived"),
         ({"state": "RUNNING", "workers": 0, "step": 812, "resizes": 0, "message": "parked: waits for a slot"},
          "RUNNING  step 812  (parked: waits for a slot)"),
         ({"state": "RECOVERING", "step": 812, "message": "reads its snapshot"},
          "RECOVERING  step 812  (reads its snapshot)"),
         ({"state": ""}, "SUBMITTED"),
+        ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.04651, "step": 230}, "val/acc": {"value": 0.9,
+          "step": 230}}}, "RUNNING  step 230  loss 0.04651  val/acc 0.9"),
+        ({"state": "RUNNING", "step": 7, "loss": 3, "samplesPerSecond": 12, "lastMetrics": {
+            "loss": {"value": 0.5, "step": 6}, "f1": {"value": 1, "step": 2}, "bad": {"value": "x"}, "worse": 3}},
+         "RUNNING  step 7  12 samples/s  loss 0.5  f1 1"),
     ],
 )
 def test_the_status_line_shows_the_progress(found: dict[str, Any], expected: str) -> None:
@@ -240,8 +245,8 @@ def test_a_narrow_terminal_omits_the_less_important_parts() -> None:
     for width, expected in ((60, "RUNNING  2 workers  epoch 3/10  step 40/120  12s left"),
                             (50, "RUNNING  2 workers  step 40/120  12s left"), (1, "RUNNING  step 40/120  12s left")):
         assert fitted(where_it_is(RUNNING), width) == expected
-    assert fitted(how_it_goes(RUNNING), 40) == "812 samples/s  train loss 0.0310"
-    assert fitted(how_it_goes(RUNNING), 20) == "train loss 0.0310"
+    assert fitted(how_it_goes(RUNNING), 40) == "812.4 samples/s  train loss 0.031"
+    assert fitted(how_it_goes(RUNNING), 20) == "train loss 0.031"
     assert fitted([], 1) == ""
 
 
@@ -275,7 +280,7 @@ def test_the_live_view_writes_no_foreign_control_sequences(monkeypatch: pytest.M
     view.close()
     view.close()
     shown = screen.getvalue()
-    assert shown.count("[FINISHED  step 4/4  train loss 0.5000]") == 1 and " elapsed" in shown
+    assert shown.count("[FINISHED  step 4/4  train loss 0.5]") == 1 and " elapsed" in shown
     assert "plain [bold]text[/bold] :smile:" in shown and "evil" in shown and "more" in shown
     for bad in ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x1bP", "52;c"):
         assert bad not in shown
@@ -321,7 +326,7 @@ def test_the_live_view_fits_the_terminal_width(monkeypatch: pytest.MonkeyPatch, 
     first, second = captured.get().splitlines()
     assert "step 40/120" in first and (width < 60 or "12s left" in first)
     assert ("elapsed" in first) == (width > 70) and ("\u2501" in first) == (width > 100)
-    assert ("train loss 0.0310" in second) == (width >= 60) and "Ctrl-C" in second
+    assert ("train loss 0.031" in second) == (width >= 60) and "Ctrl-C" in second
 
 
 def test_a_wait_timeout_prints_the_exec_as_json(desk: Desk, local: FakeServer) -> None:

@@ -56,6 +56,15 @@ def test_a_plain_command_imports_few_modules(desk: Desk, local: FakeServer) -> N
     assert not found & HEAVY
 
 
+def test_verbs_import_little_more_than_their_long_options(desk: Desk, local: FakeServer) -> None:
+    local.execs["local-1"] = exec_object("local-1")
+    more = modules(desk, "get", "local-1", "-o", "json") - modules(desk, "--exec-get", "local-1", "-o", "json")
+    assert {name for name in more if name.startswith("dlicmd")} <= {f"dlicmd.{name}" for name in (
+        "contract.verbs", "contract.verb_argv", "cli.config.servers", "cli.commands.newest", "sdk.newest")}
+    for found in (more, modules(desk, "ls", "-o", "json")):
+        assert not {name.split(".")[0] for name in found} & FORBIDDEN and not found & HEAVY
+
+
 def test_last_plot_diff_and_search_commands_import_few_modules(desk: Desk, local: FakeServer) -> None:
     local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
     local.logs["w-1"] = "batches :1 0.5\n"

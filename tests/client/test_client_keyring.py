@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from client_desk import Desk
-from fake_server import TOKEN, FakeServer
+from fake_server import TOKEN, FakeServer, Reply
+
+OTHER_TOKEN = "of-the-other-server"
 
 BACKEND = """
 import json, os, pathlib
@@ -63,3 +65,23 @@ def test_an_unusable_keyring_is_reported(desk: Desk, fake: FakeServer, remote: l
     (Path(desk.environment["PYTHONPATH"]) / "keyring.py").write_text("raise ImportError")
     done = desk.run("--exec-get-all", *remote[:-2], "--keyring", "-o", "json")
     assert (done.code, done.error) == (1, "token.file") and "dlicmd[keyring]" in done.err and not fake.seen
+
+
+@pytest.mark.parametrize("how", [["--keyring"], []])
+def test_each_server_of_a_verb_has_its_own_token_in_the_keyring(
+    desk: Desk, fake: FakeServer, ring: Path, how: list[str]
+) -> None:
+    if not how:
+        desk.environment["DLICMD_KEYRING"] = "1"
+    with FakeServer() as other:
+        other.tokens = {OTHER_TOKEN}
+        other.replies["GET", "/auth/v1/logon"] = Reply(200, json.dumps({"accessToken": OTHER_TOKEN}).encode())
+        for server in (fake, other):
+            words = ["login", f"http://127.0.0.1:{server.port}", "--username", "ada", "--password", "x", *how]
+            assert desk.run(*words).code == 0
+        for server, token in ((fake, TOKEN), (other, OTHER_TOKEN)):
+            assert desk.run("server", "use", f"127.0.0.1:{server.port}").code == 0
+            assert desk.run("ls").code == 0
+            assert server.seen[-1].headers["authorization"] == f"Bearer {token}"
+        assert desk.run("logout").code == 0
+        assert sorted(json.loads(ring.read_text()).values()) == [TOKEN]

@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 import os
+import re
 import socket
 import tarfile
 from pathlib import Path
@@ -111,12 +112,32 @@ def test_names_that_are_not_utf_8_and_deep_folders_are_packed(folder: Path) -> N
     assert len(names(folder)) == 3 + 1 + 8 + 1
 
 
-def test_huge_files_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch,
-                                  capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(package, "HUGE", 1000)
+def test_the_largest_entries_of_a_large_folder_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("b.bin", "c.bin", "d.bin"):
+        (folder / name).write_bytes(bytes(ord(name[0]) * 100))
     names(folder)
-    assert capsys.readouterr().err == (
-        "dlicmd: sub/data.bin is large (125.0K); a line in .dlicmdignore excludes it\n")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(package, "LARGE", 1000)
+    names(folder)
+    [said] = capsys.readouterr().err.splitlines()
+    assert re.findall(r"(\S+) \(", said) == ["sub/", "d.bin", "c.bin"] and ".dlicmdignore" in said
+
+
+@pytest.mark.parametrize(("is_local", "form"), [(True, "r:"), (False, "r:gz")])
+def test_a_large_archive_for_the_local_backend_is_not_compressed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool, form: str,
+) -> None:
+    small = package.pack(folder, is_local=True)
+    with small.file:
+        assert small.file.read(2) == b"\x1f\x8b"
+    monkeypatch.setattr(package, "COMPRESSED_UP_TO", 1000)
+    part = package.pack(folder, is_local=is_local)
+    with part.file:
+        with tarfile.open(fileobj=part.file, mode=form) as archive:  # type: ignore[call-overload]
+            assert f"{folder.name}/sub/data.bin" in archive.getnames()
+        assert part.file.seek(0, os.SEEK_END) == part.size
 
 
 def test_memory_does_not_grow_with_the_folder(folder: Path) -> None:

@@ -65,7 +65,7 @@ cpd  weight=1
       j-1  digits  RUNNING  2/4 workers  gpu=2  on node-1
     carol
     bob
-      j-2  resnet  PENDING_PJ  0/3 workers  (lacks 2 slots)
+      j-2  resnet  PENDING  0/3 workers  (lacks 2 slots)
   inference
     j-3  direct  SUBMITTED  1 worker
 Unknown

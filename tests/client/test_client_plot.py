@@ -1,184 +1,240 @@
-"""The loss curve: reading losses from logs, and drawing them."""
+"""Metrics of jobs as curves: `plot` draws them, prints their points, and writes them to a file."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from client_desk import Desk
-from fake_server import BASE, FakeServer, Reply, exec_object
+from fake_server import FakeServer, exec_object
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
 from dlicmd.cli.show.chart import chart
-from dlicmd.contract.trainlog import Losses, losses, merged, recorded
+from dlicmd.cli.show.panels import drawn
+from dlicmd.cli.show.series import Point, Series, read
+from dlicmd.cli.show.table import column_width
 
-#: Contract, 7: "ELog text line".
-ELOG = "[2023-10-27 16:27:29] Train,\tTimestamp: 1700000000000,\tGlobal steps: {},\tIteration: 1,\tLoss: {},\t" \
-       "Accuracy: 0.5\n"
-ELOG_TEST = "[2023-10-27 16:27:30] Test,\tTimestamp: 1700000000001,\tLoss: {},\tAccuracy: 0.5\n"
-#: Contract, 7: "EDT engine lines in the executor log".
-ENGINE = "*Task <1> SubProcess*: Timestamp 17, Iteration 1\nbatches :{0} 9.5\nIteration {0}: tag train_accuracy, " \
-         "simple_value 0.1\nIteration {0}: tag train_loss, simple_value {1}\n"
-POINTS = st.dictionaries(st.integers(0, 10**15), st.floats(-1e100, 1e100), max_size=40)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+LINES = st.lists(st.lists(st.tuples(FLOATS, FLOATS), max_size=30), min_size=1, max_size=8).filter(any)
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+COLOR = re.compile("\x1b\\[[0-9;]*m")
 
 
-def record(group: str, step: object, loss: object) -> str:
-    """Return a line of evaluation-metrics.txt (contract, 7)."""
-    return json.dumps({
-        "meta": {"training_id": "t", "time": 1, "rindex": 1}, "grouplabel": group,
-        "etimes": {"iteration": {"type": 2, "value": step}, "time_stamp": {"value": "x"}},
-        "values": {"loss": {"type": 3, "value": loss}}}) + "\n"
+@pytest.fixture
+def two(local: FakeServer) -> FakeServer:
+    """A server with curves of two jobs."""
+    local.conf["DLICMD_EXTENSIONS"] += ",curves,code"
+    local.execs |= {name: exec_object(name, state="FINISHED", appName=f"of {name}") for name in ("w-1", "w-2")}
+    local.curves["w-1"] = [
+        curve("lr", [[0, 0.1], [1, 0.01]]),
+        curve("train/loss", [[step, 1 / (step + 1), 1.7e9 + step] for step in range(200)], left=2),
+        curve("val_acc", [[1, 0.5, None], [2, 0.75, None]], stepUnit="epoch"),
+    ]
+    local.curves["w-2"] = [curve("train/loss", [[5, 3.0], [5, 2.0], [3, 1.0], [7, "x"], 7, [8]])]
+    return local
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (ELOG.format(1, 2.5) + "noise\n" + ELOG.format(2, 1.5) + ELOG_TEST.format(1.25), ({1: 2.5, 2: 1.5}, {2: 1.25})),
-        (ENGINE.format(2, 0.5) + "Iteration 0: tag test_loss, simple_value 0.75\n" + ENGINE.format(3, 0.25),
-         ({2: 0.5, 3: 0.25}, {2: 0.75})),
-        ("batches :7 0.5\nbatches :8 1e-3", ({7: 0.5, 8: 0.001}, {})),
-        (record("train", "4", "0.5") + record("test", "5", "0.75") + record("other", "6", "1"), ({4: 0.5}, {5: 0.75})),
-        (ELOG.format(2, 1.5) + ELOG.format(1, 2.5) + ELOG.format(2, 1.0), ({1: 2.5, 2: 1.0}, {})),
-        (record("train", None, "0.5") + record("train", "1", None) + record("test", [1], "x"), ({0: 0.5}, {}, 1)),
-        (ELOG.format(1, "nan") + ELOG.format(2, "inf") + ELOG.format(3, "1e200") + "batches :x 1", ({}, {}, 3)),
-        ('{"meta" [\n{"meta": ' + "[" * 5000 + "\nTrain,\nIteration 1: tag train_loss", ({}, {})),
-    ],
-)
-def test_losses_are_read_from_logs(text: str, found: tuple) -> None:
-    assert losses(text) == Losses(*found)
+def curve(name: str, points: list[Any], **more: Any) -> dict[str, Any]:
+    """Return a curve as a server sends it."""
+    return {"name": name, "source": "printed", "unit": "", "stepUnit": "step", "points": points} | more
 
 
-@settings(max_examples=examples(300), deadline=None)
-@given(st.lists(st.one_of(st.text(max_size=30), st.sampled_from([ELOG, ELOG_TEST, ENGINE, '{"meta":{}}', '{"meta":']))))
-def test_any_text_can_be_read(parts: list[str]) -> None:
-    assert isinstance(losses("\n".join(parts)), Losses)
+def data(desk: Desk, *words: str) -> Any:
+    """Return what a command prints as JSON."""
+    return json.loads(desk.run(*words, "-o", "json").out)
 
 
-def test_losses_of_workers_are_averaged() -> None:
-    logs = [Losses({1: 1.0, 2: 2.0}, {2: 4.0}, 1), Losses({2: 4.0, 0: 7.0}, {}, 2)]
-    assert merged(logs) == Losses({0: 7.0, 1: 1.0, 2: 3.0}, {2: 4.0}, 3) and list(merged(logs).train) == [0, 1, 2]
-
-
-def test_a_chart_has_a_line_and_marks() -> None:
-    assert chart({0: 4.0, 10: 0.0}, {5: 4.0}, 15, 5, braille=False) == [
+def test_a_chart_has_a_character_for_each_line() -> None:
+    assert chart([[(0, 4.0), (10, 0.0)], [(5, 4.0)]], 15, 5, "step", braille=False) == [
         "4 |**    o",
         "  |  ***",
         "2 |     **",
         "  |       ***",
         "0 |          **",
         "  +------------",
-        "   0         10",
+        "   0  step   10",
     ]
-    braille = chart({0: 4.0, 10: 0.0}, {}, 11, 4)
-    assert braille == [
+
+
+def test_a_chart_in_braille_has_a_line_of_dots_and_a_mark_for_a_single_point() -> None:
+    assert chart([[(0, 4.0), (10, 0.0)]], 11, 4) == [
         "    4 ┤⠑⢄", "      │  ⠑⢄", "1.333 ┤    ⠑⢄", "    0 ┤      ⠑⢄", "      └────────", "       0     10"]
+    assert chart([[(7, 1.5)]], 14, 3, "epoch") == ["    │", "1.5 ┤    o", "    │", "    └─────────", "      epoch 7"]
+
+
+def test_the_first_line_is_seen_where_lines_meet() -> None:
+    lines = [[(0, 1.0), (1, 2.0)], [(0, 1.0), (1, 2.0)]]
+    assert "o" not in "".join(chart(lines, 20, 5, braille=False)[:5])
+    rows = chart(lines, 20, 5, painted=lambda text, line: f"<{line}>{text}")
+    assert "<0>" in "".join(rows) and "<1>" not in "".join(rows)
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(POINTS, POINTS, st.integers(25, 200), st.integers(4, 40), st.booleans())
-def test_a_chart_fits_its_width_and_height(
-    line: dict[int, float], marks: dict[int, float], width: int, height: int, braille: bool
+@given(LINES, st.integers(30, 200), st.integers(2, 40), st.booleans())
+def test_a_chart_of_any_numbers_fits(
+    lines: list[list[tuple[float, float]]], width: int, height: int, braille: bool,
 ) -> None:
-    if line or marks:
-        rows = chart(line, marks, width, height, braille)
-        assert len(rows) == height + 2 and max(map(len, rows[:-1])) <= width and bool(marks) == ("o" in "".join(rows))
+    rows = chart(lines, width, height, "step", braille=braille)
+    assert len(rows) == height + 2 and max(map(len, rows[:-2])) <= width, rows
 
 
-def test_the_curve_of_a_training_is_drawn(desk: Desk, local: FakeServer) -> None:
-    local.execs["w-1"] = exec_object("w-1")
-    local.logs["w-1"] = "".join(ELOG.format(step, 3 / step) for step in range(1, 200)) + ELOG_TEST.format(0.5)
-    desk.environment |= {"COLUMNS": "60", "LINES": "12", "PYTHONIOENCODING": "utf-8"}
-    done = desk.run("--exec-plot", "w-1")
-    lines = done.out.splitlines()
-    assert (done.code, done.err, len(lines)) == (0, "", 11) and max(map(len, lines)) <= 60
-    assert lines[0].startswith("      3 ┤") and lines[7].lstrip().startswith("0.01508 ┤") and "o" in "".join(lines[:8])
-    assert lines[9].split() == ["1", "199"]
-    assert lines[10] == "loss over steps:  ⣿ train 0.01508  o test 0.5"
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(st.builds(
+    Series, st.text(max_size=12), st.text(max_size=20),
+    st.lists(st.builds(Point, FLOATS, FLOATS), min_size=1, max_size=9, unique_by=lambda point: point.step),
+    st.text(max_size=30)), min_size=1, max_size=20), st.booleans())
+def test_any_series_can_be_drawn(series: list[Series], colored: bool) -> None:
+    with (mock.patch.dict(os.environ, {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""}),
+          mock.patch("sys.stdout.isatty", return_value=colored)):
+        text = drawn(series, 80, 24)
+    lines = COLOR.sub("", text).split("\n")
+    assert not CONTROL.search("".join(lines))
+    assert sum(line.lstrip()[:1] in ("└", "+") for line in lines) >= 1
+    assert all(column_width(line) <= 80 for line in lines if "│" in line or "┤" in line)
+
+
+@given(st.lists(st.lists(st.integers() | FLOATS | st.none() | st.text(max_size=3), max_size=4) | st.integers()))
+def test_points_of_any_server_are_read_in_the_order_of_steps(points: list[Any]) -> None:
+    steps = [point.step for point in read(points)]
+    assert steps == sorted(set(steps))
+
+
+def test_the_losses_of_a_job_are_drawn_by_default(desk: Desk, two: FakeServer, on_a_terminal) -> None:
+    shown = on_a_terminal("plot", "w-1")
+    lines = COLOR.sub("", shown).rstrip("\n").split("\n")
+    assert len(lines) <= 23 and max(map(len, lines)) <= 80
+    assert lines[0] == "train/loss" and lines[1].startswith("     1 ┤")
+    assert lines[-3].split() == ["0", "step", "199"]
+    assert [line.split() for line in lines[-2:]] == [
+        ["job", "name", "metric", "last", "step", "best", "best", "step"],
+        ["⣿", "w-1", "of", "w-1", "train/loss", "0.005", "199", "0.005", "199"]]
+    assert desk.run("plot", "w-1").err == "dlicmd: left out 2 values of w-1: not a finite number\n"
+
+
+def test_several_jobs_share_a_chart_with_a_color_each(desk: Desk, two: FakeServer, on_a_terminal) -> None:
+    shown = on_a_terminal("plot", "w-1", "w-2")
+    colors = {line.split("m")[0] + "m" for line in shown.rstrip("\n").split("\n")[-2:]}
+    assert len(colors) == 2 and all(shown.count(color) > 1 for color in colors)
+    assert COLOR.sub("", shown).rstrip("\n").split("\n")[-1].split()[-4:] == ["2", "5", "1", "3"]
+    plain = desk.run("plot", "w-1", "w-2").out
+    assert "\x1b" not in plain and "⣿" not in plain and [line[0] for line in plain.splitlines()[-2:]] == ["*", "o"]
+
+
+def test_metrics_of_another_kind_or_unit_have_a_chart_of_their_own(desk: Desk, two: FakeServer, on_a_terminal) -> None:
+    lines = COLOR.sub("", on_a_terminal("plot", "w-1", "--metric", "val*", "--metric", "loss")).split("\n")
+    assert lines[0] == "val_acc" and "train/loss" in lines and lines.count("") == 2 and len(lines) <= 24
+    [axis] = [line.split() for line in lines if "epoch" in line.split()[1:2]]
+    assert axis == ["1", "epoch", "2"]
+
+
+def test_output_without_unicode_gets_a_chart_in_ascii(desk: Desk, two: FakeServer) -> None:
     desk.environment |= {"PYTHONIOENCODING": "ascii"}
-    assert desk.run("--exec-plot", "w-1").out.isascii() and local.seen[-1].path.endswith("/log")
+    assert desk.run("plot", "w-1").out.isascii()
 
 
-def test_the_points_are_printed_as_data(desk: Desk, local: FakeServer) -> None:
-    local.execs["w-1"] = exec_object("w-1")
-    local.logs["w-1"] = ELOG.format(1, 0.5) + ELOG.format(2, "nan") + ELOG_TEST.format(0.75)
-    done = desk.run("--exec-plot", "w-1", "-o", "json")
-    assert json.loads(done.out) == [
-        {"series": "train", "step": 1, "loss": 0.5}, {"series": "test", "step": 2, "loss": 0.75}]
-    assert done.err.count("\n") == 1 and " 1 losses of w-1 " in done.err
-    assert desk.run("--exec-plot", "w-1", "-o", "custom-columns=step,loss").out.split() == [
-        "step", "loss", "1", "0.5", "2", "0.75"]
+def test_the_points_are_printed_as_data(desk: Desk, two: FakeServer) -> None:
+    points = data(desk, "--exec-plot", "w-1")
+    assert len(points) == 200 and points[1] == {
+        "id": "w-1", "series": "train/loss", "step": 1, "value": 0.5, "loss": 0.5, "time": "2023-11-14T22:13:21.000Z"}
+    assert data(desk, "plot", "w-2", "w-1", "--metric", "loss")[:2] == [
+        {"id": "w-2", "series": "train/loss", "step": 3, "value": 1.0, "loss": 1.0},
+        {"id": "w-2", "series": "train/loss", "step": 5, "value": 2.0, "loss": 2.0}]
+    done = desk.run("plot", "w-1", "--metric", "*acc", "-o", "custom-columns=series,step,value")
+    assert done.out.split() == ["series", "step", "value", "val_acc", "1", "0.5", "val_acc", "2", "0.75"]
 
 
-def test_logs_of_the_processes_are_read_without_a_train_log(desk: Desk, local: FakeServer) -> None:
-    local.execs["w-1"] = exec_object("w-1")
-    local.replies["GET", f"{BASE}/execs/w-1/log"] = Reply(400, b"Error 400: no log.\n")
-    for worker, loss in ((1, 0.5), (2, 1.5)):
-        path = f"{BASE}/scheduler/applications/w-1/executor/{worker}/logs/stdout"
-        local.replies["GET", path] = Reply(200, ENGINE.format(3, loss).encode())
-    local.replies["GET", f"{BASE}/scheduler/applications/w-1/driver/logs/stdout"] = Reply(500, b"gone")
-    done = desk.run("--exec-plot", "w-1", "-o", "json")
-    assert json.loads(done.out) == [{"series": "train", "step": 3, "loss": 1.0}]
-    assert done.err == ""
+def test_only_the_metrics_to_draw_are_fetched_if_their_names_are_known(desk: Desk, two: FakeServer) -> None:
+    two.execs["w-1"]["lastMetrics"] = {name: {"value": 1, "step": 1} for name in ("train/loss", "lr", "val_acc")}
+    desk.run("plot", "w-1")
+    assert two.requests("GET", "/curves")[-1].query == {"metric": ["train/loss"]}
+    desk.run("plot", "w-1", "--metric", "l*", "--metric", "VAL_ACC")
+    assert two.requests("GET", "/curves")[-1].query == {"metric": ["lr", "val_acc"]}
+    two.execs["w-1"]["lastMetrics"] |= {str(number): {} for number in range(5)}
+    desk.run("plot", "w-1")
+    assert two.requests("GET", "/curves")[-1].query == {}
 
 
-def test_train_losses_of_workers_take_precedence_for_an_elastic_job(desk: Desk, local: FakeServer) -> None:
-    local.execs["w-1"] = exec_object("w-1", elastic=True)
-    local.logs["w-1"] = ELOG.format(1, 0.01) + ELOG_TEST.format(0.75)
-    path = f"{BASE}/scheduler/applications/w-1/executor/2/logs/stdout"
-    local.replies["GET", path] = Reply(200, (ENGINE.format(3, 0.5) + ELOG_TEST.format(0.8)).encode())
-    expected = [{"series": "train", "step": 3, "loss": 0.5}, {"series": "test", "step": 1, "loss": 0.75}]
-    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out) == expected
-    del local.replies["GET", path]
-    expected[0] = {"series": "train", "step": 1, "loss": 0.01}
-    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out) == expected
+@pytest.mark.parametrize(("words", "said"), [
+    (["w-3"], "dlicmd.log(loss=loss.item(), step=step)"), (["w-1", "--metric", "f1"], "known: lr, train/loss, val_acc"),
+    (["w-4"], "1 value,"), (["w-3", "w-4"], "dlicmd.log("),
+])
+def test_missing_metrics_are_reported(desk: Desk, two: FakeServer, words: list[str], said: str) -> None:
+    two.execs |= {name: exec_object(name) for name in ("w-3", "w-4")}
+    two.curves["w-4"] = [curve("loss", [], left=1)]
+    done = desk.run("plot", *words)
+    assert (done.code, done.out) == (1, "") and said in done.err and done.err.count("\n") == 1
 
 
-def test_recorded_metrics_take_precedence_over_logs(desk: Desk, local: FakeServer) -> None:
-    local.conf["DLICMD_EXTENSIONS"] += ",metrics"
-    local.execs["w-1"] = exec_object("w-1")
-    local.logs["w-1"] = ELOG.format(1, 9.5)
-    local.metrics["w-1"] = record("train", "1", "0.5") + record("train", "2", "x") + record("test", "1", "0.75")
-    done = desk.run("--exec-plot", "w-1", "-o", "json")
-    assert json.loads(done.out) == [
-        {"series": "train", "step": 1, "loss": 0.5}, {"series": "test", "step": 1, "loss": 0.75}]
-    assert " 1 losses of w-1 " in done.err
-    local.metrics["w-1"] = record("train", "1", "nan") + record("other", "1", "3") + "{}\n"
-    assert [point["loss"] for point in json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)] == [9.5]
-    local.logs["w-1"] = ""
-    done = desk.run("--exec-plot", "w-1", "-o", "json")
-    assert (done.code, done.error) == (1, "client.failed") and " 1 losses " in done.err
+def test_a_job_without_the_metric_is_left_out_and_reported(desk: Desk, two: FakeServer) -> None:
+    two.execs["w-3"] = exec_object("w-3")
+    done = desk.run("plot", "w-1", "w-2", "w-3", "--metric", "val_acc", "--metric", "f1", "-o", "json")
+    assert done.code == 0 and {point["id"] for point in json.loads(done.out)} == {"w-1"}
+    of_two, of_three, of_f1 = done.err.splitlines()
+    assert "w-2" in of_two and "train/loss" in of_two and "w-3" in of_three and "'f1'" in of_f1
 
 
-def test_records_of_several_processes_are_averaged(desk: Desk, local: FakeServer) -> None:
-    local.conf["DLICMD_EXTENSIONS"] += ",metrics"
-    local.execs["w-1"] = exec_object("w-1")
-    again = record("train", "1", "7") + record("train", "1", "1")  # restarted: the last record counts
-    local.metrics["w-1"] = again + record("train", "2", "2") + "\n" + record("train", "1", "3")
-    points = json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)
-    assert [(point["step"], point["loss"]) for point in points] == [(1, 2.0), (2, 2.0)]
+def test_a_job_without_losses_shows_its_first_metric(desk: Desk, two: FakeServer) -> None:
+    two.curves["w-1"] = [curve("reward", [[1, 0.5]]), curve("lr", [[1, 1]])]
+    assert [point["series"] for point in data(desk, "plot", "w-1")] == ["reward"]
+    assert "loss" not in data(desk, "plot", "w-1")[0]
 
 
-def test_an_elastic_job_uses_records_if_its_logs_have_no_losses(desk: Desk, local: FakeServer) -> None:
-    local.conf["DLICMD_EXTENSIONS"] += ",metrics"
-    local.execs["w-1"] = exec_object("w-1", elastic=True)
-    local.metrics["w-1"] = record("train", "1", "0.5")
-    local.logs["w-1"] = ELOG.format(1, 9.5)
-    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)[0]["loss"] == 9.5
-    local.logs["w-1"] = ""
-    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)[0]["loss"] == 0.5
+def test_an_unknown_job_is_reported(desk: Desk, two: FakeServer) -> None:
+    done = desk.run("plot", "w-1", "w-9", "-o", "json")
+    assert (done.code, done.out, done.error) == (6, "", "exec.not_found")
 
 
-def test_records_are_read_in_any_order_of_keys() -> None:
-    assert recorded([{"values": {"loss": {"value": "0.5"}}, "grouplabel": "train"}, {}, 7]) == Losses({0: 0.5}, {})
+def test_points_are_exported_as_csv(desk: Desk, two: FakeServer) -> None:
+    done = desk.run("plot", "w-1", "w-2", "--export", "points.csv")
+    assert done.code == 0 and "202 points" in done.out
+    with (desk.folder / "points.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 202 and rows[1] == {
+        "id": "w-1", "name": "of w-1", "series": "train/loss", "step": "1", "step_unit": "step", "value": "0.5",
+        "unit": "", "time": "2023-11-14T22:13:21.000Z", "source": "printed"}
+    assert rows[-1]["time"] == "" and list(desk.folder.glob("*.tmp")) == []
+    told = data(desk, "plot", "w-2", "--export", "points.csv")
+    assert told == {"path": "points.csv", "rows": 2} and (desk.folder / "points.csv").read_text().count("\n") == 3
 
 
-@pytest.mark.parametrize(
-    ("log", "said"), [("hello\n", "no losses"), (ELOG.format(1, "nan"), " 1 losses ")])
-def test_missing_losses_are_reported(desk: Desk, local: FakeServer, log: str, said: str) -> None:
-    local.execs["w-1"] = exec_object("w-1")
-    local.logs["w-1"] = log
-    done = desk.run("--exec-plot", "w-1")
-    assert (done.code, done.out) == (1, "") and said in done.err and len(done.err.splitlines()) == 1
-    assert desk.run("--exec-plot", "w-2").code == 6
+def test_points_are_exported_as_parquet(desk: Desk, two: FakeServer) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert desk.run("plot", "w-1", "w-2", "--export", "points.parquet").code == 0
+    table = parquet.read_table(desk.folder / "points.parquet").to_pylist()
+    assert len(table) == 202 and table[1]["value"] == 0.5 and table[-1] == {
+        "id": "w-2", "name": "of w-2", "series": "train/loss", "step": 5.0, "step_unit": "step", "value": 2.0,
+        "unit": None, "time": None, "source": "printed"}
+
+
+@pytest.mark.parametrize("name", ["points.txt", "points", "missing/points.csv", "", ".csv/"])
+def test_an_export_that_cannot_be_written_is_refused_before_a_fetch(desk: Desk, two: FakeServer, name: str) -> None:
+    done = desk.run("plot", "w-1", "--export", name, "-o", "json")
+    assert (done.code, done.error) == (2, "client.usage") and "--export" in done.err
+    assert not two.requests("GET", "/curves")
+
+
+def test_parquet_without_its_library_is_refused_with_the_remedy(desk: Desk, two: FakeServer, tmp_path: Path) -> None:
+    call = "import sys; sys.modules['pyarrow'] = None\nfrom dlicmd.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", call, "plot", "w-1", "--export", "p.parquet"], env=desk.environment,
+                          cwd=desk.folder, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 2 and "pip install pyarrow" in done.stderr and ".csv" in done.stderr
+    assert not two.requests("GET", "/curves") and not (desk.folder / "p.parquet").exists()
+
+
+def test_names_of_a_program_have_no_effect_on_a_terminal(desk: Desk, two: FakeServer, on_a_terminal) -> None:
+    bad = "a\x1b[2Jb/c\n\u202e损失"
+    two.execs["w-1"]["appName"] = bad
+    two.curves["w-1"] = [curve(bad, [[1, 1.0], [2, 2.0]], unit=bad, stepUnit=bad)]
+    shown = COLOR.sub("", on_a_terminal("plot", "w-1", "--metric", "*"))
+    assert not CONTROL.search(shown.replace("\n", "")) and "ab/c 损失" in shown
+    assert max(map(column_width, shown.split("\n"))) <= 80

@@ -372,7 +372,7 @@ def test_a_result_is_complete_or_absent_after_any_sequence_of_failures(calls: li
         for behaviours in [*calls, []]:
             stub.behaviours = list(behaviours)
             try:
-                target = results.fetch(stub, "w-1", Path(folder), True)  # type: ignore[arg-type]
+                target = results.fetch(stub, results.Wanted("w-1"), Path(folder), True)  # type: ignore[arg-type]
             except DlicmdError:
                 assert set(os.listdir(folder)) <= {NAME, PART, NOTE}
             else:
@@ -383,7 +383,7 @@ def test_a_result_is_complete_or_absent_after_any_sequence_of_failures(calls: li
 def test_the_note_contains_no_secret(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     said = json.loads((desk.folder / NOTE).read_text())
-    assert sorted(said) == ["digest", "etag", "exec_id", "size"]
+    assert sorted(said) == ["digest", "etag", "exec_id", "path", "size"]
 
 
 def test_a_download_over_tls_is_resumed(desk: Desk, tmp_path: Path) -> None:

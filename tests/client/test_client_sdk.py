@@ -159,7 +159,7 @@ MISTAKES: list[tuple[Callable[[dlicmd.Client], object], str]] = [
     (lambda client: client.search("w-9"), "Client.searches()"),
     (lambda client: client.wait("w-1", timeout=0), "Client.wait('w-1')"),
     (lambda client: (client.use_token("wrong"), client.execs()), "Client.logon("),
-    (lambda client: client.fetch_result("w-1", "nowhere"), "folder: "),
+    (lambda client: client.fetch_result("w-1", __file__), "folder: "),
     (lambda client: client.submit("PyTorch", {}), "model-main"),
     (lambda client: client.submit("PyTorch", {"model-main": "nowhere"}), "model-main: "),
     (lambda client: client.submit("PyTorch", {"model-dir": "nowhere"}), "model-dir: "),

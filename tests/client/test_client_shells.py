@@ -48,6 +48,7 @@ zle -N line _line
 bindkey '^Xo' offered
 bindkey '^Xl' line
 setopt no_beep
+LISTMAX=10000
 told ready
 """
 

@@ -17,7 +17,8 @@ import pytest
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, Seen
 
-from dlicmd.cli.commands.submissions import demo_words, mistyped
+from dlicmd.cli.commands.submissions import demo_words
+from dlicmd.cli.mistyped import mistyped
 from dlicmd.contract.argv import parse_argv
 from dlicmd.sdk.paths import samples_dir
 
@@ -211,6 +212,26 @@ def test_the_client_asks_only_servers_that_create_data_paths_for_one(
     assert "--create-data-path" in json.loads(parse_qs(post(local).body.decode())["data"][0])["argv"]
 
 
+def test_the_server_may_refuse_before_anything_is_packed(desk: Desk, local: FakeServer) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",check,allow-cpu"
+    code = {"X-DLI-Error-Code": "submission.never_schedulable"}
+    local.replies["POST", f"{BASE}/execs/check"] = Reply(400, b"Error 400: the server has no GPU slots\n", code)
+    (desk.model() / "unreadable").symlink_to("/nowhere")
+    words = ("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py")
+    done = desk.run(*words, "--workerDeviceType", "gpu", "-o", "json")
+    assert (done.code, done.error, done.out) == (10, "submission.never_schedulable", "")
+    assert not local.requests("POST", "/execs/") and "skipping" not in done.err, "nothing may be packed or sent"
+    local.replies["POST", f"{BASE}/execs/check"] = Reply(204)
+    assert desk.run(*words, "--allow-cpu").code == 0
+    (asked,) = (seen for seen in local.requests("POST", "/check")[1:])
+    assert "--allow-cpu" in asked.query["args"][0] and asked.headers["prefer"] == "handling=strict"
+
+
+def test_allow_cpu_needs_a_server_that_knows_it(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--allow-cpu", "--", "x")
+    assert done.code == 1 and "--allow-cpu" in done.err and not local.requests("POST")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -254,7 +275,7 @@ def test_a_warning_of_the_server_is_printed(desk: Desk, local: FakeServer) -> No
     answer = {"id": "w-1", "appId": "w-1", "warning": "credentials were \x1bwritten"}
     local.replies["POST", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
-    assert done.code == 0 and "dlicmd: credentials were" in done.err and "\x1b" not in done.err and "w-1" in done.out
+    assert done.code == 0 and "credentials were" in done.err and "\x1b" not in done.err and "w-1" in done.out
 
 
 def test_a_refusal_is_reported_in_the_words_of_the_server(desk: Desk, local: FakeServer) -> None:

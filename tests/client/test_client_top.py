@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
 import re
+import shlex
 import signal
 from typing import Any
 
@@ -15,8 +15,10 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply
 from hypothesis import given
 from hypothesis import strategies as st
+from screen_desk import DLICMD, Screen
 
 from dlicmd.cli.show.top import headline, sections
+from dlicmd.cli.show.top_live import Top
 from dlicmd.sdk.messages import one_line
 
 SLOTS = f"{BASE}/scheduler/slots"
@@ -114,39 +116,109 @@ def test_any_json_from_a_server_makes_a_view(view: dict[str, Any]) -> None:
         assert all(isinstance(row[name], str) for row in section.rows for name in section.columns)
 
 
-def test_top_redraws_on_a_terminal_until_ctrl_c(desk: Desk, busy: FakeServer) -> None:
+MANY = VIEW | {"running": [
+    {"id": f"local-{number}", "user": "ann", "appName": f"job number {number} with a long name", "slots": 1,
+     "workers": 1, "step": number, "steps": 120, "loss": 0.1234} for number in range(1, 61)]}
+RESTORED = b"\x1b[?25h\x1b[?1049l"
+
+
+def test_top_on_a_terminal_shows_one_line_per_job_and_scrolls(desk: Desk, busy: FakeServer) -> None:
+    busy.replies["GET", SLOTS] = value(MANY)
+    shown = Screen(desk, "--top")
+    shown.until("lines 1-")
+    assert len(shown.lines) == 24 and shown.lines[0].startswith("7 slots: ") and "q quit" in shown.lines[-1]
+    (line,) = (line for line in shown.lines if "local-3 " in line)
+    assert "job number 3" in line and "step 3/120" in line
+    shown.press("\x1b[6~")
+    shown.until("local-20 ")
+    shown.press("\x1b[B\x1b[B\x1b[A")
+    shown.until("lines 24-")
+    shown.press("\x1b[F")
+    shown.until("local-8")
+    assert "local-7" in shown.text, "the queue is below the running jobs"
+    shown.press("\x1b[H")
+    shown.until("gpu-0")
+    shown.press("q")
+    assert shown.ended() == 0 and shown.written.endswith(RESTORED) and b"\x1b[5m" not in shown.written
+
+
+def test_top_filters_by_typed_text(desk: Desk, busy: FakeServer) -> None:
+    busy.replies["GET", SLOTS] = value(MANY)
+    shown = Screen(desk, "--top")
+    shown.until("q quit")
+    shown.press("/number 42x\x7f\r")
+    shown.until(lambda: "local-42" in shown.text and "local-1 " not in shown.text and "q quit" in shown.text)
+    assert "filter: number 42" in shown.lines[-1] and "gpu-0" not in shown.text
+    shown.press("/nowhere\r")
+    shown.until("nothing contains 'nowhere'")
+    shown.press("\x1b")
+    shown.until("gpu-0")
+    shown.press("q")
+    assert shown.ended() == 0
+
+
+def test_top_follows_the_size_of_the_terminal_and_survives_a_failing_server(desk: Desk, busy: FakeServer) -> None:
+    answers = iter([value(MANY), Reply(503, b"restarting")])
+    busy.replies["GET", SLOTS] = lambda _: next(answers, value(VIEW | {"slots": VIEW["slots"][:1]}))
+    shown = Screen(desk, "--top")
+    shown.until("7 slots")
+    shown.resize(60, 10)
+    shown.until(lambda: "q quit" in shown.lines[-1] and len(shown.lines) == 10)
+    shown.until("trying again")
+    shown.until("1 slot:")
+    shown.press("\x03")
+    assert shown.ended() == 0 and shown.written.endswith(RESTORED)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_restores_the_terminal(desk: Desk, busy: FakeServer, number: signal.Signals) -> None:
+    shown = Screen(desk, "--top")
+    shown.until("q quit")
+    shown.process.kill(number)
+    assert shown.ended() == 128 + number and shown.written.endswith(RESTORED)
+
+
+def test_an_error_restores_the_terminal_and_is_reported(desk: Desk, busy: FakeServer) -> None:
+    answers = iter([value(VIEW)])
+    busy.replies["GET", SLOTS] = lambda _: next(answers, Reply(401, b"Error 401: no"))
+    shown = Screen(desk, "--top")
+    assert shown.ended() == 9
+    assert RESTORED in shown.written and b"Log on again" in shown.written.partition(RESTORED)[2]
+
+
+def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(desk: Desk, busy: FakeServer) -> None:
+    shown = Screen(desk, program=("bash", "--norc", "--noprofile", "-i"), PS1="ready>")
+    shown.until("ready>")
+    shown.press(f"{shlex.join(DLICMD)} --top\r")
+    shown.until("q quit")
+    before = len(shown.written)
+    shown.press("\x1a")
+    shown.until(lambda: b"ready>" in shown.written[before:])
+    assert RESTORED in shown.written[before:].partition(b"Stopped")[0]
+    before = len(shown.written)
+    shown.press("fg\r")
+    shown.until(lambda: b"q quit" in shown.written[before:])
+    assert b"\x1b[?1049h" in shown.written[before:]
+    shown.press("q")
+    shown.until(lambda: shown.written.endswith(b"ready>"))
+    shown.press("exit\r")
+    assert shown.ended() == 0
+
+
+def test_top_without_keys_ends_with_ctrl_c(desk: Desk, busy: FakeServer) -> None:
     desk.environment |= {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    answers = iter([value(VIEW), Reply(503, b"restarting"), value(VIEW | {"slots": VIEW["slots"][:1]})])
-    last = value(VIEW | {"slots": VIEW["slots"][:2]})
-    busy.replies["GET", SLOTS] = lambda _: next(answers, last)
     ours, theirs = pty.openpty()
     with desk.start("--top", stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
-        for awaited in (b"7 slots", b"trying again", b"1 slot:"):
-            while awaited not in shown:
-                shown += os.read(ours, 4096)
+        while b"7 slots" not in shown:
+            shown += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
         while chunk := _read(ours):
             shown += chunk
         assert process.wait() == 0, "Ctrl-C must end --top with exit code 0"
     os.close(ours)
-    text = shown.decode()
-    assert "\x1b[?1049h" in text and text.endswith("\x1b[?25h\x1b[?1049l"), "screen and cursor must be restored"
-    assert "\x1b[5m" not in text and "█" in text and "Traceback" not in text
-
-
-@pytest.mark.parametrize(("height", "last"), [(5, "13 more lines; a taller terminal shows them"),
-                                              (17, "Ctrl-C ends this view, the jobs continue")])
-def test_a_view_is_cut_to_the_lines_of_the_terminal(height: int, last: str) -> None:
-    from rich.console import Console
-
-    from dlicmd.cli.show.top_live import picture
-
-    console = Console(width=120, height=height, force_terminal=False, file=io.StringIO())
-    shown = [line.rstrip() for line in "".join(
-        segment.text for segment in console.render(picture(VIEW, ""))).rstrip("\n").split("\n")]
-    assert len(shown) <= height and shown[0].startswith("7 slots") and shown[-1] == last, shown
+    assert shown.endswith(RESTORED) and "█" in shown.decode()
 
 
 def _read(terminal: int) -> bytes:
@@ -154,6 +226,16 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # the last program has closed the terminal
         return b""
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(VIEW, ITEMS)), st.integers(40, 200), st.integers(3, 60),
+       st.lists(st.sampled_from([*"qj /x", "down", "page down", "page up", "end", "home", "escape", "enter"])))
+def test_any_keys_leave_a_picture_that_fits(view: dict[str, Any], width: int, height: int, keys: list[str]) -> None:
+    top = Top(view)
+    for key in [*keys, "j"]:
+        top.press(key)
+        found = top.lines(width, height)
+        assert len(found) <= height and all("\n" not in line and "\x1b" not in line for line in found)
 
 
 USAGE = {"from": "2023-10-01T00:00:00Z", "to": "2023-10-02T00:00:00Z", "by": "consumer", "slotSeconds": 7200, "rows": [

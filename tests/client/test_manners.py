@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -30,18 +29,6 @@ COPYING = re.compile(r"Copying files and directories \.\.\.\nContent size: [0-9.
 #: Commands that send no token, or nothing at all.
 WITHOUT_TOKEN = ("--logon", "--logoff")
 EVERY_COMMAND = sorted(OPERANDS)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.clear()
-    return running
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 from described import Described
 
-PATIENCE = 90.0
+PATIENCE = 300.0
 BASE = "/platform/rest/deeplearning/v1"
 
 

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import trustme
 from support import eventually
@@ -18,11 +17,7 @@ from user import User
 def user(tmp_path: Path) -> Iterator[User]:
     user = User(tmp_path / "home")
     yield user
-    user.backend("stop", "--jobs")
-    leftovers = user.processes()
-    for process in leftovers:
-        process.kill()
-    psutil.wait_procs(leftovers)
+    user.close()
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 
+import psutil
 import pytest
 from support import eventually
 
@@ -46,6 +47,14 @@ def test_pass_exit_code_returns_the_exit_code_of_the_program(user) -> None:
     assert user.run(*words, "--pass-exit-code").code == 42
 
 
+def folder_of(process: psutil.Process) -> str:
+    """Return the working directory of a process; "" if the process has ended."""
+    try:
+        return process.cwd()
+    except psutil.Error:
+        return ""
+
+
 @pytest.mark.usefixtures("warm")
 def test_stop_ends_all_processes_of_a_job(user) -> None:
     program = (
@@ -62,8 +71,13 @@ def test_stop_ends_all_processes_of_a_job(user) -> None:
     folder = user.model("m", train=program)
     exec_id = user.submit("PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
     ready(user, exec_id)
-    before = [process for process in user.processes() if f"/{exec_id}/" in f"{process.cwd()}/"]
-    assert len(before) >= 5
+    before = []
+
+    def all_started() -> bool:
+        before[:] = [process for process in user.processes() if f"/{exec_id}/" in f"{folder_of(process)}/"]
+        return len(before) >= 5
+
+    eventually(all_started, "the program and its children run")
     stopped = user.run("--exec-stop", exec_id)
     assert stopped.code == 0 and stopped.out.strip() == f"Stop exec {exec_id} succeed. HTTP:204"
     assert user.run("--wait", exec_id).code == 4
@@ -105,13 +119,17 @@ def test_an_interrupt_of_follow_detaches_from_the_job(user) -> None:
     assert user.run("--wait", exec_id, "--wait-timeout", "1").code == 7
 
 
-def test_a_job_that_needs_more_slots_than_exist_ends_with_code_10(user) -> None:
-    folder = user.model("m", train="print(1)\n")
-    done = user.run("--exec-start", "distPyTorch", "--model-dir", str(folder), "--model-main", "train.py",
-                    "--numWorker", "3", "--wait")
-    assert done.code == 10, done
-    shown = user.run("--exec-get", done.json["execId"]).json
-    assert shown["reason"] == "NEVER_SCHEDULABLE" and shown["message"] in done.err
+def test_a_job_that_needs_more_slots_than_exist_is_refused_and_ends_for_scripts_of_wmla(user) -> None:
+    words = ("--exec-start", "distPyTorch", "--model-dir", str(user.model("m", train="print(1)\n")), "--model-main",
+             "train.py", "--numWorker", "3")
+    refused = user.run(*words, "--wait", "-o", "json")
+    assert refused.code == 10 and refused.out == "", refused
+    assert json.loads(refused.err.splitlines()[-1])["error"]["code"] == "submission.never_schedulable"
+    user.environment["DLICMD_COMPAT"] = "wmla"
+    exec_id = user.run(*words).json["execId"]
+    assert user.run("--wait", exec_id).code == 10
+    shown = user.run("--exec-get", exec_id).json
+    assert shown["reason"] == "NEVER_SCHEDULABLE"
     assert re.findall("[0-9]+", shown["message"]) == ["3", "2"], shown
 
 

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.integration
 
 TRAIN = "import os\nprint('far away')\nopen(os.environ['RESULT_DIR'] + '/model/weights', 'w').write('0.5')\n"
 #: Only the schema detects this error.
+#: Libraries that the client uses if they are installed.
+OPTIONAL = {"cloudpickle", "jsonschema", "keyring", "pandas", "pyarrow"}
 WRONG = '[{"type": "fs", "access": "download"}]'
 
 
@@ -92,7 +94,7 @@ def test_the_file_is_a_complete_client_for_a_remote_server(
 
 
 def test_the_file_contains_all_modules_that_the_client_imports(tmp_path: Path) -> None:
-    """Late imports count, too. jsonschema and keyring are optional."""
+    """Late imports count, too. Some libraries are optional."""
     agent = Agent(tmp_path, client_file().content)
     file = zipfile.ZipFile(agent.folder / "dlicmd.py")
     sources = [name for name in file.namelist() if name.startswith("dlicmd/")]
@@ -103,7 +105,7 @@ def test_the_file_contains_all_modules_that_the_client_imports(tmp_path: Path) -
         elif isinstance(node, ast.ImportFrom):
             found.add(str(node.module))
     modules = sorted(name for name in found
-                     if name.partition(".")[0] not in {*sys.stdlib_module_names, "jsonschema", "keyring"})
+                     if name.partition(".")[0] not in {*sys.stdlib_module_names, *OPTIONAL})
     assert {"dlicmd.cli.show.top_live", "rich.progress", "yaml"} <= set(modules)
     program = "import importlib, sys; sys.path.insert(0, 'dlicmd.py'); [*map(importlib.import_module, sys.argv[1:])]"
     done = agent.run(*modules, command=("python3", "-c", program))

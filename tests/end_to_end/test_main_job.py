@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import zipfile
@@ -29,6 +30,11 @@ def test_the_main_job_trains_and_its_result_has_the_logged_accuracy(user) -> Non
     shown = user.run("--exec-get", exec_id).json
     assert shown["state"] == "FINISHED" and shown["elastic"] is True and shown["numWorker"] == 2
     assert shown["epoch"] == shown["epochs"] == 10
+    last = json.loads(user.run("get", exec_id, "-o", "json").out)["lastMetrics"]
+    assert last["loss"] == {"value": shown["loss"], "step": shown["step"]} and shown["step"] == shown["steps"]
+    assert last["accuracy"] == {"value": shown["accuracy"], "step": shown["step"]}
+    assert f"{last['test/accuracy']['value']:.4f}" == accuracy
+    assert f"after epoch 10: test loss {last['test/loss']['value']:.4f}, test accuracy {accuracy}" in lines
 
     fetched = user.run("--exec-trainresult", exec_id)
     assert fetched.code == 0, fetched

@@ -26,7 +26,7 @@ TRAIN = "import os\nprint('epochs', *__import__('sys').argv[1:], os.environ['DAT
 
 
 def marked() -> list[Path]:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "samples").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.md")]
     return sorted(page for page in pages if any(block[0] == "run" for block in BLOCK.findall(page.read_text("utf-8"))))
 
 

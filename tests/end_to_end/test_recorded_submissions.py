@@ -88,7 +88,8 @@ def test_too_much_memory_is_refused_in_every_manner(user: User) -> None:
     words = ("--exec-start", "PyTorch", "--model-dir", str(user.model("m", train="print(1)\n")), "--model-main",
              "train.py", "--workerMemory")
     refused = user.run(*words, "9999g", "-o", "json")
-    assert refused.code == 2 and json.loads(refused.err.splitlines()[-1])["error"]["code"] == "submission.resources"
+    code = json.loads(refused.err.splitlines()[-1])["error"]["code"]
+    assert (refused.code, code) == (10, "submission.never_schedulable")
     assert user.run(*words, "4g", "--wait").code == 0
     user.environment["DLICMD_COMPAT"] = "wmla"
     refused = user.run(*words, "9999g")

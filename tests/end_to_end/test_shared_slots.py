@@ -154,7 +154,7 @@ def test_an_urgent_job_parks_an_elastic_job_until_it_ends_despite_deaths(four, d
     assert "1 running, 1 parked, 1 pending" in four.run("--top").out
     assert "waiting for 4 CPU slots" in patient.shown["message"]
     why = four.run("--exec-why", patient.id).out
-    assert why.startswith(f"{patient.id} is PENDING_PJ: waiting for 4 CPU slots; ")
+    assert why.startswith(f"{patient.id} is PENDING: waiting for 4 CPU slots; ")
     assert f"  {urgent.id} holds 4 slots: holds them until it finishes\n" in why
     assert "when the jobs before it have started" in why or "when running jobs release 4 more slots" in why
     assert "wait: the job starts without any action (" in why

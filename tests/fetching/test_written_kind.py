@@ -50,9 +50,10 @@ def site(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def put(site: Site, **files: bytes) -> None:
     """Make the server serve these files and list them in its index."""
-    site.files = {f"/files/{name}": data for name, data in files.items()}
-    site.files["/index.json"] = json.dumps(
-        [(name, len(data), site.etag(f"/files/{name}")) for name, data in files.items()]).encode()
+    new = Site({f"/files/{name}": data for name, data in files.items()})
+    index = [(name, len(data), new.etag(f"/files/{name}")) for name, data in files.items()]
+    # All at once: another thread may ask for the index meanwhile.
+    site.files = new.files | {"/index.json": json.dumps(index).encode()}
 
 
 def values(site: Site, token: str = TOKEN) -> dict[str, str]:

@@ -51,7 +51,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> DataRoots:
     return DataRoots(folder / "data", folder / "volumes", anywhere=False, area="users/alice", create=True)
 
 
-def nobodys(_meant: Any) -> Connection:
+def unknown_connection(_meant: Any) -> Connection:
     """Raise the error for an unknown connection."""
     raise DataError("there is no such connection")
 
@@ -60,7 +60,7 @@ def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
     """Parse and check a submission: accepted data lies below the roots, and an error is printable text."""
     try:
         asked = read(args, data)
-        found = data_of(asked, roots, nobodys)
+        found = data_of(asked, roots, unknown_connection)
         job = check(asked, "alice", found, lambda secret: f"sealed {len(secret)}", 2**34)
     except Invalid as problem:
         text = str(problem)

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from click import Command
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
+from dlicmd.cli.commands.execs import AUTO
 from dlicmd.cli.config import profiles
+from dlicmd.cli.config.servers import LOCAL, load, use_current
 from dlicmd.cli.render import Output, emit
 from dlicmd.cli.session import Session
 from dlicmd.contract import wire
@@ -31,6 +33,9 @@ from dlicmd.contract.options import (
     help_sections,
     option_named,
 )
+from dlicmd.contract.states import NAMED
+from dlicmd.contract.verb_argv import HELP_VERB
+from dlicmd.contract.verbs import BY_VERB, STATE, VERBS, Verb, options_of, verb_option
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.objects import Record
 
@@ -75,6 +80,9 @@ def candidates(words: list[str], begun: str) -> list[CompletionItem]:
     """Return the candidates for `begun` after `words`."""
     if "--" in words:
         return _FILES
+    if not (words or [begun])[0].startswith("-"):
+        found = _of_verb(words, begun)
+        return [item for item in found if item.type != "plain" or item.value.startswith(begun)]
     command = next((word for word in words if word in COMMAND_NAMES), None)
     option = option_named(words[-1], command) if words else None
     takes_value = option is not None and option.kind is not Form.FLAG
@@ -87,6 +95,38 @@ def candidates(words: list[str], begun: str) -> list[CompletionItem]:
     else:
         found = _ids(words) if _takes_ids(command) else []
     return [item for item in found if item.type != "plain" or item.value.startswith(begun)]
+
+
+def _of_verb(words: list[str], begun: str) -> list[CompletionItem]:
+    """Return the candidates in a command line that begins with a verb, or that is empty."""
+    if words[:1] in ([], [HELP_VERB]):
+        return [CompletionItem(verb.name, help=verb.help) for verb in VERBS]
+    verb = BY_VERB.get(words[0])
+    if verb is None:
+        return []
+    option = verb_option(verb, words[-1])
+    if begun.startswith("-"):
+        shown = (one for one in options_of(verb) if not one.hidden)
+        return [CompletionItem(one.name, help=one.help) for one in shown]
+    if option is not None and option.kind is not Form.FLAG:
+        if option.name == STATE:
+            return [CompletionItem(name) for name in NAMED]
+        return _FILES if option.metavar == "PATH" else _values(option, words)
+    return _operands(verb, words)
+
+
+def _operands(verb: Verb, words: list[str]) -> list[CompletionItem]:
+    """Return the candidates for the next operand of a verb. Values of options that precede it count as operands, which
+    only means fewer candidates."""
+    place = sum(not word.startswith("-") for word in words[1:])
+    if place < verb.ids:
+        return _ids(words)
+    if verb.name == "server":
+        names = [LOCAL, *load().known]
+        return [CompletionItem(name) for name in (("ls", "use") if place == 0 else names if words[-1] == "use" else ())]
+    if verb.name == "resize":
+        return [CompletionItem(AUTO)]
+    return _FILES if verb.name in ("run", "data") else []
 
 
 def _options(command: str | None) -> list[Option]:
@@ -115,7 +155,7 @@ def _takes_ids(command: str) -> bool:
 
 def _ids(words: list[str]) -> list[CompletionItem]:
     """Return the ids of the user's execs, the newest first. For a command about an exec, `last` comes before them."""
-    last = [LAST] if words and any(word in EXEC_COMMANDS for word in words) else []
+    last = [LAST] if words and (words[0] in BY_VERB or any(word in EXEC_COMMANDS for word in words)) else []
     return [CompletionItem(name) for name in (*last, *reversed(_asked(words, lambda client: client.execs(), wire.ID)))]
 
 
@@ -126,8 +166,12 @@ def _asked(words: list[str], call: Callable[[Client], Sequence[Record]], key: st
 
     def ask() -> None:
         # `--dry-run` keeps the client from starting a backend.
-        line = ["--exec-get-all", "--dry-run", *_connection(words)]
-        with Session(line, profiles.applied(line, parse_argv(line)), Output.parse(None)) as session:
+        own = ["--exec-get-all", "--dry-run", *_connection(words)]
+        line = profiles.applied(own, parse_argv(own))
+        if words and words[0] in BY_VERB:
+            line.verb = words[0]
+            use_current(line)
+        with Session(own, line, Output.parse(None)) as session:
             found.extend(str(item.get(key)) for item in call(session.client.impatient()))
 
     thread = threading.Thread(target=_quietly, args=(ask,), daemon=True)

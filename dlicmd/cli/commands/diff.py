@@ -1,98 +1,130 @@
-"""The differences between two execs: their options, their ends, their results and their code."""
+"""The differences between execs: their options, their ends, their metrics and, for two execs, their code."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dlicmd.cli import export
+from dlicmd.cli.commands.curves import fetched
 from dlicmd.cli.render import emit, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
-from dlicmd.cli.show.code_diff import changes, drawn, files, uncertain
-from dlicmd.cli.show.table import table
+from dlicmd.cli.show import code_diff
+from dlicmd.cli.show.comparison import BEST, DURATION, PROGRAM, Compared, Extremes, differing, drawn
+from dlicmd.cli.show.series import whole
 from dlicmd.cli.show.times import since
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.reading import words
+from dlicmd.contract.metric_names import best_first, meant
+from dlicmd.contract.reading import epoch, number, words
 from dlicmd.sdk.client import Client
+from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import info, one_line
 from dlicmd.sdk.metrics import last_values
 
-DURATION = "duration"
-#: Name of the row for words of the program that are not options. The row of an option appends the option to this name.
-PROGRAM = "program"
+SORT = "--sort"
+JOBS, SECONDS = "jobs", "seconds"
 _COLUMNS = ("name", "a", "b")
-_BEFORE = (wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
+_BEFORE = (wire.APP_NAME, wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
 _AFTER = (wire.EXIT_CODE, wire.LOSS, wire.ACCURACY, wire.STEP, wire.EPOCH, wire.SAMPLES_PER_SECOND)
-#: Name on the wire → name for people.
-_CALLED = {wire.NUM_WORKER: "workers", wire.EXIT_CODE: "exit code", wire.SAMPLES_PER_SECOND: "samples/s"}
-#: Digits that people see of a fractional number: the fewest, and the most before all digits are shown.
-_FEWEST, _MOST = 4, 16
+#: Values of an exec that are metrics, which its curves contain, too.
+_OF_CURVES = (wire.LOSS, wire.ACCURACY)
 #: An option of a program, with its value if both are in one word.
 _OPTION = r"(--?[^\W\d][^=]*)(?:=(.*))?"
 
 
 def diff(session: Session) -> int:
-    """Print the differences between two execs in a table under their ids, and those of their files below it."""
-    client, output, (first, second) = session.client, session.output, session.operands
-    found = [client.exec(first), client.exec(second)]
+    """Print the differences between execs in a table, for two execs with the differences of their files below it; or
+    write all values to a file. Raises UsageProblem when no exec has the metric to sort by."""
+    client, output = session.client, session.output
+    file = export.checked(session.line.text(export.OPTION))
     offered = client.extensions()
-    a, b = (facts(one) | _measured(client, name, offered) for one, name in zip(found, (first, second), strict=True))
-    rows, code = differing(a, b), _code(client, first, second, offered)
+    jobs, first = _sorted([_compared(client, name, offered) for name in session.operands], session.line.text(SORT))
+    if file is not None:
+        _export(file, jobs)
+        if output.is_data:
+            emit_value({wire.PATH: file, wire.ROWS: len(jobs)}, output)
+        else:
+            emit(one_line(f"wrote {len(jobs)} jobs to {file}"))
+        return Exit.DONE
+    two = len(jobs) == 2
+    rows = differing(jobs)
+    pairs = [dict(zip(_COLUMNS, (name, *values), strict=True)) for name, values in rows.items()] if two else []
+    code = _code(client, jobs, offered) if two else None
     if output.is_data:
-        emit_value({wire.ROWS: rows} | ({} if code is None else {wire.CODE: code}), output)
+        found = {wire.ROWS: pairs} if two else {JOBS: list(map(_data, jobs))}
+        emit_value(found if code is None else {**found, wire.CODE: code}, output)
     elif output.columns:
-        show_columns(rows, output.columns, lambda row, column: scalar(row.get(column)))
-    elif not rows and not code:
-        emit(f"{first} and {second} do not differ")
+        items = pairs if two else [{wire.ID: job.id, **job.values} for job in jobs]
+        show_columns(items, output.columns, lambda row, column: scalar(row.get(column)))
     else:
-        # The letters keep the column names distinct for any two ids.
-        columns = ("name", f"A: {one_line(first)}", f"B: {one_line(second)}")
-        cells = [dict(zip(columns, _cells(row), strict=True)) for row in rows]
-        emit("\n\n".join([*([table(cells, columns)] if rows else []), *([drawn(code)] if code else [])]))
+        parts = list(filter(None, (drawn(jobs, first), code_diff.drawn(code) if code else "")))
+        emit("\n\n".join(parts) or one_line(f"{' and '.join(job.id for job in jobs)} do not differ"))
     return Exit.DONE
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    """Return a row for people. Numbers are rounded only as far as they still differ."""
-    name, *values = (row[column] for column in _COLUMNS)
-    rounded = ([_rounded(value, digits) for value in values] for digits in range(_FEWEST, _MOST + 1))
-    a, b = next((shown for shown in rounded if shown[0] != shown[1]), map(scalar, values))
-    return [_CALLED.get(name, name), a, b]
+def _compared(client: Client, exec_id: str, offered: Collection[str]) -> Compared:
+    """Return an exec with its values and metrics, as far as the server gives them."""
+    found = client.exec(exec_id)
+    begin, end = epoch(found.get(wire.START_TIME)), epoch(found.get(wire.END_TIME))
+    seconds = None if begin is None else (time.time() if end is None else end) - begin
+    if wire.EXT_CURVES not in offered:
+        recorded = last_values(client.metrics(exec_id)) if wire.EXT_METRICS in offered else {}
+        return Compared(exec_id, facts(found) | recorded, {}, seconds)
+    series = fetched(client, found, offered, None).series
+    known = {name: value for name, value in facts(found).items() if name not in _OF_CURVES}
+    return Compared(exec_id, known, {one.metric: Extremes(one.last, one.best) for one in series}, seconds)
 
 
-def _rounded(value: Any, digits: int) -> str:
-    if not isinstance(value, float):
-        return scalar(value)
-    return f"{value:.0f}" if 10 ** digits <= abs(value) < 10 ** _MOST else f"{value:.{digits}g}"
+def _sorted(jobs: Sequence[Compared], text: str | None) -> tuple[list[Compared], str]:
+    """Return jobs in the order of a metric or another value, and its name. A minus before the name reverses the order.
+    Raises UsageProblem when no job has it."""
+    if text is None:
+        return list(jobs), ""
+    pattern = text.removeprefix("-")
+    values = [{name: found for name, value in job.values.items() if (found := number(value)) is not None}
+              | ({} if job.seconds is None else {DURATION: job.seconds}) for job in jobs]
+    known = list(dict.fromkeys(name for found in values for name in found))
+    if not (named := meant(pattern, known)):
+        raise UsageProblem(f"{SORT}: no job has a metric '{pattern}'; known: {', '.join(known) or 'none'}")
+    name = named[0]
+    order = best_first(range(len(jobs)), lambda at: values[at].get(name), name, worst=text.startswith("-"))
+    return [jobs[at] for at in order], name.removeprefix(f"{BEST} ")
 
 
-def _measured(client: Client, exec_id: str, offered: Collection[str]) -> dict[str, Any]:
-    """Return the last value of each metric that the program recorded, if the server offers metrics."""
-    return last_values(client.metrics(exec_id)) if wire.EXT_METRICS in offered else {}
+def _export(name: str, jobs: Sequence[Compared]) -> None:
+    rows = []
+    for job in jobs:
+        row = {wire.ID: job.id, SECONDS: job.seconds, **job.values}
+        row.pop(DURATION, None)
+        rows.append(row)
+    export.write(name, rows, list(dict.fromkeys(column for row in rows for column in row)))
 
 
-def _code(client: Client, first: str, second: str, offered: Collection[str]) -> list[dict[str, Any]] | None:
+def _data(job: Compared) -> dict[str, Any]:
+    """Return a job for programs."""
+    metrics = {name: {"last": last.value, wire.STEP: whole(last.step), BEST: best.value,
+                      "bestStep": whole(best.step)} for name, (last, best) in job.metrics.items()}
+    seconds = {} if job.seconds is None else {SECONDS: job.seconds}
+    return {wire.ID: job.id, **seconds, "values": job.facts, "metrics": metrics}
+
+
+def _code(client: Client, jobs: Sequence[Compared], offered: Collection[str]) -> list[dict[str, Any]] | None:
     """Return the files that differ between two execs, or None if the server does not offer the code of execs."""
     if wire.EXT_CODE not in offered:
         info("this server does not return the code of execs: the code is not compared")
         return None
-    told = [client.code(first), client.code(second)]
-    for name, one in zip((first, second), told, strict=True):
+    told = [client.code(job.id) for job in jobs]
+    for job, one in zip(jobs, told, strict=True):
         if one.get(wire.COMPLETE) is False:
-            info(f"{name} has more files than the server lists: not all files are compared")
-    a, b = map(files, told)
-    if unknown := uncertain(a, b):
+            info(f"{job.id} has more files than the server lists: not all files are compared")
+    a, b = map(code_diff.files, told)
+    if unknown := code_diff.uncertain(a, b):
         info(f"not compared, because these files are too large for the server: {', '.join(unknown)}")
-    return changes(a, b)
-
-
-def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return rows of `name`, `a` and `b` for the values that differ. None stands for a value that one exec lacks."""
-    names = dict.fromkeys((*first, *second))
-    return [dict(zip(_COLUMNS, (name, first.get(name), second.get(name)), strict=True)) for name in names
-            if first.get(name) != second.get(name)]
+    return code_diff.changes(a, b)
 
 
 def facts(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,47 +5,80 @@ from __future__ import annotations
 from typing import Any
 
 from dlicmd.cli.commands.each import do
-from dlicmd.cli.render import emit, emit_said
+from dlicmd.cli.question import confirmed_on_terminal, counted
+from dlicmd.cli.render import emit, emit_said, emit_value
 from dlicmd.cli.session import Session
-from dlicmd.cli.show.execs import show_exec, show_execs, show_why
+from dlicmd.cli.show.execs import recorded_keys, show_exec, show_execs, show_page, show_why
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.messages import inert
 
+#: In place of a number of slots: the fair share.
+AUTO = "auto"
 #: Keys of queries that servers accept for a list of execs.
 OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.ALL)
 
 
 def get_all(session: Session) -> int:
-    """Print the execs of the user, or of all users."""
+    """Print the execs of the user, or of all users; as a verb, the newest ones."""
+    if session.line.verb is not None:
+        from dlicmd.cli.commands.listing import ls  # for a verb alone
+
+        return ls(session)
     query = session.query(OF_EXECS)
     if session.line.flag("--all-users"):
         query = "&".join(filter(None, (query, f"{wire.ALL}=true")))
-    show_execs(session.client.execs(query), session.output)
+    show_execs([recorded_keys(one) for one in session.client.execs(query)], session.output)
     return Exit.DONE
 
 
 def get(session: Session) -> int:
-    """Print one exec."""
-    show_exec(session.client, session.operand, session.output)
+    """Print one exec; as a verb, as a page of facts."""
+    show = show_exec if session.line.verb is None else show_page
+    show(session.client, session.operand, session.output)
     return Exit.DONE
 
 
 def why(session: Session) -> int:
-    """Print why an exec is pending."""
-    show_why(session.client.why(session.operand), session.output)
+    """Print why an exec is in its state."""
+    show_why(session.client, session.operand, session.output)
     return Exit.DONE
 
 
 def stop(session: Session) -> int:
-    """Stop an exec."""
+    """Stop an exec; as a verb several."""
+    if session.line.verb is not None:
+        from dlicmd.cli.commands.several import stop_several  # for a verb alone
+
+        return stop_several(session)
     return do("Stop exec", session.operand, session.client.stop_exec, session.output)
 
 
 def delete(session: Session) -> int:
-    """Delete an exec and its files."""
+    """Delete an exec and its files; as a verb several."""
+    if session.line.verb is not None:
+        from dlicmd.cli.commands.several import delete_several  # for a verb alone
+
+        return delete_several(session)
     return do("Delete exec", session.operand, session.client.delete_exec, session.output)
+
+
+def resize(session: Session) -> int:
+    """Change the number of slots of a running elastic exec."""
+    name, wanted = session.operands
+    if wanted != AUTO and not (wanted.isascii() and wanted.isdigit() and len(wanted) < 10):
+        raise UsageProblem(f"--exec-resize: '{inert(wanted)}' is not a number of slots, and not {AUTO}")
+    session.need(wire.EXT_SLOTS, "cannot resize jobs")
+    found = session.client.resize_exec(name, None if wanted == AUTO else int(wanted))
+    if session.output.is_data:
+        emit_value(found, session.output)
+    elif wanted == AUTO:
+        emit(f"{inert(name)} gets its fair share again; it has {found['slots']} slots")
+    else:
+        emit(f"{inert(name)}: {found['before']} → {found['slots']} slots")
+    return Exit.DONE
 
 
 def deploy(session: Session) -> int:
@@ -60,7 +93,13 @@ def deploy(session: Session) -> int:
 
 
 def delete_all(session: Session) -> int:
-    """Delete all execs of the user."""
+    """Delete all execs of the user, on a terminal after a question."""
+    def question() -> str:
+        listed = session.client.execs()
+        return f"Delete {counted([one.id for one in listed], listed)}?" if listed else ""
+
+    if not confirmed_on_terminal(session, question):
+        return Exit.FAILED
     session.client.delete_execs()
     emit_said("", session.output, "Execs are deleted")
     return Exit.DONE

@@ -1,51 +1,156 @@
-"""The help: the option table by section, laid out by click."""
+"""The help: verbs, commands and options from their tables, laid out by click."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from click import HelpFormatter
 
+from dlicmd.cli.manner import FILE_NAME
+from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import MEANING
-from dlicmd.contract.options import Local, Option, help_sections
+from dlicmd.contract.options import BY_NAME, FILE, OPTIONS, OWN_OPTIONS, Local, Option, Section, help_sections
+from dlicmd.contract.verbs import BY_VERB, VERBS, Verb
 
 MOST_COLUMNS = 120
 #: Wider terms of a list get a line of their own.
 _WIDEST_TERM = 36
-_USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
-_PURPOSE = "Submit a model folder with one command and follow it to its result."
+_PURPOSE = "Submit a program with one command and follow it to its result."
 _EXAMPLES = (
-    ("dlicmd --demo", "train a sample model"),
-    ("dlicmd --exec-start PyTorch --model-dir . --model-main train.py --follow -- --epochs 10", "train and follow"),
-    ("dlicmd --exec-get-all", "list your jobs"),
-    ("dlicmd --exec-trainresult ID", "fetch the trained model"),
+    ("dlicmd demo", "train a sample model"),
+    ("dlicmd run train.py", "submit your program, and follow it"),
+    ("dlicmd ls", "list your jobs"),
+    ("dlicmd result last", "fetch the trained model of your newest job"),
 )
+#: Verbs that a call without words explains.
+_EVERY_DAY = ("run", "ls", "logs", "follow", "stop", "rm", "result", "plot", "why", "top", "demo", "login")
 _NOTE = (
-    "dlicmd passes unknown options and everything after -- to the program. "
-    "In place of the ID of an exec or application, last means your newest one. "
-    "Without --rest-host, dlicmd uses the local backend, and starts it if necessary. "
+    "In place of an ID, last means your newest job; verbs also take a number, such as 7 for local-7, or the name of a "
+    "job if only 1 job has it. "
+    "Without a server, dlicmd uses the local backend, and starts it if necessary. "
+    "With long options, dlicmd passes unknown options to the program; verbs refuse them. "
     "The local backend ignores options marked *."
 )
+_COMMON = (
+    "Every command also takes -o FORMAT (table, json, jsonl, yaml, custom-columns=...) and the connection options of "
+    "dlicmd --help."
+)
+_OF_SUBMISSIONS = (Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING)
+#: Output options of the commands that wait for a job.
+_OF_WAITING = ("--follow", "--wait", "--wait-timeout", "--junit", "--pass-exit-code")
 
 
-def help_text() -> str:
-    """Return the whole help, as wide as the terminal."""
+def help_text(topic: str | None = None) -> str:
+    """Return the help about a verb or a long command, or the whole help without a topic, as wide as the terminal."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
-    page.write_usage(*_USAGE)
-    page.write_paragraph()
-    page.write_text(_PURPOSE)
-    with page.section("Examples"):
-        for example, meaning in _EXAMPLES:
-            page.write(f"{'':{page.current_indent}}{example}  # {meaning}\n")
+    if topic is None:
+        page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
+        page.write_paragraph()
+        page.write_text(_PURPOSE)
+        _write_verbs(page, VERBS)
+        _write_examples(page, _EXAMPLES)
+        page.write_paragraph()
+        page.write_text("About a command: dlicmd help COMMAND. The long options, as scripts for WMLA use them:")
+        _write_long_options(page)
+        page.write_text(_NOTE)
+    elif topic in BY_VERB:
+        _write_verb(page, BY_VERB[topic])
+    else:
+        _write_command(page, BY_NAME[topic])
+    return page.getvalue().rstrip("\n")
+
+
+def help_as_original() -> str:
+    """Return the help of `dlicmd.py`, which knows no verbs."""
+    page = HelpFormatter(max_width=MOST_COLUMNS)
+    page.write_usage(FILE_NAME, "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
+    _write_long_options(page)
+    page.write_text(
+        "In place of an ID, last means your newest job. Unknown options go to the program. The local backend ignores "
+        "options marked *."
+    )
+    return page.getvalue().rstrip("\n")
+
+
+def short_usage() -> str:
+    """Return the text for a call without words. It fits a terminal of 24 lines."""
+    page = HelpFormatter(max_width=MOST_COLUMNS)
+    page.write_usage("dlicmd", "COMMAND [OPTIONS]")
+    _write_verbs(page, [verb for verb in VERBS if verb.name in _EVERY_DAY])
+    page.write_text(f"More: {', '.join(verb.name for verb in VERBS if verb.name not in _EVERY_DAY)}")
+    _write_examples(page, _EXAMPLES[:2])
+    return page.getvalue() + "\nAbout a command: dlicmd help COMMAND. All commands and options: dlicmd --help"
+
+
+def _write_long_options(page: HelpFormatter) -> None:
     for group, options in help_sections().items():
-        with page.section(group.value):
-            _list(page, [(_spelling(option), option.help) for option in options])
+        _write_options(page, "Long commands" if group is Section.COMMAND else group.value, options)
     with page.section("Exit codes"):
         _list(page, [(str(int(code)), text.replace("`", "")) for code, text in MEANING.items()])
     page.write_paragraph()
-    page.write_text(_NOTE)
-    return page.getvalue().rstrip("\n")
+
+
+def _write_verb(page: HelpFormatter, verb: Verb) -> None:
+    rest = " [-- PROGRAM ARGUMENTS]" if verb.program else ""
+    page.write_usage(f"dlicmd {verb.name}", f"{verb.operands} [OPTIONS]{rest}".lstrip())
+    page.write_paragraph()
+    page.write_text(f"{_sentence(verb.help)} The long option is {verb.command}.")
+    _write_examples(page, verb.examples)
+    taken = [option for option in verb.takes if option.group not in _OF_SUBMISSIONS]
+    for group in Section:
+        _write_options(page, group.value, [option for option in (*verb.own, *taken) if option.group is group])
+    page.write_paragraph()
+    if len(taken) < len(verb.takes):
+        page.write_text("More options of a submission: dlicmd --exec-start --help.")
+    page.write_text(_COMMON)
+
+
+def _write_command(page: HelpFormatter, command: Option) -> None:
+    verb = next((verb for verb in VERBS if verb.command == command.name), None)
+    submits = command.name in SUBMITTING
+    value = f" {_value(command)}" if _value(command) else ""
+    page.write_usage("dlicmd", f"{command.name}{value} [OPTIONS]" + (" [-- PROGRAM ARGUMENTS]" if submits else ""))
+    page.write_paragraph()
+    page.write_text(_sentence(command.help) + (f" The short form is: dlicmd {verb.name}." if verb else ""))
+    if submits:
+        _write_examples(page, (
+            (f"dlicmd {command.name}{value and ' PyTorch'} --model-dir . --model-main train.py -- --epochs 10",
+             "words after -- go to the program"),))
+    taken = [option for option in OPTIONS if not option.hidden and (
+        (submits and option.group in _OF_SUBMISSIONS) or option.name in _names_of(command.name))]
+    own = OWN_OPTIONS.get(command.name, ())
+    for group in Section:
+        files = [FILE] if group is Section.SUBMIT and command.name == "--exec-start" else []
+        _write_options(page, group.value, [*files, *(option for option in (*own, *taken) if option.group is group)])
+    page.write_paragraph()
+    page.write_text(_COMMON)
+
+
+def _names_of(command: str) -> Sequence[str]:
+    """Return the names of output options that have an effect on a long command."""
+    if command in SUBMITTING:
+        return ("--dry-run", *_OF_WAITING)
+    return {
+        "--exec-get-all": ("--query-args",), "--rp-usage": ("--query-args",), "--exec-verify": _OF_WAITING,
+        "--exec-trainresult": ("--to", "--unpack", "--force"), "--app-wait": ("--wait-timeout", "--pass-exit-code"),
+    }.get(command, ())
+
+
+def _write_verbs(page: HelpFormatter, verbs: Iterable[Verb]) -> None:
+    with page.section("Commands"):
+        _list(page, [(f"{verb.name} {verb.operands}".strip(), verb.help) for verb in verbs])
+
+
+def _write_examples(page: HelpFormatter, examples: Iterable[tuple[str, str]]) -> None:
+    with page.section("Examples"):
+        _list(page, list(examples))
+
+
+def _write_options(page: HelpFormatter, title: str, options: Sequence[Option]) -> None:
+    if options:
+        with page.section(title):
+            _list(page, [(_spelling(option), option.help) for option in options])
 
 
 def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
@@ -62,16 +167,15 @@ def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
             page.write(f"{margin}{'':{first}}{line}\n")
 
 
-def short_usage() -> str:
-    """Return the text for a call without words."""
-    page = HelpFormatter(max_width=MOST_COLUMNS)
-    page.write_usage(*_USAGE)
-    for example, meaning in _EXAMPLES[:3]:
-        page.write(f"  {example}  # {meaning}\n")
-    return page.getvalue() + "All commands and options: dlicmd --help"
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _value(option: Option) -> str:
+    return option.metavar or "|".join(option.choices)
 
 
 def _spelling(option: Option) -> str:
-    value = option.metavar or "|".join(option.choices)
+    value = _value(option)
     mark = " *" if option.local is Local.IGNORED else ""
     return ", ".join((option.name, *option.aliases)) + (f" {value}" if value else "") + mark

@@ -1,21 +1,19 @@
-"""`last` in place of an exec's id: the newest exec of the calling user."""
+"""Words in place of an exec's id: `last` for the newest exec of the calling user; with verbs also the number in an id,
+and the name of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.show.execs import application_id
-from dlicmd.cli.show.times import epoch
 from dlicmd.contract import wire
 from dlicmd.contract.options import LAST
 from dlicmd.sdk.client import Client
-from dlicmd.sdk.errors import NoExecYet
-from dlicmd.sdk.messages import info
-
-#: The query for the newest exec alone, for our own server. Other servers may sort ids as text: wmla-9 would be newer
-#: than wmla-10, and the wrong exec might be stopped.
-_NEWEST_ALONE = "limit=1&sort_by=id:desc"
+from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.messages import inert, info
+from dlicmd.sdk.newest import newest
 
 
 def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) -> list[str]:
@@ -29,17 +27,41 @@ def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) 
     return [named if name == LAST else name for name in ids]
 
 
-def newest(client: Client) -> Mapping[str, Any]:
-    """Return the newest exec of the calling user. Raises NoExecYet when there is none."""
-    found = client.execs(_NEWEST_ALONE if client.extensions() else None)
-    named = [item for item in found if isinstance(item.get(wire.ID), str) and item[wire.ID]]
-    if not named:
-        raise NoExecYet
-    return max(named, key=_age)
+#: Ids that are used as they are, without a call.
+_ID = re.compile(r"(local|wmla)-[0-9]+")
 
 
-def _age(found: Mapping[str, Any]) -> tuple[float, int, str]:
-    """Return the sort key for age, the newest last. Scripts submit several execs in a second: then the number in the
-    id decides."""
-    name = str(found[wire.ID])
-    return epoch(found.get(wire.CREATE_TIME)) or 0.0, len(name), name
+def named(client: Callable[[], Client], words: Sequence[str]) -> list[str]:
+    """Return the ids of the jobs that words of a verb name, and report each that the user did not type.
+
+    A word is an id, `last`, the number at the end of an id, or a name that only one job has. A number is never a name:
+    after job 7 is deleted, `rm 7` must not delete a job with the name 7. A word that names no job is returned
+    unchanged: the server refuses it. Raises NoExecYet, and UsageProblem for a word that names several jobs.
+    """
+    ids, known = [], None
+    for word in words:
+        if word == LAST:
+            ids += resolved(client(), [word])
+        elif _ID.fullmatch(word):
+            ids.append(word)
+        else:
+            known = client().execs() if known is None else known
+            ids.append(_meant(word, known))
+    return ids
+
+
+def _meant(word: str, known: Sequence[Mapping[str, Any]]) -> str:
+    """Return the id that a word means among these execs, or the word. Raises UsageProblem."""
+    ids = [str(item.get(wire.ID)) for item in known]
+    if word in ids:
+        return word
+    if word.isdecimal():
+        found, what = [name for name in ids if name.endswith(f"-{word}")], "number"
+    else:
+        found, what = [str(item.get(wire.ID)) for item in known if item.get(wire.APP_NAME) == word], "name"
+    if len(found) > 1:
+        shown = ", ".join(sorted(found, key=lambda name: (len(name), name), reverse=True)[:10])
+        raise UsageProblem(f"{len(found)} jobs have the {what} '{inert(word)}': {inert(shown)}; give an id")
+    if found:
+        info(f"{inert(word)} is {inert(found[0])}")
+    return found[0] if found else word

@@ -1,132 +1,120 @@
-"""The losses of an exec as a curve on the terminal."""
+"""The metrics of jobs as curves on the terminal, as data, or in a file."""
 
 from __future__ import annotations
 
-import re
 import shutil
-import sys
-from collections.abc import Callable, Mapping
-from itertools import groupby
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from dlicmd.cli.commands.logs import tasks
-from dlicmd.cli.console import paint
-from dlicmd.cli.render import emit, scalar, show_rows
+from dlicmd.cli import export
+from dlicmd.cli.commands.curves import Metrics, chosen, fetched
+from dlicmd.cli.render import emit, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
-from dlicmd.cli.show.chart import MARK, STAR, chart
-from dlicmd.cli.show.execs import application_id
+from dlicmd.cli.show.panels import drawn
+from dlicmd.cli.show.series import Series, whole
+from dlicmd.cli.show.times import iso
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.trainlog import TEST, TRAIN, Losses, losses, merged, recorded
-from dlicmd.sdk.client import Client
-from dlicmd.sdk.errors import Denied, DlicmdError, NoSuchExec, ServerError
-from dlicmd.sdk.messages import debug, info
-from dlicmd.sdk.transport import Answer
+from dlicmd.contract.metric_names import is_loss, meant
+from dlicmd.sdk.errors import DlicmdError
+from dlicmd.sdk.messages import info, one_line
 
-SERIES = "series"
-_LINE = "⣿"
-#: Rows of a chart: the fewest, the most, and the rows of the terminal that axis, legend and prompt need.
-_LEAST_ROWS, _MOST_ROWS, _OTHER_ROWS = 4, 20, 4
-_COLOURS = {TRAIN: "cyan", TEST: "yellow"}
+METRIC = "--metric"
+SERIES, VALUE = "series", "value"
+_COLUMNS = (wire.ID, SERIES, wire.STEP, VALUE)
+_EXPORTED = (wire.ID, "name", SERIES, wire.STEP, "step_unit", VALUE, wire.UNIT, wire.TIME, wire.SOURCE)
+#: The line of code for programs that record no metrics.
+_REMEDY = "in the program, write: import dlicmd; dlicmd.log(loss=loss.item(), step=step)"
+#: Most names of metrics or jobs in a message.
+_MOST_LISTED = 20
 
 
 def plot(session: Session) -> int:
-    """Draw the losses of an exec; as data or in columns, print the points. Raises DlicmdError when there are none."""
-    exec_id, output = session.operand, session.output
-    found = _losses(session.client, exec_id)
-    if not (found.train or found.test):
-        lost = (f"none of its {found.lost} losses is a finite number" if found.lost else
-                "its logs and recorded metrics contain no losses (yet)")
-        raise DlicmdError(f"nothing to plot for {exec_id}: {lost}")
-    if found.lost:
-        info(f"left out {found.lost} losses of {exec_id} that are not finite numbers")
-    if output.form:
-        points = [{SERIES: name, wire.STEP: step, wire.LOSS: loss}
-                  for name, line in ((TRAIN, found.train), (TEST, found.test)) for step, loss in line.items()]
-        show_rows(points, output, (SERIES, wire.STEP, wire.LOSS), lambda row, name: scalar(row.get(name)))
+    """Draw the metrics of jobs; as data or in columns, print the points; with --export, write them to a file. Raises
+    DlicmdError when there are none."""
+    output, patterns = session.output, session.line.many(METRIC)
+    file = export.checked(session.line.text(export.OPTION))
+    offered = session.client.extensions()
+    jobs = [fetched(session.client, session.client.exec(name), offered, patterns)
+            for name in dict.fromkeys(session.operands)]
+    series = _selected(jobs, patterns, has_curves=wire.EXT_CURVES in offered)
+    if file is not None:
+        count = _export(file, series)
+        if output.is_data:
+            emit_value({wire.PATH: file, wire.ROWS: count}, output)
+        else:
+            emit(one_line(f"wrote {count} points to {file}"))
+    elif output.form:
+        points = [row for one in series for row in _point_rows(one)]
+        show_rows(points, output, _COLUMNS, lambda row, name: scalar(row.get(name)))
     else:
-        emit(_drawn(found))
+        size = shutil.get_terminal_size()
+        emit(drawn(series, size.columns, size.lines))
     return Exit.DONE
 
 
-def _losses(client: Client, exec_id: str) -> Losses:
-    """Return the losses that the program recorded as metrics, or else those in its logs. For an elastic exec, the logs
-    come first, because they cover the whole job."""
-    found = client.exec(exec_id)
-    looks: list[Callable[[], Losses]] = [
-        lambda: _recorded(client, exec_id), lambda: _logged(client, exec_id, found),
-    ]
-    lost = 0
-    for look in reversed(looks) if found.get(wire.ELASTIC) is True else looks:
-        seen = look()
-        if seen.train or seen.test:
-            return seen
-        lost += seen.lost
-    return Losses({}, {}, lost)
+def _selected(jobs: Sequence[Metrics], patterns: Sequence[str], has_curves: bool) -> list[Series]:
+    """Return the series to plot, and report what is left out. Raises DlicmdError when there are none."""
+    names = list(dict.fromkeys(name for job in jobs for name in job.names))
+    taken = chosen(patterns, names)
+    series = [one for name in taken for job in jobs for one in job.series if one.metric == name]
+    lacking: dict[str, list[str]] = {}
+    for job in jobs:
+        if not any(one.metric in taken for one in job.series):
+            lacking.setdefault(_lack(job, taken, patterns, has_curves), []).append(job.id)
+    lacks = [f"{_listed(ids)}: {lack}" for lack, ids in lacking.items()]
+    if not series:
+        raise DlicmdError("nothing to plot for " + "; ".join(lacks))
+    for lack in lacks:
+        info(f"left out {lack}")
+    for job in jobs:
+        if any(one.job == job.id for one in series) and (lost := _lost(job, taken)):
+            info(f"left out {_counted(lost)} of {job.id}: not a finite number")
+    for pattern in patterns:
+        if not meant(pattern, names):
+            info(f"no job has a metric '{pattern}'; known: {_listed(names)}")
+    return series
 
 
-def _recorded(client: Client, exec_id: str) -> Losses:
-    """Return the recorded losses, the mean of several processes; none if the server does not offer metrics."""
-    if wire.EXT_METRICS not in client.extensions():
-        return Losses({}, {})
-    files = groupby(client.metrics(exec_id), key=lambda found: found[0])
-    return merged(recorded(record for _, record in records) for _, records in files)
+def _lost(job: Metrics, names: Collection[str]) -> int:
+    """Return how many values of these metrics are no points."""
+    return sum(count for name, count in job.left.items() if name in names)
 
 
-def _logged(client: Client, exec_id: str, found: Mapping[str, Any]) -> Losses:
-    """Return the losses in the program's own log, or in the output of its processes.
-
-    For an elastic exec, the output of its workers comes first. Loggers of such programs record the sum of the batches'
-    losses divided by the number of samples. The loss of a test is on another scale.
-    """
-    app_id = application_id(found)
-    own = losses(_text(lambda: client.train_log(exec_id)))
-    if app_id is None or ((own.train or own.test) and found.get(wire.ELASTIC) is not True):
-        return own
-    workers = _of_processes(client, app_id)
-    return Losses(workers.train or own.train, own.test or workers.test, (workers if workers.train else own).lost)
+def _lack(job: Metrics, taken: Sequence[str], patterns: Sequence[str], has_curves: bool) -> str:
+    """Return why a job has none of these metrics."""
+    if lost := _lost(job, taken):
+        return f"{_counted(lost)}, but no finite number"
+    if job.names:
+        asked = " or ".join(f"'{name}'" for name in patterns or taken)
+        return f"no metric {asked}; known: {_listed(job.names)}"
+    return f"no metrics (yet); {_REMEDY}" if has_curves else "no losses in logs and recorded metrics (yet)"
 
 
-def _of_processes(client: Client, app_id: str) -> Losses:
-    applications = client.applications(app_id)
-    paths = [task for _, task in tasks(applications[0])] if applications else []
-    return merged(losses(_text(lambda: client.task_log(app_id, path, "stdout"))) for path in paths)  # noqa: B023
+def _counted(values: int) -> str:
+    return f"{values} value{'' if values == 1 else 's'}"
 
 
-def _text(call: Callable[[], Answer]) -> str:
-    """Return the text of a log; "" if the server has none."""
-    try:
-        return call().text()
-    except (Denied, NoSuchExec):
-        raise
-    except ServerError as problem:
-        if problem.status < 400:
-            raise
-        debug(str(problem))
-        return ""
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more
 
 
-def _drawn(found: Losses) -> str:
-    """Return the chart, as large as the terminal allows, and its legend."""
-    size = shutil.get_terminal_size()
-    height = min(_MOST_ROWS, max(_LEAST_ROWS, size.lines - _OTHER_ROWS))
-    braille = _has_braille()
-    rows = chart(found.train, found.test, size.columns, height, braille)
-    signs = {TRAIN: _LINE if braille else STAR, TEST: MARK}
-    named = [(name, line) for name, line in ((TRAIN, found.train), (TEST, found.test)) if line]
-    legend = [paint(f"{signs[name]} {name} {line[max(line)]:.4g}", _COLOURS[name]) for name, line in named]
-    return "\n".join([*map(_painted, rows[:height]), *rows[height:], "  ".join(["loss over steps:", *legend])])
+def _point_rows(series: Series) -> Iterator[dict[str, Any]]:
+    """Yield the points of a series as rows. Values that are not known are left out."""
+    is_of_loss = is_loss(series.metric)
+    for step, value, seconds in series.points:
+        row = {wire.ID: series.job, SERIES: series.metric, wire.STEP: whole(step), VALUE: value}
+        if is_of_loss:
+            row[wire.LOSS] = value
+        if seconds is not None and (moment := iso(seconds)):
+            row[wire.TIME] = moment
+        yield row
 
 
-def _painted(row: str) -> str:
-    row = re.sub("[\u2801-\u28ff*]+", lambda found: paint(found[0], _COLOURS[TRAIN]), row)
-    return re.sub(f"{MARK}+", lambda found: paint(found[0], _COLOURS[TEST]), row)
-
-
-def _has_braille() -> bool:
-    """Return whether standard output can encode the characters."""
-    try:
-        _LINE.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+def _export(name: str, series: Sequence[Series]) -> int:
+    """Write the points of all series to a file, and return their number."""
+    rows = [row | {"name": one.name or None, "step_unit": one.step_unit, wire.UNIT: one.unit or None,
+                   wire.SOURCE: one.source or None} for one in series for row in _point_rows(one)]
+    export.write(name, rows, _EXPORTED)
+    return len(rows)

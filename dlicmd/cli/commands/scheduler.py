@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from dlicmd.cli.commands.each import tell, tell_together
+from dlicmd.cli.question import confirmed_on_terminal
 from dlicmd.cli.render import emit, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.apps import HISTORY, active, ended, show_applications, show_summary
@@ -62,8 +63,10 @@ def app_stop(session: Session) -> int:
 
 
 def app_stop_all(session: Session) -> int:
-    """Stop all pending and running applications."""
+    """Stop all pending and running applications, on a terminal after a question."""
     found = active(session.client, *_part(session))
+    if found and not confirmed_on_terminal(session, lambda: f"Stop {len(found):,} pending and running jobs?"):
+        return Exit.FAILED
     if not found and not session.output.is_data:
         emit("No result found")
 

@@ -10,6 +10,7 @@ from typing import Any
 from dlicmd.cli.commands.each import tell
 from dlicmd.cli.config import small_file
 from dlicmd.cli.console import aside
+from dlicmd.cli.question import confirmed_on_terminal
 from dlicmd.cli.render import Output, emit, emit_said, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.progress import bar
@@ -44,8 +45,7 @@ def start(session: Session) -> int:
     with ExitStack() as stack:
         parts: list[FilePart] = []
         stack.callback(package.close_all, parts)
-        with bar("packing") as shown:
-            parts.append(package.pack(folder, None, shown))
+        parts.append(package.pack(folder, None, bar))
         say(f"Copying files and directories ...\nContent size: {recorded_size(parts[0].size)}")
         answer = _send(session, parts, json.dumps(definition))
     if session.output.is_data:
@@ -105,7 +105,9 @@ def delete(session: Session) -> int:
 
 
 def delete_all(session: Session) -> int:
-    """Delete all searches of the user."""
+    """Delete all searches of the user, on a terminal after a question."""
+    if not confirmed_on_terminal(session, lambda: f"Delete {len(session.client.searches()):,} searches?"):
+        return Exit.FAILED
     emit_said(session.client.delete_searches().text(), session.output, "Searches are deleted")
     return Exit.DONE
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from dlicmd import __version__
 from dlicmd.cli import auth
 from dlicmd.cli.config.settings import show_settings
@@ -26,6 +28,10 @@ def version(session: Session) -> int:
 
 def logon(session: Session) -> int:
     """Log on, store the token, and print the server's answer."""
+    if session.line.verb is not None:
+        from dlicmd.cli.commands.servers import login  # for a verb alone
+
+        return login(session)
     if session.line.text("--rest-host") is None:
         raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
     client = session.connect(with_token=False)
@@ -44,6 +50,10 @@ def logon(session: Session) -> int:
 
 def logoff(session: Session) -> int:
     """Forget the stored token, and revoke it on the server."""
+    if session.line.verb is not None:
+        from dlicmd.cli.commands.servers import logout  # for a verb alone
+
+        return logout(session)
     # DLICMD_TOKEN takes precedence over the stored token. The logoff makes both invalid.
     tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), auth.read_token(session.keyring))))
     auth.forget_token(session.keyring)
@@ -66,6 +76,30 @@ def logoff(session: Session) -> int:
             raise
     emit_said(text, session.output)
     return Exit.DONE
+
+
+def whoami(session: Session) -> int:
+    """Print the user, the role and the server."""
+    found = session.client.whoami()
+    shown = {"user": str(found.get("username")), "role": str(found.get(wire.ROLE) or ""),
+             "server": session.server_name, "version": _version(session.client.status())}
+    if session.output.is_data:
+        emit_value(shown, session.output)
+    else:
+        role = f" ({shown['role']})" if shown["role"] else ""
+        version = f", dlicmd {shown['version']}" if shown["version"] else ""
+        emit(inert(f"{shown['user']}{role} on {shown['server']}{version}"))
+    return Exit.DONE
+
+
+def _version(status: str) -> str:
+    """Return the version in a server's status, or an empty text."""
+    try:
+        found = json.loads(status)
+    except (ValueError, RecursionError):
+        return ""
+    version = found.get("version") if isinstance(found, dict) else None
+    return version if isinstance(version, str) else ""
 
 
 def status(session: Session) -> int:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-from collections.abc import Collection
+import os
+import sys
 from typing import Any
 
 from dlicmd.cli.commands.watch import follow_to_end
 from dlicmd.cli.console import aside
+from dlicmd.cli.mistyped import say_mistyped
 from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.progress import bar
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.options import OPTIONS, Local, Travel
+from dlicmd.contract.options import Travel
 from dlicmd.contract.secret import masked_sources, masked_words
+from dlicmd.contract.sizes import recorded_size, show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.data import check_sources, read_json
-from dlicmd.sdk.errors import DlicmdError, Unreachable, UsageProblem
+from dlicmd.sdk.errors import DlicmdError, NeverSchedulable, Unreachable, UsageProblem
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.objects import Exec
 from dlicmd.sdk.paths import samples_dir
-from dlicmd.sdk.submission import META, SOURCE, Submission
+from dlicmd.sdk.submission import ALLOW_CPU, META, SOURCE, Submission
 from dlicmd.sdk.submit import Upload, prepared, submit
 from dlicmd.sdk.transport import FilePart, Request
 
 _EXAMPLE = '[{"type": "fs", "location": {"paths": "mnist"}}]'
-#: Similarity from which a word may be a misspelled option.
-_NEAR = 0.85
 DEMO_PROGRAM = ("--epochs", "10")
 _CHUNK = 2**20
 TOKEN_HEADER = "Authorization"
@@ -38,13 +38,34 @@ TOKEN_HEADER = "Authorization"
 
 def start(session: Session) -> int:
     """Submit the job that the command line describes, and watch it if the command line says so."""
+    if session.line.verb == "run":
+        from dlicmd.cli.commands.run import plain_line  # reads the program, which only this verb does
+        from dlicmd.sdk.run import usual_workers
+
+        follows = sys.stdout.isatty() and not session.output.is_data
+        session.line = plain_line(session.line, follows, lambda: usual_workers(session.client))
     if session.line.flag("--dry-run"):
         _show_request(session, _submission(session))
         return Exit.DONE
     if not _watching(session) and session.line.number("--wait-timeout") is not None:
         info("--wait-timeout has no effect without --wait or --follow")
-    say = aside if session.output.is_data else emit
-    return _submitted(session, submit(session.client, _submission(session), say, bar))
+    submission = _submission(session)
+
+    def tell(upload: Upload) -> None:
+        if session.line.verb is not None:  # the id alone is on standard output, so that a script can use it
+            where = f" of {os.path.abspath(submission.folder)}" if submission.folder is not None else ""
+            info(f"packed the files{where}: {show_size(upload.size)}")
+            return
+        say = aside if session.output.is_data else emit
+        say(f"Copying files and directories ...\nContent size: {recorded_size(upload.size)}")
+
+    try:
+        return _submitted(session, submit(session.client, submission, tell, bar))
+    except NeverSchedulable as problem:
+        line = hints.repeated(ALLOW_CPU) if ALLOW_CPU in str(problem) else None
+        if line is None:
+            raise
+        raise NeverSchedulable(f"{problem} Without GPUs: {line}", problem.status, problem.code, problem.body) from None
 
 
 def _submission(session: Session) -> Submission:
@@ -56,8 +77,12 @@ def _submission(session: Session) -> Submission:
 
 def demo(session: Session) -> int:
     """Submit a sample to the local backend, and follow it."""
-    words = demo_words(list(session.words), session.line)
-    with Session(words, parse_argv(words), session.output) as started:
+    line = session.line
+    plain = list(session.words) if line.verb is None else ["--demo", *plain_options(line)]
+    words = demo_words(plain, line)
+    submission = parse_argv(words)
+    submission.verb = line.verb
+    with Session(words, submission, session.output) as started:
         started.watched = session.watched
         return start(started)
 
@@ -107,50 +132,23 @@ def _submitted(session: Session, found: Exec) -> int:
     """Report the submitted exec; follow it or wait for it if the command line says so. Return the exit code."""
     session.watched.update(found)
     ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
-    if not (_watching(session) and session.output.is_data):
+    if session.line.verb is not None and not session.output.is_data:
+        emit(ids["execId"])
+    elif not (_watching(session) and session.output.is_data):
         emit_value(ids, session.output)
     else:
         info(f"submitted {found[wire.ID]}")
-    return follow_to_end(session, str(found[wire.ID])) if _watching(session) else Exit.DONE
+    if _watching(session):
+        return follow_to_end(session, str(found[wire.ID]))
+    if session.line.verb is not None and sys.stdout.isatty():
+        info(f"watch it with: {hints.command('--follow', ids['execId'])}")
+    return Exit.DONE
 
 
-def say_mistyped(line: CommandLine) -> None:
-    """Report the words that `mistyped` returns."""
-    for word, meant in mistyped(line):
-        info(f"unknown option {word}: passed to your program; did you mean {meant}?")
-
-
-def mistyped(line: CommandLine) -> list[tuple[str, str]]:
-    """Return the words before any `--` that look like a misspelled option, each with the option that may be meant.
-
-    The comparison ignores leading dashes, and it is strict: `--output-dir` and `--num-workers` are options of
-    programs. Another spelling of an option, or its letters in another order, is similar however short the option is.
-    """
-    known = {option.name.lstrip("-"): option.name for option in OPTIONS
-             if not option.hidden and option.local in (Local.ACTS, Local.CLIENT)
-             and (option.multiple or option.name not in line.values)}
-    found = []
-    for word in line.before_dashes:
-        name = word.partition("=")[0]
-        near = _near(name[2:], known) if name.startswith("--") else None
-        found += [(name, known[near])] if near else []
-    return found
-
-
-def _near(name: str, known: Collection[str]) -> str | None:
-    """Return the name that may be meant, or None."""
-    plain = _plain(name)
-    near = (
-        [one for one in known if _plain(one) == plain]
-        or [one for one in known if sorted(_plain(one)) == sorted(plain)]
-        or difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
-    )
-    return near[0] if near else None
-
-
-def _plain(name: str) -> str:
-    """Return a name in lower case, without the characters that separate its words."""
-    return name.replace("-", "").replace("_", "").lower()
+def plain_options(line: CommandLine) -> list[str]:
+    """Return the options of a verb's command line as words of the long grammar, with the words after `--`."""
+    options = [word for given in line.given for word in given.words]
+    return [*options, *([] if line.after_dashes is None else ["--", *line.after_dashes])]
 
 
 def demo_words(words: list[str], line: CommandLine) -> list[str]:

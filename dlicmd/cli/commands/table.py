@@ -17,6 +17,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--version": ("server", "version"),
     "--logon": ("server", "logon"),
     "--logoff": ("server", "logoff"),
+    "--whoami": ("server", "whoami"),
+    "--server": ("servers", "server"),
+    "--open": ("folder", "open_folder"),
     "--status": ("server", "status"),
     "--completion": ("completion", "show_script"),
     "--config-show": ("server", "config_show"),
@@ -32,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--exec-stop": ("execs", "stop"),
     "--exec-delete": ("execs", "delete"),
     "--exec-delete-all": ("execs", "delete_all"),
+    "--exec-resize": ("execs", "resize"),
     "--exec-deploy": ("execs", "deploy"),
     "--exec-launcherlogs": ("logs", "exec_launcherlogs"),
     "--exec-outlogs": ("logs", "exec_outlogs"),
@@ -89,7 +93,14 @@ def run(session: Session) -> int:
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
     if session.line.flag("--dry-run") and command not in SUBMITTING:
         raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
-    if command in EXEC_COMMANDS | APP_COMMANDS and LAST in session.operands:
+    if session.line.verb is not None:
+        from dlicmd.contract.verbs import BY_VERB  # for a verb alone
+
+        if ids := session.operands[:BY_VERB[session.line.verb].ids]:
+            from dlicmd.cli.commands.newest import named  # some commands name no job
+
+            session.line.operands[:len(ids)] = named(lambda: session.client, ids)
+    elif command in EXEC_COMMANDS | APP_COMMANDS and LAST in session.operands:
         from dlicmd.cli.commands.newest import resolved  # few commands name `last`
 
         session.line.operands = resolved(session.client, session.operands, command in APP_COMMANDS)

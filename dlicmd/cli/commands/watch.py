@@ -10,7 +10,7 @@ from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.apps import cell, recorded_cell
 from dlicmd.cli.show.recorded import Cell, cell_text
-from dlicmd.cli.show.views import Plain, View, last_words
+from dlicmd.cli.show.views import Plain, View, last_words, outcome
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk import hints
@@ -61,8 +61,15 @@ def follow_to_end(session: Session, exec_id: str) -> int:
     if session.output.is_data:
         emit_value(found, session.output)
     if not silent or code != Exit.DONE:
-        info(last_words(found, exec_id))
+        info(last_words(found, exec_id) if session.line.verb is None else _leading_on(found, exec_id))
     return code
+
+
+def _leading_on(found: Exec, exec_id: str) -> str:
+    """Return how an exec ended, and what a user of the verbs may do next."""
+    from dlicmd.cli.show.page import next_commands  # after a verb alone
+
+    return f"{outcome(found, exec_id).removesuffix('.')}; next: {'; '.join(next_commands(found))}"
 
 
 def _tell_what_goes_on(session: Session) -> None:

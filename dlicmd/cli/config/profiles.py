@@ -43,7 +43,11 @@ def applied(words: list[str], line: CommandLine) -> CommandLine:
         return line
     end = words.index("--") if "--" in words else len(words)
     more = [word for given in profile.options if applies(given, profile, line) for word in given.words]
-    return parse_argv([*words[:end], *more, *words[end:]])
+    if line.verb is None:
+        return parse_argv([*words[:end], *more, *words[end:]])
+    from dlicmd.contract.verb_argv import parse_verb  # for a verb alone
+
+    return parse_verb([*words[:end], *more, *words[end:]])
 
 
 def chosen(line: CommandLine) -> Profile | None:

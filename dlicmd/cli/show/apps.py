@@ -11,9 +11,10 @@ from dlicmd.cli.show import recorded
 from dlicmd.cli.show.cluster import node_finder, pods
 from dlicmd.cli.show.recorded import RecordedTable
 from dlicmd.cli.show.table import MISSING
-from dlicmd.cli.show.times import epoch, full, short, since
+from dlicmd.cli.show.times import full, precise, short, since
 from dlicmd.contract import application, states, wire
 from dlicmd.contract.application import ApplicationResources
+from dlicmd.contract.reading import epoch
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.objects import Application
 from dlicmd.sdk.scheduler_calls import MOST_APPLICATIONS
@@ -75,7 +76,7 @@ def cell(app: Mapping[str, Any], column: str, nodes: Callable[[Mapping[str, Any]
         return amount(column, amounts(app))
     begin, end = application.started(app), application.ended(app)
     special: dict[str, Callable[[], Any]] = {
-        "state": lambda: states.SHORT.get(application.state(app), application.state(app)),
+        "state": lambda: states.plain(application.state(app)),
         "num": lambda: application.workers(app),
         "submit_time": lambda: short(application.submitted(app)) or None,
         "start_time": lambda: short(begin) or None,
@@ -139,7 +140,8 @@ def show_summary(client: Client, output: Output, hours: int | None) -> None:
     if output.is_data:
         emit_value(rows, output)
         return
-    emit(f"From {full(first)} To {full(last)}")
+    when = full if output.is_recorded else precise
+    emit(f"From {when(first)} To {when(last)}")
     columns = ("tag", "type", *(f"{when}_{name}" for when in ("curr", "hist") for name in _AMOUNTS),
                *application.BUCKETS)
     show_rows(rows, output, columns, _summary_cell, RecordedTable(columns, _recorded_summary_cell))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.render import Output, emit, emit_value, scalar, show_rows
 from dlicmd.cli.show import recorded
 from dlicmd.cli.show.recorded import RecordedTable
+from dlicmd.cli.show.table import terminal_width
 from dlicmd.cli.show.times import short, since
 from dlicmd.contract import paralleljob, states, wire
+from dlicmd.sdk import hints
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import Denied, ServerError
-from dlicmd.sdk.messages import debug, inert
+from dlicmd.sdk.messages import debug, fitted, inert
+from dlicmd.sdk.objects import Exec, Files
 
+#: The end of standard error that is shown of a failed exec.
+_TAIL_LINES, _TAIL_BYTES = 8, 16_384
 COLUMNS = ("id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age")
 _TYPES = {"True": "ELASTIC", "False": "PARALLEL"}
 
@@ -23,9 +29,58 @@ def show_execs(found: Sequence[Mapping[str, Any]], output: Output) -> None:
     show_rows(found, output, COLUMNS, cell, RECORDED)
 
 
+def show_page(client: Client, exec_id: str, output: Output) -> None:
+    """Print the facts about one exec, for people as a page."""
+    if output.is_data or output.columns:
+        _show_detail(detail(client, client.exec(exec_id)), output)
+        return
+    from dlicmd.cli.show.page import page  # for people alone
+
+    found = client.exec(exec_id)
+    width = terminal_width() if sys.stdout.isatty() else None
+    emit("\n".join(page(found, _written(client, found), last_errors(client, found), width)))
+
+
+def _written(client: Client, found: Exec) -> Files | None:
+    """Return the files that the program of an exec wrote; None if it is pending, or for other servers."""
+    if not found.start_time or wire.EXT_FILES not in client.extensions():
+        return None
+    try:
+        return client.files(found.id)
+    except ServerError as problem:
+        debug(f"no files of {found.id}: {problem}")
+        return None
+
+
+def last_errors(client: Client, found: Exec) -> list[str]:
+    """Return the last lines that a failed exec wrote to its standard error; none if they cannot be read."""
+    if found.state != states.ERROR:
+        return []
+    from dlicmd.cli.show.page import has_run
+
+    if not has_run(found):
+        return []
+    tail = b""
+    try:
+        for chunk in client.train_log(found.id, "errlog").chunks():
+            tail = (tail + chunk)[-_TAIL_BYTES:]
+    except ServerError as problem:
+        debug(f"no standard error of {found.id}: {problem}")
+    lines = tail.decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.strip()][-_TAIL_LINES:]
+
+
 def show_exec(client: Client, exec_id: str, output: Output) -> None:
-    """Print one exec in detail."""
-    found = detail(client, client.exec(exec_id))
+    """Print one exec in detail, for scripts of WMLA."""
+    _show_detail(recorded_keys(detail(client, client.exec(exec_id))), output)
+
+
+def recorded_keys(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an exec without the lists and objects that only verbs show: scripts of WMLA make one row of each exec."""
+    return {key: value for key, value in found.items() if key not in (wire.ARGUMENTS, wire.LAST_METRICS)}
+
+
+def _show_detail(found: Mapping[str, Any], output: Output) -> None:
     if output.columns or output.form == "table":
         show_execs([found], output)
     else:
@@ -40,14 +95,30 @@ _ADVICE = {
 }
 
 
-def show_why(found: Mapping[str, Any], output: Output) -> None:
-    """Print why an exec is pending."""
+def show_why(client: Client, exec_id: str, output: Output) -> None:
+    """Print why an exec is in its state."""
+    found = client.why(exec_id)
     if output.is_data:
         emit_value(found, output)
         return
+    from dlicmd.cli.show.page import why_ended, why_running
+
+    if states.is_terminal(found.state) or (found.state == states.RUNNING and not found.reason):
+        job = client.exec(exec_id)
+        is_over = states.is_terminal(job.state)
+        lines = why_ended(job, last_errors(client, job)) if is_over else why_running(job)
+    else:
+        lines = [inert(line) for line in _pending(found)]
+    if sys.stdout.isatty():
+        lines = [fitted(line, terminal_width()) for line in lines]
+    emit("\n".join(lines))
+
+
+def _pending(found: Mapping[str, Any]) -> list[str]:
+    """Return why an exec is pending or parked, the execs that hold slots, and what to do."""
     state = found.get(wire.STATE)
     message = found.get(wire.MESSAGE)
-    lines = [f"{found.get(wire.ID)} is {states.SHORT.get(str(state), state)}" + (f": {message}" if message else "")]
+    lines = [f"{found.get(wire.ID)} is {states.plain(str(state))}" + (f": {message}" if message else "")]
     holders = found.get(wire.HOLDERS)
     for holder in holders if isinstance(holders, list) else ():
         count = holder.get(wire.SLOTS)
@@ -62,7 +133,7 @@ def show_why(found: Mapping[str, Any], output: Output) -> None:
         lines.append(f"the job {begins} {starts}")
     if advice is not None:
         lines.append(f"{advice}: {_ADVICE.get(str(advice), '').format(begins)}" + (f" ({code})" if code else ""))
-    emit(inert("\n".join(lines)))
+    return [*lines, f"next: {hints.command('follow', str(found.get(wire.ID)))}; {hints.command('top')}"]
 
 
 def cell(item: Mapping[str, Any], column: str) -> str:
@@ -72,7 +143,7 @@ def cell(item: Mapping[str, Any], column: str) -> str:
         "submit_user": item.get(wire.CREATOR, item.get("userName")),
         "name": item.get(wire.APP_NAME),
         "type": _TYPES.get(str(item.get(wire.ELASTIC))),
-        "state": states.SHORT.get(state, state) if isinstance(state, str) else None,
+        "state": states.plain(state) if isinstance(state, str) else None,
         "num": item.get(wire.NUM_WORKER),
         "submit_time": short(item.get(wire.CREATE_TIME)) or None,
         "age": since(item.get(wire.CREATE_TIME)) if wire.CREATE_TIME in item else None,

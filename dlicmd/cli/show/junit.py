@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 
 from dlicmd.cli.config import small_file
 from dlicmd.cli.session import Session
-from dlicmd.cli.show.times import epoch
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import MEANING, Exit
+from dlicmd.contract.reading import epoch
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
 from dlicmd.sdk.messages import inert
 

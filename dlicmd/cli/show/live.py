@@ -63,19 +63,19 @@ class LiveView:
     def _picture(self) -> Group:
         width = self._console.width - 1
         name = Text(self._exec_id, style="bold", no_wrap=True)
-        room = width - len(self._exec_id) - 1
+        available = width - len(self._exec_id) - 1
         passed = elapsed(self._found) or duration(time.monotonic() - self._began)
         told = what_it_says(self._found)
         # A message that does not fit behind the state gets lines of its own: the reason of a wait is never cut.
-        apart = told and len(fitted(where_it_is(self._found), room)) > room
+        apart = told and len(fitted(where_it_is(self._found), available)) > available
         shown = {**self._found, wire.MESSAGE: ""} if apart else self._found
         parts = [*where_it_is(shown), ViewPart(f"{passed} elapsed", 3)]
         cells: list[Any] = [name]
         done = share_done(self._found)
-        if done is not None and len(fitted(parts)) + BAR + 1 <= room:
+        if done is not None and len(fitted(parts)) + BAR + 1 <= available:
             cells.append(ProgressBar(total=1.0, completed=done, width=BAR))
         style = "yellow" if self._found.get(wire.RECOVERING) else _STYLES.get(str(self._found.get(wire.STATE)), "cyan")
-        cells.append(Text(fitted(parts, room), style=style, no_wrap=True, overflow="ellipsis"))
+        cells.append(Text(fitted(parts, available), style=style, no_wrap=True, overflow="ellipsis"))
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
         below = fitted([*how_it_goes(self._found), ViewPart("Ctrl-C detaches, the job continues")], width)

@@ -110,7 +110,7 @@ def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
     """Return `local-1  ElasticPyTorchTrain  RUNNING  2/4 workers  gpu=2  on node-1`, and why the job is pending or
     parked."""
     state = application.state(job)
-    shown = paint(one_line(states.SHORT.get(state, state)), _COLOURS.get(application.bucket(job), "dim"))
+    shown = paint(one_line(states.plain(state)), _COLOURS.get(application.bucket(job), "dim"))
     name = one_line(str(job.get(application.FIELDS["name"]) or MISSING))
     text = "  ".join((one_line(application.identity(job)) or MISSING, name, shown, _workers(job)))
     if application.is_running(job):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dlicmd.cli.show.times import epoch
+from dlicmd.contract.reading import epoch
 from dlicmd.sdk.messages import one_line
 
 MISSING, NOTHING = "n/a", "No result found"

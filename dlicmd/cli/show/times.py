@@ -5,27 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-#: Epoch seconds from which on a time cannot be formatted.
-_YEAR_10000 = 253_402_300_800
-
-
-def epoch(text: Any) -> float | None:
-    """Return the seconds since 1970 of an ISO time (UTC without an offset) or of a number; None for any other value."""
-    from datetime import datetime, timezone  # takes time, for people alone
-
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        return float(text) if 0 <= text < _YEAR_10000 else None
-    if not isinstance(text, str):
-        return None
-    head, dot, fraction = text.strip().replace("Z", "+00:00").partition(".")
-    digits = len(fraction) - len(fraction.lstrip("0123456789"))
-    try:
-        # Python 3.10 reads 3 or 6 decimals only. Servers write any number of them.
-        found = datetime.fromisoformat(head + fraction[digits:])
-        found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
-        return found.timestamp() + (float(f"0.{fraction[:digits]}") if dot and digits else 0.0)
-    except (ValueError, OverflowError):
-        return None
+from dlicmd.contract.reading import epoch
 
 
 def since(begin: Any, end: Any = None) -> str | None:
@@ -50,6 +30,53 @@ def full(seconds: float) -> str:
 
 
 def short(text: Any) -> str:
-    """Return a time as tables show it, in UTC: `10-27 16:27`; "" when it is not known."""
+    """Return a time as tables show it, in the time zone of this machine: `10-27 16:27`; "" when it is not known.
+    `zone` names the zone."""
     seconds = epoch(text)
-    return "" if seconds is None else time.strftime("%m-%d %H:%M", time.gmtime(seconds))
+    return "" if seconds is None else time.strftime("%m-%d %H:%M", time.localtime(seconds))
+
+
+def precise(text: Any) -> str:
+    """Return a time in the time zone of this machine, which it names: `2023-10-27 16:27:29 CEST`; "" when it is not
+    known."""
+    seconds = epoch(text)
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+
+
+def zone() -> str:
+    """Return the name of this machine's time zone: `CET`."""
+    return time.strftime("%Z")
+
+
+def moment(text: str, now: float | None = None) -> float:
+    """Return the epoch seconds of a moment that a user typed: how long ago (`90s`, `10m`, `2h`, `3d`), a time of this
+    day (`14:30`), a day (`today`, `yesterday`, `2026-11-22`), or an ISO time. Without an offset, times are those of
+    this machine. `now` stands for the present. Raises ValueError, which says how to write it."""
+    import re  # for such an option alone
+    from datetime import datetime, timedelta
+
+    now = time.time() if now is None else now
+    ago = re.fullmatch(r"([0-9]{1,9})([smhdw])", text.strip())
+    if ago:
+        return max(0.0, now - int(ago[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[ago[2]])
+    days = {"today": 0, "yesterday": 1}.get(text.strip().lower())
+    if days is not None:
+        today = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
+        return (today - timedelta(days=days)).timestamp()
+    typed = text.strip().replace("Z", "+00:00")
+    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", typed):
+        typed = time.strftime("%Y-%m-%dT", time.localtime(now)) + typed.zfill(5 if len(typed) < 6 else 8)
+    try:
+        return datetime.fromisoformat(typed).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"'{text}' is not a time; write 10m, 2h or 3d for the last minutes, hours or days, 14:30 for "
+                         "today, yesterday, 2026-11-22, or an ISO time") from None
+
+
+def iso(seconds: float) -> str | None:
+    """Return a moment of epoch seconds in ISO 8601, in UTC with milliseconds: `2023-10-27T16:27:29.250Z`; None for a
+    moment that ISO 8601 cannot express."""
+    if epoch(seconds) is None:
+        return None
+    whole, part = divmod(int(seconds * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:03}Z"

@@ -1,97 +1,184 @@
-"""The slots on a terminal, drawn again in place every 2 seconds."""
+"""The slots and jobs on a terminal, drawn again every 2 seconds: one line per job, with scrolling and a filter."""
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.live import Live
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
-
-from dlicmd.cli.show.top import BUSY, STATE, TopSection, headline, sections
+from dlicmd.cli.console import paint
+from dlicmd.cli.show import screen
+from dlicmd.cli.show.listing import STATE_STYLES
+from dlicmd.cli.show.screen import Screen
+from dlicmd.cli.show.table import Column, cut, ranked
+from dlicmd.cli.show.top import BUSY, STATE, headline, sections
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import Denied, ServerError, Unreachable
 from dlicmd.sdk.messages import one_line
 
-#: Seconds between two pictures.
+#: Seconds between two readings.
 EVERY = 2.0
-_STYLES = {"free": "dim", "used": "green", "leaving": "yellow", "drained": "red"}
-_FIRST_COLUMN = "bold"
-#: Columns that get several lines on a narrow terminal.
-_LONG = frozenset({STATE, "user", "job", "consumer", "name", "progress", "why"})
+_KEYS = "q quit  / filter  ↑ ↓ PgUp PgDn scroll"
+_SLOT_STYLES = {"free": "dim", "used": "green", "leaving": "yellow", "drained": "red"}
+_BAR = 10
+
+
+def _bold(_text: str) -> str:
+    return "bold"
+
+
+def _of_state(text: str) -> str:
+    return _SLOT_STYLES.get(text.partition(":")[0], "")
+
+
+def _of_progress(text: str) -> str:
+    return STATE_STYLES.get(text.partition(" ")[0], "")
+
+
+#: The columns by section. The first column of a section stands for its heading.
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "slot": (Column("slot", style=_bold), Column("kind", 0, 3), Column(STATE, 12, 0, _of_state),
+             Column(BUSY, 0, 1, lambda _: "cyan"), Column("job", 16), Column("user", 8, 2), Column("consumer", 12, 4)),
+    "running": (Column("running", style=_bold), Column("name", 16), Column("user", 8, 2), Column("slots", 0, 3),
+                Column("progress", 34, 0, _of_progress)),
+    "waiting": (Column("waiting", style=_bold), Column("name", 16), Column("user", 8, 2), Column("pri", 0, 3),
+                Column("slots", 0, 4), Column("not before", 0, 5), Column("consumer", 12, 6), Column("why", 16)),
+}
+
+
+class Top:
+    """The state of the view: the last answer of the server, the filter, and the first line that is shown."""
+
+    def __init__(self, view: Mapping[str, Any]) -> None:
+        self.view, self.trouble = view, ""
+        self.filter, self.is_typing = "", False
+        self._first = 0
+        self._room = 1
+
+    def lines(self, width: int, height: int) -> list[str]:
+        """Return at most `height` lines of at most `width` columns."""
+        head = [paint(cut(headline(self.view), width), "bold")]
+        if self.trouble:
+            head.append(paint(cut(one_line(self.trouble), width), "red"))
+        body = self._body(width)
+        self._room = max(1, height - len(head) - 1)
+        self._first = max(0, min(self._first, len(body) - self._room))
+        shown = body[self._first:self._first + self._room]
+        shown += [""] * (height - len(head) - 1 - len(shown))
+        return [*head, *shown, paint(cut(self._foot(len(body)), width), "dim")][:height]
+
+    def press(self, key: str) -> bool:
+        """Act on a key. Return False if it ends the view."""
+        if key == screen.CLOSED:
+            return False
+        if self.is_typing:
+            self._type(key)
+            return True
+        moves = {screen.UP: -1, screen.DOWN: 1, "k": -1, "j": 1, screen.PAGE_UP: -self._room, "b": -self._room,
+                 screen.PAGE_DOWN: self._room, " ": self._room, screen.HOME: -self._first, screen.END: 1 << 30}
+        if key in moves:
+            self._first = max(0, self._first + moves[key])
+        elif key == "/":
+            self.is_typing, self.filter = True, ""
+        elif key == screen.ESCAPE:
+            self.filter = ""
+        return key not in ("q", "Q")
+
+    def _type(self, key: str) -> None:
+        """Change the filter by a key."""
+        if key in (screen.ENTER, screen.ESCAPE):
+            self.is_typing = False
+            self.filter = "" if key == screen.ESCAPE else self.filter
+        elif key == screen.BACKSPACE:
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self.filter += key
+        self._first = 0
+
+    def _body(self, width: int) -> list[str]:
+        """Return the tables of all sections that have rows."""
+        found: list[str] = []
+        wanted = self.filter.lower()
+        for section in sections(self.view):
+            rows = [{**row, BUSY: _load(row.get(BUSY, ""))} for row in section.rows
+                    if wanted in " ".join(row.values()).lower()]
+            if rows:
+                found += ["", *ranked(rows, _COLUMNS[section.columns[0]], width)]
+        return found[1:] or ([f"nothing contains '{one_line(self.filter)}'"] if wanted else [])
+
+    def _foot(self, count: int) -> str:
+        if self.is_typing:
+            return f"filter: {self.filter}_   Enter keeps it, Esc removes it"
+        end = min(count, self._first + self._room)
+        place = f"  lines {self._first + 1}-{end} of {count}" if count > self._room else ""
+        return _KEYS + place + (f"  filter: {self.filter} (Esc removes it)" if self.filter else "")
 
 
 def watch(client: Client, view: Mapping[str, Any]) -> None:
-    """Show the slots, at first as in `view`, until Ctrl-C. Then restore the terminal.
+    """Show the slots, at first as in `view`, until `q` or Ctrl-C. Then restore the terminal.
 
     A server that does not answer is tried again. Raises Denied.
     """
-    client, trouble = client.impatient(), ""
-    try:
-        with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+    top = Top(view)
+    with Screen() as shown:
+        reader = _SlotReader(client.impatient(), shown)
+        reader.start()
+        try:
             while True:
-                live.update(picture(view, trouble), refresh=True)
-                time.sleep(EVERY)
-                try:
-                    view, trouble = client.slot_view(), ""
-                except Denied:
-                    raise
-                except (ServerError, Unreachable) as problem:
-                    trouble = f"{problem}; trying again"
-    except KeyboardInterrupt:
-        return
+                reader.update(top)
+                shown.draw(top.lines(*shown.size))
+                if not all(top.press(key) for key in shown.pressed()):
+                    return
+        except KeyboardInterrupt:
+            return
+        finally:
+            reader.stop()
 
 
-class _Cut:
-    """As much of a picture as the terminal has lines for. A last line says how much is left out."""
+class _SlotReader(threading.Thread):
+    """Reads the slots again and again, so that a slow server does not delay keys."""
 
-    def __init__(self, whole: Group) -> None:
-        self._whole = whole
+    def __init__(self, client: Client, shown: Screen) -> None:
+        super().__init__(name="slots", daemon=True)
+        self._client, self._shown = client, shown
+        self._stopped, self._lock = threading.Event(), threading.Lock()
+        self._view: Mapping[str, Any] | None = None
+        self._problem: Exception | None = None
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.height or options.max_height
-        lines = console.render_lines(self._whole, options.reset_height(), pad=False)
-        left = len(lines) - max(0, room - 1) if len(lines) > room else 0
-        for line in lines[: len(lines) - left]:
-            yield from (*line, Segment.line())
-        if left:
-            yield Text(f"{left} more line{'' if left == 1 else 's'}; a taller terminal shows them", style="dim")
+    def update(self, top: Top) -> None:
+        """Give the view what was read since the last call. Raises errors that no later reading can cure."""
+        view, problem = self._view, self._problem
+        if isinstance(problem, ServerError | Unreachable) and not isinstance(problem, Denied):
+            top.trouble = f"trying again: {problem}"
+        elif problem is not None:
+            raise problem
+        else:
+            top.trouble = ""
+        top.view = top.view if view is None else view
 
+    def stop(self) -> None:
+        """End the reading. A reading in progress does not wake the screen any more."""
+        with self._lock:
+            self._stopped.set()
 
-def picture(view: Mapping[str, Any], trouble: str) -> _Cut:
-    """Return the content of the screen."""
-    parts: list[Any] = [Text(headline(view), style="bold")]
-    if trouble:
-        parts.append(Text(one_line(trouble), style="red"))
-    for section in sections(view):
-        if section.rows:
-            parts += [Text(), _table(section)]
-    return _Cut(Group(*parts, Text(), Text("Ctrl-C ends this view, the jobs continue", style="dim")))
-
-
-def _table(section: TopSection) -> Table:
-    found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in section.columns:
-        found.add_column(name, no_wrap=name not in _LONG, overflow="fold" if name in _LONG else "ellipsis")
-    for row in section.rows:
-        found.add_row(*(_cell(name, one_line(row[name]), name == section.columns[0]) for name in section.columns))
-    return found
-
-
-def _cell(name: str, text: str, first: bool) -> Text:
-    if name == STATE:
-        return Text(text, style=_STYLES.get(text.partition(":")[0], ""))
-    if name == BUSY and text:
-        return Text(f"{_bar(int(text.rstrip('%')) / 100)} {text:>4}", style="cyan")
-    return Text(text, style=_FIRST_COLUMN if first else "")
+    def run(self) -> None:
+        while not self._stopped.wait(EVERY):
+            try:
+                self._view, self._problem = self._client.slot_view(), None
+            except Exception as problem:  # the main thread shows or raises it
+                self._problem = problem
+            with self._lock:
+                if not self._stopped.is_set():
+                    self._shown.wake()
 
 
-def _bar(share: float, width: int = 10) -> str:
+def _load(text: str) -> str:
+    """Return `██████▌     67%` for `67%`."""
+    return f"{_bar(int(text.rstrip('%')) / 100)} {text:>4}" if text else ""
+
+
+def _bar(share: float) -> str:
     """Return `██████▌   `: a share of so many columns, exact to an eighth of a column."""
-    eighths = round(share * width * 8)
+    eighths = round(share * _BAR * 8)
     whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
+    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(_BAR)

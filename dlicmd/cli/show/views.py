@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from dlicmd.cli.console import aside
+from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.times import duration, since
 from dlicmd.contract import states, wire
-from dlicmd.contract.reading import number
+from dlicmd.contract.reading import at, number
 from dlicmd.sdk import hints
 from dlicmd.sdk.messages import inert, one_line
 
@@ -91,7 +92,7 @@ def progress_text(found: Mapping[str, Any]) -> str:
 def where_it_is(found: Mapping[str, Any]) -> list[ViewPart]:
     """Return `RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as known, or what the exec waits for."""
     state = str(found.get(wire.STATE) or states.SUBMITTED)
-    parts = [ViewPart(states.SHORT.get(state, state))]
+    parts = [ViewPart(states.plain(state))]
     if state == states.RUNNING:
         parts += _activity(found)
     parts += [
@@ -138,15 +139,33 @@ def _is_trained(found: Mapping[str, Any]) -> bool:
 
 def how_it_goes(found: Mapping[str, Any]) -> list[ViewPart]:
     """Return `812 samples/s  train loss 0.1234  train accuracy 0.9567  3 resizes  1 death survived`, as far as
-    known."""
-    forms = ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s", 2), (wire.LOSS, "train loss {:.4f}", 1),
-             (wire.ACCURACY, "train accuracy {:.4f}", 3))
-    numbers = ((_number(found, key), form, rank) for key, form, rank in forms)
-    parts = [ViewPart(form.format(value), rank) for value, form, rank in numbers if value is not None]
+    known. Metrics that the program reported replace the loss and the accuracy of the engine."""
+    forms = ((wire.SAMPLES_PER_SECOND, "{} samples/s", 2), (wire.LOSS, "train loss {}", 1),
+             (wire.ACCURACY, "train accuracy {}", 3))
+    reported = last_metrics(found)
+    numbers = ((_number(found, key), form, rank) for key, form, rank in (forms[:1] if reported else forms))
+    parts = [ViewPart(form.format(shown(value)), rank) for value, form, rank in numbers if value is not None]
+    parts += [ViewPart(inert(f"{name} {shown(value)}"), 1 + at) for at, (name, value) in enumerate(reported.items())]
+    step = last_step(found)
+    if step is not None and _number(found, wire.STEP) is None:
+        parts.insert(0, ViewPart(f"step {shown(step)}", 2))
     counts = ((_number(found, wire.RESIZES), "resize", ""), (_number(found, wire.DEATHS), "death", " survived"))
     return parts + [
         ViewPart(f"{count:.0f} {what}{'' if count == 1 else 's'}{more}", 4) for count, what, more in counts if count
     ]
+
+
+def last_metrics(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return the last values of the metrics that a program reported, by name, in the order of the server."""
+    last = found.get(wire.LAST_METRICS)
+    values = {name: number(at(value, "value")) for name, value in last.items()} if isinstance(last, dict) else {}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def last_step(found: Mapping[str, Any]) -> float | None:
+    """Return the step of the last values of the metrics; None if they have different steps, or none."""
+    steps = {number(at(found.get(wire.LAST_METRICS), name, "step")) for name in last_metrics(found)}
+    return steps.pop() if len(steps) == 1 else None
 
 
 def share_done(found: Mapping[str, Any]) -> float | None:
@@ -164,20 +183,24 @@ def elapsed(found: Mapping[str, Any]) -> str | None:
 
 
 def last_words(found: Mapping[str, Any], exec_id: str) -> str:
-    """Return one line about an exec that has ended: its state, its duration, and the next command."""
-    state = str(found.get(wire.STATE))
-    took = elapsed(found) or since(found.get(wire.CREATE_TIME), found.get(wire.END_TIME))
-    text = f"{exec_id} {state}" + (f" after {took}" if took else "")
+    """Return one line about an exec that has ended: how it ended, and the next command."""
+    state, text = found.get(wire.STATE), outcome(found, exec_id)
     if state == states.FINISHED:
         there = found.get(wire.HAS_RESULT, True)
         return text + (f"; fetch its result with: {hints.command('--exec-trainresult', exec_id)}" if there else "")
-    why = "; ".join(_reasons(found))
-    text += f": {why}" if why else ""
     has_run = found.get(wire.REASON) not in (wire.NEVER_SCHEDULABLE, wire.PENDING_TIMEOUT, wire.DATA)
     return f"{text} ({hints.command('--exec-trainlogs', exec_id)})" if state == states.ERROR and has_run else text
 
 
-def _reasons(found: Mapping[str, Any]) -> list[str]:
+def outcome(found: Mapping[str, Any], exec_id: str) -> str:
+    """Return the state of an exec that has ended, its duration, and why it failed."""
+    state = str(found.get(wire.STATE))
+    took = elapsed(found) or since(found.get(wire.CREATE_TIME), found.get(wire.END_TIME))
+    why = "" if state == states.FINISHED else "; ".join(reasons(found))
+    return f"{exec_id} {state}" + (f" after {took}" if took else "") + (f": {why}" if why else "")
+
+
+def reasons(found: Mapping[str, Any]) -> list[str]:
     """Return why an exec has not ended well: its exit code if that is informative, and the server's message."""
     message, code = str(found.get(wire.MESSAGE) or ""), _number(found, wire.EXIT_CODE)
     told = code in (None, 0, 1) or re.search(rf"\b{code:.0f}\b", message)

@@ -1,0 +1,111 @@
+"""The servers that the user logged on to with `login`, and the one that verbs use.
+
+A file beside the profiles, mode 0600, holds both, with a token for each server. Long options never use this file:
+scripts with them must not change their server because the user logs on elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from dlicmd.cli.config.private_file import read_private, write_private
+from dlicmd.contract.argv import CommandLine
+from dlicmd.contract.options import NO_PROFILE, PROFILE
+from dlicmd.sdk import paths
+from dlicmd.sdk.errors import TokenFileError
+
+#: The name of the local backend among servers.
+LOCAL = "local"
+HOST, PORT = "--rest-host", "--rest-port"
+#: Connection options that are stored with a server, beside host and port.
+_KEPT = ("--ca-cert", "--insecure", "--http", "--keyring")
+#: Verbs that use the server of their own words alone.
+_WITHOUT = ("--demo", "--logon", "--server")
+_WHAT, _LARGEST = "file of servers", 2**20
+_CURRENT, _SERVERS, _USER, _OPTIONS, _TOKEN = "current", "servers", "user", "options", "token"
+
+
+class KnownServer(NamedTuple):
+    """A server: its connection options with their values, the user, and the token unless a keyring has it."""
+
+    name: str
+    options: dict[str, Any]
+    user: str = ""
+    token: str | None = None
+
+    @property
+    def in_keyring(self) -> bool:
+        """Whether the token is in the system's keyring."""
+        return self.options.get("--keyring") is True
+
+
+class Servers(NamedTuple):
+    """The known servers by name, and the name of the current one."""
+
+    known: dict[str, KnownServer]
+    current: str = LOCAL
+
+
+def load() -> Servers:
+    """Return the known servers. Raises TokenFileError when the file cannot be used."""
+    path = paths.servers_file()
+    content = read_private(path, _WHAT, _LARGEST) if os.path.lexists(path) else None
+    if not content:
+        return Servers({})
+    try:
+        found = json.loads(content)
+        known = {name: KnownServer(str(name), _checked(entry[_OPTIONS]), str(entry[_USER]), _token(entry))
+                 for name, entry in found[_SERVERS].items()}
+        current = found[_CURRENT]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        raise TokenFileError(f"the {_WHAT} {path} is damaged; remove it and log on again") from None
+    return Servers(known, current if current in known else LOCAL)
+
+
+def _checked(options: Any) -> dict[str, Any]:
+    """Return stored options. Raises ValueError for other options, and for values of another kind."""
+    for name, value in options.items():
+        kind = str if name in (HOST, "--ca-cert") else int if name == PORT else bool
+        if name not in (HOST, PORT, *_KEPT) or not isinstance(value, kind):
+            raise ValueError(name)
+    return {HOST: options[HOST], **options}
+
+
+def _token(entry: dict[str, Any]) -> str | None:
+    token = entry.get(_TOKEN)
+    return token if isinstance(token, str) and token else None
+
+
+def save(servers: Servers) -> None:
+    """Store the known servers. Raises TokenFileError."""
+    known = {one.name: {_OPTIONS: one.options, _USER: one.user, _TOKEN: one.token} for one in servers.known.values()}
+    content = json.dumps({_CURRENT: servers.current, _SERVERS: known}, indent=2)
+    write_private(paths.servers_file(), _WHAT, content.encode("ascii"))
+
+
+def name_of(line: CommandLine) -> str:
+    """Return the name of the server that a command line uses: `local`, HOST, or HOST:PORT."""
+    host, port = line.text(HOST), line.number(PORT)
+    if host is None:
+        return LOCAL
+    return host if port is None or port < 0 else f"{host}:{port}"
+
+
+def options_of(line: CommandLine) -> dict[str, Any]:
+    """Return the connection options of a command line that are stored with its server."""
+    found = {name: line.values[name] for name in (HOST, PORT, *_KEPT) if name in line.values}
+    if "--ca-cert" in found:
+        found["--ca-cert"] = os.path.abspath(str(found["--ca-cert"]))
+    return found
+
+
+def use_current(line: CommandLine) -> None:
+    """Let the command line of a verb use the current server, unless it or its profile names a server."""
+    if line.command in _WITHOUT or HOST in line.values or line.text(PROFILE.name) == NO_PROFILE:
+        return
+    servers = load()
+    if servers.current != LOCAL:
+        line.values.update({name: value for name, value in servers.known[servers.current].options.items()
+                            if name not in line.values})

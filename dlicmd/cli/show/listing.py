@@ -1,0 +1,93 @@
+"""The list of jobs that `dlicmd ls` prints: one line per job, with as many columns as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlicmd.cli.show.numbers import shown
+from dlicmd.cli.show.table import Column, ranked
+from dlicmd.cli.show.times import short, zone
+from dlicmd.cli.show.views import elapsed, is_parked, last_metrics
+from dlicmd.contract import states, wire
+from dlicmd.contract.reading import items, number, words
+
+STATE_STYLES = {
+    states.RUNNING: "green", states.ERROR: "red", states.KILLED: "yellow", "PENDING": "cyan", states.SUBMITTED: "cyan",
+}
+_ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _NOTE, _WORKERS, _FRAMEWORK = (
+    "id", "name", "user", "state", "took", "metric", "note", "workers", "framework")
+#: Smallest widths of cells that may be cut.
+_LEAST_NAME, _LEAST_NOTE, _MOST_METRIC = 16, 12, 28
+
+
+def lines(jobs: Sequence[Mapping[str, Any]], width: int | None, *, users: bool = False, metric: str = "") -> list[str]:
+    """Return jobs as a table of at most `width` columns, None for any width. `users` shows the user of each job.
+    `metric` is the metric to show; the default is the first that a job reported last, a loss if there is one."""
+    started = f"started {zone()}"
+    columns = (
+        Column(_ID, style=lambda _: "bold"), Column(_NAME, _LEAST_NAME), *([Column(_USER)] if users else ()),
+        Column(_STATE, style=lambda state: STATE_STYLES.get(state, "")), Column(started, 0, 1),
+        Column(_TOOK, 0, 2), Column(metric or _METRIC, _MOST_METRIC, 3), Column(_NOTE, _LEAST_NOTE, 4),
+        Column(_WORKERS, 0, 5), Column(_FRAMEWORK, 0, 6),
+    )
+    rows = [{**_row(job), started: short(job.get(wire.START_TIME)), metric or _METRIC: metric_text(job, metric)}
+            for job in jobs]
+    return ranked(rows, columns, width)
+
+
+def _row(job: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        _ID: words(job.get(wire.ID)),
+        _NAME: words(job.get(wire.APP_NAME)),
+        _USER: user_of(job),
+        _STATE: states.plain(words(job.get(wire.STATE))),
+        _TOOK: elapsed(job) or "",
+        _NOTE: note(job),
+        _WORKERS: words(job.get(wire.WORKERS)) or words(job.get(wire.NUM_WORKER)),
+        _FRAMEWORK: words(job.get(wire.FRAMEWORK)),
+    }
+
+
+def user_of(job: Mapping[str, Any]) -> str:
+    """Return the user that submitted a job."""
+    return words(job.get(wire.CREATOR)) or words(job.get("userName"))
+
+
+def metrics_of(job: Mapping[str, Any]) -> dict[str, float]:
+    """Return the last values of the metrics that a job reported, by name, in the order of the server. For a server
+    that sends only loss and accuracy, return those."""
+    found = {name: number(job.get(name)) for name in (wire.LOSS, wire.ACCURACY)}
+    return last_metrics(job) or {name: value for name, value in found.items() if value is not None}
+
+
+def metric_text(job: Mapping[str, Any], name: str = "") -> str:
+    """Return `loss 0.0465`: the metric of this name without its name, or the first metric with its name; "" if there
+    is none."""
+    found = metrics_of(job)
+    if name:
+        return shown(found[name]) if name in found else ""
+    return next((f"{one} {shown(value)}" for one, value in found.items()), "")
+
+
+def note(job: Mapping[str, Any]) -> str:
+    """Return what matters most beside the state: why the job failed or waits, else the parameters of its program."""
+    state = words(job.get(wire.STATE))
+    message = words(job.get(wire.MESSAGE))
+    if state != states.FINISHED and message:
+        return message
+    return "waits for slots" if is_parked(job) else " ".join(parameters(job))
+
+
+def parameters(job: Mapping[str, Any]) -> list[str]:
+    """Return the words of a job's program: those that the server sends, or those after `--` in the command line of the
+    submission."""
+    sent = job.get(wire.ARGUMENTS)
+    if sent is not None:
+        return sent.split() if isinstance(sent, str) else [words(word) for word in items(sent)]
+    from dlicmd.contract.argv import ArgvError, parse_argv, split_args  # for servers that do not send the words
+
+    try:
+        return parse_argv(split_args(words(job.get(wire.ARGS))), sent=True).program
+    except ArgvError:
+        return []

@@ -1,0 +1,325 @@
+"""The table of the verbs: short commands, each of which does what a long option of the option table does.
+
+Parsing, help and completion come from this table. Servers know no verbs: the client sends the long option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dlicmd.contract.options import (
+    BY_NAME,
+    COMMAND_NAMES,
+    DRY_RUN,
+    FILE,
+    FOLLOW,
+    OPTIONS,
+    WAIT,
+    YES,
+    Form,
+    Local,
+    Option,
+    Section,
+    Travel,
+)
+
+MANY = 10**9
+
+
+class Verb(NamedTuple):
+    """One verb. `command` is the long option that does the same.
+
+    `least` and `most` limit the number of operands; the first `ids` operands are ids of execs. `own` are options of
+    this verb alone. `takes` are options of the option table, beside those that every verb takes (`COMMON`). `program`:
+    words after `--` belong to the program of the job.
+    """
+
+    name: str
+    command: str
+    operands: str
+    help: str
+    examples: tuple[tuple[str, str], ...]
+    least: int = 0
+    most: int = 0
+    ids: int = 0
+    own: tuple[Option, ...] = ()
+    takes: tuple[Option, ...] = ()
+    program: bool = False
+
+
+def _own(
+    name: str, kind: Form, text: str, metavar: str = "", *, section: Section = Section.OUTPUT, multiple: bool = False,
+    aliases: tuple[str, ...] = (), choices: tuple[str, ...] = (),
+) -> Option:
+    return Option(name, kind, section, text, metavar, aliases, choices, multiple, travel=Travel.CLIENT,
+                  local=Local.CLIENT)
+
+
+#: Kinds of programs that `run` distinguishes.
+ELASTIC, DDP, SINGLE, COMMAND = "elastic", "ddp", "single", "command"
+#: In place of operands: all jobs.
+ALL, STATE = "--all", "--state"
+HELP = _own("--help", Form.FLAG, "show this help", aliases=("-h",))
+
+_S, _R, _E = Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING
+_RUN_OPTIONS = (
+    _own("--as", Form.TEXT, "kind of the program; default: found in its source", section=_S,
+         choices=(ELASTIC, DDP, SINGLE, COMMAND)),
+    _own("--name", Form.TEXT, "name of the job; default: the name of the program", "NAME", section=_S),
+    _own("--data", Form.TEXT, "data of the job: a file or folder of this machine, a path in the server's data "
+         "directory, or KEY=VALUE,... as --cs-datastore-meta", "PATH", section=_S),
+    _own("--workers", Form.POSITIVE, "number of workers; for elastic programs the maximum", "N", section=_R),
+    _own("--gpus", Form.POSITIVE, "the same, and each worker uses 1 GPU", "N", section=_R),
+    _own("--env", Form.TEXT, "environment variable of the job; repeatable", "NAME=VALUE", section=_E, multiple=True),
+    _own("--priority", Form.POSITIVE, "priority of the job; larger is more urgent; default 5000", "N", section=_E),
+    _own("--plan", Form.TEXT, "resource plan of the job", "PATH", section=_E),
+    _own("--no-follow", Form.FLAG, "print the id and return; the default unless standard output is a terminal"),
+)
+#: Option of a verb → the option of the option table that it stands for.
+STANDS_FOR = {
+    "--name": "--appName", "--workers": "--numWorker", "--gpus": "--numWorker", "--env": "--msd-env",
+    "--priority": "--msd-priority", "--plan": "--consumer",
+}
+#: Option of a verb → an option that it also gives, and its value.
+IMPLIES = {"--gpus": ("--workerDeviceType", "gpu")}
+
+COMMON: tuple[Option, ...] = (
+    *(option for option in OPTIONS if option.group is Section.CONNECTION), BY_NAME["--output"],
+    BY_NAME["--debug-level"],
+)
+_WAITING = tuple(BY_NAME[name] for name in ("--wait-timeout", "--junit", "--pass-exit-code"))
+_SUBMISSION = (
+    *(option for option in OPTIONS if option.group in (_S, _R, _E)), DRY_RUN, FOLLOW, WAIT, *_WAITING,
+)
+_SELECTION = (
+    _own(ALL, Form.FLAG, "all your jobs, or with --state all in that state"),
+    _own(STATE, Form.TEXT, "with --all: only jobs in this state", "STATE"),
+    _own(YES, Form.FLAG, "do not ask; required for more than 1 job without a terminal"),
+)
+
+VERBS: tuple[Verb, ...] = (
+    Verb("run", "--exec-start", "[DIR|FILE]", "submit a program and watch it", (
+        ("dlicmd run train.py", "submit train.py with its folder, and follow it"),
+        ("dlicmd run train.py --gpus 2 --name trial -- --epochs 10", "2 GPUs; words after -- go to train.py"),
+        ("dlicmd run . --as ddp --workers 4 --wait", "a folder, 4 processes with DistributedDataParallel"),
+        ("dlicmd run -- torchrun --nproc-per-node=2 train.py", "a command in the current folder"),
+    ), most=1, own=_RUN_OPTIONS, takes=(*_SUBMISSION, FILE), program=True),
+    Verb("ls", "--exec-get-all", "", "list your jobs", (
+        ("dlicmd ls", "the newest jobs"),
+        ("dlicmd ls --state finished --limit 5", "the newest 5 that finished"),
+        ("dlicmd ls --since 1d --sort loss", "the jobs of the last day, the smallest loss first"),
+    ), own=(
+        _own("--limit", Form.COUNT, "show at most N jobs; 0: all; default on a terminal: 20", "N"),
+        _own(STATE, Form.TEXT, "only jobs in these states, such as running or error,killed", "STATE"),
+        _own("--since", Form.TEXT, "only jobs submitted since a time, such as 14:30, or in the last 2h or 3d", "TIME"),
+        _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: the other way "
+             "round", "NAME"),
+        _own("--all-users", Form.FLAG, "for administrators: jobs of all users"),
+    )),
+    Verb("get", "--exec-get", "ID", "show one job", (
+        ("dlicmd get last", "your newest job"),
+        ("dlicmd get 7 -o json", "local-7 as JSON"),
+    ), 1, 1, 1),
+    Verb("logs", "--exec-trainlogs", "ID", "show the output of the program", (
+        ("dlicmd logs last --tail 20", "the last 20 lines"),
+        ("dlicmd logs 7 -f", "the output so far, then new lines until the job ends"),
+        ("dlicmd logs last --grep 'loss|error' --worker 2", "matching lines of worker 2"),
+    ), 1, 1, 1, own=(
+        _own("--tail", Form.COUNT, "only the last N lines", "N"),
+        _own("--since", Form.TEXT, "only lines after a time, such as 14:30, or of the last 10m", "TIME"),
+        _own("--worker", Form.COUNT, "only lines of this worker; 0: the driver", "N"),
+        _own("--grep", Form.TEXT, "only lines that match a regular expression", "REGEX"),
+        _own("--follow", Form.FLAG, "show new lines until the job ends", aliases=("-f",)),
+        _own("--timestamps", Form.FLAG, "show the time of each line"),
+    ), takes=(BY_NAME["--wait-timeout"],)),
+    Verb("follow", "--follow", "ID", "watch a job until it ends", (
+        ("dlicmd follow last", "Ctrl-C detaches; the job continues"),
+    ), 1, 1, 1, takes=_WAITING),
+    Verb("wait", "--wait", "ID", "wait silently until a job ends", (
+        ("dlicmd wait last && dlicmd result last", "exit code 0 only if the job finished"),
+    ), 1, 1, 1, takes=_WAITING),
+    Verb("stop", "--exec-stop", "ID...", "stop jobs; their files remain", (
+        ("dlicmd stop last", "your newest job"),
+        ("dlicmd stop --all --state PENDING", "all pending jobs, after a question"),
+    ), 0, MANY, MANY, own=_SELECTION),
+    Verb("rm", "--exec-delete", "ID...", "delete jobs and their files", (
+        ("dlicmd rm 7", "delete local-7"),
+        ("dlicmd rm --all --state ERROR --yes", "all that failed, without a question"),
+    ), 0, MANY, MANY, own=_SELECTION),
+    Verb("result", "--exec-trainresult", "ID [PATH...]", "fetch the files that a job wrote", (
+        ("dlicmd result last", "the trained model as a zip"),
+        ("dlicmd result last --list", "the names of the files"),
+        ("dlicmd result last weights.bin --to DIR", "one file"),
+    ), 1, MANY, 1, own=(
+        _own(ALL, Form.FLAG, "all files that the job wrote"),
+        _own("--list", Form.FLAG, "list the files, fetch none"),
+    ), takes=tuple(BY_NAME[name] for name in ("--to", "--unpack", "--force"))),
+    Verb("plot", "--exec-plot", "ID...", "draw metrics of jobs as curves", (
+        ("dlicmd plot last", "the loss"),
+        ("dlicmd plot 7 9 --metric val_accuracy", "2 jobs in one chart"),
+    ), 1, MANY, MANY, own=(
+        _own("--metric", Form.TEXT, "metric to draw; repeatable; default: the losses", "NAME", multiple=True),
+        _own("--export", Form.TEXT, "write the points to a file that ends with .csv or .parquet", "FILE"),
+    )),
+    Verb("why", "--exec-why", "ID", "show why a job waits, runs or failed, and what to do", (
+        ("dlicmd why last", "of a pending job: the jobs that hold slots"),
+    ), 1, 1, 1),
+    Verb("diff", "--exec-diff", "ID ID...", "compare jobs: options, metrics, code", (
+        ("dlicmd diff 7 9", "2 jobs"),
+        ("dlicmd diff 7 8 9 --sort loss", "several jobs, the smallest loss first"),
+    ), 2, MANY, MANY, own=(
+        _own("--sort", Form.TEXT, "sort the jobs by a metric, the best value first; -METRIC: the other way "
+             "round", "METRIC"),
+        _own("--export", Form.TEXT, "write the table to a file that ends with .csv or .parquet", "FILE"),
+    )),
+    Verb("top", "--top", "", "watch the slots, their jobs and the queue", (
+        ("dlicmd top", "arrows scroll, / filters, q quits"),
+    )),
+    Verb("resize", "--exec-resize", "ID N|auto", "change the number of slots of a running elastic job", (
+        ("dlicmd resize last 4", "fix 4 slots"),
+        ("dlicmd resize last auto", "return to the fair share"),
+    ), 2, 2, 1),
+    Verb("open", "--open", "[ID]", "open the folder with the files of a job", (
+        ("dlicmd open last", "prints the folder if no program can show it"),
+    ), 0, 1, 1),
+    Verb("data", "--data-preview", "SOURCE", "preview data before a job uses it", (
+        ("dlicmd data ./images", "a folder of this machine"),
+        ("dlicmd data warehouse:sales", "a path of a connection"),
+    ), 1, 1),
+    Verb("demo", "--demo", "", "train the sample model and watch it", (
+        ("dlicmd demo", "needs no files of yours"),
+    ), takes=_SUBMISSION, program=True),
+    Verb("verify", "--exec-verify", "ID", "compute the first steps of a job again, and compare", (
+        ("dlicmd verify last --steps 50", "the first 50 steps with 2 numbers of workers"),
+    ), 1, 1, 1, own=(_own("--steps", Form.POSITIVE, "steps to compare; default 20", "N"),), takes=(
+        FOLLOW, WAIT, *_WAITING)),
+    Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
+        ("dlicmd login gpu1.example.org:9443", "asks for user and password"),
+    ), most=1),
+    Verb("logout", "--logoff", "", "log off from the current server", (
+        ("dlicmd logout", "later verbs use the local backend"),
+    )),
+    Verb("whoami", "--whoami", "", "show user, role and server", (
+        ("dlicmd whoami -o json", "for scripts"),
+    )),
+    Verb("server", "--server", "[ls|use NAME]", "list servers, or select the one for later verbs", (
+        ("dlicmd server ls", "the local backend and the servers that you logged on to"),
+        ("dlicmd server use local", "the local backend"),
+    ), 0, 2),
+)
+BY_VERB: dict[str, Verb] = {verb.name: verb for verb in VERBS}
+
+#: First word that is no verb → words that do what is probably meant. None of them destroys more than the word says.
+SYNONYMS: dict[str, str] = {
+    **dict.fromkeys(("list", "jobs", "ps", "squeue", "queue", "history", "sacct", "runs", "clean", "purge", "prune",
+                     "clear", "reset"), "ls"),
+    **dict.fromkeys(("status", "show", "describe", "info", "inspect", "job", "state"), "get ID"),
+    **dict.fromkeys(("log", "tail", "cat", "output", "stdout", "print"), "logs ID"),
+    **dict.fromkeys(("watch", "attach", "join"), "follow ID"),
+    **dict.fromkeys(("kill", "cancel", "scancel", "abort", "terminate", "end", "quit", "down"), "stop ID"),
+    **dict.fromkeys(("delete", "remove", "del", "erase", "drop"), "rm ID"),
+    **dict.fromkeys(("submit", "start", "train", "exec", "execute", "launch", "sbatch", "srun", "python", "torchrun",
+                     "up", "create", "new"), "run train.py"),
+    **dict.fromkeys(("download", "fetch", "pull", "results", "model", "artifacts", "files", "cp", "copy", "save"),
+                    "result ID"),
+    **dict.fromkeys(("graph", "chart", "curve", "curves", "metrics", "metric", "loss", "draw"), "plot ID"),
+    **dict.fromkeys(("compare", "cmp"), "diff ID ID"),
+    **dict.fromkeys(("explain", "reason", "pending"), "why ID"),
+    **dict.fromkeys(("nvidia-smi", "gpu", "gpus", "slots", "sinfo", "nodes", "htop", "usage", "dashboard", "monitor"),
+                    "top"),
+    **dict.fromkeys(("scale", "grow", "shrink"), "resize ID N"),
+    **dict.fromkeys(("preview", "dataset", "datasets"), "data SOURCE"),
+    **dict.fromkeys(("folder", "ui", "console", "browse", "web"), "open ID"),
+    **dict.fromkeys(("example", "sample", "try", "hello", "quickstart", "init"), "demo"),
+    **dict.fromkeys(("logon", "signin", "auth", "connect"), "login HOST"),
+    **dict.fromkeys(("logoff", "signout", "disconnect"), "logout"),
+    **dict.fromkeys(("who", "user", "me", "account"), "whoami"),
+    **dict.fromkeys(("servers", "use", "switch", "host", "hosts", "context"), "server ls"),
+    **dict.fromkeys(("config", "profile", "profiles", "settings"), "--config-show"),
+    **dict.fromkeys(("version", "v", "V"), "--version"),
+    **dict.fromkeys(("usage-text", "man", "h", "?"), "help"),
+    **dict.fromkeys(("frameworks", "framework"), "--dl-frameworks"),
+    **dict.fromkeys(("completion", "complete"), "--completion bash"),
+    **dict.fromkeys(("plans", "plan", "quota"), "--rp-get-all"),
+}
+#: Option that a verb lacks → options of which the verb probably has the meant one.
+OPTION_SYNONYMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("--gpu", "--ngpus", "--num-gpus", "--gpus-per-node"), ("--gpus",)),
+    **dict.fromkeys(("--np", "-np", "-n", "-w", "--num-workers", "--nproc", "--nproc-per-node", "--processes",
+                     "--procs", "--ntasks", "--worker", "--cpus"), ("--workers", "--tail", "--limit")),
+    **dict.fromkeys(("--job-name", "-J", "--title"), ("--name",)),
+    **dict.fromkeys(("--lines", "--last", "--head"), ("--tail", "--limit")),
+    **dict.fromkeys(("--watch", "--attach", "--stream"), ("--follow",)),
+    **dict.fromkeys(("--detach", "-d", "--background", "--no-wait"), ("--no-follow",)),
+    **dict.fromkeys(("--kind", "--type", "--framework", "--mode"), ("--as",)),
+    **dict.fromkeys(("-e", "--environment"), ("--env",)),
+    **dict.fromkeys(("--out", "--dest", "--dir", "--output-dir", "-d"), ("--to",)),
+    **dict.fromkeys(("--overwrite",), ("--force",)),
+    **dict.fromkeys(("-y", "--force", "-f", "--assume-yes", "--no-confirm"), ("--yes",)),
+    **dict.fromkeys(("-a", "-A"), (ALL, "--all-users")),
+    **dict.fromkeys(("--status",), (STATE,)),
+    **dict.fromkeys(("--order", "--sort-by", "--order-by"), ("--sort",)),
+    **dict.fromkeys(("-t", "--time", "--times"), ("--timestamps",)),
+    **dict.fromkeys(("--key", "--metrics", "-m"), ("--metric",)),
+    **dict.fromkeys(("--json",), ("-o json",)), **dict.fromkeys(("--yaml",), ("-o yaml",)),
+    **dict.fromkeys(("--format",), ("--output",)),
+    **dict.fromkeys(("--host",), ("--rest-host",)), **dict.fromkeys(("--port",), ("--rest-port",)),
+    **dict.fromkeys(("--queue", "--partition", "-p"), ("--plan",)),
+    **dict.fromkeys(("--dataset", "--data-path"), ("--data",)),
+    **dict.fromkeys(("--verbose", "-v", "--debug"), ("--debug-level debug",)),
+}
+
+
+def options_of(verb: Verb) -> tuple[Option, ...]:
+    """Return all options of a verb. Its own options precede options of the table with the same spelling."""
+    return (*verb.own, *verb.takes, *COMMON)
+
+
+def verb_option(verb: Verb, spelling: str) -> Option | None:
+    """Return the option of a verb with this exact spelling, or None."""
+    return next((option for option in options_of(verb) if spelling in (option.name, *option.aliases)), None)
+
+
+def canonical(option: Option) -> Option:
+    """Return the option of the option table that an option of a verb stands for, or the option itself."""
+    named = STANDS_FOR.get(option.name) if option.travel is Travel.CLIENT else None
+    return BY_NAME[named] if named else option
+
+
+def meant_command(word: str) -> str | None:
+    """Return what to type in place of a first word that is no verb, or None. `word` may have leading dashes."""
+    plain = word.lstrip("-").lower()
+    if plain.endswith((".py", ".sh")):
+        return f"run {word}"
+    if plain in BY_VERB:
+        return plain if not BY_VERB[plain].operands else f"{plain} {BY_VERB[plain].operands}"
+    if plain in SYNONYMS:
+        return SYNONYMS[plain]
+    if f"--{plain}" in COMMAND_NAMES:
+        return f"--{plain} {BY_NAME[f'--{plain}'].metavar}".strip()
+    # Never rm: a slip of the fingers must not delete.
+    found = _near(plain, BY_VERB.keys() - {"rm"}, 0.7) or _near(plain, SYNONYMS, 0.75)
+    if found is None:
+        return None
+    return SYNONYMS[found] if found in SYNONYMS else f"{found} {BY_VERB[found].operands}".strip()
+
+
+def meant_option(verb: Verb, word: str) -> str | None:
+    """Return the option of a verb that an unknown option probably means, or None."""
+    known = [spelling for option in options_of(verb) if not option.hidden
+             for spelling in (option.name, *option.aliases) if spelling.startswith("--")]
+    for name in OPTION_SYNONYMS.get(word, ()):
+        if name.partition(" ")[0] in (*known, "-o"):
+            return name
+    return _near(word, known, 0.75)
+
+
+def _near(word: str, known: Iterable[str], cutoff: float) -> str | None:
+    """Return the known word with the same letters in another order, or the most similar one from `cutoff` on, or
+    None."""
+    import difflib  # for a wrong word alone
+
+    known = sorted(known)
+    swapped = [one for one in known if sorted(one) == sorted(word)]
+    return next(iter(swapped or difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)

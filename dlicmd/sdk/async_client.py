@@ -1,0 +1,508 @@
+"""The client for asyncio: the same methods as coroutines.
+
+`python docs/generate.py` makes this file; do not edit it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from dlicmd.sdk.client import Client, Kind
+from dlicmd.sdk.job import Curves, Job, Jobs
+from dlicmd.sdk.objects import (
+    Algorithm,
+    Application,
+    Code,
+    Curve,
+    Exec,
+    Execs,
+    File,
+    Files,
+    Framework,
+    Holdings,
+    Line,
+    News,
+    Plan,
+    Preview,
+    Search,
+    SlotView,
+    StopOutcome,
+    Why,
+)
+from dlicmd.sdk.submission import SubmitOptions
+from dlicmd.sdk.threads import in_thread, items
+from dlicmd.sdk.transport import Answer, Multipart, Request, Transport
+
+
+class AsyncClient:
+    """The methods of `Client` as coroutines, for asyncio.
+
+    Each method has the arguments, the result and the errors of the method of `Client` with the same name. Methods that
+    return an iterator there return an asynchronous iterator here: `async for` without `await`. Jobs are `AsyncJob`.
+    `Client.result` and `Client.file`, which return bytes as they arrive, are left out: use `fetch_result` and
+    `fetch_file`. Other answers are complete (at most 256 MiB).
+
+    Each call runs in a thread of its own, with one client for all threads. When the awaiting task is cancelled, the
+    call stops at its next pause, or its next chunk of an upload or download, at the latest when the server answers. A
+    cancelled submission may have reached the server: look for the job with `jobs`.
+
+    Examples:
+        >>> async with AsyncClient() as client:
+        ...     job = await client.run("train.py", workers=2)
+        ...     async for line in job.logs(follow=True):
+        ...         print(line)
+    """
+
+    def __init__(
+        self, host: str | None = None, port: int | None = None, *, token: str | None = None,
+        ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
+        timeout: float | None = None, transport: Transport | None = None,
+    ) -> None:
+        """Prepare the connection. The arguments are those of `Client`."""
+        self._client = Client(
+            host, port, token=token, ca_cert=ca_cert, insecure=insecure, http=http, retries=retries, timeout=timeout,
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _call(self, method: str, /, *args: Any, **named: Any) -> Any:
+        found = await in_thread(getattr(self._client, method), *args, **named)
+        if isinstance(found, Jobs):
+            return [AsyncJob(one) for one in found]
+        return AsyncJob(found) if isinstance(found, Job) else found
+
+    async def use_token(self, token: str) -> None:
+        """Call `Client.use_token` in a thread."""
+        await self._call("use_token", token)
+
+    async def logon(self, username: str, password: str) -> dict[str, Any]:
+        """Call `Client.logon` in a thread."""
+        found: dict[str, Any] = await self._call("logon", username, password)
+        return found
+
+    async def whoami(self) -> dict[str, Any]:
+        """Call `Client.whoami` in a thread."""
+        found: dict[str, Any] = await self._call("whoami")
+        return found
+
+    async def logoff(self) -> str:
+        """Call `Client.logoff` in a thread."""
+        found: str = await self._call("logoff")
+        return found
+
+    async def jobs(self, limit: int | None = None, state: str | Sequence[str] | None = None) -> list[AsyncJob]:
+        """Call `Client.jobs` in a thread."""
+        found: list[AsyncJob] = await self._call("jobs", limit, state)
+        return found
+
+    async def job(self, exec_id: str) -> AsyncJob:
+        """Call `Client.job` in a thread."""
+        found: AsyncJob = await self._call("job", exec_id)
+        return found
+
+    async def run(
+        self, program: str | os.PathLike[str] | Callable[[], Any], arguments: Sequence[object] = (), *,
+        workers: int | None = None, gpus: int | None = None, kind: Kind | None = None, name: str | None = None,
+        data: str | os.PathLike[str] | Sequence[Mapping[str, Any]] | None = None,
+        env: Mapping[str, object] | None = None, allow_cpu: bool = False, options: SubmitOptions | None = None,
+    ) -> AsyncJob:
+        """Call `Client.run` in a thread."""
+        found: AsyncJob = await self._call(
+            "run", program, arguments, workers=workers, gpus=gpus, kind=kind, name=name, data=data, env=env,
+            allow_cpu=allow_cpu, options=options,
+        )
+        return found
+
+    @overload
+    async def submit(self, framework: str, options: SubmitOptions, program: Sequence[str] = ()) -> Exec: ...
+
+    @overload
+    async def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncJob: ...
+
+    async def submit(self, *args: Any, **kwargs: Any) -> Exec | AsyncJob:
+        """Call `Client.submit` in a thread."""
+        found: Exec | AsyncJob = await self._call("submit", *args, **kwargs)
+        return found
+
+    def watch(self, exec_id: str, timeout: float | None = None) -> AsyncIterator[News]:
+        """Call `Client.watch` in a thread."""
+        return items(lambda: self._client.watch(exec_id, timeout))
+
+    async def wait(self, exec_id: str, timeout: float | None = None) -> Exec:
+        """Call `Client.wait` in a thread."""
+        found: Exec = await self._call("wait", exec_id, timeout)
+        return found
+
+    async def fetch_result(self, exec_id: str, folder: str | Path = ".", force: bool = False) -> Path:
+        """Call `Client.fetch_result` in a thread."""
+        found: Path = await self._call("fetch_result", exec_id, folder, force)
+        return found
+
+    async def fetch_file(self, exec_id: str, path: str, to: str | Path = ".", force: bool = False) -> Path:
+        """Call `Client.fetch_file` in a thread."""
+        found: Path = await self._call("fetch_file", exec_id, path, to, force)
+        return found
+
+    async def preview(self, sources: Sequence[Mapping[str, Any]]) -> list[Preview]:
+        """Call `Client.preview` in a thread."""
+        found: list[Preview] = await self._call("preview", sources)
+        return found
+
+    async def conf(self) -> dict[str, Any]:
+        """Call `Client.conf` in a thread."""
+        found: dict[str, Any] = await self._call("conf")
+        return found
+
+    async def extensions(self) -> frozenset[str]:
+        """Call `Client.extensions` in a thread."""
+        found: frozenset[str] = await self._call("extensions")
+        return found
+
+    async def status(self) -> str:
+        """Call `Client.status` in a thread."""
+        found: str = await self._call("status")
+        return found
+
+    async def frameworks(self) -> list[Framework]:
+        """Call `Client.frameworks` in a thread."""
+        found: list[Framework] = await self._call("frameworks")
+        return found
+
+    async def execs(self, query: str | None = None) -> Execs:
+        """Call `Client.execs` in a thread."""
+        found: Execs = await self._call("execs", query)
+        return found
+
+    async def start_exec(self, args: str, body: Multipart | str | None = None, *, strict: bool = True) -> Exec:
+        """Call `Client.start_exec` in a thread."""
+        found: Exec = await self._call("start_exec", args, body, strict=strict)
+        return found
+
+    async def check_exec(self, args: str, data: str | None = None) -> None:
+        """Call `Client.check_exec` in a thread."""
+        await self._call("check_exec", args, data)
+
+    async def submission(self, args: str, body: Multipart | str | None = None, *, strict: bool = True) -> Request:
+        """Call `Client.submission` in a thread."""
+        found: Request = await self._call("submission", args, body, strict=strict)
+        return found
+
+    async def exec(self, exec_id: str) -> Exec:
+        """Call `Client.exec` in a thread."""
+        found: Exec = await self._call("exec", exec_id)
+        return found
+
+    async def stop_exec(self, exec_id: str) -> int:
+        """Call `Client.stop_exec` in a thread."""
+        found: int = await self._call("stop_exec", exec_id)
+        return found
+
+    async def resize_exec(self, exec_id: str, slots: int | None) -> dict[str, Any]:
+        """Call `Client.resize_exec` in a thread."""
+        found: dict[str, Any] = await self._call("resize_exec", exec_id, slots)
+        return found
+
+    async def why(self, exec_id: str) -> Why:
+        """Call `Client.why` in a thread."""
+        found: Why = await self._call("why", exec_id)
+        return found
+
+    async def verify_exec(self, exec_id: str, steps: int = 20) -> Exec:
+        """Call `Client.verify_exec` in a thread."""
+        found: Exec = await self._call("verify_exec", exec_id, steps)
+        return found
+
+    async def delete_exec(self, exec_id: str) -> int:
+        """Call `Client.delete_exec` in a thread."""
+        found: int = await self._call("delete_exec", exec_id)
+        return found
+
+    async def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
+        """Call `Client.deploy_exec` in a thread."""
+        found: Answer = await self._call("deploy_exec", exec_id, asked)
+        return found
+
+    async def delete_execs(self) -> int:
+        """Call `Client.delete_execs` in a thread."""
+        found: int = await self._call("delete_execs")
+        return found
+
+    async def train_log(self, exec_id: str, log_type: str = "outerrlog") -> Answer:
+        """Call `Client.train_log` in a thread."""
+        found: Answer = await self._call("train_log", exec_id, log_type)
+        return found
+
+    async def log_text(
+        self, exec_id: str, *, tail: int | None = None, since: float | None = None, worker: int | None = None,
+        grep: Sequence[str] = (), timestamps: bool = False, cursor: str | None = None,
+    ) -> Answer:
+        """Call `Client.log_text` in a thread."""
+        found: Answer = await self._call(
+            "log_text", exec_id, tail=tail, since=since, worker=worker, grep=grep, timestamps=timestamps,
+            cursor=cursor,
+        )
+        return found
+
+    def log_lines(
+        self, exec_id: str, *, tail: int | None = None, since: float | None = None, worker: int | None = None,
+        grep: Sequence[str] = (),
+    ) -> AsyncIterator[Line]:
+        """Call `Client.log_lines` in a thread."""
+        return items(lambda: self._client.log_lines(exec_id, tail=tail, since=since, worker=worker, grep=grep))
+
+    async def files(self, exec_id: str) -> Files:
+        """Call `Client.files` in a thread."""
+        found: Files = await self._call("files", exec_id)
+        return found
+
+    async def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> News:
+        """Call `Client.follow` in a thread."""
+        found: News = await self._call("follow", exec_id, cursor, wait)
+        return found
+
+    def metrics(self, exec_id: str) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+        """Call `Client.metrics` in a thread."""
+        return items(lambda: self._client.metrics(exec_id))
+
+    async def curves(self, exec_id: str, metrics: Sequence[str] = ()) -> list[Curve]:
+        """Call `Client.curves` in a thread."""
+        found: list[Curve] = await self._call("curves", exec_id, metrics)
+        return found
+
+    async def code(self, exec_id: str) -> Code:
+        """Call `Client.code` in a thread."""
+        found: Code = await self._call("code", exec_id)
+        return found
+
+    async def engine_applications(
+        self, states: Sequence[str] = (), start: int = 0, length: int = 10000,
+    ) -> list[Application]:
+        """Call `Client.engine_applications` in a thread."""
+        found: list[Application] = await self._call("engine_applications", states, start, length)
+        return found
+
+    async def application(self, app_id: str) -> Application:
+        """Call `Client.application` in a thread."""
+        found: Application = await self._call("application", app_id)
+        return found
+
+    async def stop_application(self, app_id: str) -> Answer:
+        """Call `Client.stop_application` in a thread."""
+        found: Answer = await self._call("stop_application", app_id)
+        return found
+
+    async def stop_applications(self, app_ids: Sequence[str]) -> list[StopOutcome]:
+        """Call `Client.stop_applications` in a thread."""
+        found: list[StopOutcome] = await self._call("stop_applications", app_ids)
+        return found
+
+    async def applications(self, app_id: str) -> list[dict[str, Any]]:
+        """Call `Client.applications` in a thread."""
+        found: list[dict[str, Any]] = await self._call("applications", app_id)
+        return found
+
+    async def task_log(self, app_id: str, task: str, log: str) -> Answer:
+        """Call `Client.task_log` in a thread."""
+        found: Answer = await self._call("task_log", app_id, task, log)
+        return found
+
+    async def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
+        """Call `Client.kubernetes_object` in a thread."""
+        found: dict[str, Any] = await self._call("kubernetes_object", kind, name)
+        return found
+
+    async def kubernetes_objects(self, kind: str) -> dict[str, Any]:
+        """Call `Client.kubernetes_objects` in a thread."""
+        found: dict[str, Any] = await self._call("kubernetes_objects", kind)
+        return found
+
+    async def slot_view(self) -> SlotView:
+        """Call `Client.slot_view` in a thread."""
+        found: SlotView = await self._call("slot_view")
+        return found
+
+    async def holdings(self, query: str | None = None) -> Holdings:
+        """Call `Client.holdings` in a thread."""
+        found: Holdings = await self._call("holdings", query)
+        return found
+
+    async def plans(self) -> Plan:
+        """Call `Client.plans` in a thread."""
+        found: Plan = await self._call("plans")
+        return found
+
+    async def plan(self, name: str) -> Plan:
+        """Call `Client.plan` in a thread."""
+        found: Plan = await self._call("plan", name)
+        return found
+
+    async def replace_plans(self, document: Any) -> Plan:
+        """Call `Client.replace_plans` in a thread."""
+        found: Plan = await self._call("replace_plans", document)
+        return found
+
+    async def delete_plan(self, name: str) -> str:
+        """Call `Client.delete_plan` in a thread."""
+        found: str = await self._call("delete_plan", name)
+        return found
+
+    async def searches(self, query: str | None = None) -> list[Search]:
+        """Call `Client.searches` in a thread."""
+        found: list[Search] = await self._call("searches", query)
+        return found
+
+    async def start_search(self, body: Multipart) -> Answer:
+        """Call `Client.start_search` in a thread."""
+        found: Answer = await self._call("start_search", body)
+        return found
+
+    async def search(self, name: str) -> Search:
+        """Call `Client.search` in a thread."""
+        found: Search = await self._call("search", name)
+        return found
+
+    async def stop_search(self, name: str) -> Answer:
+        """Call `Client.stop_search` in a thread."""
+        found: Answer = await self._call("stop_search", name)
+        return found
+
+    async def restart_search(self, name: str) -> Answer:
+        """Call `Client.restart_search` in a thread."""
+        found: Answer = await self._call("restart_search", name)
+        return found
+
+    async def delete_search(self, name: str) -> Answer:
+        """Call `Client.delete_search` in a thread."""
+        found: Answer = await self._call("delete_search", name)
+        return found
+
+    async def delete_searches(self) -> Answer:
+        """Call `Client.delete_searches` in a thread."""
+        found: Answer = await self._call("delete_searches")
+        return found
+
+    async def algorithms(self) -> list[Algorithm]:
+        """Call `Client.algorithms` in a thread."""
+        found: list[Algorithm] = await self._call("algorithms")
+        return found
+
+    async def algorithm(self, name: str) -> Algorithm:
+        """Call `Client.algorithm` in a thread."""
+        found: Algorithm = await self._call("algorithm", name)
+        return found
+
+    async def delete_algorithm(self, name: str) -> str:
+        """Call `Client.delete_algorithm` in a thread."""
+        found: str = await self._call("delete_algorithm", name)
+        return found
+
+    async def close(self) -> None:
+        """Call `Client.close` in a thread."""
+        await self._call("close")
+
+
+class AsyncJob:
+    """The methods of `Job` as coroutines, for asyncio. `AsyncClient` explains the differences."""
+
+    def __init__(self, job: Job) -> None:
+        """Make an asynchronous handle from another handle."""
+        self._job = job
+
+    @property
+    def exec(self) -> Exec:
+        """The job as the server returned it last."""
+        return self._job.exec
+
+    async def _call(self, method: str, /, *args: Any, **named: Any) -> Any:
+        found = await in_thread(getattr(self._job, method), *args, **named)
+        return self if found is self._job else found
+
+    def __repr__(self) -> str:
+        return repr(self._job)
+
+    def _repr_html_(self) -> str:
+        return self._job._repr_html_()
+
+    @property
+    def id(self) -> str:
+        """Id of the job, such as `local-1`."""
+        return self._job.id
+
+    @property
+    def name(self) -> str:
+        """Name of the job. The text is empty if the submission gave no name."""
+        return self._job.name
+
+    @property
+    def state(self) -> str:
+        """State of the job in `exec`, such as `RUNNING`. `refresh` asks the server for the present state."""
+        return self._job.state
+
+    async def refresh(self) -> AsyncJob:
+        """Call `Job.refresh` in a thread."""
+        found: AsyncJob = await self._call("refresh")
+        return found
+
+    async def wait(self, timeout: float | None = None) -> AsyncJob:
+        """Call `Job.wait` in a thread."""
+        found: AsyncJob = await self._call("wait", timeout)
+        return found
+
+    async def check(self, timeout: float | None = None) -> AsyncJob:
+        """Call `Job.check` in a thread."""
+        found: AsyncJob = await self._call("check", timeout)
+        return found
+
+    @overload
+    def logs(self, tail: int | None = None, follow: Literal[False] = False) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def logs(self, tail: int | None = None, *, follow: Literal[True]) -> AsyncIterator[str]: ...
+
+    def logs(self, tail: int | None = None, follow: bool = False) -> Coroutine[Any, Any, str] | AsyncIterator[str]:
+        """Call `Job.logs` in a thread."""
+        if follow:
+            return items(lambda: self._job.logs(tail, follow=True))
+        return self._call("logs", tail, follow)
+
+    async def curves(self, *names: str) -> Curves:
+        """Call `Job.curves` in a thread."""
+        found: Curves = await self._call("curves", *names)
+        return found
+
+    async def metrics(self, *names: str) -> Any:
+        """Call `Job.metrics` in a thread."""
+        found: Any = await self._call("metrics", *names)
+        return found
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """Call `Job.result` in a thread."""
+        found: Any = await self._call("result", timeout)
+        return found
+
+    async def result_files(self) -> list[File]:
+        """Call `Job.result_files` in a thread."""
+        found: list[File] = await self._call("result_files")
+        return found
+
+    async def fetch(self, path: str, to: str | Path = ".", force: bool = False) -> Path:
+        """Call `Job.fetch` in a thread."""
+        found: Path = await self._call("fetch", path, to, force)
+        return found
+
+    async def stop(self) -> AsyncJob:
+        """Call `Job.stop` in a thread."""
+        found: AsyncJob = await self._call("stop")
+        return found
+
+    async def delete(self) -> None:
+        """Call `Job.delete` in a thread."""
+        await self._call("delete")

@@ -1,0 +1,161 @@
+"""How to run a program: its kind, found in its source without running it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from dlicmd.contract.verbs import COMMAND, DDP, ELASTIC, SINGLE
+from dlicmd.sdk import hints
+from dlicmd.sdk.errors import UsageProblem
+
+#: ProgramKind of a program → the framework of its submission.
+FRAMEWORKS = {ELASTIC: "edtPyTorch", DDP: "distPyTorch", SINGLE: "PyTorch", COMMAND: "PyTorch"}
+#: Names of the main program of a folder, the most usual first.
+_MAIN_NAMES = ("train.py", "main.py")
+_ELASTIC_MODULES = frozenset({"fabric_model", "pyedt"})
+#: Modules that start no processes themselves, but use several if they are started so.
+_DISTRIBUTED_MODULES = frozenset({
+    "accelerate", "lightning", "pytorch_lightning", "transformers", "deepspeed", "horovod", "torch.distributed.run",
+})
+_DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel",
+                                "fully_shard"})
+_RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
+#: Sources larger than this are not read: programs that people write are smaller.
+_LARGEST = 2**22
+
+
+class ProgramKind(NamedTuple):
+    """The kind of a program, and the reason as the end of a sentence about it. `needs_workers`: the program is of that
+    kind only with several workers, and else a single process."""
+
+    kind: str
+    reason: str
+    needs_workers: bool = False
+
+
+def find_main(folder: Path) -> str:
+    """Return the name of the main program in a folder: train.py, main.py, or the only Python file. Raises UsageProblem,
+    which lists the candidates."""
+    try:
+        names = sorted(item.name for item in os.scandir(folder) if item.name.endswith(".py") and item.is_file())
+    except OSError as problem:
+        raise UsageProblem(f"cannot read the folder {folder}: {problem.strerror}") from None
+    for name in _MAIN_NAMES:
+        if name in names:
+            return name
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UsageProblem(f"{folder} has no Python file; name the program, as in: {_naming('train.py')}")
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    raise UsageProblem(f"{folder} has several Python files ({shown}); name the program, as in: "
+                       f"{_naming(folder / names[0])}")
+
+
+def kind_of(main: Path) -> ProgramKind:
+    """Return the kind of a program. The modules beside it that it imports count, too. Raises UsageProblem when the
+    program cannot be read, or has a syntax error."""
+    if main.suffix != ".py":
+        return ProgramKind(COMMAND, "is not a Python file")
+    tree = _parsed(main)
+    found = _kind_of_tree(tree)
+    for name in _local_imports(tree, main.parent):
+        if found is not None and not found.needs_workers:
+            break
+        try:
+            other = _kind_of_tree(_parsed(main.parent / name))
+        except UsageProblem:
+            continue  # the program itself reports it, if it uses this module at all
+        if other is not None and (found is None or not other.needs_workers):
+            found = other._replace(reason=f"imports {name}, which {other.reason}")
+    return found or ProgramKind(SINGLE, "uses no library that trains with several processes")
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        if file.stat().st_size > _LARGEST:
+            return ast.Module([], [])
+        return ast.parse(file.read_bytes(), str(file))
+    except SyntaxError as problem:
+        where = f" line {problem.lineno}" if problem.lineno else ""
+        raise UsageProblem(f"{file}{where}: {problem.msg}; correct the program, or use {_choosing()} to submit it "
+                           "as it is") from None
+    except OSError as problem:
+        raise UsageProblem(f"cannot read {file}: {problem.strerror}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise UsageProblem(f"{file} is not a Python program; run it as a command: {_as_command()}") from None
+
+
+def _naming(program: object) -> str:
+    return hints.either(f"dlicmd run {program}", f"Client.run('{program}')")
+
+
+def _choosing() -> str:
+    return hints.either("--as", "kind")
+
+
+def _as_command() -> str:
+    return hints.either("dlicmd run -- COMMAND", f"kind='{COMMAND}'")
+
+
+def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
+    """Return the kind that the source of one module says, or None if it says none."""
+    modules = set(_imported(tree))
+    if named := {module.partition(".")[0] for module in modules} & _ELASTIC_MODULES:
+        return ProgramKind(ELASTIC, "imports FabricModel" if "fabric_model" in named else f"imports {min(named)}")
+    for node in ast.walk(tree):
+        if (name := _name(node)) in _DISTRIBUTED_NAMES:
+            return ProgramKind(DDP, f"uses {name}")
+        if (rank := _read_variable(node)) in _RANKS:
+            return ProgramKind(DDP, f"reads {rank}")
+    near = {prefix for module in modules for prefix in (module, module.partition(".")[0])} & _DISTRIBUTED_MODULES
+    return ProgramKind(DDP, f"imports {min(near)}", needs_workers=True) if near else None
+
+
+def _name(node: ast.AST) -> str:
+    """Return the name that a piece of source uses or imports, else an empty text."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.name if isinstance(node, ast.alias) else ""
+
+
+def _read_variable(node: ast.AST) -> str:
+    """Return the text with which a piece of source looks something up, such as RANK in `os.environ["RANK"]`, in
+    `os.getenv("RANK")`, or in `"RANK" in os.environ`; else an empty text."""
+    looked: ast.AST | None = None
+    if isinstance(node, ast.Subscript):
+        looked = node.slice
+    elif isinstance(node, ast.Call):
+        looked = node.args[0] if node.args else None
+    elif isinstance(node, ast.Compare):
+        looked = node.left
+    return looked.value if isinstance(looked, ast.Constant) and isinstance(looked.value, str) else ""
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+
+
+def _local_imports(tree: ast.Module, folder: Path) -> list[str]:
+    """Return the files in the folder of a program that it imports, relative to that folder."""
+    found = []
+    for module in dict.fromkeys(_imported(tree)):
+        if not re.fullmatch(r"[\w.]+", module):
+            continue
+        path = module.replace(".", "/")
+        found += [name for name in (f"{path}.py", f"{path}/__init__.py") if (folder / name).is_file()][:1]
+    return found

@@ -1,0 +1,87 @@
+"""`Client.run`: programs are submitted as the verb `run` submits them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from client_desk import Desk
+from fake_server import TOKEN, FakeServer
+
+import dlicmd
+
+ELASTIC, SINGLE = "from fabric_model import FabricModel\n", "print(1)\n"
+DDP, SEVERAL = "import os\nrank = os.environ['RANK']\n", "import lightning\n"
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> dlicmd.Client:
+    return dlicmd.Client("127.0.0.1", fake.port, http=True, token=TOKEN)
+
+
+def submitted(fake: FakeServer) -> str:
+    return fake.requests("POST")[-1].query["args"][0]
+
+
+@pytest.mark.parametrize(("source", "words", "named"), [
+    (SINGLE, [], {}), (ELASTIC, [], {}), (DDP, [], {}), (SEVERAL, [], {}),
+    (SEVERAL, ["--workers", "3"], {"workers": 3}),
+    (ELASTIC, ["--gpus", "2", "--allow-cpu"], {"gpus": 2, "allow_cpu": True}),
+    (SINGLE, ["--as", "ddp", "--workers", "2"], {"kind": "ddp", "workers": 2}),
+    (SINGLE, ["--as", "command"], {"kind": "command"}),
+    (SINGLE, ["--as", "command", "--workers", "2"], {"kind": "command", "workers": 2}),
+    (DDP, ["--as", "single", "--name", "x y"], {"kind": "single", "name": "x y"}),
+    (SINGLE, ["--data", "mnist"], {"data": "mnist"}), (SINGLE, ["--env", "A=1"], {"env": {"A": 1}}),
+    (SINGLE, ["--", "--epochs", "2"], {"arguments": ["--epochs", 2]}),
+])
+def test_client_and_command_line_submit_the_same(
+    client: dlicmd.Client, fake: FakeServer, desk: Desk, remote: list[str], *, source: str, words: list[str],
+    named: dict[str, Any],
+) -> None:
+    fake.conf["DLICMD_EXTENSIONS"] = "allow-cpu"
+    program = desk.model(train=source) / "train.py"
+    at = words.index("--") if "--" in words else len(words)
+    done = desk.run("run", str(program), *words[:at], *remote, "--no-follow", *words[at:])
+    assert done.code == 0, done.err
+    typed = submitted(fake)
+    client.run(program, **named)
+
+    def parts(line: str) -> tuple[list[str], str]:
+        """Return the options in the order of their names, and the words of the program."""
+        options, _, after = line.partition(" -- ")
+        return sorted(options.split(" --")), after
+
+    assert parts(submitted(fake)) == parts(typed)
+
+
+def test_a_folder_and_a_text_are_programs(client: dlicmd.Client, fake: FakeServer, desk: Desk) -> None:
+    desk.model(train=SINGLE, other=SINGLE)
+    for program in (desk.folder / "model", str(desk.folder / "model")):
+        job = client.run(program, options={"exclusive": True})
+        assert isinstance(job, dlicmd.Job) and "--exclusive" in submitted(fake)
+        assert "--model-main train.py" in submitted(fake)
+
+
+@pytest.mark.parametrize(("source", "named", "expected"), [
+    (SINGLE, {"workers": 2}, "kind='ddp'"), (SINGLE, {"kind": "mpi"}, "kind"), ("def", {}, "kind"),
+    (SINGLE, {"arguments": "--epochs 2"}, "arguments"), (SINGLE, {"workers": 0}, "numWorker"),
+    (SINGLE, {"options": {"wait": True}}, "wait"), (SINGLE, {"data": "{"}, "data"),
+])
+def test_a_mistake_is_refused_before_anything_is_sent(
+    client: dlicmd.Client, fake: FakeServer, desk: Desk, *, source: str, named: dict[str, Any], expected: str
+) -> None:
+    program = desk.model(train=source) / "train.py"
+    with pytest.raises(dlicmd.UsageProblem) as raised:
+        client.run(program, **named)
+    assert expected in str(raised.value) and not fake.requests("POST")
+
+
+@pytest.mark.parametrize("name", ["trian.py", "notes.ipynb", "job.yaml", "data.bin", "empty"])
+def test_what_is_no_program_is_refused(client: dlicmd.Client, fake: FakeServer, desk: Desk, name: str) -> None:
+    folder = desk.model(train=SINGLE)
+    (folder / "empty").mkdir()
+    for other in ("notes.ipynb", "job.yaml", "data.bin"):
+        (folder / other).write_text("")
+    with pytest.raises(dlicmd.UsageProblem) as raised:
+        client.run(folder / name)
+    assert "--" not in str(raised.value) and not fake.requests("POST")
