@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from generate_async import async_client  # noqa: E402
 
 from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract import wire  # noqa: E402
@@ -94,13 +96,12 @@ def client_objects() -> str:
     return "\n".join(["| class | meaning | attributes |", "|---|---|---|", *rows])
 
 
-def error_codes() -> str:
-    """Return the tables of the codes of the server and of the client."""
-    rows = []
-    for title, codes in (("local backend", error_code_tables.SERVER), ("client", error_code_tables.CLIENT)):
-        rows += ["", f"| code of the {title} | meaning |", "|---|---|"]
-        rows += [f"| `{code}` | {meaning} |" for code, meaning in codes.items()]
-    return "\n".join(rows[1:])
+def error_codes(page: str) -> str:
+    """Return the table of all codes for docs/troubleshooting.md. `page` has what to do for each code."""
+    actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
+    meanings = error_code_tables.CLIENT | error_code_tables.SERVER
+    rows = [f"| `{code}` | {meanings[code]} | {actions.get(code, '')} |" for code in sorted(meanings)]
+    return "\n".join(["| code | cause | what to do |", "|---|---|---|", *rows])
 
 
 def data_kinds() -> str:
@@ -169,7 +170,7 @@ def rest_reference() -> str:
         "- The server answers 501 with `search.unsupported` to every call below `…/hypersearch`.",
         "- The page comes from the routes in `local_backend/api/`. To change it, run `python docs/generate.py`.",
         "",
-        "Every call may have these errors. [Error codes](client.md#error-codes) has the meaning of each code.",
+        "Every call may have these errors. [Error codes](troubleshooting.md#codes) has the meaning of each code.",
         "",
         "| status | codes | meaning |",
         "|---|---|---|",
@@ -266,13 +267,17 @@ def _filled(page: Path, parts: dict[str, str]) -> str:
 def documents() -> dict[Path, str]:
     """Return every generated file with its content."""
     readme, operations, client = ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "client.md"
+    troubles = ROOT / "docs" / "troubleshooting.md"
+    known = troubles.read_text(encoding="utf-8")
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
-        client: _filled(client, {"errors": error_tree(), "error codes": error_codes(), "objects": client_objects()}),
+        client: _filled(client, {"errors": error_tree(), "objects": client_objects()}),
+        troubles: fill(known, "codes", error_codes(known)),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
         ROOT / "docs" / "data-kinds.md": data_kinds(),
         ROOT / "docs" / "rest-reference.md": rest_reference(),
+        ROOT / "dlicmd" / "sdk" / "async_client.py": async_client(),
         ROOT / "docs" / "data-source.schema.json": json.dumps(SCHEMA, indent=2) + "\n",
     }
 

@@ -8,6 +8,7 @@ from emetrics import EMetrics
 class EDTLoggerCallback(LoggerCallback):
     def __init__(self):
         self.global_steps = 0
+        self.epochs = 0
 
     def on_train_begin(self):
         self.elog = ELog.open()
@@ -19,9 +20,10 @@ class EDTLoggerCallback(LoggerCallback):
         self.emetrics.record(EMetrics.TRAIN_GROUP, self.global_steps, {"loss": loss, "accuracy": acc})
 
     def log_test_metrics(self, loss, acc, completed_batch, worker=0):
+        self.epochs += 1
         self.elog.test(loss, acc)
         self.emetrics.record(EMetrics.TEST_GROUP, self.global_steps, {"loss": loss, "accuracy": acc})
-        print(f"after {self.global_steps} batches: test loss {loss:.4f}, test accuracy {acc:.4f}", flush=True)
+        print(f"after epoch {self.epochs}: test loss {loss:.4f}, test accuracy {acc:.4f}", flush=True)
 
     def on_train_end(self):
         self.elog.close()

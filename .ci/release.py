@@ -1,0 +1,171 @@
+"""Build what a release publishes, and check it: `python .ci/release.py FOLDER`.
+
+The folder gets the wheel, the source distribution, `notes.md` and `sbom.json`. The same commit gives the same bytes
+(https://reproducible-builds.org/docs/source-date-epoch). The extra `release` has the tools. docs/releasing.md says
+how a maintainer publishes the files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+#: The service that knows vulnerabilities; tests name one of their own.
+OSV = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build the source distribution and, from it, the wheel. Return their paths.
+
+    Both depend only on the tracked files, on `SOURCE_DATE_EPOCH` (default: the time of the commit) and on the
+    versions of setuptools and wheel.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct").strip()
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        for tracked in filter(None, _git("ls-files", "-z").split("\0")):
+            target = work / "tree" / tracked
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / tracked).read_bytes())
+        source = _without_times(_built("sdist", work / "tree", work, epoch), folder, int(epoch))
+        with tarfile.open(source) as archive:
+            archive.extractall(work / "unpacked", filter="data")
+        wheel = _built("wheel", next((work / "unpacked").iterdir()), work, epoch)
+        return source, Path(shutil.copy(wheel, folder))
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def _built(kind: str, tree: Path, folder: Path, epoch: str) -> Path:
+    """Call setuptools in a process of its own, and return the file that it built."""
+    program = f"import os; os.umask(0o022); from setuptools.build_meta import *; print(build_{kind}({str(folder)!r}))"
+    environment = os.environ | {"SOURCE_DATE_EPOCH": epoch, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tree, env=environment, check=False, capture_output=True, text=True,
+    )
+    if done.returncode:
+        sys.exit(f"release: cannot build the {kind}\n{done.stderr}")
+    return folder / done.stdout.split()[-1]
+
+
+def _without_times(built: Path, folder: Path, epoch: int) -> Path:
+    """Write a source distribution again with fixed times, users and modes: setuptools takes those of the machine."""
+    target = folder / built.name
+    with tarfile.open(built) as old, target.open("wb") as raw, \
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch) as packed, tarfile.open(fileobj=packed, mode="w") as new:
+        for member in sorted(old.getmembers(), key=lambda one: one.name):
+            member.mtime, member.mode = epoch, 0o755 if member.isdir() else 0o644
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+    return target
+
+
+def notes(version: str) -> str:
+    """Return the part of the changelog about this version; before the version has one, that of the next release."""
+    parts = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    by_title = {part.split()[0].strip("[]"): part.partition("\n")[2].strip() for part in parts}
+    if f"v{version}" in _git("tag", "--points-at", "HEAD").split() and version not in by_title:
+        sys.exit(f"release: the commit has the tag v{version}; CHANGELOG.md has no part {version}")
+    return by_title.get(version, by_title["Unreleased"]) + "\n"
+
+
+def requirements(name: str, extras: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+    """Yield name and version of every installed package that `pip install NAME` needs."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    waiting = [(name, extras)]
+    while waiting:
+        this, wanted = waiting.pop()
+        if (this.lower(), wanted) in found:
+            continue
+        found.add((this.lower(), wanted))
+        package = distribution(this)
+        if this != name:
+            yield package.metadata["Name"], package.version.partition("+")[0]
+        for one in map(Requirement, package.requires or ()):
+            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in wanted | {""}):
+                waiting.append((one.name, frozenset(one.extras)))
+
+
+def bill_of_materials(version: str, target: Path) -> None:
+    """Write the packages of an installation without extras, with their versions, as CycloneDX JSON."""
+    listed = sorted({f"{name}=={number}" for name, number in requirements("dlicmd")}, key=str.lower)
+    with tempfile.TemporaryDirectory() as folder:
+        project, pinned = Path(folder, "pyproject.toml"), Path(folder, "requirements.txt")
+        project.write_text(f'[project]\nname = "dlicmd"\nversion = "{version}"\nlicense = "Apache-2.0"\n')
+        pinned.write_text("\n".join(listed) + "\n")
+        _tool("cyclonedx_py", "requirements", "--output-reproducible", "--pyproject", str(project), "--mc-type",
+              "application", "--of", "JSON", "-o", str(target), str(pinned))
+
+
+def audit() -> None:
+    """End with an error if a pinned version has a known vulnerability. Without the service, say so."""
+    if not _reachable():
+        print(f"release: no audit, because {OSV} does not answer")
+        return
+    done = subprocess.run(
+        [sys.executable, "-m", "pip_audit", "-s", "osv", "--osv-url", OSV, "--progress-spinner", "off", "-f", "json",
+         "--no-deps", "--disable-pip", "-r", str(ROOT / "constraints.txt")],
+        capture_output=True, text=True, check=False,
+    )
+    if not done.stdout:
+        if _reachable():
+            sys.exit(f"release: pip-audit failed\n{done.stderr}")
+        print(f"release: no audit, because {OSV} stopped answering")
+        return
+    audited = json.loads(done.stdout)["dependencies"]
+    known = [f"{one['name']} {one['version']}: {found['id']}, fixed in {', '.join(found['fix_versions']) or '-'}"
+             for one in audited for found in one.get("vulns", ())]
+    if known:
+        sys.exit("\n".join(["release: known vulnerabilities", *known]))
+    print(f"release: {sum('vulns' in one for one in audited)} packages without known vulnerabilities")
+
+
+def _reachable() -> bool:
+    question = json.dumps({"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "26.3"}).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(OSV, question), timeout=10) as answer:
+            return isinstance(json.load(answer), dict)
+    except (OSError, ValueError):
+        return False
+
+
+def _tool(*words: str) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-m", *words], check=True)
+
+
+def main(folder: Path) -> None:
+    """Fill the folder, and check every file of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, wheel = build(folder)
+    with tempfile.TemporaryDirectory() as again:
+        for first, second in zip((source, wheel), build(Path(again)), strict=True):
+            if first.read_bytes() != second.read_bytes():
+                sys.exit(f"release: two builds of {first.name} differ")
+    _tool("twine", "check", "--strict", str(source), str(wheel))
+    version = wheel.name.split("-")[1]
+    (folder / "notes.md").write_text(notes(version), encoding="utf-8")
+    bill_of_materials(version, folder / "sbom.json")
+    audit()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
