@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,6 +64,8 @@ def cell_text(value: Any) -> str:
 
 def line_width() -> int:
     """Return the width of separators and the largest width of borders, in characters."""
+    import shutil  # takes time, for tables alone
+
     return shutil.get_terminal_size((_PIPED, 24)).columns
 
 
