@@ -71,8 +71,8 @@ def test_top_prints_once_outside_a_terminal(desk: Desk, busy: FakeServer) -> Non
         ["gpu-2", "gpu", "used", "50%", "ann, bob", "local-1 (50%), local-2 (25%)", "/local/training, /local/x"],
         ["cpu-0 .. cpu-3", "cpu", "free"],
     ]
-    assert rows(running)[1] == ["local-1", "ann", "digits", "2", "RUNNING", "2 workers", "epoch 3/10", "step 40/120",
-                                "1m1s left", "train loss 0.1234"]
+    assert rows(running)[1] == ["local-1", "ann", "digits", "2", "step 40/120", "train loss 0.1234", "epoch 3/10",
+                                "1m1s left"]
     assert rows(queue)[1] == ["local-7", "1", "bob", "/local/training", "5000", "2", "10-27 16:27", "lacks 2 slots"]
     assert rows(queue)[2] == ["local-8", "SLOTS"]
     assert len(busy.requests("GET", "/slots")) == 1
@@ -140,6 +140,23 @@ def test_top_on_a_terminal_shows_one_line_per_job_and_scrolls(desk: Desk, busy: 
     shown.until("gpu-0")
     shown.press("q")
     assert shown.ended() == 0 and shown.written.endswith(RESTORED) and b"\x1b[5m" not in shown.written
+
+
+def test_at_80_columns_the_numbers_of_jobs_and_the_reasons_to_wait_are_in_view() -> None:
+    name = "a name of thirty characters..."
+    job = {"id": "local-12", "user": "somebody", "appName": name, "slots": 1, "workers": 1, "state": "RUNNING"}
+    waits = {"id": "local-13", "user": "somebody", "appName": name, "slots": 1, "priority": 5000, "queuePosition": 1,
+             "consumer": "/local/training/of/a/team", "expectedStart": "2023-10-27T16:27:29Z",
+             "message": "waiting for 1 CPU slot: 2 of 2 are used"}
+    running = [job | {"step": 1200, "steps": 36000, "epoch": 3, "epochs": 90, "secondsLeft": 61, "lastMetrics": {
+        "loss": {"value": 0.1234, "step": 1200}}}, job | {"workers": 2}, job | {"state": "RECOVERING"}]
+    found = Top(VIEW | {"running": running, "queue": [waits]}).lines(80, 40)
+    assert max(map(len, found)) <= 80
+    many, grown, recovering = (line for line in found if line.startswith("local-12"))
+    assert "step 1200/36000  loss 0.1234" in many and "RUNNING" not in many and "worker" not in many
+    assert "2 workers" in grown and "RECOVERING" in recovering
+    (reason,) = (line for line in found if line.startswith("local-13"))
+    assert "waiting for 1 CPU slot: 2 of 2" in reason
 
 
 def test_top_filters_by_typed_text(desk: Desk, busy: FakeServer) -> None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from dlicmd.cli.show.times import short
-from dlicmd.cli.show.views import is_parked, progress_text
+from dlicmd.cli.show.views import fitted, how_it_goes, is_parked, time_left, where_it_is
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import number, objects, words
 from dlicmd.sdk.messages import one_line
@@ -102,8 +102,18 @@ def _running(job: Mapping[str, Any]) -> Row:
         "user": words(job.get(wire.USER)),
         "name": words(job.get(wire.APP_NAME)),
         "slots": words(job.get(wire.SLOTS)),
-        "progress": progress_text(_with_state(job)),
+        "progress": _progress(_with_state(job)),
     }
+
+
+def _progress(job: Mapping[str, Any]) -> str:
+    """Return the progress of a job without what the other columns show. The most important pieces come first, because
+    a narrow terminal cuts the last ones."""
+    is_usual = job[wire.STATE] == states.RUNNING
+    workers = number(job.get(wire.WORKERS))
+    more = None if workers == number(job.get(wire.SLOTS)) else workers
+    where = where_it_is({**job, wire.WORKERS: more, wire.SECONDS_LEFT: None})[1 if is_usual else 0:]
+    return fitted([*sorted([*where, *how_it_goes(job)], key=lambda part: part.rank), *time_left(job)])
 
 
 def _with_state(job: Mapping[str, Any]) -> dict[str, Any]:

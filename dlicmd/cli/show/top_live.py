@@ -12,6 +12,7 @@ from dlicmd.cli.show.listing import STATE_STYLES
 from dlicmd.cli.show.screen import Screen
 from dlicmd.cli.show.table import Column, cut, ranked
 from dlicmd.cli.show.top import BUSY, STATE, headline, sections
+from dlicmd.contract import states
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import Denied, ServerError, Unreachable
 from dlicmd.sdk.messages import one_line
@@ -32,7 +33,7 @@ def _of_state(text: str) -> str:
 
 
 def _of_progress(text: str) -> str:
-    return STATE_STYLES.get(text.partition(" ")[0], "")
+    return STATE_STYLES.get(text.partition(" ")[0], STATE_STYLES[states.RUNNING])
 
 
 #: The columns by section. The first column of a section stands for its heading.
@@ -42,7 +43,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "running": (Column("running", style=_bold), Column("name", 16), Column("user", 8, 2), Column("slots", 0, 3),
                 Column("progress", 34, 0, _of_progress)),
     "waiting": (Column("waiting", style=_bold), Column("name", 16), Column("user", 8, 2), Column("pri", 0, 3),
-                Column("slots", 0, 4), Column("not before", 0, 5), Column("consumer", 12, 6), Column("why", 16)),
+                Column("slots", 0, 4), Column("not before", 0, 5), Column("why", 34), Column("consumer", 12, 6)),
 }
 
 

@@ -99,12 +99,16 @@ def where_it_is(found: Mapping[str, Any]) -> list[ViewPart]:
         *_count(found, "epoch", wire.EPOCH, wire.EPOCHS, rank=2),
         *_count(found, "step", wire.STEP, wire.STEPS, rank=0),
     ]
-    left = _number(found, wire.SECONDS_LEFT)
-    if left is not None and not _is_trained(found):
-        parts.append(ViewPart(f"{duration(left)} left"))
+    parts += time_left(found)
     if told := what_it_says(found):
         parts.append(ViewPart(f"({told})"))
     return [ViewPart(inert(part.text).replace("\n", " "), part.rank) for part in parts]
+
+
+def time_left(found: Mapping[str, Any]) -> list[ViewPart]:
+    """Return `12s left`, or nothing if that is not known."""
+    left = _number(found, wire.SECONDS_LEFT)
+    return [] if left is None or _is_trained(found) else [ViewPart(f"{duration(left)} left")]
 
 
 def what_it_says(found: Mapping[str, Any]) -> str:
