@@ -50,13 +50,20 @@ def best_first(items: Iterable[T], value: Callable[[T], float | None], name: str
     return [*(item for _, item in known), *unknown]
 
 
+def spelled(name: str, known: Iterable[str]) -> str | None:
+    """Return the spelling of a name among the known names: the name itself, or else the first that differs only in the
+    case of letters; None if there is none."""
+    alike = [one for one in known if one.casefold() == name.casefold()]
+    return name if name in alike else next(iter(alike), None)
+
+
 def meant(pattern: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a user means by `pattern`, in their order: the name itself; or else the names that match
-    its wildcards (`*`, `?`, `[abc]`) in any case of letters; or else the names whose last part it is, such as
+    """Return the names that a user means by `pattern`, in their order: the name itself, in any case of letters; or else
+    the names that match its wildcards (`*`, `?`, `[abc]`); or else the names whose last part it is, such as
     `train/loss` for `loss`."""
     known = list(dict.fromkeys(names))
-    if pattern in known:
-        return [pattern]
+    if alike := [name for name in known if name.casefold() == pattern.casefold()]:
+        return alike
     wanted = pattern.lower()
     if matching := [name for name in known if fnmatchcase(name.lower(), wanted)]:
         return matching

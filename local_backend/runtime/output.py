@@ -153,7 +153,8 @@ def _since(paths: ExecPaths, stream: OutputStream, file: BinaryIO, moment: float
     times = Times(paths, stream.task, stream.name)
     if not times.known:
         return 0 if os.fstat(file.fileno()).st_mtime >= moment else end
-    return _line_start(file, min(times.first_since(moment), end))
+    offset = times.first_since(moment)
+    return end if offset >= end else _line_start(file, offset)
 
 
 def _of_stream(paths: ExecPaths, span: OutputSpan, opened: ExitStack) -> Iterator[Segment]:

@@ -76,6 +76,15 @@ def test_jobs_are_sorted_by_a_value_the_best_first(desk: Desk, sweep: FakeServer
     assert "".join(line[0][-1] for line in shown[1:]) == order
 
 
+def test_metrics_whose_names_differ_in_case_share_a_column(desk: Desk, sweep: FakeServer) -> None:
+    sweep.curves["w-3"] = [curve("LOSS", [[1, 0.05]]), curve("val/Acc", [[1, 0.2]])]
+    head, *lines = cells(desk.run("diff", *LOSSES, "--sort", "LOSS").out)
+    assert head[1:5] == ["name", "loss", "best loss", "val/acc"]
+    assert [line[0] for line in lines] == ["w-3", "w-4", "w-2", "w-1"] and lines[0][2] == "0.05"
+    sweep.curves["w-3"].append(curve("loss", [[1, 0.7]]))
+    assert {"LOSS", "loss"} < set(cells(desk.run("diff", *LOSSES).out)[0]), "one job may have both"
+
+
 def test_the_column_to_sort_by_is_the_first(desk: Desk, sweep: FakeServer) -> None:
     assert cells(desk.run("diff", *LOSSES, "--sort", "acc").out)[0][2] == "val/acc"
 

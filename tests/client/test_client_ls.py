@@ -49,6 +49,14 @@ def test_ls_sorts_by_columns_and_by_the_best_value_of_a_metric(desk: Desk, local
     assert ids(desk.run("ls", "--sort", "id").out) == ["local-1", "local-2", "local-3"]
 
 
+def test_names_of_metrics_are_compared_without_their_case(desk: Desk, local: FakeServer) -> None:
+    jobs(local, 3)
+    local.execs["local-2"]["lastMetrics"] = {"Loss": {"value": 0.001, "step": 10}}
+    for name in ("loss", "LOSS"):
+        found = desk.run("ls", "--sort", name).out
+        assert ids(found) == ["local-2", "local-1", "local-3"] and "0.001" in found.splitlines()[1]
+
+
 @pytest.mark.parametrize(("words", "allowed"), [(("--state", "done"), "FINISHED"), (("--sort", "beauty"), "started"),
                                                 (("--since", "soon"), "2h")])
 def test_a_refusal_of_a_value_says_what_is_allowed(
@@ -98,6 +106,18 @@ def test_why_reads_well_for_every_state(
     done = desk.run("why", f"local-{number}")
     assert done.code == 0 and done.err == ""
     assert state in done.out.splitlines()[0] and f"dlicmd {next_one} local-{number}" in done.out
+
+
+def test_why_says_what_to_do_without_words_for_programs(desk: Desk, local: FakeServer) -> None:
+    jobs(local, 5)
+    local.conf["DLICMD_EXTENSIONS"] += ",why"
+    why = {"id": "local-4", "state": "PENDING_CRD_SCHEDULER", "message": "waiting for 2 CPU slots", "reason": "SLOTS",
+           "advice": "wait"}
+    local.replies["GET", f"{BASE}/execs/local-4/why"] = Reply(200, json.dumps(why).encode())
+    done = desk.run("why", "local-4")
+    assert "waiting for 2 CPU slots" in done.out and "wait: the job starts without any action" in done.out
+    assert "SLOTS" not in done.out
+    assert json.loads(desk.run("why", "local-4", "-o", "json").out)["reason"] == "SLOTS"
 
 
 def test_long_options_show_no_lists_and_objects(desk: Desk, local: FakeServer) -> None:

@@ -157,7 +157,7 @@ def test_an_urgent_job_parks_an_elastic_job_until_it_ends_despite_deaths(four, d
     assert why.startswith(f"{patient.id} is PENDING: waiting for 4 CPU slots; ")
     assert f"  {urgent.id} holds 4 slots: holds them until it finishes\n" in why
     assert "when the jobs before it have started" in why or "when running jobs release 4 more slots" in why
-    assert "wait: the job starts without any action (" in why
+    assert "wait: the job starts without any action" in why
     kill_server(four)
     eventually(lambda: first.shown["slots"] == 0 and urgent.shown["state"] == "RUNNING", "the first job is parked")
     four.run("--exec-stop", patient.id)

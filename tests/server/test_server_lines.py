@@ -89,6 +89,13 @@ def test_each_line_may_begin_with_its_time_task_and_stream(job: Job) -> None:
         "1970-01-01T00:16:44.000Z task12n-2 stdout b4"]
 
 
+def test_a_last_line_without_a_newline_has_the_time_of_its_last_byte(job: Job) -> None:
+    job.say(1010, "begun")
+    assert job.lines("since=1010") == ["begun"] and job.lines("since=1011") == []
+    job.say(1012, ", ended")
+    assert job.lines("since=1011") == ["begun, ended"] and job.lines("since=1013") == []
+
+
 def test_lines_that_are_not_noted_yet_have_the_time_of_the_file(job: Job) -> None:
     with job.file(1).open("a") as file:
         file.write("new\n")

@@ -18,7 +18,7 @@ from dlicmd.cli.show.times import since
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.metric_names import best_first, meant
+from dlicmd.contract.metric_names import best_first, meant, spelled
 from dlicmd.contract.reading import epoch, number, words
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import UsageProblem
@@ -42,7 +42,8 @@ def diff(session: Session) -> int:
     client, output = session.client, session.output
     file = export.checked(session.line.text(export.OPTION))
     offered = client.extensions()
-    jobs, first = _sorted([_compared(client, name, offered) for name in session.operands], session.line.text(SORT))
+    compared = _spelled_alike([_compared(client, name, offered) for name in session.operands])
+    jobs, first = _sorted(compared, session.line.text(SORT))
     if file is not None:
         _export(file, jobs)
         if output.is_data:
@@ -77,6 +78,20 @@ def _compared(client: Client, exec_id: str, offered: Collection[str]) -> Compare
     series = fetched(client, found, offered, None).series
     known = {name: value for name, value in facts(found).items() if name not in _OF_CURVES}
     return Compared(exec_id, known, {one.metric: Extremes(one.last, one.best) for one in series}, seconds)
+
+
+def _spelled_alike(jobs: Sequence[Compared]) -> list[Compared]:
+    """Return jobs whose metrics have one spelling, that of the first job, if names differ only in the case of
+    letters."""
+    known: dict[str, None] = {}
+    found = []
+    for job in jobs:
+        names = {name: name if name in known else spelled(name, known) or name for name in job.metrics}
+        if len(set(names.values())) < len(names):
+            names = {name: name for name in names}
+        known |= dict.fromkeys(names.values())
+        found.append(job._replace(metrics={names[name]: ends for name, ends in job.metrics.items()}))
+    return found
 
 
 def _sorted(jobs: Sequence[Compared], text: str | None) -> tuple[list[Compared], str]:

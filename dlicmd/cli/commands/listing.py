@@ -9,7 +9,7 @@ from dlicmd.cli.console import paint
 from dlicmd.cli.render import emit, emit_value, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.execs import cell
-from dlicmd.cli.show.listing import lines, metrics_of, user_of
+from dlicmd.cli.show.listing import lines, metrics_of, user_of, value_of
 from dlicmd.cli.show.table import terminal_width
 from dlicmd.cli.show.times import moment
 from dlicmd.contract import states, wire
@@ -111,7 +111,7 @@ def _sorted(jobs: Sequence[Exec], sort: str) -> tuple[list[Exec], str]:
     if metric is None:
         raise UsageProblem(f"--sort: '{inert(sort)}' is neither a column nor a metric of these jobs; use one of "
                            f"{', '.join([*_SORTS, *map(inert, known)])}")
-    return best_first(jobs, lambda job: metrics_of(job).get(metric), metric, worst=down), metric
+    return best_first(jobs, lambda job: value_of(job, metric), metric, worst=down), metric
 
 
 def _seconds(job: Exec) -> float:

@@ -128,11 +128,11 @@ def _pending(found: Mapping[str, Any]) -> list[str]:
         kind = "shares them with other jobs" if holder.get(wire.SHARES) else kind
         lines.append(f"  {holder.get(wire.ID)} holds {count} slot{'' if count == 1 else 's'}: {kind}")
     begins = "continues" if state == states.RUNNING else "starts"
-    code, starts, advice = found.get(wire.REASON), found.get(wire.STARTS), found.get(wire.ADVICE)
+    starts, advice = found.get(wire.STARTS), found.get(wire.ADVICE)
     if starts:
         lines.append(f"the job {begins} {starts}")
     if advice is not None:
-        lines.append(f"{advice}: {_ADVICE.get(str(advice), '').format(begins)}" + (f" ({code})" if code else ""))
+        lines.append(f"{advice}: {_ADVICE.get(str(advice), '').format(begins)}")
     return [*lines, f"next: {hints.command('follow', str(found.get(wire.ID)))}; {hints.command('top')}"]
 
 

@@ -10,6 +10,7 @@ from dlicmd.cli.show.table import Column, ranked
 from dlicmd.cli.show.times import short, zone
 from dlicmd.cli.show.views import elapsed, is_parked, last_metrics
 from dlicmd.contract import states, wire
+from dlicmd.contract.metric_names import spelled
 from dlicmd.contract.reading import items, number, words
 
 STATE_STYLES = {
@@ -61,12 +62,19 @@ def metrics_of(job: Mapping[str, Any]) -> dict[str, float]:
     return last_metrics(job) or {name: value for name, value in found.items() if value is not None}
 
 
+def value_of(job: Mapping[str, Any], name: str) -> float | None:
+    """Return the last value of a metric whose name may differ in the case of letters; None if the job lacks it."""
+    found = metrics_of(job)
+    return found.get(spelled(name, found) or "")
+
+
 def metric_text(job: Mapping[str, Any], name: str = "") -> str:
     """Return `loss 0.0465`: the metric of this name without its name, or the first metric with its name; "" if there
     is none."""
     found = metrics_of(job)
     if name:
-        return shown(found[name]) if name in found else ""
+        value = value_of(job, name)
+        return "" if value is None else shown(value)
     return next((f"{one} {shown(value)}" for one, value in found.items()), "")
 
 
