@@ -21,7 +21,8 @@ from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract import wire  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
-from dlicmd.contract.options import Local, Section, help_sections  # noqa: E402
+from dlicmd.contract.options import Local, Option, Section, help_sections  # noqa: E402
+from dlicmd.contract.verbs import VERBS  # noqa: E402
 from dlicmd.sdk import errors  # noqa: E402
 from dlicmd.sdk.objects import RECORDS, Key  # noqa: E402
 from local_backend.api.app import application  # noqa: E402
@@ -33,7 +34,7 @@ _DELIVERED = {FileFamily: "files", Mounted: "a mount"}
 
 
 def exit_codes() -> str:
-    """Return the table of exit codes for the README."""
+    """Return the table of exit codes for docs/pipelines.md."""
     rows = [f"| {int(code)} | {text} |" for code, text in MEANING.items()]
     return "\n".join(["| code | meaning |", "|---|---|", *rows])
 
@@ -43,32 +44,43 @@ def options() -> str:
     lines = [
         "# Commands and options",
         "",
-        "After this page you know every command and option of `dlicmd`:",
+        "This page describes the verbs, commands and options of `dlicmd`. `dlicmd VERB --help` describes one verb:",
         "",
         "<!-- run -->",
         "```sh",
-        "dlicmd --help",
+        "dlicmd run --help",
         "```",
         "",
-        "- `--help` does not list options that are marked *hidden*.",
+        "- The help does not list options that are marked *hidden*.",
         "- Options must match exactly. With `--exec-start` and `--demo`, `dlicmd` passes unknown words, and all words",
-        "  after `--`, to your program. With other commands, an unknown word is an error.",
-        "- `last` stands for the ID of your newest job.",
+        "  after `--`, to your program. With verbs and other commands, an unknown word is an error.",
+        "- `last` stands for the id of your newest job.",
         "- `dlicmd` and this page use the same table. To change the page, run `python docs/generate.py`.",
     ]
+    lines += ["", "## Verbs", "", "| verb | meaning | long option |", "|---|---|---|"]
+    for verb in VERBS:
+        usage = f"{verb.name} {verb.operands}".strip().replace("|", "\\|")
+        lines.append(f"| `{usage}` | {verb.help} | `{verb.command}` |")
+    lines += ["", "Options that only a verb has:", "", "| verb | option | meaning |", "|---|---|---|"]
+    lines += [f"| `{verb.name}` | {_spelling(option)} | {option.help} |" for verb in VERBS for option in verb.own]
     for group, members in help_sections(hidden=True).items():
         lines += ["", f"## {group.value}", ""]
         submission = group in (Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING)
         lines += ["| option | meaning |" + (" on the local backend |" if submission else "")]
         lines += ["|---|---|" + ("---|" if submission else "")]
         for option in members:
-            names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
-            value = "\\|".join(option.choices) or option.metavar
             text = option.help + (" *(hidden)*" if option.hidden else "")
-            row = f"| {names}{f' {value}' if value else ''} | {text} |"
+            row = f"| {_spelling(option)} | {text} |"
             lines.append(row + (f" {option.local.value if option.local is not Local.CLIENT else ''} |"
                                 if submission else ""))
     return "\n".join(lines) + "\n"
+
+
+def _spelling(option: Option) -> str:
+    """Return the names of an option and its value as the cell of a table."""
+    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+    value = "\\|".join(option.choices) or option.metavar
+    return f"{names} {value}".rstrip()
 
 
 def settings() -> str:
@@ -109,8 +121,8 @@ def data_kinds() -> str:
     lines = [
         "# Kinds of connections",
         "",
-        "After this page you can choose the kind of a [connection](connections.md) and give its values. These commands",
-        "list the kinds, and the values of a kind:",
+        "This page describes every kind of [connection](connections.md) and its values. These commands list the kinds,",
+        "and the values of a kind:",
         "",
         "```sh",
         "local-backend connection kinds",
@@ -152,8 +164,8 @@ def rest_reference() -> str:
     lines = [
         "# REST reference",
         "",
-        "After this page you know every call of the server: its parameters, its body, its answers and its errors. A",
-        "server returns the same description as OpenAPI:",
+        "This page describes every call of the server: its parameters, its body, its answers and its errors. A server",
+        "returns the same description as OpenAPI:",
         "",
         "```sh",
         "curl -sS --fail --cacert ca.pem -u USER:PASSWORD https://HOST:PORT/openapi.json",
@@ -266,14 +278,14 @@ def _filled(page: Path, parts: dict[str, str]) -> str:
 
 def documents() -> dict[Path, str]:
     """Return every generated file with its content."""
-    readme, operations, client = ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "client.md"
+    pipelines, operations, client = (ROOT / "docs" / f"{name}.md" for name in ("pipelines", "operations", "client"))
     troubles = ROOT / "docs" / "troubleshooting.md"
     known = troubles.read_text(encoding="utf-8")
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
         client: _filled(client, {"errors": error_tree(), "objects": client_objects()}),
         troubles: fill(known, "codes", error_codes(known)),
-        readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
+        pipelines: fill(pipelines.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
         ROOT / "docs" / "data-kinds.md": data_kinds(),
         ROOT / "docs" / "rest-reference.md": rest_reference(),

@@ -25,7 +25,6 @@ from dlicmd.sdk.errors import DlicmdError, UsageProblem
 #: The variable with which a shell's completion script asks for candidates, as in dlicmd.cli.commands.completion, which
 #: imports click.
 COMPLETION = "_DLICMD_COMPLETE"
-HINT = "Try 'dlicmd --help'."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,19 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         answer()
         return Exit.DONE
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
         with hints.of_command_line():
-            return _program(list(sys.argv[1:] if argv is None else argv))
+            return _program(words)
     except BrokenPipeError:
         # The reader of our output has closed the pipe. Python must not complain about that at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     except (KeyboardInterrupt, Exception) as problem:  # last handler: users see a line, never a traceback
         if messages.is_debug():
-            import traceback  # for debugging alone
+            import traceback  # only for debugging
 
             traceback.print_exc()
-        text, code, status = _explained(problem)
+        text, code, status = _explained(problem, words)
         console.error(text, code, status)
         return status
 
@@ -89,7 +89,7 @@ def _command(words: list[str], line: CommandLine, called: Manner) -> int:
     from dlicmd.cli.session import Session
 
     if line.verb is not None:
-        from dlicmd.cli.config.servers import use_current  # for a verb alone
+        from dlicmd.cli.config.servers import use_current  # only for verbs
 
         use_current(line)
     with Session(words, line, output) as session:
@@ -99,7 +99,7 @@ def _command(words: list[str], line: CommandLine, called: Manner) -> int:
 def _as_original(words: list[str]) -> int:
     """Run the command line as the original client does, and return the exit code. Errors of commands that the original
     client lacks are raised."""
-    from dlicmd.cli import original  # for this manner alone
+    from dlicmd.cli import original  # only for this manner
     from dlicmd.cli.session import Session
     from dlicmd.contract.original import spelled_out
 
@@ -109,7 +109,7 @@ def _as_original(words: list[str]) -> int:
         _check_encoding(words)
         line = _parse(words)
     except (DlicmdError, ArgvError) as problem:
-        return original.report(problem, _explained(problem)[2])
+        return original.report(problem, _explained(problem, words)[2])
     if original.is_ours(line):
         return _command(words, line, manner.of_the_output())
     _prepare(line)
@@ -124,7 +124,7 @@ def _as_original(words: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (KeyboardInterrupt, DlicmdError) as problem:
-        return original.report(problem, _explained(problem)[2])
+        return original.report(problem, _explained(problem, words)[2])
 
 
 def _prepare(line: CommandLine) -> None:
@@ -158,7 +158,7 @@ def _parse_either(words: list[str]) -> CommandLine:
     Raises ArgvError, UsageProblem."""
     if not words or words[0].startswith("-"):
         return _parse(words)
-    from dlicmd.contract.verb_argv import is_verb_line, parse_verb  # for a verb alone
+    from dlicmd.contract.verb_argv import is_verb_line, parse_verb  # only for verbs
 
     return profiles.applied(words, parse_verb(words)) if is_verb_line(words) else _parse(words)
 
@@ -170,13 +170,18 @@ def _check_encoding(words: list[str]) -> None:
             raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not valid UTF-8")
 
 
-def _explained(problem: BaseException) -> tuple[str, str, Exit]:
-    """Return the message for the user about an exception, its code (contract.error_codes), and the exit code."""
+def _explained(problem: BaseException, words: list[str]) -> tuple[str, str, Exit]:
+    """Return the message for the user about an exception, its code (contract.error_codes), and the exit code. `words`:
+    the command line."""
     if isinstance(problem, ArgvError | UsageProblem):
         text = str(problem)
         if ": dlicmd " in text:  # it says what to type
             return text, UsageProblem.code, Exit.USAGE
-        return f"{text}{'' if text.endswith(('.', '?')) else '.'} {HINT}", UsageProblem.code, Exit.USAGE
+        from dlicmd.contract.verbs import BY_VERB  # only after a mistake
+
+        about = "".join(f" {word}" for word in words[:1] if word in BY_VERB)
+        end = "" if text.endswith((".", "?")) else "."
+        return f"{text}{end} Try 'dlicmd{about} --help'.", UsageProblem.code, Exit.USAGE
     if isinstance(problem, DlicmdError):
         return str(problem), problem.code, problem.exit_code
     if isinstance(problem, KeyboardInterrupt):

@@ -1,6 +1,7 @@
 """The grammar of a command line that begins with a verb.
 
-The words after the verb are its operands and options, in any order. Every option before `--` must be one of the verb.
+The words after the verb are its operands and options, in any order. Every option before `--` must be one that the verb
+takes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from dlicmd.contract.verbs import (
 )
 
 HELP_VERB = "help"
-#: Long commands that cannot be meant beside a verb.
+#: Operand of `help` that asks for all long commands and options.
+OPTIONS_TOPIC = "options"
+#: Long commands that make a line with a verb a line of the long options.
 _LONG = COMMAND_NAMES - {"--help", "--version"}
 
 
@@ -63,8 +66,8 @@ def parse_verb(words: Sequence[str]) -> CommandLine:
 
 
 def unknown_command(word: str, *rest: str) -> str:
-    """Return the message about a first word that is no verb, and the words after it."""
-    from dlicmd.contract import corrected  # after a mistake alone
+    """Return the message about a first word that is not a verb. `rest`: the words after it."""
+    from dlicmd.contract import corrected  # only after a mistake
 
     meant = meant_command(word)
     text = f"unknown command '{word}'"
@@ -75,7 +78,7 @@ def _help_line(topics: list[str]) -> CommandLine:
     if len(topics) > 1:
         raise ArgvError(f"dlicmd help takes 1 command, such as: dlicmd help {topics[0]}")
     for topic in topics:
-        if topic not in BY_VERB and topic not in BY_NAME:
+        if topic not in BY_VERB and topic not in BY_NAME and topic != OPTIONS_TOPIC:
             raise ArgvError(unknown_command(topic))
     return CommandLine("--help", *topics)
 

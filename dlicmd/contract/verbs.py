@@ -64,17 +64,17 @@ HELP = _own("--help", Form.FLAG, "show this help", aliases=("-h",))
 
 _S, _R, _E = Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING
 _RUN_OPTIONS = (
-    _own("--as", Form.TEXT, "kind of the program; default: found in its source", section=_S,
+    _own("--as", Form.TEXT, "how to run the program; default: chosen from its source", section=_S,
          choices=(ELASTIC, DDP, SINGLE, COMMAND)),
-    _own("--name", Form.TEXT, "name of the job; default: the name of the program", "NAME", section=_S),
+    _own("--name", Form.TEXT, "name of the job; default: name of the program", "NAME", section=_S),
     _own("--data", Form.TEXT, "data of the job: a file or folder of this machine, a path in the server's data "
          "directory, or KEY=VALUE,... as --cs-datastore-meta", "PATH", section=_S),
-    _own("--workers", Form.POSITIVE, "number of workers; for elastic programs the maximum", "N", section=_R),
-    _own("--gpus", Form.POSITIVE, "the same, and each worker uses 1 GPU", "N", section=_R),
+    _own("--workers", Form.POSITIVE, "number of workers; for elastic programs, the maximum", "N", section=_R),
+    _own("--gpus", Form.POSITIVE, "the same as --workers N, and each worker uses 1 GPU", "N", section=_R),
     _own("--env", Form.TEXT, "environment variable of the job; repeatable", "NAME=VALUE", section=_E, multiple=True),
     _own("--priority", Form.POSITIVE, "priority of the job; larger is more urgent; default 5000", "N", section=_E),
     _own("--plan", Form.TEXT, "resource plan of the job", "PATH", section=_E),
-    _own("--no-follow", Form.FLAG, "print the id and return; the default unless standard output is a terminal"),
+    _own("--no-follow", Form.FLAG, "print the id and return; the default in a pipe or file"),
 )
 #: Option of a verb → the option of the option table that it stands for.
 STANDS_FOR = {
@@ -89,11 +89,13 @@ COMMON: tuple[Option, ...] = (
     BY_NAME["--debug-level"],
 )
 _WAITING = tuple(BY_NAME[name] for name in ("--wait-timeout", "--junit", "--pass-exit-code"))
-_SUBMISSION = (
-    *(option for option in OPTIONS if option.group in (_S, _R, _E)), DRY_RUN, FOLLOW, WAIT, *_WAITING,
+_WATCHING = (
+    FOLLOW._replace(help="follow the job live until it ends"), WAIT._replace(help="wait silently until the job ends"),
+    *_WAITING,
 )
+_SUBMISSION = (*(option for option in OPTIONS if option.group in (_S, _R, _E)), DRY_RUN, *_WATCHING)
 _SELECTION = (
-    _own(ALL, Form.FLAG, "all your jobs, or with --state all in that state"),
+    _own(ALL, Form.FLAG, "all your jobs; with --state: all in this state"),
     _own(STATE, Form.TEXT, "with --all: only jobs in this state", "STATE"),
     _own(YES, Form.FLAG, "do not ask; required for more than 1 job without a terminal"),
 )
@@ -101,21 +103,22 @@ _SELECTION = (
 VERBS: tuple[Verb, ...] = (
     Verb("run", "--exec-start", "[DIR|FILE]", "submit a program and watch it", (
         ("dlicmd run train.py", "submit train.py with its folder, and follow it"),
-        ("dlicmd run train.py --gpus 2 --name trial -- --epochs 10", "2 GPUs; words after -- go to train.py"),
-        ("dlicmd run . --as ddp --workers 4 --wait", "a folder, 4 processes with DistributedDataParallel"),
-        ("dlicmd run -- torchrun --nproc-per-node=2 train.py", "a command in the current folder"),
+        ("dlicmd run train.py --gpus 2 --name trial -- --epochs 10", "use 2 GPUs; words after -- go to train.py"),
+        ("dlicmd run . --as ddp --workers 4 --wait", "run the program of this folder in 4 DDP processes"),
+        ("dlicmd run -- torchrun --nproc-per-node=2 train.py", "run a command in the current folder"),
     ), most=1, own=_RUN_OPTIONS, takes=(*_SUBMISSION, FILE), program=True),
     Verb("ls", "--exec-get-all", "", "list your jobs", (
         ("dlicmd ls", "the newest jobs"),
-        ("dlicmd ls --state finished --limit 5", "the newest 5 that finished"),
+        ("dlicmd ls --state finished --limit 5", "the newest 5 finished jobs"),
         ("dlicmd ls --since 1d --sort loss", "the jobs of the last day, the smallest loss first"),
     ), own=(
         _own("--limit", Form.COUNT, "show at most N jobs; 0: all; default on a terminal: 20", "N"),
         _own(STATE, Form.TEXT, "only jobs in these states, such as running or error,killed", "STATE"),
-        _own("--since", Form.TEXT, "only jobs submitted since a time, such as 14:30, or in the last 2h or 3d", "TIME"),
-        _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: the other way "
-             "round", "NAME"),
-        _own("--all-users", Form.FLAG, "for administrators: jobs of all users"),
+        _own("--since", Form.TEXT, "only jobs submitted since a time, such as 14:30, or within a period, such as 3d",
+             "TIME"),
+        _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: reverse order",
+             "NAME"),
+        _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
     )),
     Verb("get", "--exec-get", "ID", "show one job", (
         ("dlicmd get last", "your newest job"),
@@ -123,11 +126,11 @@ VERBS: tuple[Verb, ...] = (
     ), 1, 1, 1),
     Verb("logs", "--exec-trainlogs", "ID", "show the output of the program", (
         ("dlicmd logs last --tail 20", "the last 20 lines"),
-        ("dlicmd logs 7 -f", "the output so far, then new lines until the job ends"),
+        ("dlicmd logs 7 -f", "all lines so far, then new lines until the job ends"),
         ("dlicmd logs last --grep 'loss|error' --worker 2", "matching lines of worker 2"),
     ), 1, 1, 1, own=(
         _own("--tail", Form.COUNT, "only the last N lines", "N"),
-        _own("--since", Form.TEXT, "only lines after a time, such as 14:30, or of the last 10m", "TIME"),
+        _own("--since", Form.TEXT, "only lines since a time, such as 14:30, or within a period, such as 10m", "TIME"),
         _own("--worker", Form.COUNT, "only lines of this worker; 0: the driver", "N"),
         _own("--grep", Form.TEXT, "only lines that match a regular expression", "REGEX"),
         _own("--follow", Form.FLAG, "show new lines until the job ends", aliases=("-f",)),
@@ -137,80 +140,82 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd follow last", "Ctrl-C detaches; the job continues"),
     ), 1, 1, 1, takes=_WAITING),
     Verb("wait", "--wait", "ID", "wait silently until a job ends", (
-        ("dlicmd wait last && dlicmd result last", "exit code 0 only if the job finished"),
+        ("dlicmd wait last && dlicmd result last", "fetch the model if the job finished"),
     ), 1, 1, 1, takes=_WAITING),
     Verb("stop", "--exec-stop", "ID...", "stop jobs; their files remain", (
-        ("dlicmd stop last", "your newest job"),
-        ("dlicmd stop --all --state PENDING", "all pending jobs, after a question"),
+        ("dlicmd stop last", "stop your newest job"),
+        ("dlicmd stop --all --state PENDING", "ask, then stop all pending jobs"),
     ), 0, MANY, MANY, own=_SELECTION),
     Verb("rm", "--exec-delete", "ID...", "delete jobs and their files", (
         ("dlicmd rm 7", "delete local-7"),
-        ("dlicmd rm --all --state ERROR --yes", "all that failed, without a question"),
+        ("dlicmd rm --all --state ERROR --yes", "delete all failed jobs without a question"),
     ), 0, MANY, MANY, own=_SELECTION),
     Verb("result", "--exec-trainresult", "ID [PATH...]", "fetch the files that a job wrote", (
-        ("dlicmd result last", "the trained model as a zip"),
-        ("dlicmd result last --list", "the names of the files"),
-        ("dlicmd result last weights.bin --to DIR", "one file"),
+        ("dlicmd result last", "fetch the trained model as a zip"),
+        ("dlicmd result last --list", "list all files that the job wrote"),
+        ("dlicmd result last weights.bin --to DIR", "fetch one file into a folder"),
     ), 1, MANY, 1, own=(
         _own(ALL, Form.FLAG, "all files that the job wrote"),
-        _own("--list", Form.FLAG, "list the files, fetch none"),
-    ), takes=tuple(BY_NAME[name] for name in ("--to", "--unpack", "--force"))),
+        _own("--list", Form.FLAG, "list the files; fetch none"),
+    ), takes=(
+        BY_NAME["--to"]._replace(help="folder for the files; dlicmd makes it; default: the current folder"),
+        BY_NAME["--unpack"]._replace(help="unpack the trained model; keep no zip"), BY_NAME["--force"])),
     Verb("plot", "--exec-plot", "ID...", "draw metrics of jobs as curves", (
-        ("dlicmd plot last", "the loss"),
-        ("dlicmd plot 7 9 --metric val_accuracy", "2 jobs in one chart"),
+        ("dlicmd plot last", "draw the losses of your newest job"),
+        ("dlicmd plot 7 9 --metric val_accuracy", "draw 2 jobs in one chart"),
     ), 1, MANY, MANY, own=(
         _own("--metric", Form.TEXT, "metric to draw; repeatable; default: the losses", "NAME", multiple=True),
         _own("--export", Form.TEXT, "write the points to a file that ends with .csv or .parquet", "FILE"),
     )),
     Verb("why", "--exec-why", "ID", "show why a job waits, runs or failed, and what to do", (
-        ("dlicmd why last", "of a pending job: the jobs that hold slots"),
+        ("dlicmd why last", "for a pending job, name the jobs that hold the slots"),
     ), 1, 1, 1),
     Verb("diff", "--exec-diff", "ID ID...", "compare jobs: options, metrics, code", (
-        ("dlicmd diff 7 9", "2 jobs"),
-        ("dlicmd diff 7 8 9 --sort loss", "several jobs, the smallest loss first"),
+        ("dlicmd diff 7 9", "compare 2 jobs"),
+        ("dlicmd diff 7 8 9 --sort loss", "compare several jobs, the smallest loss first"),
     ), 2, MANY, MANY, own=(
-        _own("--sort", Form.TEXT, "sort the jobs by a metric, the best value first; -METRIC: the other way "
-             "round", "METRIC"),
+        _own("--sort", Form.TEXT, "sort the jobs by a metric, the best value first; -METRIC: reverse order",
+             "METRIC"),
         _own("--export", Form.TEXT, "write the table to a file that ends with .csv or .parquet", "FILE"),
     )),
     Verb("top", "--top", "", "watch the slots, their jobs and the queue", (
-        ("dlicmd top", "arrows scroll, / filters, q quits"),
+        ("dlicmd top", "scroll with arrows, filter with /, quit with q"),
     )),
     Verb("resize", "--exec-resize", "ID N|auto", "change the number of slots of a running elastic job", (
-        ("dlicmd resize last 4", "fix 4 slots"),
-        ("dlicmd resize last auto", "return to the fair share"),
+        ("dlicmd resize last 4", "keep the job on 4 slots"),
+        ("dlicmd resize last auto", "return to its fair share"),
     ), 2, 2, 1),
     Verb("open", "--open", "[ID]", "open the folder with the files of a job", (
-        ("dlicmd open last", "prints the folder if no program can show it"),
+        ("dlicmd open last", "print the folder if no program can show it"),
     ), 0, 1, 1),
     Verb("data", "--data-preview", "SOURCE", "preview data before a job uses it", (
-        ("dlicmd data ./images", "a folder of this machine"),
-        ("dlicmd data warehouse:sales", "a path of a connection"),
+        ("dlicmd data ./images", "preview a folder of this machine"),
+        ("dlicmd data warehouse:sales", "preview a table or path of a connection"),
     ), 1, 1),
     Verb("demo", "--demo", "", "train the sample model and watch it", (
-        ("dlicmd demo", "needs no files of yours"),
+        ("dlicmd demo", "train on 2 workers; needs no files of yours"),
     ), takes=_SUBMISSION, program=True),
-    Verb("verify", "--exec-verify", "ID", "compute the first steps of a job again, and compare", (
-        ("dlicmd verify last --steps 50", "the first 50 steps with 2 numbers of workers"),
+    Verb("verify", "--exec-verify", "ID", "check an elastic job: compute its first steps again", (
+        ("dlicmd verify last --steps 50", "compare the first 50 steps with 2 numbers of workers"),
     ), 1, 1, 1, own=(_own("--steps", Form.POSITIVE, "steps to compare; default 20", "N"),), takes=(
-        FOLLOW, WAIT, *_WAITING)),
+        *_WATCHING,)),
     Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
-        ("dlicmd login gpu1.example.org:9443", "asks for user and password"),
+        ("dlicmd login gpu1.example.org:9443", "ask for user and password"),
     ), most=1),
     Verb("logout", "--logoff", "", "log off from the current server", (
-        ("dlicmd logout", "later verbs use the local backend"),
+        ("dlicmd logout", "log off; later verbs use the local backend"),
     )),
     Verb("whoami", "--whoami", "", "show user, role and server", (
-        ("dlicmd whoami -o json", "for scripts"),
+        ("dlicmd whoami -o json", "print JSON for scripts"),
     )),
     Verb("server", "--server", "[ls|use NAME]", "list servers, or select the one for later verbs", (
-        ("dlicmd server ls", "the local backend and the servers that you logged on to"),
-        ("dlicmd server use local", "the local backend"),
+        ("dlicmd server ls", "list the local backend and the servers that you logged on to"),
+        ("dlicmd server use local", "return to the local backend"),
     ), 0, 2),
 )
 BY_VERB: dict[str, Verb] = {verb.name: verb for verb in VERBS}
 
-#: First word that is no verb → words that do what is probably meant. None of them destroys more than the word says.
+#: First word that is not a verb → the command that is probably meant. It never destroys more than the word says.
 SYNONYMS: dict[str, str] = {
     **dict.fromkeys(("list", "jobs", "ps", "squeue", "queue", "history", "sacct", "runs", "clean", "purge", "prune",
                      "clear", "reset"), "ls"),
@@ -243,7 +248,7 @@ SYNONYMS: dict[str, str] = {
     **dict.fromkeys(("completion", "complete"), "--completion bash"),
     **dict.fromkeys(("plans", "plan", "quota"), "--rp-get-all"),
 }
-#: Option that a verb lacks → options of which the verb probably has the meant one.
+#: Option that a verb lacks → options that are probably meant; a verb has at most one of them.
 OPTION_SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--gpu", "--ngpus", "--num-gpus", "--gpus-per-node"), ("--gpus",)),
     **dict.fromkeys(("--np", "-np", "-n", "-w", "--num-workers", "--nproc", "--nproc-per-node", "--processes",
@@ -288,7 +293,7 @@ def canonical(option: Option) -> Option:
 
 
 def meant_command(word: str) -> str | None:
-    """Return what to type in place of a first word that is no verb, or None. `word` may have leading dashes."""
+    """Return the command that a word probably means if it is not a verb, or None. `word` may have leading dashes."""
     plain = word.lstrip("-").lower()
     if plain.endswith((".py", ".sh")):
         return f"run {word}"
@@ -298,7 +303,7 @@ def meant_command(word: str) -> str | None:
         return SYNONYMS[plain]
     if f"--{plain}" in COMMAND_NAMES:
         return f"--{plain} {BY_NAME[f'--{plain}'].metavar}".strip()
-    # Never rm: a slip of the fingers must not delete.
+    # Never rm: a typing error must not delete.
     found = _near(plain, BY_VERB.keys() - {"rm"}, 0.7) or _near(plain, SYNONYMS, 0.75)
     if found is None:
         return None
@@ -318,7 +323,7 @@ def meant_option(verb: Verb, word: str) -> str | None:
 def _near(word: str, known: Iterable[str], cutoff: float) -> str | None:
     """Return the known word with the same letters in another order, or the most similar one from `cutoff` on, or
     None."""
-    import difflib  # for a wrong word alone
+    import difflib  # only for wrong words
 
     known = sorted(known)
     swapped = [one for one in known if sorted(one) == sorted(word)]

@@ -205,7 +205,7 @@ def test_train_logs_are_printed_byte_for_byte(desk: Desk, local: FakeServer) -> 
 def test_help_and_version_are_printed(desk: Desk) -> None:
     for words in HELP_WORDS:
         done = desk.run(*words)
-        assert done.code == 0 and done.out.startswith("Usage: dlicmd") and "--exec-trainresult ID" in done.out
+        assert done.code == 0 and done.out.startswith("Usage: dlicmd") and "\n  result ID " in done.out
     for words, named in HELP_OF_ONE:
         done = desk.run(*words)
         assert done.code == 0 and done.out.startswith("Usage: dlicmd") and named in done.out
@@ -213,8 +213,9 @@ def test_help_and_version_are_printed(desk: Desk) -> None:
     nothing = desk.run()
     assert nothing.code == 2 and nothing.out == "" and nothing.err.startswith("Usage: dlicmd")
     assert len(nothing.err.splitlines()) <= 32 and "dlicmd --help" in nothing.err
-    shown = desk.run("--help").out
-    assert "Examples:\n  dlicmd demo " in shown and "--user-cmd " in shown and "  130  interrupted" in shown
+    assert "Examples:\n  dlicmd demo " in desk.run("--help").out
+    shown = desk.run("help", "options").out
+    assert "--exec-trainresult ID" in shown and "--user-cmd " in shown and "  130  interrupted" in shown
     assert "--msd-pack-id ID " in shown and "--lsf-gpu-syntax TEXT *" in shown and "--numWorker N " in shown
     assert "options marked *" in " ".join(shown.split())
     assert desk.run("--version").out.startswith("dlicmd ")
@@ -368,7 +369,7 @@ def test_a_reader_that_closes_the_pipe_causes_no_traceback(desk: Desk, local: Fa
 
 def test_help_does_not_break_long_words(desk: Desk) -> None:
     desk.environment["COLUMNS"] = "80"
-    shown = desk.run("--help").out.split()
+    shown = desk.run("help", "options").out.split()
     lacking = [word for option in OPTIONS if not option.hidden for word in option.help.split() if word not in shown]
     assert not lacking
 

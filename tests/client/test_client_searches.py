@@ -188,4 +188,4 @@ def test_a_server_without_searches_is_reported(desk: Desk, local: FakeServer) ->
 
 
 def test_searches_are_not_in_the_help(desk: Desk) -> None:
-    assert "--hpo" not in desk.run("--help").out
+    assert "--hpo" not in desk.run("help", "options").out

@@ -1,4 +1,4 @@
-"""The main job of the README and the other samples, as a user types them."""
+"""The samples, as a user types their commands, and the demo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA = "type=fs,data_path=./samples/digits/data"
 
 @pytest.mark.usefixtures("warm")
 def test_the_main_job_trains_and_its_result_has_the_logged_accuracy(user) -> None:
-    done = user.run(*readme_words(), cwd=ROOT)
+    done = user.run(*sample_words(), cwd=ROOT)
     assert done.code == 0, done
     lines = done.out.splitlines()
     assert lines[0] == "Copying files and directories ..."
@@ -48,11 +48,10 @@ def test_the_main_job_trains_and_its_result_has_the_logged_accuracy(user) -> Non
     assert re.search(r"[0-9.]+", scored)[0] and accuracy in scored, scored
 
 
-def readme_words() -> list[str]:
-    """Return the words of dlicmd in the first command of the README."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    line = next(line for line in readme.splitlines() if line.startswith("python3 -m venv") and "--exec-start" in line)
-    return shlex.split(line.partition(".venv/bin/dlicmd ")[2])
+def sample_words() -> list[str]:
+    """Return the words of dlicmd in the first command of the page of the samples."""
+    page = (ROOT / "samples/README.md").read_text(encoding="utf-8")
+    return shlex.split(re.search(r"`dlicmd (--exec-start edtPyTorch [^`]+)`", page)[1])
 
 
 def run_script(user, path: Path, *words: str) -> str:

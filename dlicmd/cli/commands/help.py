@@ -11,6 +11,7 @@ from dlicmd.cli.manner import FILE_NAME
 from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import MEANING
 from dlicmd.contract.options import BY_NAME, FILE, OPTIONS, OWN_OPTIONS, Local, Option, Section, help_sections
+from dlicmd.contract.verb_argv import OPTIONS_TOPIC
 from dlicmd.contract.verbs import BY_VERB, VERBS, Verb
 
 MOST_COLUMNS = 120
@@ -23,18 +24,19 @@ _EXAMPLES = (
     ("dlicmd ls", "list your jobs"),
     ("dlicmd result last", "fetch the trained model of your newest job"),
 )
-#: Verbs that a call without words explains.
+#: Verbs that `dlicmd` without arguments explains.
 _EVERY_DAY = ("run", "ls", "logs", "follow", "stop", "rm", "result", "plot", "why", "top", "demo", "login")
 _NOTE = (
-    "In place of an ID, last means your newest job; verbs also take a number, such as 7 for local-7, or the name of a "
-    "job if only 1 job has it. "
-    "Without a server, dlicmd uses the local backend, and starts it if necessary. "
-    "With long options, dlicmd passes unknown options to the program; verbs refuse them. "
-    "The local backend ignores options marked *."
+    "An ID is the id of a job such as local-7, its number (7), its name if only 1 job has it, or last for your newest "
+    "job. If you name no server, dlicmd uses the local backend of this machine, and starts it if necessary."
+)
+_LONG_NOTE = (
+    "With these commands, an ID is the id of a job, or last for your newest job. dlicmd passes unknown options to the "
+    "program. The local backend ignores options marked *."
 )
 _COMMON = (
-    "Every command also takes -o FORMAT (table, json, jsonl, yaml, custom-columns=...) and the connection options of "
-    "dlicmd --help."
+    "Every command also takes -o FORMAT (table, json, jsonl, yaml, custom-columns=...) and the connection options of: "
+    "dlicmd help options"
 )
 _OF_SUBMISSIONS = (Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING)
 #: Output options of the commands that wait for a job.
@@ -42,7 +44,8 @@ _OF_WAITING = ("--follow", "--wait", "--wait-timeout", "--junit", "--pass-exit-c
 
 
 def help_text(topic: str | None = None) -> str:
-    """Return the help about a verb or a long command, or the whole help without a topic, as wide as the terminal."""
+    """Return the help about a verb or a long command, about all long commands and options (`OPTIONS_TOPIC`), or about
+    all verbs. It is as wide as the terminal."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
     if topic is None:
         page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
@@ -51,9 +54,13 @@ def help_text(topic: str | None = None) -> str:
         _write_verbs(page, VERBS)
         _write_examples(page, _EXAMPLES)
         page.write_paragraph()
-        page.write_text("About a command: dlicmd help COMMAND. The long options, as scripts for WMLA use them:")
+        _write_text(page, _NOTE)
+        _write_text(page, "Options of a command: dlicmd help COMMAND. Long commands of WMLA, all options, exit codes: "
+                          "dlicmd help options")
+    elif topic == OPTIONS_TOPIC:
+        page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
         _write_long_options(page)
-        page.write_text(_NOTE)
+        _write_text(page, _LONG_NOTE)
     elif topic in BY_VERB:
         _write_verb(page, BY_VERB[topic])
     else:
@@ -74,13 +81,13 @@ def help_as_original() -> str:
 
 
 def short_usage() -> str:
-    """Return the text for a call without words. It fits a terminal of 24 lines."""
+    """Return the text for `dlicmd` without arguments. It fits a terminal of 24 lines."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
     page.write_usage("dlicmd", "COMMAND [OPTIONS]")
     _write_verbs(page, [verb for verb in VERBS if verb.name in _EVERY_DAY])
     page.write_text(f"More: {', '.join(verb.name for verb in VERBS if verb.name not in _EVERY_DAY)}")
     _write_examples(page, _EXAMPLES[:2])
-    return page.getvalue() + "\nAbout a command: dlicmd help COMMAND. All commands and options: dlicmd --help"
+    return page.getvalue() + "\nOptions of a command: dlicmd help COMMAND. All commands: dlicmd --help"
 
 
 def _write_long_options(page: HelpFormatter) -> None:
@@ -102,8 +109,8 @@ def _write_verb(page: HelpFormatter, verb: Verb) -> None:
         _write_options(page, group.value, [option for option in (*verb.own, *taken) if option.group is group])
     page.write_paragraph()
     if len(taken) < len(verb.takes):
-        page.write_text("More options of a submission: dlicmd --exec-start --help.")
-    page.write_text(_COMMON)
+        _write_text(page, "More options of a submission: dlicmd --exec-start --help")
+    _write_text(page, _COMMON)
 
 
 def _write_command(page: HelpFormatter, command: Option) -> None:
@@ -124,7 +131,7 @@ def _write_command(page: HelpFormatter, command: Option) -> None:
         files = [FILE] if group is Section.SUBMIT and command.name == "--exec-start" else []
         _write_options(page, group.value, [*files, *(option for option in (*own, *taken) if option.group is group)])
     page.write_paragraph()
-    page.write_text(_COMMON)
+    _write_text(page, _COMMON)
 
 
 def _names_of(command: str) -> Sequence[str]:
@@ -165,6 +172,11 @@ def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
         page.write(f"{margin}{begins}{lines[0]}\n")
         for line in lines[1:]:
             page.write(f"{margin}{'':{first}}{line}\n")
+
+
+def _write_text(page: HelpFormatter, text: str) -> None:
+    """Write a text as `page.write_text` does, but break no word that a user may copy."""
+    page.write("\n".join(textwrap.wrap(text, page.width, break_long_words=False, break_on_hyphens=False)) + "\n")
 
 
 def _sentence(text: str) -> str:
