@@ -99,6 +99,8 @@ class Calls(Closing):
                 cannot be read; or `DLICMD_RETRIES` or `DLICMD_TIMEOUT` has an invalid value.
         """
         self._token = token
+        #: The server, for people.
+        self._shown = (f"{host}" if port is None else f"{host}:{port}") if host else "the local backend"
         #: How often a call is repeated after an error that may pass.
         self.retries = retries_wanted() if retries is None else retries
         #: Seconds that a server may stay silent in any call; None for the default of each call.
@@ -106,6 +108,9 @@ class Calls(Closing):
         self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
         self._transport = Repeating(self._way, self.retries)
         self._extensions: frozenset[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._shown}>"
 
     def close(self) -> None:
         """Close all connections.

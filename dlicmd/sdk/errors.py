@@ -151,7 +151,7 @@ class NoSuchExec(ServerError):
     code = "exec.not_found"
 
     def __init__(self, exec_id: str, status: int = 404, body: str = "") -> None:
-        super().__init__(f"there is no exec '{exec_id}'; {hints.all_execs()} lists your execs", status, body=body)
+        super().__init__(f"there is no exec '{exec_id}'; {hints.all_execs()} lists your jobs", status, body=body)
 
 
 class NoSuchApplication(ServerError):

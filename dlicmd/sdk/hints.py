@@ -84,8 +84,8 @@ def repeated(flag: str) -> str | None:
 
 
 def all_execs() -> str:
-    """Return the command or the method that lists the user's execs."""
-    return either(command("--exec-get-all"), "Client.execs()")
+    """Return the command or the method that lists the user's jobs."""
+    return either(command("--exec-get-all"), "Client.jobs()")
 
 
 def logon() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -147,8 +148,9 @@ class Job:
 
         Returns:
             A `pandas.DataFrame` if pandas is installed, else a list of dictionaries. The columns are `step`;
-            `step_unit`, such as `epoch`; `time` in epoch seconds, or None; and each metric under its name. A metric
-            without a value at a step is None. If several sources have a metric, its columns are named `loss (printed)`.
+            `step_unit`, such as `epoch`; `time`, with its zone in a DataFrame, and in epoch seconds in a list; and each
+            metric under its name. A metric without a value at a step is None. If several sources have a metric, its
+            columns are named `loss (printed)`.
 
         Examples:
             >>> job.metrics("loss").plot(x="step", y="loss")
@@ -158,6 +160,8 @@ class Job:
             import pandas  # not a dependency
         except ImportError:
             return rows
+        for row in rows:
+            row["time"] = None if row["time"] is None else datetime.fromtimestamp(row["time"], timezone.utc)
         return pandas.DataFrame(rows, columns=columns)
 
     def result(self, timeout: float | None = None) -> Any:

@@ -43,7 +43,8 @@ def last_values(found: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
 def table(curves: Sequence[Curve]) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the names of the columns and the rows of a table of curves: a row for each step, in the order of the
     steps. Units of steps are not mixed."""
-    count = Counter(curve.name for curve in curves)
+    columns = ["step", "step_unit", "time"]
+    count = Counter([*columns, *(curve.name for curve in curves)])
     names = [curve.name if count[curve.name] == 1 else f"{curve.name} ({curve.source})" for curve in curves]
     rows: dict[tuple[str, float], dict[str, Any]] = {}
     for curve, name in zip(curves, names, strict=True):
@@ -53,7 +54,7 @@ def table(curves: Sequence[Curve]) -> tuple[list[str], list[dict[str, Any]]]:
                 **dict.fromkeys(names)})
             row[name] = value
             row["time"] = time if row["time"] is None else row["time"]
-    return ["step", "step_unit", "time", *dict.fromkeys(names)], [rows[key] for key in sorted(rows)]
+    return [*columns, *dict.fromkeys(names)], [rows[key] for key in sorted(rows)]
 
 
 def _plain(value: Any) -> Any:

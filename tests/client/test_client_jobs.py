@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from fake_server import BASE, TOKEN, FakeServer, Reply, Seen, exec_object
 
 import dlicmd
 from dlicmd.sdk import errors
+from dlicmd.sdk.metrics import table
+from dlicmd.sdk.objects import Curve
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
@@ -34,6 +37,7 @@ def test_a_job_is_a_handle_and_an_exec_is_data(client: dlicmd.Client, fake: Fake
     assert job.state == "RUNNING"
     assert job.refresh() is job and job.state == "FINISHED" and before.state == "RUNNING"
     assert job.wait() is job and job.check() is job
+    assert repr(client) == f"<Client of 127.0.0.1:{fake.port}>"
     job.delete()
     with pytest.raises(dlicmd.NoSuchExec):
         job.refresh()
@@ -212,9 +216,19 @@ def test_metrics_are_a_data_frame_if_pandas_is_installed(
     client: dlicmd.Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curves(fake)
-    pandas = SimpleNamespace(DataFrame=lambda rows, columns: (columns, len(rows)))
+    pandas = SimpleNamespace(DataFrame=lambda rows, columns: (columns, [row["time"] for row in rows]))
     monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert client.job("w-1").metrics("accuracy") == (["step", "step_unit", "time", "accuracy"], 1)
+    columns = ["step", "step_unit", "time"]
+    assert client.job("w-1").metrics("accuracy") == ([*columns, "accuracy"], [None])
+    times = [datetime.fromtimestamp(seconds, timezone.utc) for seconds in (10, 30)]
+    assert client.job("w-1").metrics("loss") == ([*columns, "loss (printed)", "loss (tensorboard)"], times)
+
+
+def test_a_metric_with_the_name_of_a_column_keeps_its_values() -> None:
+    curve = Curve({"name": "time", "source": "printed", "stepUnit": "step", "points": [[1, 7.0, 10.0]]})
+    columns, rows = table([curve])
+    assert columns == ["step", "step_unit", "time", "time (printed)"]
+    assert rows == [{"step": 1, "step_unit": "step", "time": 10.0, "time (printed)": 7.0}]
 
 
 def test_a_notebook_draws_curves(client: dlicmd.Client, fake: FakeServer) -> None:

@@ -154,7 +154,7 @@ MISTAKES: list[tuple[Callable[[dlicmd.Client], object], str]] = [
     (lambda _: dlicmd.Client("http://localhost"), "http=True"),
     (lambda _: dlicmd.Client("localhost", ca_cert="nowhere"), "ca_cert: "),
     (lambda _: dlicmd.Client("127.0.0.1", 1, http=True, retries=0).status(), "host and port"),
-    (lambda client: client.exec("w-9"), "Client.execs()"),
+    (lambda client: client.exec("w-9"), "Client.jobs()"),
     (lambda client: client.application("w-9"), "Client.engine_applications()"),
     (lambda client: client.search("w-9"), "Client.searches()"),
     (lambda client: client.wait("w-1", timeout=0), "Client.wait('w-1')"),
@@ -184,7 +184,7 @@ def test_a_program_may_also_run_commands(client: dlicmd.Client, capfd: pytest.Ca
     """The messages of a command name options, and later errors of the client name parameters again."""
     assert main(["--exec-get-all", "--rest-host", "no host"]) == Exit.USAGE
     assert "--rest-host: " in capfd.readouterr().err
-    with pytest.raises(NoSuchExec, match=re.escape("Client.execs()")):
+    with pytest.raises(NoSuchExec, match=re.escape("Client.jobs()")):
         client.exec("w-9")
 
 

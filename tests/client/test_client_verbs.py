@@ -28,7 +28,7 @@ def test_a_job_is_named_by_id_number_or_name(desk: Desk, local: FakeServer, word
     local.execs["local-17"]["createTime"] = "2024-01-01T00:00:00Z"
     done = desk.run("get", word, "-o", "json")
     assert done.code == 0 and json.loads(done.out)["id"] == found
-    assert (found in done.err) == (word not in ("local-7", "w-3"))
+    assert (found in done.err) == (word in ("last", "job of local-7"))
 
 
 def test_a_name_of_several_jobs_names_none(desk: Desk, local: FakeServer) -> None:

@@ -104,7 +104,8 @@ def _sorted(jobs: Sequence[Compared], text: str | None) -> tuple[list[Compared],
               | ({} if job.seconds is None else {DURATION: job.seconds}) for job in jobs]
     known = list(dict.fromkeys(name for found in values for name in found))
     if not (named := meant(pattern, known)):
-        raise UsageProblem(f"{SORT}: no job has a metric '{pattern}'; known: {', '.join(known) or 'none'}")
+        metrics = [name for name in known if not any(name in job.facts for job in jobs)]
+        raise UsageProblem(f"{SORT}: no job has a metric '{pattern}'; known: {', '.join(metrics) or 'none'}")
     name = named[0]
     order = best_first(range(len(jobs)), lambda at: values[at].get(name), name, worst=text.startswith("-"))
     return [jobs[at] for at in order], name.removeprefix(f"{BEST} ")
@@ -146,7 +147,10 @@ def facts(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of an exec to compare, by name. Values that the exec lacks are left out."""
     ran = since(found.get(wire.START_TIME), found.get(wire.END_TIME))
     shown = {name: found.get(name) for name in _BEFORE}
-    shown |= _asked(words(found.get(wire.ARGS)))
+    asked = _asked(words(found.get(wire.ARGS)))
+    if shown[wire.APP_NAME] is not None:
+        asked.pop("--appName", None)
+    shown |= asked
     shown |= {DURATION: ran} | {name: found.get(name) for name in _AFTER}
     return {name: value for name, value in shown.items() if value is not None}
 

@@ -32,7 +32,7 @@ _ID = re.compile(r"(local|wmla)-[0-9]+")
 
 
 def named(client: Callable[[], Client], words: Sequence[str]) -> list[str]:
-    """Return the ids of the jobs that words of a verb name, and report each that the user did not type.
+    """Return the ids of the jobs that words of a verb name, and report those of `last` and of names.
 
     A word is an id, `last`, the number at the end of an id, or a name that only one job has. A number is never a name:
     after job 7 is deleted, `rm 7` must not delete a job with the name 7. A word that names no job is returned
@@ -55,13 +55,14 @@ def _meant(word: str, known: Sequence[Mapping[str, Any]]) -> str:
     ids = [str(item.get(wire.ID)) for item in known]
     if word in ids:
         return word
-    if word.isdecimal():
+    is_number = word.isdecimal()
+    if is_number:
         found, what = [name for name in ids if name.endswith(f"-{word}")], "number"
     else:
         found, what = [str(item.get(wire.ID)) for item in known if item.get(wire.APP_NAME) == word], "name"
     if len(found) > 1:
         shown = ", ".join(sorted(found, key=lambda name: (len(name), name), reverse=True)[:10])
         raise UsageProblem(f"{len(found)} jobs have the {what} '{inert(word)}': {inert(shown)}; give an id")
-    if found:
+    if found and not is_number:
         info(f"{inert(word)} is {inert(found[0])}")
     return found[0] if found else word
