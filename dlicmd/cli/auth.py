@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from dlicmd.sdk.calls import MAX_TOKEN, checked_token
 from dlicmd.sdk.errors import Denied, TokenFileError, UsageProblem
 
 if TYPE_CHECKING:
-    from dlicmd.cli.config.servers import KnownServer
+    from dlicmd.cli.config.servers import KnownServer, Servers
 
 MASK = "***"
 #: The entry of the token in the keyring of the system, for users who select it (`--keyring`, DLICMD_KEYRING).
@@ -65,20 +65,30 @@ def token_in_environment() -> str | None:
     return checked_token(named, "DLICMD_TOKEN") if named else None
 
 
-def find_token(
-    option: str | None, keyring: bool = False, of_server: str | None = None, of_others: Collection[str] = (),
-) -> str:
-    """Return the token for a remote server: from `--jwt-token`, DLICMD_TOKEN, the one stored for this server, or the
-    stored one, unless it is one `of_others`. Raises Denied when there is none or it is unusable."""
-    if option is not None:
-        return checked_token(option.strip(), "--jwt-token")
-    named = token_in_environment()
-    if named:
-        return named
-    kept = read_token(keyring) if of_server is None else checked_token(of_server, "the stored token of this server")
-    if kept is None or (of_server is None and kept in of_others):
+def given_token(option: str | None) -> str | None:
+    """Return the token in `--jwt-token` or DLICMD_TOKEN, or None. Raises Denied when it is unusable."""
+    return token_in_environment() if option is None else checked_token(option.strip(), "--jwt-token")
+
+
+def token_for(address: str, keyring: bool = False) -> str:
+    """Return the stored token for the server at an address: the one that this server issued, or the one in the token
+    file unless another known server issued it. Raises Denied when there is none or it is unusable."""
+    from dlicmd.cli.config import servers  # for stored tokens alone
+
+    found = servers.load()
+    own = found.at(address)
+    token = token_of(own) if own is not None else None
+    if token is not None:
+        return checked_token(token, "the stored token of this server")
+    token = read_token(keyring)
+    if token is None or token in tokens_of(found.without(address)):
         raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)
-    return kept
+    return token
+
+
+def tokens_of(found: Servers) -> set[str]:
+    """Return the stored tokens of all known servers. Raises TokenFileError."""
+    return set(filter(None, map(token_of, found.known.values())))
 
 
 def credentials(username: str | None, password: str | None) -> tuple[str, str]:

@@ -18,10 +18,9 @@ def confirmed(session: Session, question: str) -> bool:
     a script of a verb must say --yes."""
     if session.line.flag(YES):
         return True
-    if not _is_answerable():
+    if not is_answerable():
         raise UsageProblem(f"{question} Nothing was changed, because there is no terminal for the answer; add {YES}")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if agreed(question):
         return True
     info("nothing was changed")
     return False
@@ -30,7 +29,7 @@ def confirmed(session: Session, question: str) -> bool:
 def confirmed_on_terminal(session: Session, question: Callable[[], str]) -> bool:
     """Return whether the user agrees; without a terminal, and for scripts of the original client, always. `question`
     is called only if the user is asked; an empty question needs no answer."""
-    if session.output.is_original or session.line.flag(YES) or not _is_answerable():
+    if session.output.is_original or session.line.flag(YES) or not is_answerable():
         return True
     asked = question()
     return not asked or confirmed(session, asked)
@@ -43,5 +42,12 @@ def counted(names: Collection[str], listed: Sequence[Mapping[str, Any]]) -> str:
     return jobs + (f", {running:,} of them running" if running else "")
 
 
-def _is_answerable() -> bool:
+def agreed(question: str) -> bool:
+    """Return whether the user answers a question on the terminal with yes."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def is_answerable() -> bool:
+    """Return whether the user can read and answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from dlicmd.cli import auth
@@ -14,16 +14,27 @@ from dlicmd.cli.render import Output
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine
 from dlicmd.sdk import backend
-from dlicmd.sdk.calls import Closing, open_transport
+from dlicmd.sdk.calls import Closing, open_transport, server_url
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
 from dlicmd.sdk.messages import inert, info, warn
-from dlicmd.sdk.transport import lacks_tls
+from dlicmd.sdk.transport import Transport, lacks_tls
+
+if TYPE_CHECKING:
+    from dlicmd.cli.config.servers import KnownServer
 
 LOOPBACK = ("127.0.0.1", "localhost")
 QUERY = "--query-args"
 #: The variable that Kubernetes sets in each pod, and the port of servers that the original client assumes there.
 _POD, _POD_PORT = "KUBERNETES_SERVICE_HOST", 9243
+
+
+class Place(NamedTuple):
+    """Host, port and scheme of a remote server."""
+
+    host: str
+    port: int | None
+    http: bool
 
 
 class Session(Closing):
@@ -36,6 +47,7 @@ class Session(Closing):
         #: The exec that was submitted or waited for, in its last known state.
         self.watched: dict[str, Any] = {}
         self._client = client
+        self._place: Place | None = None
 
     @property
     def operand(self) -> str:
@@ -73,41 +85,84 @@ class Session(Closing):
 
     def connect(self, with_token: bool) -> Client:
         """Return a new client; for a logon, without a token."""
-        line, host, timeout = self.line, self.line.text("--rest-host"), self.line.number("--call-timeout")
-        if host is None:
-            for option in ("--rest-port", "--ca-cert", "--insecure", "--http"):
+        line, timeout = self.line, self.line.number("--call-timeout")
+        place = self.place
+        if place is None:
+            for option in ("--rest-port", "--ca-cert", "--trust-fingerprint", "--insecure", "--http"):
                 if option in line.values:
                     raise UsageProblem(f"{option} needs a server: --rest-host HOST")
             if line.flag("--dry-run"):
                 return Client(transport=backend.EmbeddedTransport(may_start=False), retries=0, timeout=timeout)
             return Client(timeout=timeout)
-        as_original = of_this_process() is Manner.ORIGINAL
-        port = line.number("--rest-port")
-        if port is None and as_original and _POD in os.environ:
-            port = _POD_PORT
-        ca_cert = line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
-        insecure = self._is_on("--insecure")
-        http = line.flag("--http") or _is_own_backend(host, port)
-        if not (http or ca_cert or insecure) and _is_plain_on_loopback(host, port):
-            info(f"{host}:{port} is on this machine and does not use TLS: using plain http")
-            http = True
-        transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure,
-                                   may_trust=auth.may_trust if as_original else None)
-        if http and not transport.is_private:
-            warn(f"--http: all data, including your token, is sent to {host} unencrypted")
+        transport = self._transport(place)
+        if place.http and not transport.is_private:
+            warn(f"--http: all data, including your token, is sent to {place.host} unencrypted")
         token = self._token() if with_token else None
         return Client(token=token, transport=transport, timeout=timeout)
 
-    def _token(self) -> str:
-        """Return the token for the server. Each server of a verb has its own. Raises Denied."""
-        of_server, of_others = None, frozenset[str]()
-        if self.line.verb is not None:
-            from dlicmd.cli.config import servers  # for a verb alone
+    @property
+    def place(self) -> Place | None:
+        """Where the remote server of the command line is, and its scheme; None for the local backend. Raises
+        UsageProblem."""
+        host = self.line.text("--rest-host")
+        if self._place is None and host is not None:
+            port = self.line.number("--rest-port")
+            if port is None and of_this_process() is Manner.ORIGINAL and _POD in os.environ:
+                port = _POD_PORT
+            http = self.line.flag("--http") or _is_own_backend(host, port)
+            if not (http or self._given_trust() or self._is_on("--insecure")) and _is_plain_on_loopback(host, port):
+                info(f"{host}:{port} is on this machine and does not use TLS: using plain http")
+                http = True
+            self._place = Place(host, port, http)
+        return self._place
 
-            tokens = {one.name: auth.token_of(one) for one in servers.load().known.values()}
-            of_server = tokens.pop(self.server_name, None)
-            of_others = frozenset(filter(None, tokens.values()))
-        return auth.find_token(self.line.text("--jwt-token"), self.keyring, of_server, of_others)
+    @property
+    def address(self) -> str:
+        """Scheme, host and port of the remote server; "" for the local backend. Raises UsageProblem."""
+        from dlicmd.cli.config.servers import address_of  # for remote servers alone
+
+        return address_of(*self.place) if self.place else ""
+
+    @property
+    def known_server(self) -> KnownServer | None:
+        """The stored server at this address, or None. Raises TokenFileError, UsageProblem."""
+        from dlicmd.cli.config import servers  # for remote servers alone
+
+        return servers.load().at(self.address)
+
+    @property
+    def trust(self) -> dict[str, str]:
+        """The options that say how the certificate of the remote server is verified: of this command, otherwise those
+        stored at the logon. Raises TokenFileError, UsageProblem."""
+        given = self._given_trust()
+        if given or self._is_on("--insecure") or of_this_process() is Manner.ORIGINAL:
+            return given
+        known = self.known_server
+        return known.trust if known is not None else {}
+
+    def _given_trust(self) -> dict[str, str]:
+        """Return the options of this command, or their variables, that say how the certificate is verified."""
+        if fingerprint := self.line.text("--trust-fingerprint"):
+            return {"--trust-fingerprint": fingerprint}
+        authority = self.line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
+        return {"--ca-cert": authority} if authority else {}
+
+    def _transport(self, place: Place) -> Transport:
+        as_original, trust = of_this_process() is Manner.ORIGINAL, {} if place.http else self.trust
+        if "--trust-fingerprint" in trust:
+            from dlicmd.cli.trust import TrustedTransport  # needs requests
+
+            return TrustedTransport(server_url(*place), trust["--trust-fingerprint"])
+        return open_transport(place.host, place.port, http=place.http, ca_cert=trust.get("--ca-cert"),
+                              insecure=self._is_on("--insecure"), may_trust=auth.may_trust if as_original else None)
+
+    def _token(self) -> str:
+        """Return the token for the server: the given one, or the one that this server issued. A stored token that
+        another server issued is never sent. As the original client, prefer the token file. Raises Denied."""
+        given = auth.given_token(self.line.text("--jwt-token"))
+        if given is None and of_this_process() is Manner.ORIGINAL:
+            given = auth.read_token(self.keyring)
+        return given or auth.token_for(self.address, self.keyring)
 
     def need(self, extension: str, lack: str) -> None:
         """Raise DlicmdError when the server lacks an extension."""

@@ -193,6 +193,8 @@ OPTIONS: tuple[Option, ...] = (
     _client("--jwt-token", Form.TEXT, _C, "token to use instead of the stored token of --logon; safer: DLICMD_TOKEN",
             "TOKEN"),
     _client("--ca-cert", Form.TEXT, _C, "certificate authority of the server", "FILE"),
+    _client("--trust-fingerprint", Form.TEXT, _C, "SHA-256 fingerprint of the server's certificate, or of its "
+            "authority, to trust", "SHA256:HEX"),
     _client("--insecure", Form.FLAG, _C, "do not verify the server's certificate"),
     _client("--http", Form.FLAG, _C, "use plain HTTP for --rest-host"),
     _client("--keyring", Form.FLAG, _C, "store the token of --logon in the system keyring, not in ~/.dlicmd"),

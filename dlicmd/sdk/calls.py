@@ -290,17 +290,23 @@ def open_transport(
     contact (see dlicmd.sdk.first_use)."""
     if host is None:
         return EmbeddedTransport()
-    name = _host_name(host, http)
-    where = name if port is None or port < 0 else f"{name}:{port}"
-    if http and _is_loopback(name):
-        return PlainTransport(f"http://{where}")
+    url = server_url(host, port, http)
+    if http and _is_loopback(_host_name(host, http)):
+        return PlainTransport(url)
     from dlicmd.sdk.tls import RequestsTransport  # needs requests
 
     if may_trust is not None and not (http or ca_cert or insecure):
         from dlicmd.sdk.first_use import FirstUseTransport  # for scripts of the original client
 
-        return FirstUseTransport(f"https://{where}", may_trust)
-    return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
+        return FirstUseTransport(url, may_trust)
+    return RequestsTransport(url, ca_cert, insecure)
+
+
+def server_url(host: str, port: int | None, http: bool) -> str:
+    """Return scheme, host and port of a server as a URL. Raises UsageProblem when `host` is no host name or address."""
+    name = _host_name(host, http)
+    where = name if port is None or port < 0 else f"{name}:{port}"
+    return f"{'http' if http else 'https'}://{where}"
 
 
 def _host_name(host: str, http: bool) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from dlicmd.contract.argv import CommandLine
 
-_CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
+_CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--trust-fingerprint", "--insecure", "--http", "--keyring")
 #: The words of the command line if the first of them is a verb: remedies then name verbs in place of long options.
 _typed: Sequence[str] = ()
 #: Words that name the server on the user's command line; None in a program that calls the client.

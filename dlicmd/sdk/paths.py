@@ -43,6 +43,11 @@ def servers_file() -> Path:
     return Path(os.path.expanduser(_configuration()), "dlicmd", "servers.json")
 
 
+def authority_file(sha256: str) -> Path:
+    """Return the file of an authority that the user trusts by this fingerprint."""
+    return Path(os.path.expanduser(_configuration()), "dlicmd", "authorities", f"{sha256}.pem")
+
+
 def _configuration() -> str:
     """Return the platform's directory, the same as that of platformdirs, which every command would have to import."""
     if sys.platform == "win32":

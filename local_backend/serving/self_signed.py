@@ -74,8 +74,7 @@ class SelfSigned:
     def fingerprint(self) -> str:
         """Return the authority's SHA-256 fingerprint, as `openssl x509 -fingerprint -sha256` writes it. Raises
         OSError."""
-        certificate = x509.load_pem_x509_certificate(self.authority.read_bytes())
-        return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+        return "".join(fingerprints(self.authority).values())
 
     def _authority(self, now: datetime) -> Pair:
         path = self._folder / "authority.pem"
@@ -93,6 +92,17 @@ class SelfSigned:
         )
         write_atomic(path, _private(key) + certificate.public_bytes(_PEM))
         return key, certificate
+
+
+def fingerprints(path: Path) -> dict[str, str]:
+    """Return the subject and the SHA-256 fingerprint of each certificate in a file, as `openssl x509 -fingerprint
+    -sha256` writes it; none for a certificate that only other libraries can read. Raises OSError."""
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except ValueError:
+        return {}
+    return {one.subject.rfc4514_string(): one.fingerprint(hashes.SHA256()).hex(":").upper()
+            for one in found}
 
 
 def names_of(host: str, more: Iterable[str]) -> set[str]:

@@ -308,7 +308,13 @@ def _announced(
         if own_tls is not None:
             print("local-backend: to trust this server, clients use --ca-cert with a copy of "
                   f"{own_tls.authority}\nlocal-backend: the SHA-256 fingerprint of that file is "
-                  f"{own_tls.fingerprint()}", flush=True)
+                  f"{own_tls.fingerprint()}; dlicmd login shows it, too", flush=True)
+        elif settings.tls_cert is not None:
+            from local_backend.serving.self_signed import fingerprints  # with TLS alone
+
+            for name, fingerprint in fingerprints(Path(settings.tls_cert)).items():
+                print(f"local-backend: the SHA-256 fingerprint of the certificate of {name} is {fingerprint}",
+                      flush=True)
     except OSError:
         log.info("standard output is closed")
     try:

@@ -78,7 +78,7 @@ class FakeServer:
     `conf` may change at any time; `replies` maps `(method, path)` to an answer, or to a function of the request, that
     replaces the usual answer."""
 
-    def __init__(self, extensions: str = "", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, extensions: str = "", tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self.seen: list[Seen] = []
         self.execs: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, str] = {}
@@ -99,7 +99,7 @@ class FakeServer:
         self.tokens = {TOKEN}
         #: Called while the server receives a body, after the first byte.
         self.receiving: Callable[[], object] = lambda: None
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._http.daemon_threads = True
         # Clients that close the connection early are part of the tests.
         self._http.handle_error = lambda *_: None  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from client_desk import Desk
 from fake_server import TOKEN, FakeServer, Reply, exec_object
+from screen_desk import Screen
 
 OTHER_TOKEN = "fake-token-2"
 
@@ -70,7 +71,7 @@ def test_tokens_are_stored_for_the_owner_alone(desk: Desk, far: FakeServer) -> N
     assert desk.run("login", f"http://{name(far)}").code == 0
     [file] = desk.home.rglob("servers.json")
     assert file.stat().st_mode & 0o777 == 0o600 and TOKEN in file.read_text()
-    assert (desk.home / ".dlicmd").read_text() == TOKEN  # for the long options, a bare token
+    assert not (desk.home / ".dlicmd").exists(), "scripts of the original client send this token to any server"
     file.chmod(0o644)
     assert listed(desk) == ["far-1"] and file.stat().st_mode & 0o777 == 0o600
     strange = {"current": "x", "servers": {"x": {"options": {"--wait": 1}, "user": ""}}}
@@ -89,7 +90,7 @@ def test_a_failed_login_changes_nothing(desk: Desk, far: FakeServer, other: Fake
         far.replies["GET", "/auth/v1/logon"] = Reply(401, b"Error 401: no\n")
         done = desk.run("login", f"http://{name(server)}", "-o", "json")
         assert (done.code, done.error) == (9, "server.denied")
-        assert listed(desk) == ["far-1"] and (desk.home / ".dlicmd").read_text() == TOKEN
+        assert listed(desk) == ["far-1"]
     assert [row["server"] for row in json.loads(desk.run("server", "-o", "json").out)] == ["local", name(far)]
 
 
@@ -97,7 +98,7 @@ def test_logout_forgets_one_server(desk: Desk, local: FakeServer, far: FakeServe
     for server in (other, far):
         assert desk.run("login", f"http://{name(server)}").code == 0
     done = desk.run("logout", "-o", "json")
-    assert json.loads(done.out) == {"server": name(far)} and not (desk.home / ".dlicmd").exists()
+    assert json.loads(done.out) == {"server": name(far)}
     [seen] = far.requests("POST", "/logoff")
     assert seen.headers["authorization"] == f"Bearer {TOKEN}" and listed(desk) == []
     assert desk.run("server", "use", name(other)).code == 0 and listed(desk) == ["other-1"]
@@ -137,3 +138,67 @@ def test_the_token_of_logon_works_for_verbs(desk: Desk, far: FakeServer) -> None
     address = ["--rest-host", "127.0.0.1", "--rest-port", str(far.port), "--http"]
     assert desk.run("--logon", *address).code == 0
     assert listed(desk, *address) == ["far-1"]
+
+
+def where(server: FakeServer) -> list[str]:
+    return ["--rest-host", "127.0.0.1", "--rest-port", str(server.port), "--http"]
+
+
+@pytest.mark.parametrize("how", ["login", "--logon"])
+def test_long_options_send_the_token_of_the_server_that_they_name(
+    desk: Desk, far: FakeServer, other: FakeServer, how: str,
+) -> None:
+    for server in (far, other):
+        done = desk.run("login", f"http://{name(server)}") if how == "login" else desk.run("--logon", *where(server))
+        assert done.code == 0
+    for server, token in ((far, TOKEN), (other, OTHER_TOKEN)):
+        assert desk.run("--exec-get-all", *where(server)).code == 0
+        assert server.seen[-1].headers["authorization"] == f"Bearer {token}"
+
+
+@pytest.mark.parametrize("how", ["login", "--logon"])
+def test_long_options_send_no_token_of_another_server(
+    desk: Desk, far: FakeServer, other: FakeServer, how: str,
+) -> None:
+    assert (desk.run("login", f"http://{name(far)}") if how == "login" else desk.run("--logon", *where(far))).code == 0
+    for words in (["--exec-get-all"], ["--logoff"]):
+        done = desk.run(*words, *where(other), "-o", "json")
+        assert words == ["--logoff"] or (done.code, done.error) == (9, "server.denied")
+    assert not other.seen
+    assert desk.run("--exec-get-all", *where(far)).code == 0, "a logoff elsewhere keeps the token of this server"
+
+
+def test_a_failed_logon_forgets_the_token_of_its_server_alone(desk: Desk, far: FakeServer, other: FakeServer) -> None:
+    for server in (far, other):
+        assert desk.run("--logon", *where(server)).code == 0
+    other.replies["GET", "/auth/v1/logon"] = Reply(401, b"Error 401: no\n")
+    assert desk.run("--logon", *where(other)).code == 9
+    assert desk.run("--exec-get-all", *where(other)).code == 9
+    assert desk.run("--exec-get-all", *where(far)).code == 0
+
+
+def test_the_original_client_sends_the_token_of_its_file(desk: Desk, far: FakeServer, other: FakeServer) -> None:
+    assert desk.run("login", f"http://{name(far)}").code == 0
+    desk.environment["DLICMD_COMPAT"] = "wmla"
+    assert desk.run("--exec-get-all", *where(far)).code == 0, "without a file, the token of a login to this server"
+    assert far.seen[-1].headers["authorization"] == f"Bearer {TOKEN}"
+    (desk.home / ".dlicmd").write_text(OTHER_TOKEN)
+    assert desk.run("--exec-get-all", *where(other)).code == 0
+    assert other.seen[-1].headers["authorization"] == f"Bearer {OTHER_TOKEN}"
+
+
+@pytest.mark.parametrize(("reply", "error"), [
+    (Reply(404, b"<html>not here</html>"), "server.refused"), (Reply(200, b"<html>shop</html>"), "server.refused"),
+])
+def test_a_password_is_not_sent_to_a_foreign_web_server(desk: Desk, far: FakeServer, reply: Reply, error: str) -> None:
+    far.replies["GET", "/platform/rest/deeplearning/v1/conf"] = reply
+    done = desk.run("login", f"http://{name(far)}", "-o", "json")
+    assert (done.code, done.error) == (1, error)
+    assert not far.requests("GET", "/logon") and not any("authorization" in seen.headers for seen in far.seen)
+
+
+@pytest.mark.parametrize("words", [["login", "http://127.0.0.1:1"], ["--logon", "--rest-host", "127.0.0.1",
+                                                                        "--rest-port", "1", "--http"]])
+def test_an_unreachable_server_is_reported_before_a_password_is_asked_for(desk: Desk, words: list[str]) -> None:
+    screen = Screen(desk, *words, DLICMD_RETRIES="0")
+    assert screen.ended() == 8 and "Username" not in screen.text

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.integration
 def test_commands_work_with_a_remote_backend_over_tls(remote: tuple[User, User, list[str]]) -> None:
     _, client, far = remote
     assert client.run("--exec-get-all", *far).code == 9, "without a token, access must be denied"
+    unverified = client.run("--exec-get-all", *far[:4], "--jwt-token", "t")
+    assert unverified.code == 8 and "--ca-cert" in unverified.err
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or "root"
     client.environment["DLICMD_PASSWORD"] = "wrong"
     assert client.run("--logon", *far, "--username", name).code == 9
@@ -24,9 +26,7 @@ def test_commands_work_with_a_remote_backend_over_tls(remote: tuple[User, User, 
     token_file = client.folder / ".dlicmd"
     assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
     assert token_file.read_text() not in logon.out + logon.err
-
-    unverified = client.run("--exec-get-all", *far[:4])
-    assert unverified.code == 8 and "--ca-cert" in unverified.err
+    assert client.run("--exec-get-all", *far[:4]).code == 0, "the authority of the logon is stored with the server"
     assert client.run("--exec-get-all", *far[:4], "--insecure").code == 0
 
     folder = client.model("m", train="import os\nprint('far away')\nopen(os.environ['RESULT_DIR'] + '/model/x', 'w')\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from dlicmd import __version__
-from dlicmd.cli import auth
+from dlicmd.cli import auth, question
 from dlicmd.cli.config.settings import show_settings
 from dlicmd.cli.render import emit, emit_said, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
@@ -34,16 +34,21 @@ def logon(session: Session) -> int:
         return login(session)
     if session.line.text("--rest-host") is None:
         raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
-    client = session.connect(with_token=False)
+    from dlicmd.cli.commands.servers import forget, keep, reached  # for a logon alone
+
+    asks = session.line.text("--password") is None and question.is_answerable() and not session.output.is_original
+    client = reached(session) if asks else session.connect(with_token=False)
     username, password = auth.credentials(session.line.text("--username"), session.line.text("--password"))
     try:
         answer = client.logon(username, password)
     except Denied as problem:
         # A script that continues must not act as the user who was logged on before.
         auth.forget_token(session.keyring)
+        forget(session)
         said = str(problem).rstrip(".")
         raise Denied(f"{said}; no token is stored now", problem.status, problem.code, problem.body) from None
     auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
+    keep(session, username, answer[wire.ACCESS_TOKEN], is_current=False)
     emit_value(answer if session.output.is_original else auth.masked(answer), session.output)
     return Exit.DONE
 
@@ -55,8 +60,7 @@ def logoff(session: Session) -> int:
 
         return logout(session)
     # DLICMD_TOKEN takes precedence over the stored token. The logoff makes both invalid.
-    tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), auth.read_token(session.keyring))))
-    auth.forget_token(session.keyring)
+    tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), _forgotten(session))))
     if session.line.text("--jwt-token") is not None or not tokens:
         info("there is no stored token to revoke")
         text = ""
@@ -76,6 +80,19 @@ def logoff(session: Session) -> int:
             raise
     emit_said(text, session.output)
     return Exit.DONE
+
+
+def _forgotten(session: Session) -> str | None:
+    """Forget the stored token, in the original manner and without a server that of the token file. Return the token
+    that the server of the session issued."""
+    from dlicmd.cli.commands.servers import forget  # for a logoff alone
+
+    stored = auth.read_token(session.keyring)
+    if session.place is not None:
+        removed = forget(session)
+        stored = removed if not session.output.is_original else stored or removed
+    auth.forget_token(session.keyring)
+    return stored
 
 
 def whoami(session: Session) -> int:

@@ -3,50 +3,115 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
-from dlicmd.cli import auth
+from dlicmd.cli import auth, question
 from dlicmd.cli.config import servers
 from dlicmd.cli.config.servers import HOST, LOCAL, PORT, KnownServer, Servers
 from dlicmd.cli.render import emit, emit_value, show_rows
 from dlicmd.cli.session import Session
+from dlicmd.cli.trust import Certificate, offered
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, convert
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import BY_NAME
-from dlicmd.sdk.errors import Denied, DlicmdError, TokenFileError, UsageProblem
+from dlicmd.sdk.calls import server_url
+from dlicmd.sdk.client import Client
+from dlicmd.sdk.errors import Denied, DlicmdError, ServerError, TokenFileError, UsageProblem
 from dlicmd.sdk.messages import inert, info, warn
+from dlicmd.sdk.tls import Untrusted
 
 _COLUMNS = ("server", "user", "current")
 
 
 def login(session: Session) -> int:
-    """Log on to a server, store its token, and make it the current server. After a failure, all stored tokens
-    remain."""
+    """Log on to a server, store its token, and make it the current server. The server is contacted, and its certificate
+    verified, before the user types a password. After a failure, all stored tokens remain."""
     line = session.line
     _take_address(line)
-    client = session.connect(with_token=False)
+    client = reached(session)
     username, password = auth.credentials(line.text("--username"), line.text("--password"))
     try:
         answer = client.logon(username, password)
     except Denied as problem:
         said = str(problem).rstrip(".")
         raise Denied(f"{said}; stored tokens are unchanged", problem.status, problem.code, problem.body) from None
-    name, token = session.server_name, str(answer[wire.ACCESS_TOKEN])
-    auth.write_token(token, session.keyring)  # for the long options, as --logon does
-    known, options = servers.load().known, servers.options_of(line)
-    if session.keyring:
-        auth.write_token(token, True, name)
-        options["--keyring"] = True
-    known[name] = KnownServer(name, options, username, None if session.keyring else token)
-    servers.save(Servers(known, name))
     role = answer.get(wire.ROLE)
+    name = session.server_name
+    keep(session, username, str(answer[wire.ACCESS_TOKEN]), is_current=True)
     if session.output.is_data:
         emit_value({"user": username, "role": role, "server": name}, session.output)
     else:
         emit(inert(f"logged on to {name} as {username}" + (f" ({role})" if isinstance(role, str) else "")))
         info(f"verbs now use {inert(name)}; to use the local backend again: dlicmd server use {LOCAL}")
     return Exit.DONE
+
+
+def keep(session: Session, username: str, token: str, is_current: bool) -> None:
+    """Store the token of the session's server. Raises TokenFileError."""
+    place = session.place
+    assert place is not None
+    known = session.known_server
+    if known is not None:
+        servers.fill(session.line, known)
+    options = servers.options_of(session.line)
+    if place.http:
+        options["--http"] = True
+    name = session.server_name
+    if session.keyring:
+        auth.write_token(token, True, name)
+        options["--keyring"] = True
+    servers.remember(KnownServer(name, options, username, None if session.keyring else token), is_current)
+
+
+def reached(session: Session) -> Client:
+    """Return a client without a token for the session's server, which answers and whose certificate is verified. On a
+    terminal, ask whether to trust a certificate that no known authority signed. Raises DlicmdError."""
+    client = session.connect(with_token=False)
+    try:
+        _look(session, client)
+    except Untrusted as problem:
+        if session.trust:
+            raise
+        url = server_url(*session.place) if session.place else ""
+        found = offered(url)
+        if not _is_trusted(session.server_name, found):
+            raise Untrusted(f"{problem}, or with --trust-fingerprint {found.fingerprint} if that is the fingerprint "
+                            "that the server's administrator gave you") from None
+        session.line.values["--trust-fingerprint"] = found.fingerprint
+        client.close()
+        client = session.connect(with_token=False)
+        _look(session, client)
+    return client
+
+
+def _look(session: Session, client: Client) -> None:
+    """Raise DlicmdError unless a server of the contract answers. No password and no token is sent."""
+    try:
+        client.conf()
+    except Denied:
+        return
+    except ServerError as problem:
+        if 300 <= problem.status < 400 or problem.status >= 500:
+            raise
+        raise ServerError(f"{inert(session.server_name)} answers, but not as a dlicmd or WMLA server (HTTP "
+                          f"{problem.status}); check host and port. No password was sent", problem.status) from None
+
+
+def _is_trusted(name: str, found: Certificate) -> bool:
+    """Show a certificate on a terminal and ask whether to trust it; return False without a terminal."""
+    if not question.is_answerable():
+        return False
+    role = "of the authority that signed it" if found.is_authority else "of the certificate"
+    for text in (
+        f"No known authority signed the TLS certificate of {name}:", f"  subject   {found.subject}",
+        f"  issuer    {found.issuer}", f"  valid     {found.starts:%Y-%m-%d} to {found.ends:%Y-%m-%d}",
+        f"  SHA-256   {found.fingerprint.removeprefix('SHA256:')}", f"            ({role})",
+        "Compare the SHA-256 with the one that the server printed at its start.",
+    ):
+        print(inert(text), file=sys.stderr)
+    return question.agreed("Trust it for this server?")
 
 
 def _take_address(line: CommandLine) -> None:
@@ -57,7 +122,7 @@ def _take_address(line: CommandLine) -> None:
             found = servers.load()
             if found.current == LOCAL:
                 raise UsageProblem("the local backend needs no logon; name a server: dlicmd login HOST:PORT")
-            line.values.update(found.known[found.current].options)
+            servers.fill(line, found.known[found.current])
         return
     if HOST in line.values:
         raise UsageProblem(f"give the server once: dlicmd login {line.operand}, or {HOST}")
@@ -78,22 +143,10 @@ def logout(session: Session) -> int:
     """Forget the token of the server that the verb uses, and revoke it there. The local backend becomes the current
     server if this one was."""
     name = session.server_name
-    if name == LOCAL:
+    if session.place is None:
         info("the local backend needs no logon; nothing was changed")
         return Exit.DONE
-    found = servers.load()
-    server = found.known.pop(name, None)
-    stored = auth.read_token(session.keyring)
-    of_others = {auth.token_of(one) for one in found.known.values()}
-    token = auth.token_of(server) if server is not None else None
-    if token is None and stored not in of_others:
-        token = stored
-    if server is not None:
-        if server.in_keyring:
-            auth.forget_token(True, name)
-        servers.save(Servers(found.known, LOCAL if found.current == name else found.current))
-    if token is not None and token == stored:
-        auth.forget_token(session.keyring)
+    token = forget(session)
     if token is not None:
         _revoke(session, token)
     if session.output.is_data:
@@ -103,11 +156,29 @@ def logout(session: Session) -> int:
     return Exit.DONE
 
 
+def forget(session: Session) -> str | None:
+    """Forget the session's server and its token, and the token of the token file unless another server issued it.
+    Return the removed token of this server, or None. This session still trusts the server. Raises TokenFileError."""
+    found, keyring = servers.load(), session.keyring
+    server, left = found.at(session.address), found.without(session.address)
+    token = auth.token_of(server) if server is not None else None
+    stored = auth.read_token(keyring)
+    if server is not None:
+        servers.fill(session.line, server)
+        if server.in_keyring:
+            auth.forget_token(True, server.name)
+        servers.save(left)
+    if stored is not None and (stored == token or (token is None and stored not in auth.tokens_of(left))):
+        auth.forget_token(keyring)
+        token = stored
+    return token
+
+
 def _revoke(session: Session, token: str) -> None:
     """Revoke a token on the server. Raises DlicmdError; a token that the server denies is already invalid."""
-    client = session.connect(with_token=False)
-    client.use_token(token)
     try:
+        client = session.connect(with_token=False)
+        client.use_token(token)
         with contextlib.suppress(Denied):
             client.logoff()
     except DlicmdError:

@@ -1,7 +1,8 @@
 """The servers that the user logged on to with `login`, and the one that verbs use.
 
-A file beside the profiles, mode 0600, holds both, with a token for each server. Long options never use this file:
-scripts with them must not change their server because the user logs on elsewhere.
+A file beside the profiles, mode 0600, holds both, with a token for each server. Long options take the token and the
+trust of the server that they name from this file, but never the server: scripts with them must not change their server
+because the user logs on elsewhere.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import json
 import os
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from dlicmd.cli.config.private_file import read_private, write_private
 from dlicmd.contract.argv import CommandLine
 from dlicmd.contract.options import NO_PROFILE, PROFILE
 from dlicmd.sdk import paths
-from dlicmd.sdk.errors import TokenFileError
+from dlicmd.sdk.calls import server_url
+from dlicmd.sdk.errors import TokenFileError, UsageProblem
 
 #: The name of the local backend among servers.
 LOCAL = "local"
 HOST, PORT = "--rest-host", "--rest-port"
 #: Connection options that are stored with a server, beside host and port.
-_KEPT = ("--ca-cert", "--insecure", "--http", "--keyring")
+_TRUST = ("--ca-cert", "--trust-fingerprint")
+_KEPT = (*_TRUST, "--insecure", "--http", "--keyring")
 #: Verbs that use the server of their own words alone.
 _WITHOUT = ("--demo", "--logon", "--server")
 _WHAT, _LARGEST = "file of servers", 2**20
@@ -40,12 +44,34 @@ class KnownServer(NamedTuple):
         """Whether the token is in the system's keyring."""
         return self.options.get("--keyring") is True
 
+    @property
+    def address(self) -> str:
+        """The scheme, host and port, as `address_of` returns them; "" for an unusable entry."""
+        try:
+            return address_of(self.options[HOST], self.options.get(PORT), self.options.get("--http") is True)
+        except UsageProblem:
+            return ""
+
+    @property
+    def trust(self) -> dict[str, str]:
+        """The options that say how the certificate of the server is verified."""
+        return {name: self.options[name] for name in _TRUST if name in self.options}
+
 
 class Servers(NamedTuple):
     """The known servers by name, and the name of the current one."""
 
     known: dict[str, KnownServer]
     current: str = LOCAL
+
+    def at(self, address: str) -> KnownServer | None:
+        """Return the known server at an address of `address_of`, or None."""
+        return next((one for one in self.known.values() if one.address == address), None)
+
+    def without(self, address: str) -> Servers:
+        """Return these servers without the one at an address."""
+        known = {name: one for name, one in self.known.items() if one.address != address}
+        return Servers(known, self.current if self.current in known else LOCAL)
 
 
 def load() -> Servers:
@@ -67,7 +93,7 @@ def load() -> Servers:
 def _checked(options: Any) -> dict[str, Any]:
     """Return stored options. Raises ValueError for other options, and for values of another kind."""
     for name, value in options.items():
-        kind = str if name in (HOST, "--ca-cert") else int if name == PORT else bool
+        kind = str if name in (HOST, *_TRUST) else int if name == PORT else bool
         if name not in (HOST, PORT, *_KEPT) or not isinstance(value, kind):
             raise ValueError(name)
     return {HOST: options[HOST], **options}
@@ -83,6 +109,12 @@ def save(servers: Servers) -> None:
     known = {one.name: {_OPTIONS: one.options, _USER: one.user, _TOKEN: one.token} for one in servers.known.values()}
     content = json.dumps({_CURRENT: servers.current, _SERVERS: known}, indent=2)
     write_private(paths.servers_file(), _WHAT, content.encode("ascii"))
+
+
+def address_of(host: str, port: int | None, http: bool) -> str:
+    """Return scheme, host and port of a server, the same for each way to write them. Raises UsageProblem."""
+    parts = urlsplit(server_url(host, port, http))
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or (80 if http else 443)}"
 
 
 def name_of(line: CommandLine) -> str:
@@ -107,5 +139,20 @@ def use_current(line: CommandLine) -> None:
         return
     servers = load()
     if servers.current != LOCAL:
-        line.values.update({name: value for name, value in servers.known[servers.current].options.items()
-                            if name not in line.values})
+        fill(line, servers.known[servers.current])
+
+
+def fill(line: CommandLine, server: KnownServer) -> None:
+    """Give a command line the connection options of a known server, except those that it has. Trust that it has
+    replaces all stored trust."""
+    own = set(line.values)
+    taken = own if own.isdisjoint(_TRUST) else own.union(_TRUST)
+    line.values.update({name: value for name, value in server.options.items() if name not in taken})
+
+
+def remember(server: KnownServer, is_current: bool) -> None:
+    """Store a server with its token, in place of another one at its address. Raises TokenFileError."""
+    found = load()
+    others = found.without(server.address).known
+    is_current = is_current or found.current not in (LOCAL, *others)
+    save(Servers({**others, server.name: server}, server.name if is_current else found.current))
