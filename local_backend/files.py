@@ -141,13 +141,22 @@ def open_folder(folder: Path, top: Path) -> int | None:
         os.close(above)
 
 
-def regular_files(top: int, left_out: Collection[str] = ()) -> Iterator[tuple[str, os.stat_result]]:
+def regular_files(
+    top: int, left_out: Collection[str] = (), locked: list[str] | None = None
+) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the relative name and the status of each regular file below the open folder `top`, in any order. No link is
-    followed, and folders with a name in `left_out` are not searched. Raises OSError when something cannot be read."""
+    followed, and folders with a name in `left_out` are not searched. The names of folders that this process may not
+    read are appended to `locked`. Without `locked`, and for other failures, raises OSError."""
     waiting = [""]
     while waiting:  # a loop: folders may be nested more deeply than Python allows calls
         base = waiting.pop()
-        folder = open_below(top, base or ".", FOLDER)
+        try:
+            folder = open_below(top, base or ".", FOLDER)
+        except PermissionError:
+            if locked is None:
+                raise
+            locked.append(base)
+            continue
         if folder is None:
             continue
         try:
@@ -157,6 +166,11 @@ def regular_files(top: int, left_out: Collection[str] = ()) -> Iterator[tuple[st
                     found = os.lstat(name, dir_fd=folder)
                 except FileNotFoundError:
                     continue
+                except PermissionError:  # the folder may be listed, but not searched
+                    if locked is None:
+                        raise
+                    locked.append(base)
+                    break
                 if stat.S_ISDIR(found.st_mode):
                     waiting += [] if name in left_out else [relative]
                 elif stat.S_ISREG(found.st_mode):

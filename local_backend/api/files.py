@@ -21,8 +21,8 @@ from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
 from local_backend.runtime.written import Written, WrittenFiles
-from local_backend.services.access import Caller
 from local_backend.services.services import Services
+from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
@@ -31,6 +31,9 @@ _CHUNK = 1 << 20
 #: Nanoseconds after a change of a file in which the file system may give a further change the same time.
 _SETTLED = 10**9
 _MOST_DIGESTS = 1000
+#: Files of a running exec above this size in bytes have no digest for this time in nanoseconds after a change: each
+#: call would read all of a file that grows.
+_SMALL, _RECENT = 1 << 24, 60 * 10**9
 #: SHA-256 of files, by device, inode, size and times.
 _digests: dict[tuple[int, ...], bytes] = {}
 
@@ -40,9 +43,9 @@ _digests: dict[tuple[int, ...], bytes] = {}
 def files(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Files]:
     """Return the files that the program wrote below its working directory and RESULT_DIR, so far for a running exec.
     Submitted files without a change, the output that /log returns, links, and names that are not printable UTF-8 are
-    left out. If `complete` is false, there are more files."""
+    left out. If `complete` is false, there are more files, or the server may not read a folder of the program."""
     try:
-        found, complete = _written(services, caller, exec_id).listed()
+        found, complete = _written(services, services.execs.find(caller, exec_id)).listed()
     except OSError as problem:
         raise StorageFailed(
             "exec.result_failed", f"The server cannot list the files of {exec_id} ({problem.strerror})") from None
@@ -56,20 +59,22 @@ def files(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[
 )
 def content(request: Request, services: TheServices, caller: TheCaller, exec_id: str, path: str = "") -> Response:
     """Return one of the files in the list, whole or from a byte on. Of a file that grows, return the bytes that it has
-    now."""
-    file = _written(services, caller, exec_id).opened(path)
+    now. While the exec runs, a large file that changed in the last minute comes without ETag and checksum."""
+    row = services.execs.find(caller, exec_id)
+    file = _written(services, row).opened(path)
     if file is None:
-        raise NotFound("exec.no_file", f"The program of {exec_id} has written no file {path[:200]!r}")
+        raise NotFound("exec.no_file", f"The program of {exec_id} has written no file {path[:200]!r} that the server "
+                       "can read")
     found = os.fstat(file.fileno())
-    part = Part.of(request.headers, _digest(file, found), found.st_size)
+    is_growing = not row.terminal and found.st_size > _SMALL and time.time_ns() - found.st_ctime_ns < _RECENT
+    part = Part.of(request.headers, None if is_growing else _digest(file, found), found.st_size)
     if refused := part.refused(request.scope, "The file"):
         file.close()
         return refused
     return StreamingResponse(_streamed(file, part), part.status, part.headers, _TYPE)
 
 
-def _written(services: Services, caller: Caller, exec_id: str) -> WrittenFiles:
-    row = services.execs.find(caller, exec_id)
+def _written(services: Services, row: ExecRow) -> WrittenFiles:
     return WrittenFiles(services.base.settings.paths, services.execs.paths(row), row)
 
 

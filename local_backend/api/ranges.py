@@ -23,14 +23,14 @@ DESCRIBED = {
 @dataclass(frozen=True)
 class Part:
     """The wanted part of a content of `length` bytes with the SHA-256 `digest`: from byte `start` on; None for the
-    whole."""
+    whole. A content that is changing has no digest."""
 
-    digest: bytes
+    digest: bytes | None
     length: int
     start: int | None
 
     @classmethod
-    def of(cls, headers: Headers, digest: bytes, length: int) -> Part:
+    def of(cls, headers: Headers, digest: bytes | None, length: int) -> Part:
         """Return the part that a call wants.
 
         Ranges of other forms are ignored, as HTTP allows. A range for content that has changed since is ignored, too
@@ -38,7 +38,7 @@ class Part:
         """
         asked, condition = headers.getlist("range"), headers.get("if-range")
         found = re.fullmatch(r"bytes=([0-9]{1,18})-", asked[0].strip(), re.IGNORECASE) if len(asked) == 1 else None
-        if found is None or (condition is not None and condition.strip() != _etag(digest)):
+        if found is None or (condition is not None and (digest is None or condition.strip() != _etag(digest))):
             return cls(digest, length, None)
         return cls(digest, length, int(found[1]))
 
@@ -54,10 +54,10 @@ class Part:
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the answer with this part."""
-        told = {
-            "ETag": _etag(self.digest), "Accept-Ranges": "bytes", "Content-Length": str(self.length - self.first),
-            wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(self.digest).decode()}:",
-        }
+        told = {"Accept-Ranges": "bytes", "Content-Length": str(self.length - self.first)}
+        if self.digest is not None:
+            told |= {"ETag": _etag(self.digest),
+                     wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(self.digest).decode()}:"}
         if self.start is not None:
             told["Content-Range"] = f"bytes {self.start}-{self.length - 1}/{self.length}"
         return told
@@ -68,9 +68,9 @@ class Part:
         if self.start is None or self.start < self.length:
             return None
         sentence = f"{what} has {self.length} bytes; the range starts after its end, at byte {self.start}"
-        told = {
-            "ETag": _etag(self.digest), "Accept-Ranges": "bytes", "Content-Range": f"bytes */{self.length}",
-        }
+        told = {"Accept-Ranges": "bytes", "Content-Range": f"bytes */{self.length}"}
+        if self.digest is not None:
+            told["ETag"] = _etag(self.digest)
         return refusal(scope, RangeUnsatisfied("exec.result_range", sentence), told)
 
 

@@ -47,10 +47,12 @@ class WrittenFiles:
         self._logs = paths.logs.relative_to(paths.root).parts
 
     def listed(self) -> tuple[list[Written], bool]:
-        """Return the files that the program wrote, ordered by path, and whether these are all. Raises OSError."""
+        """Return the files that the program wrote, ordered by path, and whether these are all: folders that the program
+        locked are left out. Raises OSError."""
         found: list[tuple[str, os.stat_result]] = []
+        locked: list[str] = []
         complete = True
-        for looked, (name, status) in enumerate(self._files()):
+        for looked, (name, status) in enumerate(self._files(locked)):
             if len(found) == MOST or looked == MOST_SEEN:
                 complete = False
                 break
@@ -61,7 +63,7 @@ class WrittenFiles:
             Written(self._shown(name, names), status.st_size, status.st_mtime_ns, name.startswith(self._code))
             for name, status in found if _is_usable(name)
         ]
-        return sorted(files, key=lambda file: file.path), complete and len(files) == len(found)
+        return sorted(files, key=lambda file: file.path), complete and not locked and len(files) == len(found)
 
     def opened(self, path: str) -> BinaryIO | None:
         """Open the file with a path from the list. Return None if there is no such file, or if the program did not
@@ -75,13 +77,13 @@ class WrittenFiles:
                 file.close()
         return None
 
-    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+    def _files(self, locked: list[str]) -> Iterator[tuple[str, os.stat_result]]:
         root = self._paths.root
         top = open_folder(root, root.parent)
         if top is None:
             return
         try:
-            yield from regular_files(top, _LEFT_OUT)
+            yield from regular_files(top, _LEFT_OUT, locked)
         finally:
             os.close(top)
 

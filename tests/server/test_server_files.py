@@ -14,6 +14,9 @@ import pytest
 from live_server import Answer, Live, quoted, tar
 from test_server_swapped_logs import FILES, SECRET
 
+from dlicmd.contract import states
+from local_backend import files
+from local_backend.api import files as files_api
 from local_backend.runtime import written
 from local_backend.runtime.paths import worker_task
 
@@ -182,3 +185,39 @@ def test_a_time_after_the_year_9999_is_shown_as_its_end(live: Live, monkeypatch:
 
     monkeypatch.setattr(written, "regular_files", late)
     assert [file["modified"] for file in job.files()] == ["9999-12-31T23:59:59.000000Z"]
+
+
+@pytest.mark.parametrize("what", ["open", "lstat"])
+def test_a_folder_that_the_server_may_not_read_is_left_out(
+    live: Live, monkeypatch: pytest.MonkeyPatch, what: str,
+) -> None:
+    job = Job(live)
+    job.write(job.code / "a.txt")
+    job.write(job.code / "locked" / "b.txt")
+    real = getattr(os, what)
+
+    def refusing(path: Any, *args: Any, **named: Any) -> Any:  # the owner root of a test may read everything
+        if path == ("locked" if what == "open" else "b.txt"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *args, **named)
+
+    monkeypatch.setattr(files.os, what, refusing)
+    answer = live.call("GET", f"/execs/{job.id}/files")
+    assert answer.status == 200
+    assert [file["path"] for file in answer.json()["files"]] == ["a.txt"] and answer.json()["complete"] is False
+
+
+def test_a_large_file_that_grows_is_not_hashed_while_its_job_runs(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(live)
+    monkeypatch.setattr(files_api, "_SMALL", 3)
+    job.write(job.code / "growing", b"12345")
+    job.write(job.code / "small", b"123")
+    live.move(job.id, states.PENDING, states.RUNNING)
+    growing = job.content("growing")
+    assert growing.body == b"12345" and not {"etag", "repr-digest"} & set(growing.headers)
+    assert job.content("growing", Range="bytes=3-").body == b"45"
+    assert job.content("growing", Range="bytes=3-", If_Range='"x"').body == b"12345"
+    assert job.content("growing", Range="bytes=9-").error == (416, "exec.result_range")
+    assert "etag" in job.content("small").headers
+    live.move(job.id, states.FINISHED)
+    assert "etag" in job.content("growing").headers
