@@ -25,7 +25,7 @@ class Share(FileFamily):
         self._lock = threading.Lock()
 
     def test(self) -> None:
-        with self._told("its shares"):
+        with self._told(self.values.get("share") or "the shares of the account"):
             if self.values.get("share"):
                 self._service().get_share_client(self.values["share"]).get_share_properties()
             else:
@@ -102,25 +102,34 @@ class Share(FileFamily):
                     raise DataError("Azure Files needs 'account_name' with 'account_key' or 'sas_token', or a "
                                     "'connection_string'")
                 host = values.get("account_host") or f"{values['account_name']}.file.core.windows.net"
-                self._made = ShareServiceClient(host if "://" in host else f"https://{host}",
-                                                credential=values.get("account_key") or values["sas_token"])
+                key = values.get("account_key")
+                # With the key alone, the library looks for the account in the host, which may be of another domain.
+                named = {"account_name": values["account_name"], "account_key": key} if key else values["sas_token"]
+                self._made = ShareServiceClient(host if "://" in host else f"https://{host}", credential=named)
             return self._made
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        from azure.core.exceptions import AzureError, ClientAuthenticationError, ResourceNotFoundError
+        from azure.core.exceptions import (
+            AzureError,
+            ClientAuthenticationError,
+            HttpResponseError,
+            ResourceNotFoundError,
+        )
 
         try:
             yield
         except ResourceNotFoundError:
             raise DataError(f"Azure Files: there is no {what}") from None
-        except ClientAuthenticationError as problem:
-            raise DataError(f"Azure Files denies access to {what} with these credentials: {_short(problem)}") from None
         except ValueError as problem:
             if isinstance(problem, DataError):
                 raise
             raise DataError(f"Azure Files: {_short(problem)}") from None
         except AzureError as problem:
+            refused = isinstance(problem, HttpResponseError) and problem.status_code in (401, 403)
+            if refused or isinstance(problem, ClientAuthenticationError):
+                raise DataError(f"Azure Files denies access to {what} with these credentials: "
+                                f"{_short(problem)}") from None
             raise DataUnavailable(f"Azure Files: cannot read {what}: {_short(problem)}") from None
 
 
