@@ -18,7 +18,7 @@ from support import PATIENCE
 
 #: Dropout, BatchNorm, augmentation, momentum, a schedule, clipping; the last step is partial.
 SCRIPT = """
-import hashlib, json, os, random, sys, time
+import hashlib, json, os, random, signal, sys, time
 import numpy as np, torch
 from torch import nn
 from torch.nn import functional as F
@@ -27,7 +27,7 @@ from callbacks import Callback, LoggerCallback
 from fabric_model import FabricModel
 
 result = os.environ["RESULT_DIR"]
-hurry = os.path.join(result, "hurry")
+hurry, killed = os.path.join(result, "hurry"), os.path.join(result, "killed")
 options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 
 
@@ -67,6 +67,9 @@ class Logger(LoggerCallback):
         print(json.dumps(["train", metrics, iteration, epoch]), file=self.rows, flush=True)
 
     def log_test_metrics(self, metrics, iteration, epoch):
+        if epoch == options.get("killed_while_logging") and not os.path.exists(killed):
+            open(killed, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
         print(json.dumps(["test", metrics, iteration, epoch]), file=self.rows, flush=True)
 
 
@@ -103,6 +106,8 @@ class Training(FakeRunner):
         (self.code / "train.py").write_text(textwrap.dedent(SCRIPT))
         self.options = options
         self.status: dict = {}
+        #: Number of logged lines at each death of the driver.
+        self._cuts: list[int] = []
         self._news = threading.Condition()
         self._outcome: list[Outcome | BaseException] = []
 
@@ -175,7 +180,9 @@ class Training(FakeRunner):
     def kill_driver(self) -> Outcome:
         """Kill the driver and wait until the driver and its workers have ended."""
         self.driver.kill()
-        return self._join()
+        outcome = self._join()
+        self._cuts.append(len(self._logged()))
+        return outcome
 
     def finish(self) -> Outcome:
         """Let the training run to its end at full speed."""
@@ -202,5 +209,14 @@ class Training(FakeRunner):
 
     @property
     def rows(self) -> list:
-        """The values that the driver passed to its logger."""
+        """The values that the drivers passed to their loggers. A driver logs the step or the validation again that a
+        killed driver was logging. These lines count once."""
+        rows = self._logged()
+        for cut in reversed(self._cuts):
+            again = next((n for n in range(cut, 0, -1) if rows[cut - n:cut] == rows[cut:cut + n]), 0)
+            assert again <= self.options.get("shards", 4), "more than one step is logged again"
+            del rows[cut:cut + again]
+        return rows
+
+    def _logged(self) -> list:
         return [json.loads(line) for line in (self.tmp / "result" / "rows.jsonl").read_text().splitlines()]

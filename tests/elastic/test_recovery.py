@@ -80,6 +80,20 @@ def test_a_new_driver_continues_the_training_of_a_killed_driver(training, undist
     assert any("from the snapshot" in line for line in training.history())
 
 
+def test_a_driver_killed_in_its_logger_loses_no_validation(tmp_path, undisturbed):
+    training = Training(tmp_path, 2, killed_while_logging=5)
+    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    try:
+        training.begin()
+        assert training.finish().returncode == -9
+        training.begin()
+        outcome = training.finish()
+    finally:
+        training.abort()
+    assert outcome.returncode == 0, outcome.stderr
+    assert as_undisturbed(training, undisturbed)
+
+
 #: The points at which all workers stop before the driver is killed, and the committed steps. An epoch has 5 steps.
 MOMENTS = [
     ("before-reduce:17", 16), ("callbacks:14", 14), ("boundary:14", 14), ("validating:14", 15),

@@ -281,8 +281,9 @@ class _Driver:
             case events.Stopped():
                 reporter.stopped(report.action)
             case events.Validated():
-                if self._record.validated(report.action):
+                if report.action.epoch > self._record.last_validated:
                     reporter.validated(report.action)
+                    self._record.validated(report.action)
             case events.End():
                 reporter.last_progress()
                 if not self._launcher.in_process:

@@ -1,7 +1,8 @@
 """Files that a driver leaves for the driver that is started after its death: how far training was reported.
 
-The newest snapshot gives the point from which training continues. These files tell what was logged already, so that no
-line is logged twice: the steps of the present epoch with their results, and the completed boundaries.
+The newest snapshot gives the point from which training continues. These files tell what was logged already: the steps
+of the present epoch with their results, and the completed boundaries. A driver logs first and writes afterwards. If it
+is killed in between, the next driver logs this step or validation again, because a missing line cannot be noticed.
 """
 
 from __future__ import annotations
@@ -115,13 +116,10 @@ class TrainingRecord:
             self._anew({"epoch": action.epoch, "committed": before, "validated": self.last_validated})
         self._write({"results": [[r.number, r.count, r.loss, r.correct, dict(r.metrics)] for r in action.results]})
 
-    def validated(self, action: Validated) -> bool:
-        """Write down a validation, and return True if it must be reported. Return False if it was reported before."""
-        if action.epoch <= self.last_validated:
-            return False
+    def validated(self, action: Validated) -> None:
+        """Write down that a validation was reported."""
         self.last_validated = action.epoch
         self._write({"validated": action.epoch})
-        return True
 
     def closed(self, action: Closed) -> None:
         """Write down the values of an epoch, for members that reach its end again under the next driver."""

@@ -116,7 +116,6 @@ class Reporter:
         right = accuracy(action.results)
         loss = mean_loss(action.results)
         metrics = {"loss": loss, **({} if right is None else {"accuracy": right}), **mean_metrics(action.results)}
-        # The logger first: the validation is on record already, and a driver that is killed now does not log it again.
         if self._hooks is not None:
             self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
         self._metrics(self._steps, {f"test/{name}": value for name, value in metrics.items()})
