@@ -328,8 +328,7 @@ class ExecCalls(Calls):
     ) -> Answer:
         """Return lines of the output of the program as text (extension `log-lines`).
 
-        The lines of all processes are merged by the time at which they were written. `log_lines` returns the same lines
-        as objects.
+        `log_lines` returns the same lines as objects.
 
         Args:
             exec_id: Id of the exec.
@@ -343,7 +342,7 @@ class ExecCalls(Calls):
                 beginning. With a cursor, a last line that is not complete is left out while the exec runs.
 
         Returns:
-            The answer with the lines: `text()` for the whole text, `chunks()` for pieces.
+            The answer with the lines, in the order of their times.
 
         Raises:
             NoSuchExec: No exec has this id.
@@ -364,14 +363,13 @@ class ExecCalls(Calls):
 
         Args:
             exec_id: Id of the exec.
-            tail: Number of last lines. None stands for all lines.
-            since: Time in epoch seconds: only lines written since then.
-            worker: Number of a worker, from 1: only its output. 0 stands for the driver. None stands for the output
-                that `follow` returns.
-            grep: Texts: only lines that contain one of them. An empty list selects all lines.
+            tail: As for `log_text`.
+            since: As for `log_text`.
+            worker: As for `log_text`.
+            grep: As for `log_text`.
 
         Yields:
-            The lines of all processes, ordered by time.
+            The lines, in the order of their times.
 
         Raises:
             NoSuchExec: No exec has this id.
