@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
+import pkgutil
 import sys
 import time
 from typing import Any
 
 import fork_host
 
-#: The product's own modules are not listed: some of them read the environment when they are imported.
+import dlicmd.cli
+
+_codes: list[int] = []
+
+#: Libraries that the client imports when it needs them. Its own modules read no environment when they are imported.
 LIBRARIES = (
-    "click", "concurrent.futures", "http.client", "json", "jsonschema", "logging", "pathspec", "platformdirs",
-    "requests", "rich.console", "rich.live", "rich.progress", "rich.table", "rich.text", "rich.tree", "ssl",
-    "subprocess", "tarfile", "tempfile", "urllib.request", "uuid", "yaml", "zipfile",
+    "concurrent.futures", "http.client", "jsonschema", "pathspec", "platformdirs", "requests", "rich.console",
+    "rich.live", "rich.progress", "rich.table", "rich.text", "rich.tree", "ssl", "subprocess", "tarfile", "tempfile",
+    "urllib.request", "uuid", "yaml", "zipfile", "local_backend.cli",
 )
+
+
+@atexit.register
+def _leave() -> None:
+    """End a command after all other exit handlers ran, but do not destroy the many modules one by one."""
+    if _codes:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_codes[0])
 
 
 class Run(BaseException):
@@ -47,9 +62,10 @@ def begin(request: dict[str, Any], descriptors: list[int]) -> None:
 
 
 def main() -> None:
-    """Import the libraries, then fork a child for every request."""
-    for library in LIBRARIES:
-        importlib.import_module(library)
+    """Import the modules, then fork a child for every request."""
+    own = (module.name for module in pkgutil.walk_packages(dlicmd.cli.__path__, "dlicmd.cli."))
+    for name in (*LIBRARIES, *(name for name in own if not name.endswith("__main__"))):
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     try:
@@ -59,7 +75,13 @@ def main() -> None:
     else:
         return
     sys.path[0] = ""
-    sys.exit(importlib.import_module(program).main())
+    try:
+        code = importlib.import_module(program).main()
+    except SystemExit as ended:
+        code = ended.code
+    if isinstance(code, int | None):
+        _codes.append(code or 0)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

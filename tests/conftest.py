@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # The tests start hundreds of interpreters: let them share compiled modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A command with another value than this process needs an interpreter of its own (tests/commands.py).
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 # A shell starts a background job with SIGINT ignored. The tests send this signal to processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -59,11 +61,31 @@ class Desk:
 
     def start(self, *words: str | bytes, **more: object) -> subprocess.Popen[bytes]:
         """Start dlicmd and return its process."""
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+        options = {
+            "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": self.environment,
+        } | more
         # Handle SIGINT as a foreground process of a shell does; a background test runner may ignore SIGINT.
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
                "from dlicmd.cli import main; sys.exit(main())"
-        return subprocess.Popen([sys.executable, "-c", call, *words], cwd=self.folder, env=self.environment, **options)
+        return subprocess.Popen([sys.executable, "-c", call, *words], cwd=self.folder, **options)
+
+    def on_a_terminal(self, *words: str, may_fail: bool = False, **environment: str) -> str:
+        """Return what dlicmd prints on a terminal of 80 columns and 24 lines, with \\n as line ends.
+
+        With `may_fail`, its errors are on the terminal, too. Otherwise the command must succeed.
+        """
+        size = {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
+        ours, theirs = pty.openpty()
+        streams = {"stdout": theirs, **({"stderr": theirs} if may_fail else {})}
+        with self.start(*words, **streams, env=self.environment | size | environment) as process:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # the last program has closed the terminal
+                while chunk := os.read(ours, 1 << 16):
+                    shown += chunk
+            assert process.wait() == 0 or may_fail, process.stderr and process.stderr.read()
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n")
 
     def run(self, *words: str | bytes, given: bytes | None = None) -> Done:
         """Run dlicmd until it ends, with `given` as its standard input."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,25 +52,3 @@ def server(running: ScriptedServer) -> ScriptedServer:
     """The server of the module, without the requests and answers of earlier tests."""
     running.clear()
     return running
-
-
-@pytest.fixture
-def on_a_terminal(desk: Desk) -> Callable[..., str]:
-    """A function that runs dlicmd on a terminal of 80 columns and 24 lines, and returns its output with \\n as line
-    ends. The command must succeed."""
-    def run(*words: str) -> str:
-        desk.environment |= {"COLUMNS": "80", "LINES": "24", "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
-        ours, theirs = pty.openpty()
-        with desk.start(*words, stdout=theirs) as process:
-            os.close(theirs)
-            shown = b""
-            try:
-                while chunk := os.read(ours, 4096):
-                    shown += chunk
-            except OSError:  # the command has closed the terminal
-                pass
-            assert process.wait() == 0, process.stderr and process.stderr.read()
-        os.close(ours)
-        return shown.decode().replace("\r\n", "\n")
-
-    return run

@@ -126,23 +126,23 @@ def test_jobs_are_exported_as_parquet(desk: Desk, sweep: FakeServer) -> None:
     assert [row["exitCode"] for row in rows[:3]] == ["x", "3", None]
 
 
-def test_a_wide_table_fits_80_columns(desk: Desk, sweep: FakeServer, on_a_terminal) -> None:
+def test_a_wide_table_fits_80_columns(desk: Desk, sweep: FakeServer) -> None:
     for number, name in enumerate(LOSSES):
         sweep.curves[name] += [curve(f"损失/metric-{metric}", [[1, number * metric]]) for metric in range(1, 10)]
-    lines = on_a_terminal("diff", *LOSSES).rstrip("\n").split("\n")
+    lines = desk.on_a_terminal("diff", *LOSSES).rstrip("\n").split("\n")
     assert max(map(column_width, lines)) <= 80 and len(lines) <= 24
     heads = [line for line in cells("\n".join(lines)) if line[0] == "id"]
     assert len(heads) > 1 and sum("metric" in name for head in heads for name in head) == 4
     assert {line[0] for line in cells("\n".join(lines))} == {"id", "", *LOSSES}
 
 
-def test_names_of_a_program_have_no_effect_on_a_terminal(desk: Desk, sweep: FakeServer, on_a_terminal) -> None:
+def test_names_of_a_program_have_no_effect_on_a_terminal(desk: Desk, sweep: FakeServer) -> None:
     bad = "\x1b[2Ja\n\u202eb"
     for number, name in enumerate(LOSSES):
         sweep.execs[name]["args"] = f"--exec-start PyTorch --model-main main.py -- '--{bad}' {number}"
         sweep.curves[name] = [curve(bad, [[1, number]])]
     for names in (list(LOSSES), ["w-1", "w-2"]):
-        shown = on_a_terminal("diff", *names)
+        shown = desk.on_a_terminal("diff", *names)
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown), ascii(shown)
 
 

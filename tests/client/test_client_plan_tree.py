@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 from typing import Any
 
@@ -118,32 +116,10 @@ def test_hostile_trees_are_printed_safely(desk: Desk, planned: FakeServer) -> No
     assert done.code == 0 and "\x1b" not in done.out and done.out.count("k  n/a  RUNNING") == 1
 
 
-def on_a_terminal(desk: Desk, *words: str, **environment: str) -> str:
-    """Return the output of a command on a terminal."""
-    desk.environment |= {"TERM": "xterm", **environment}
-    ours, theirs = pty.openpty()
-    with desk.start(*words, stdout=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        while chunk := _read(ours):
-            shown += chunk
-        assert process.wait() == 0
-    os.close(ours)
-    return shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 4096)
-    except OSError:  # the last program has closed the terminal
-        return b""
-
-
 def test_colors_are_used_only_on_a_capable_terminal_without_no_color(desk: Desk, planned: FakeServer) -> None:
-    assert "\x1b[32mRUNNING\x1b[0m" in on_a_terminal(desk, "--rp-get-all")
-    assert "\x1b" not in on_a_terminal(desk, "--rp-get-all", NO_COLOR="1")
-    desk.environment.pop("NO_COLOR")
-    assert "\x1b" not in on_a_terminal(desk, "--rp-get-all", TERM="dumb")
+    assert "\x1b[32mRUNNING\x1b[0m" in desk.on_a_terminal("--rp-get-all")
+    assert "\x1b" not in desk.on_a_terminal("--rp-get-all", NO_COLOR="1")
+    assert "\x1b" not in desk.on_a_terminal("--rp-get-all", TERM="dumb")
     assert "\x1b" not in desk.run("--rp-get-all", "-o", "table").out
 
 

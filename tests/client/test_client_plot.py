@@ -109,8 +109,8 @@ def test_points_of_any_server_are_read_in_the_order_of_steps(points: list[Any]) 
     assert steps == sorted(set(steps))
 
 
-def test_the_losses_of_a_job_are_drawn_by_default(desk: Desk, two: FakeServer, on_a_terminal) -> None:
-    shown = on_a_terminal("plot", "w-1")
+def test_the_losses_of_a_job_are_drawn_by_default(desk: Desk, two: FakeServer) -> None:
+    shown = desk.on_a_terminal("plot", "w-1")
     lines = COLOR.sub("", shown).rstrip("\n").split("\n")
     assert len(lines) <= 23 and max(map(len, lines)) <= 80
     assert lines[0] == "train/loss" and lines[1].startswith("     1 ┤")
@@ -121,8 +121,8 @@ def test_the_losses_of_a_job_are_drawn_by_default(desk: Desk, two: FakeServer, o
     assert desk.run("plot", "w-1").err == "dlicmd: left out 2 values of w-1: not a finite number\n"
 
 
-def test_several_jobs_share_a_chart_with_a_color_each(desk: Desk, two: FakeServer, on_a_terminal) -> None:
-    shown = on_a_terminal("plot", "w-1", "w-2")
+def test_several_jobs_share_a_chart_with_a_color_each(desk: Desk, two: FakeServer) -> None:
+    shown = desk.on_a_terminal("plot", "w-1", "w-2")
     colors = {line.split("m")[0] + "m" for line in shown.rstrip("\n").split("\n")[-2:]}
     assert len(colors) == 2 and all(shown.count(color) > 1 for color in colors)
     assert COLOR.sub("", shown).rstrip("\n").split("\n")[-1].split()[-4:] == ["2", "5", "1", "3"]
@@ -130,8 +130,8 @@ def test_several_jobs_share_a_chart_with_a_color_each(desk: Desk, two: FakeServe
     assert "\x1b" not in plain and "⣿" not in plain and [line[0] for line in plain.splitlines()[-2:]] == ["*", "o"]
 
 
-def test_metrics_of_another_kind_or_unit_have_a_chart_of_their_own(desk: Desk, two: FakeServer, on_a_terminal) -> None:
-    lines = COLOR.sub("", on_a_terminal("plot", "w-1", "--metric", "val*", "--metric", "loss")).split("\n")
+def test_metrics_of_another_kind_or_unit_have_a_chart_of_their_own(desk: Desk, two: FakeServer) -> None:
+    lines = COLOR.sub("", desk.on_a_terminal("plot", "w-1", "--metric", "val*", "--metric", "loss")).split("\n")
     assert lines[0] == "val_acc" and "train/loss" in lines and lines.count("") == 2 and len(lines) <= 24
     [axis] = [line.split() for line in lines if "epoch" in line.split()[1:2]]
     assert axis == ["1", "epoch", "2"]
@@ -231,10 +231,10 @@ def test_parquet_without_its_library_is_refused_with_the_remedy(desk: Desk, two:
     assert not two.requests("GET", "/curves") and not (desk.folder / "p.parquet").exists()
 
 
-def test_names_of_a_program_have_no_effect_on_a_terminal(desk: Desk, two: FakeServer, on_a_terminal) -> None:
+def test_names_of_a_program_have_no_effect_on_a_terminal(desk: Desk, two: FakeServer) -> None:
     bad = "a\x1b[2Jb/c\n\u202e损失"
     two.execs["w-1"]["appName"] = bad
     two.curves["w-1"] = [curve(bad, [[1, 1.0], [2, 2.0]], unit=bad, stepUnit=bad)]
-    shown = COLOR.sub("", on_a_terminal("plot", "w-1", "--metric", "*"))
+    shown = COLOR.sub("", desk.on_a_terminal("plot", "w-1", "--metric", "*"))
     assert not CONTROL.search(shown.replace("\n", "")) and "ab/c 损失" in shown
     assert max(map(column_width, shown.split("\n"))) <= 80

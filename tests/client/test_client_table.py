@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 from unittest import mock
 
 from client_desk import Desk
@@ -16,27 +14,9 @@ from dlicmd.cli.show.table import column_width, grid, table
 LONG = "a very long name of an application " * 3
 
 
-def lines_on_a_terminal(desk: Desk, *words: str) -> list[str]:
-    """Return the lines that a command prints on a terminal."""
-    desk.environment["NO_COLOR"] = "1"
-    ours, theirs = pty.openpty()
-    with desk.start(*words, stdout=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while chunk := os.read(ours, 4096):
-                shown += chunk
-        except OSError:  # the command has closed the terminal
-            pass
-        assert process.wait() == 0
-    os.close(ours)
-    return shown.decode().splitlines()
-
-
 def test_a_list_fits_a_narrow_terminal_and_keeps_its_ids(desk: Desk, local: FakeServer) -> None:
-    desk.environment["COLUMNS"] = "80"
     local.execs |= {name: exec_object(name, appName=LONG) for name in ("cpd-1", "cpd-1234")}
-    lines = lines_on_a_terminal(desk, "--exec-get-all")
+    lines = desk.on_a_terminal("--exec-get-all", NO_COLOR="1").splitlines()
     assert len(lines) == 3 and max(map(len, lines)) <= 80, lines
     assert [line.split()[0] for line in lines] == ["id", *local.execs]
     assert "…" in lines[1]
@@ -78,8 +58,7 @@ def test_columns_that_do_not_fit_are_replaced_by_an_ellipsis() -> None:
 
 
 def test_a_list_leaves_out_columns_before_it_cuts_names_short(desk: Desk, local: FakeServer) -> None:
-    desk.environment["COLUMNS"] = "80"
     local.execs["cpd-1"] = exec_object("cpd-1", appName="a name with 26 characters!")
-    head, line = lines_on_a_terminal(desk, "--exec-get-all")
+    head, line = desk.on_a_terminal("--exec-get-all", NO_COLOR="1").splitlines()
     assert max(len(head), len(line)) <= 80 and "a name with 26 …" in line
     assert "type" not in head.split() and {"id", "name", "state", "submit"} <= set(head.split())
