@@ -23,7 +23,6 @@ from dlicmd.sdk.transport import Transport, lacks_tls
 if TYPE_CHECKING:
     from dlicmd.cli.config.servers import KnownServer
 
-LOOPBACK = ("127.0.0.1", "localhost")
 QUERY = "--query-args"
 #: The variable that Kubernetes sets in each pod, and the port of servers that the original client assumes there.
 _POD, _POD_PORT = "KUBERNETES_SERVICE_HOST", 9243
@@ -109,7 +108,7 @@ class Session(Closing):
             port = self.line.number("--rest-port")
             if port is None and of_this_process() is Manner.ORIGINAL and _POD in os.environ:
                 port = _POD_PORT
-            http = self.line.flag("--http") or _is_own_backend(host, port)
+            http = self.line.flag("--http") or backend.is_own(f"{host}:{port}")
             if not (http or self._given_trust() or self._is_on("--insecure")) and _is_plain_on_loopback(host, port):
                 info(f"{host}:{port} is on this machine and does not use TLS: using plain http")
                 http = True
@@ -196,16 +195,4 @@ class Session(Closing):
 
 def _is_plain_on_loopback(host: str, port: int | None) -> bool:
     """Return whether this is a server on the loopback without TLS, where nothing leaves the machine."""
-    return host in LOOPBACK and port is not None and port > 0 and lacks_tls(host, port)
-
-
-def _is_own_backend(host: str, port: int | None) -> bool:
-    """Return whether this address is that of this user's local backend, as scripts name servers.
-
-    The backend's own file says that it speaks plain http on the loopback. Only this user can write that file: so this
-    is no guess and no downgrade.
-    """
-    if host not in LOOPBACK:
-        return False
-    found = backend.find()
-    return found is not None and found.url in {f"http://{name}:{port}" for name in LOOPBACK}
+    return host in backend.LOOPBACK and port is not None and port > 0 and lacks_tls(host, port)

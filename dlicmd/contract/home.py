@@ -21,6 +21,9 @@ SERVED_FILE = "served.json"
 EMBEDDED = "embedded"
 COMMAND = "command"
 
+#: In DLICMD_HOME, mode 0700: folders that clients copied there, for the backend to take over.
+STAGING = "staging"
+
 
 def home() -> Path:
     """Return `DLICMD_HOME`, or `dlicmd` below the platform's per-user state directory. The directory may not exist

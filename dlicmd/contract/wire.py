@@ -108,6 +108,8 @@ EXT_LOCAL_PATHS = "local-paths"
 EXT_CREATE = "create-data-path"
 #: `--allow-cpu` in the command line: a job that asks for GPUs may run on CPU slots.
 EXT_ALLOW_CPU = "allow-cpu"
+#: `stagedFolder` in the `data` part: the server takes over a folder that its own user has copied into its home.
+EXT_STAGED = "staged-folder"
 #: POST /execs/check returns the refusal of a submission before its files are sent.
 EXT_CHECK = "check"
 #: A POST /execs with a known key returns the exec that the first such request created.
@@ -131,7 +133,9 @@ EXT_LINES = "log-lines"
 #: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
-EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
+EMBEDDED_EXTENSIONS = frozenset({
+    EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_STAGED, EXT_IDEMPOTENCY,
+})
 
 # Keys of GET /status, beyond the recorded contract
 EMBEDDED = "embedded"  # bool: the server has one user, who may use all paths of the machine
@@ -176,6 +180,7 @@ ARGS = "args"
 ARGV = "argv"
 DATA_SOURCE = "dataSource"
 HARDWARE_SPEC = "hardwareSpec"
+STAGED_FOLDER = "stagedFolder"
 ARCHIVE_SUFFIX = ".modelDir.tar"
 
 # Keys of a framework, beside `name`

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import ssl
     import subprocess
 
+#: Names of this machine under which servers on the loopback are reached.
+LOOPBACK = ("127.0.0.1", "localhost")
 START_SECONDS = 60.0
 _POLL = 0.05
 #: Free bytes below which a disk counts as full.
@@ -135,6 +137,27 @@ def find() -> Endpoint | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return endpoint if _is_alive(endpoint.pid) else None
+
+
+def is_own(where: str) -> bool:
+    """Return whether HOST:PORT is the local backend of this user, which speaks plain http on the loopback.
+
+    Only this user can write the file of the backend: so this is no guess.
+    """
+    host, _, port = where.rpartition(":")
+    found = find() if host in LOOPBACK else None
+    return found is not None and found.url in {f"http://{name}:{port}" for name in LOOPBACK}
+
+
+def staging() -> Path | None:
+    """Return the folder through which the local backend takes over folders; None if this user is not its user."""
+    folder = paths.staging_folder()
+    try:
+        return folder if folder.stat().st_uid == os.geteuid() else None
+    except FileNotFoundError:
+        return folder  # the backend makes it
+    except OSError:
+        return None
 
 
 def _mind_slots(endpoint: Endpoint) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from dlicmd.contract import states, wire
-from dlicmd.sdk import hints
+from dlicmd.sdk import backend, hints
 from dlicmd.sdk.backend import EmbeddedTransport
 from dlicmd.sdk.errors import (
     Denied,
@@ -106,6 +106,9 @@ class Calls(Closing):
         #: Seconds that a server may stay silent in any call; None for the default of each call.
         self._timeout = timeout_wanted() if timeout is None else timeout
         self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
+        #: Whether the server is the local backend of this user.
+        self.is_own = isinstance(self._way, EmbeddedTransport) or (
+            isinstance(self._way, PlainTransport) and backend.is_own(self._way.where))
         self._transport = Repeating(self._way, self.retries)
         self._extensions: frozenset[str] | None = None
 

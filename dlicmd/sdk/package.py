@@ -5,127 +5,24 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import stat
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
-from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import PackageError, UsageProblem
-from dlicmd.sdk.messages import Progress, info, silent, warn
+from dlicmd.sdk.messages import Progress, silent
 from dlicmd.sdk.paths import IGNORE_FILE
+from dlicmd.sdk.selection import Entry, Selection, select
 from dlicmd.sdk.transport import FilePart
 
-#: Patterns left out of every folder, in gitignore syntax; `!pattern` in the ignore file includes one again.
-DEFAULT_IGNORES = (
-    ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", ".ipynb_checkpoints/", ".pytest_cache/",
-    ".mypy_cache/", ".ruff_cache/", "node_modules/", ".DS_Store", "._*", IGNORE_FILE,
-)
-#: From this many bytes on, a message names the largest entries; and the number of them.
-LARGE, MOST_NAMED = 100 * 2**20, 3
-#: The most skipped entries that are named one by one.
-NAMED = 5
-#: The archive crosses a loopback or a fast network: speed matters more than size. For the local backend, an archive of
-#: more than so many bytes is not compressed: that takes longer than to write it.
-COMPRESSION, COMPRESSED_UP_TO = 1, 16 * 2**20
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One file or folder to pack: its name in the archive below the top folder, its path, and its size in bytes."""
-
-    name: str
-    path: str
-    is_dir: bool = False
-    size: int = 0
-
-
-@dataclass
-class _Walk:
-    """The results of a walk through the folder."""
-
-    root: str
-    matches: Callable[[str], bool]
-    entries: list[Entry] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-
-    def folder(self, path: str, prefix: str, above: tuple[str, ...]) -> None:
-        """Collect the entries of `path`; `above` are the real paths of the folders around it."""
-        try:
-            with os.scandir(path) as found:
-                items = sorted(found, key=lambda item: item.name)
-        except OSError as problem:
-            raise PackageError(f"cannot read the folder {path}: {problem.strerror}") from None
-        for item in items:
-            self._item(item, f"{prefix}{item.name}", above)
-
-    def _item(self, item: os.DirEntry[str], name: str, above: tuple[str, ...]) -> None:
-        try:
-            about = item.stat(follow_symlinks=False)
-            mode = about.st_mode
-            if stat.S_ISLNK(mode):
-                if self.matches(name):
-                    return
-                real = os.path.realpath(item.path)
-                if os.path.commonpath([self.root, real]) != self.root:
-                    return self._skip(name, "a link that leads outside the folder")
-                about = os.stat(real)
-                mode = about.st_mode
-        except FileNotFoundError:
-            return self._skip(name, "a broken link")
-        except OSError as problem:
-            return self._skip(name, problem.strerror or "unreadable")
-        if stat.S_ISDIR(mode):
-            self._folder(item.path, name, above)
-        elif self.matches(name):
-            return
-        elif stat.S_ISREG(mode):
-            self.entries.append(Entry(name, item.path, size=about.st_size))
-        else:
-            self._skip(name, "neither a file nor a folder")
-
-    def _folder(self, path: str, name: str, above: tuple[str, ...]) -> None:
-        if self.matches(name + "/") or os.path.lexists(os.path.join(path, "pyvenv.cfg")):
-            return
-        real = os.path.realpath(path)
-        if real in above:
-            return self._skip(name, "a circular link")
-        self.entries.append(Entry(name, path, is_dir=True))
-        self.folder(path, name + "/", (*above, real))
-
-    def _skip(self, name: str, why: str) -> None:
-        self.skipped.append(f"{name} ({why})")
-
-
-def walk(folder: Path) -> list[Entry]:
-    """Return the entries of `folder` to pack, in a fixed order, and warn about skipped ones. Raises PackageError."""
-    root = os.path.realpath(folder)
-    found = _Walk(root, _ignore_rules(folder))
-    found.folder(str(folder), "", (root,))
-    for text in found.skipped[:NAMED]:
-        warn(f"skipping {text}")
-    if len(found.skipped) > NAMED:
-        warn(f"skipping {len(found.skipped) - NAMED} more links and special files")
-    return found.entries
-
-
-def _ignore_rules(folder: Path) -> Callable[[str], bool]:
-    from pathspec import GitIgnoreSpec  # for a folder alone
-
-    own = folder / IGNORE_FILE
-    try:
-        lines = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
-        rules = GitIgnoreSpec.from_lines([*DEFAULT_IGNORES, *lines])
-    except (OSError, ValueError) as problem:
-        raise PackageError(f"cannot use {own}: {' '.join(str(problem).split())}") from None
-    return cast("Callable[[str], bool]", rules.match_file)
+#: The archive crosses a network: speed matters more than size.
+COMPRESSION = 1
 
 
 def check_folder(text: str) -> Path:
@@ -159,34 +56,33 @@ def base_name(folder: Path) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
-def pack(
-    folder: Path, main: str | None = None, progress: Progress = silent, is_local: bool = False,
-) -> FilePart:
-    """Pack `folder` under its base name into a temporary file. The file has no name and so cannot be left behind.
+def selected(folder: Path, main: str | None = None) -> Selection:
+    """Return the files of `folder` to send, and tell what is special about them.
 
-    The ignore rules must not leave out `main`, a path within the folder. A large archive for the local backend
-    (`is_local`) is not compressed. Raises PackageError, UsageProblem.
+    The ignore rules must not leave out `main`, a path within the folder. Raises PackageError, UsageProblem.
     """
-    entries = walk(folder)
-    if not any(not entry.is_dir for entry in entries):
+    found = select(folder)
+    found.tell()
+    names = {entry.name for entry in found.files}
+    if not names:
         raise UsageProblem(f"{hints.option('--model-dir')}: there is nothing to upload in '{folder}'")
-    if main is not None and main not in {entry.name for entry in entries}:
+    if main is not None and main not in names:
         raise UsageProblem(f"{hints.option('--model-main')}: an ignore rule excludes '{main}'; "
                            f"see {folder / IGNORE_FILE}")
-    total = sum(entry.size for entry in entries)
-    if total > LARGE:
-        info(_large(entries, total))
-    count = sum(not entry.is_dir for entry in entries)
+    return found
+
+
+def pack(selection: Selection, progress: Progress = silent) -> FilePart:
+    """Pack the selected files, under the base name of their folder, into a temporary file. The file has no name and so
+    cannot be left behind. Raises PackageError."""
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it
     except OSError as problem:
         raise PackageError(f"cannot create a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
     try:
-        with progress(f"packing {count:,} files", total) as shown:
-            packed = None if is_local and total > COMPRESSED_UP_TO else gzip.GzipFile(
-                "", "wb", COMPRESSION, file, mtime=0)
-            with packed or contextlib.nullcontext():
-                _write(packed or file, entries, base_name(folder), shown or (lambda _: None))
+        with progress(f"packing {len(selection.files):,} files", selection.size) as shown, \
+                gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
+            _write(packed, selection.entries, base_name(selection.folder), shown or (lambda _: None))
         size = file.tell()
         file.seek(0)
     except BaseException as problem:
@@ -198,21 +94,8 @@ def pack(
     return FilePart(wire.PART_FILE, f"tmp{os.urandom(4).hex()}{wire.ARCHIVE_SUFFIX}", file, size)
 
 
-def _large(entries: list[Entry], total: int) -> str:
-    """Return the message about a large folder: the largest of its files and folders, and how to leave them out."""
-    sizes: dict[str, int] = {}
-    for entry in entries:
-        first, _, rest = entry.name.partition("/")
-        name = f"{first}/" if rest or entry.is_dir else first
-        sizes[name] = sizes.get(name, 0) + entry.size
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:MOST_NAMED]
-    named = ", ".join(f"{name} ({show_size(sizes[name])})" for name in largest)
-    return (f"the folder has {show_size(total)} to send; largest: {named}. A file {IGNORE_FILE} in the folder leaves "
-            "out what the program does not need, 1 pattern a line, as in .gitignore")
-
-
 def _write(
-    file: BinaryIO | gzip.GzipFile, entries: list[Entry], top: str, progress: Callable[[int], None],
+    file: gzip.GzipFile, entries: list[Entry], top: str, progress: Callable[[int], None],
 ) -> None:
     done = _Counter(progress)
     with tarfile.open(mode="w|", fileobj=cast("BinaryIO", file), format=tarfile.PAX_FORMAT) as archive:
@@ -221,13 +104,14 @@ def _write(
             if entry.is_dir:
                 archive.addfile(_member(f"{top}/{entry.name}", None))
                 continue
-            with _opened(entry) as source:
+            with opened(entry) as source:
                 about = os.fstat(source.fileno())
                 reader = _Source(source, entry.path, done)
                 archive.addfile(_member(f"{top}/{entry.name}", about), cast("BinaryIO", reader))
 
 
-def _opened(entry: Entry) -> BinaryIO:
+def opened(entry: Entry) -> BinaryIO:
+    """Open a selected file. Raises PackageError."""
     try:
         return open(entry.path, "rb")
     except OSError as problem:

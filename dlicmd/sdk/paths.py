@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path, PurePosixPath
 
-from dlicmd.contract.home import BACKEND_FILE, SERVED_FILE, home
+from dlicmd.contract.home import BACKEND_FILE, SERVED_FILE, STAGING, home
 
 IGNORE_FILE = ".dlicmdignore"
 CONFIG = "config.yaml"
@@ -64,6 +64,11 @@ def backend_file() -> Path:
 def served_file() -> Path:
     """Return the file in which the local backend records how it was started."""
     return home() / SERVED_FILE
+
+
+def staging_folder() -> Path:
+    """Return the folder through which the local backend takes over folders of its own user."""
+    return home() / STAGING
 
 
 def backend_log() -> Path:

@@ -10,40 +10,49 @@ from typing import Any, NamedTuple
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
 from dlicmd.contract.options import BY_NAME, OPTIONS, Local
-from dlicmd.sdk import hints, package
+from dlicmd.sdk import backend, hints, package
 from dlicmd.sdk.data import change_meta, change_source, local_path, named_in, names_place, nearer
 from dlicmd.sdk.errors import ConnectionLost, DlicmdError, ServerError
 from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import Progress, info, silent, warn
 from dlicmd.sdk.objects import Exec
+from dlicmd.sdk.selection import Selection
+from dlicmd.sdk.staging import StagedBody, StagedFolder
 from dlicmd.sdk.submission import ALLOW_CPU, CREATE, FOLDER, MAIN, META, PREBUILT, Submission
 from dlicmd.sdk.transport import FilePart, Multipart
 
+#: A folder for the local backend is compressed and uploaded up to this number of bytes, else staged: that takes fewer
+#: writes, and less time than compression.
+UPLOADED_UP_TO = 16 * 2**20
 #: Options that name a file to upload beside the model.
 EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
 
 
 class Upload(NamedTuple):
     """The content of a submission: the words of `args`, the files, and the `data` part. `paths` are the paths of data,
-    if they may refer to this machine. `strict` is that of the submission."""
+    if they may refer to this machine. `strict` is that of the submission. `selection` are the files of the model
+    folder, and `staged` is their copy for the local backend."""
 
     sent: list[str]
     parts: list[FilePart]
     data: dict[str, Any]
     paths: list[str]
     strict: bool
+    selection: Selection | None = None
+    staged: StagedFolder | None = None
 
     @property
     def size(self) -> int:
         """The number of bytes of the files."""
-        return sum(part.size for part in self.parts)
+        return sum(part.size for part in self.parts) + (0 if self.staged is None else self.staged.size)
 
     def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
         """Return the body that `Client.start_exec` takes."""
         text = self.data_text
-        if not self.parts:
-            return text
-        return Multipart(self.parts, [] if text is None else [(wire.PART_DATA, text)], progress)
+        fields = [] if text is None else [(wire.PART_DATA, text)]
+        if self.staged is not None:
+            return StagedBody(self.staged, self.parts, fields)
+        return Multipart(self.parts, fields, progress) if self.parts else text
 
     @property
     def data_text(self) -> str | None:
@@ -56,7 +65,9 @@ def submit(
     progress: Progress = silent,
 ) -> Exec:
     """Submit a job, and return the exec in the answer. `tell` is called before the upload."""
-    with prepared(submission, client.extensions, progress, client.check_exec) as upload:
+    with prepared(submission, client.extensions, progress, client.check_exec, client.is_own) as upload:
+        if upload.staged is not None:
+            upload.staged.copy()
         if tell is not None:
             tell(upload)
         with nearer(upload.paths):
@@ -71,13 +82,14 @@ def submit(
 @contextmanager
 def prepared(
     submission: Submission, ask: Callable[[], frozenset[str]], progress: Progress = silent,
-    check: Callable[[str, str | None], None] | None = None,
+    check: Callable[[str, str | None], None] | None = None, is_own: bool = False,
 ) -> Iterator[Upload]:
     """Yield the submission, with open files; `ask` returns the extensions of the server.
 
     All checks that are possible here precede the first request to the server. Then `check` asks the server, if it has
     the extension for it, whether it refuses the command line or the data. The folder is packed after that. All files
-    are packed before anything is sent.
+    are packed before anything is sent. A large folder for the local backend of this user (`is_own`) is not packed: the
+    caller copies it.
     """
     with ExitStack() as stack:
         parts: list[FilePart] = []
@@ -90,8 +102,15 @@ def prepared(
         if check is not None and submission.strict and wire.EXT_CHECK in extensions:
             check(join_args(upload.sent), upload.data_text)
         if submission.folder is not None:
-            is_local = wire.EXT_LOCAL_PATHS in extensions
-            parts.insert(0, package.pack(submission.folder, program, progress, is_local))
+            selection = package.selected(submission.folder, program)
+            upload = upload._replace(selection=selection)
+            stages = is_own and wire.EXT_STAGED in extensions and selection.size > UPLOADED_UP_TO
+            if stages and (place := backend.staging()) is not None:
+                staged = StagedFolder(place, selection, progress)
+                stack.callback(staged.close)
+                upload = upload._replace(staged=staged, data={**upload.data, wire.STAGED_FOLDER: staged.name})
+            else:
+                parts.insert(0, package.pack(selection, progress))
         yield upload
 
 
@@ -161,7 +180,7 @@ def _mind_the_local_backend(submission: Submission) -> None:
 def _send(client: ExecCalls, upload: Upload, progress: Progress) -> Exec:
     args = join_args(upload.sent)
     try:
-        if not upload.parts:
+        if not upload.parts or upload.staged is not None:
             return client.start_exec(args, upload.body(), strict=upload.strict)
         with progress("uploading", upload.size) as shown:
             return client.start_exec(args, upload.body(shown), strict=upload.strict)

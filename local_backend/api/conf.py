@@ -37,7 +37,7 @@ def conf(services: TheServices, _caller: TheCaller) -> JsonAnswer[Configuration]
         wire.EXT_ALLOW_CPU, wire.EXT_CHECK,
     ]
     if settings.embedded:
-        extensions.append(wire.EXT_LOCAL_PATHS)
+        extensions += [wire.EXT_LOCAL_PATHS, wire.EXT_STAGED]
     return JsonAnswer({
         "MSD_ENABLED": "true",
         "DLI_DATA_FS": str(settings.data_fs),

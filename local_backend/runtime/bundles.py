@@ -38,7 +38,7 @@ def digest(folder: Path) -> str:
     """Return the SHA-256, in hexadecimal digits, over the names, modes and bytes of everything below a folder. Raises
     OSError, and BundleLost for anything but files and folders."""
     found = hashlib.sha256()
-    for name, mode in _entries(folder):
+    for name, mode in entries(folder):
         # Names contain no NUL. The length of a file separates its bytes from the next name.
         if mode is None:
             found.update(b"%s\0folder\0" % os.fsencode(name))
@@ -82,7 +82,7 @@ def copy(home: HomePaths, name: str, target: Path) -> None:
         raise BundleLost from problem
     if digest(target) != name:
         raise BundleLost
-    _make_durable(made)
+    make_durable(made)
 
 
 def drop(home: HomePaths, database: Database, names: Collection[str]) -> None:
@@ -123,7 +123,7 @@ def _temporary(home: HomePaths, name: str) -> Path:
     return home.bundles / f".{name}.{secrets.token_hex(4)}.tmp"
 
 
-def _entries(top: Path) -> Iterator[tuple[str, int | None]]:
+def entries(top: Path) -> Iterator[tuple[str, int | None]]:
     """Yield the name relative to `top` and the permission bits of each file, and the name and None of each folder.
     Names are in order, and a folder comes before its content. Raises OSError, and BundleLost for anything else."""
     folders = [""]
@@ -157,7 +157,7 @@ def _copy(source: Path, target: Path) -> list[Path]:
     """Copy everything below a folder into an empty folder. Return that folder, and the copied files and folders.
     Raises OSError and BundleLost."""
     made = [target]
-    for name, mode in _entries(source):
+    for name, mode in entries(source):
         path = target / name
         made.append(path)
         if mode is None:
@@ -170,7 +170,8 @@ def _copy(source: Path, target: Path) -> list[Path]:
     return made
 
 
-def _make_durable(made: list[Path]) -> None:
+def make_durable(made: list[Path]) -> None:
+    """Force files and folders to the disk. Raises OSError."""
     if sys.platform == "linux" and len(made) > _MANY:
         os.sync()  # cheaper than one flush per file
         return

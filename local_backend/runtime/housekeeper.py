@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable, Set
+from contextlib import suppress
 
+from local_backend.files import FOLDER
 from local_backend.runtime.loop import Loop
+from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.retention import discard, expired
 from local_backend.runtime.sizes import Sizes
 from local_backend.settings import Settings
@@ -37,7 +43,9 @@ class Housekeeper:
         self.loop.stop()
 
     def round(self) -> None:
-        """Delete expired events, measure execs, and mark expired ones for removal. Raises database errors."""
+        """Remove what killed clients left, delete expired events, measure execs, and mark expired ones for removal.
+        Raises OSError and database errors."""
+        _remove_staged(self._settings.paths)
         end = self._database.read(lambda c: events.expired(c, time.time()))
         if end:
             self._database.write(lambda c: events.prune(c, end))
@@ -60,3 +68,15 @@ class Housekeeper:
     def _turn(self, _ready: Set[int]) -> float:
         self.round()
         return time.monotonic() + _EVERY
+
+
+def _remove_staged(home: HomePaths) -> None:
+    """Remove staged folders whose clients have ended: a client locks its folder. Raises OSError."""
+    for name in os.listdir(home.staging):
+        with suppress(OSError):
+            fd = os.open(home.staging / name, FOLDER)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(home.staging / name, ignore_errors=True)
+            finally:
+                os.close(fd)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dlicmd.contract.home import SERVED_FILE
+from dlicmd.contract.home import SERVED_FILE, STAGING
 from local_backend.files import open_regular
 from local_backend.workload import Workload
 
@@ -127,6 +127,11 @@ class HomePaths:
     def incoming(self) -> Path:
         """Uploads in progress. All files found here at server start are leftovers."""
         return self.home / "incoming"
+
+    @property
+    def staging(self) -> Path:
+        """Folders that clients of the server's own user copied here; see submit/staged.py."""
+        return self.home / STAGING
 
     @property
     def forwarding(self) -> Path:

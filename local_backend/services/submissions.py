@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from dlicmd.contract import wire
 from dlicmd.contract.secret import MASK
 from local_backend.data.storage import DataRoots
 from local_backend.errors import AccessDenied, BackendError, Invalid, TooLarge
@@ -86,6 +87,8 @@ class _Checked:
     #: Data paths to create, and the folders that they are in.
     new: tuple[str, ...] = ()
     roots: DataRoots | None = None
+    #: The folder that the client has copied into the home.
+    staged: Path | None = None
     #: Warnings for the submitter.
     notes: tuple[str, ...] = ()
 
@@ -188,6 +191,9 @@ class SubmissionService:
 
     def _submitted(self, caller: Caller, request: SubmissionRequest, keyed: Keyed | None) -> Submitted:
         checked = self._checked(caller, request)
+        if checked.staged is not None:
+            request.upload.staged = checked.staged
+            check_room(self.execs.base.settings.paths, self.execs.base.settings.quotas, _size(request.upload))
         created = create(checked.new, checked.roots) if checked.roots is not None and checked.lack is None else []
         row = self._accept(caller, request.upload, _size(request.upload), checked, keyed)
         for note in created:
@@ -219,8 +225,16 @@ class SubmissionService:
             replace(spec, sig_name=request.sig_name or None), asked.shown, data.shown or None,
             self.connections.sealed(data.secrets), targets if lack is None else None,
             None if lack is None else str(lack), tuple(data.new), roots,
+            self._staged(asked.staged),
             (*data.notes, *(needs.remarks(spec.resources, machine) if request.strict else ())),
         )
+
+    def _staged(self, name: str | None) -> Path | None:
+        """Return a staged folder. Raises Invalid unless the server's own user is the only one."""
+        settings = self.execs.base.settings
+        if name is not None and not settings.embedded:
+            raise Invalid("submission.files", f"only the local backend of a user takes a '{wire.STAGED_FOLDER}'")
+        return None if name is None else settings.paths.staging / name
 
     def _accept(
         self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None
@@ -256,7 +270,8 @@ def _warnings(row: ExecRow) -> list[str]:
 
 
 def _size(upload: ReceivedUpload) -> int:
-    return sum(path.stat().st_size for _, path in upload.files)
+    staged = 0 if upload.staged is None else on_disk(upload.staged)
+    return staged + sum(path.stat().st_size for _, path in upload.files)
 
 
 def _count(problem: BackendError) -> None:

@@ -99,7 +99,7 @@ def make_home(settings: Settings) -> None:
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.home.chmod(0o700)
-        for folder in (paths.jobs, paths.bundles, paths.incoming, paths.volumes, paths.forwarding,
+        for folder in (paths.jobs, paths.bundles, paths.incoming, paths.staging, paths.volumes, paths.forwarding,
                        paths.users):
             folder.mkdir(mode=0o700, exist_ok=True)
         settings.result_fs.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from local_backend.errors import Invalid
 from local_backend.files import sync_directory
 from local_backend.settings import Limits
 from local_backend.submit.receive import ReceivedUpload
+from local_backend.submit.staged import take
 from local_backend.submit.unpack import unpack
 from local_backend.workload import Program
 
@@ -32,8 +33,10 @@ def place(
     typed = posixpath.basename(program.main or "")
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
     archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
-    if len(archives) > 1:
+    if len(archives) + (upload.staged is not None) > 1:
         raise Invalid("submission.files", "the upload contains more than one archive")
+    if upload.staged is not None:
+        take(upload.staged, submitted, limits)
     for archive in archives:
         unpack(archive, submitted, limits)
         archive.unlink()  # before it is written to the disk, if possible
@@ -43,7 +46,8 @@ def place(
     sync_directory(submitted)
     if program.user_cmd is not None or not runs:
         return replace(program, model_dir=next(_folders(submitted, program.model_dir), None))
-    program = _with_main(program, submitted, bool(archives), [base_name(name) for name, _ in files])
+    has_folder = bool(archives) or upload.staged is not None
+    program = _with_main(program, submitted, has_folder, [base_name(name) for name, _ in files])
     return program if elastic else _as_command(program, submitted)
 
 
@@ -73,10 +77,10 @@ def _put(source: Path, folder: Path, name: str) -> None:
         os.fsync(file.fileno())
 
 
-def _with_main(program: Program, submitted: Path, archive: bool, names: list[str]) -> Program:
-    if not names:
+def _with_main(program: Program, submitted: Path, has_folder: bool, names: list[str]) -> Program:
+    if not names and not has_folder:
         raise Invalid("submission.no_program", "no program was uploaded; add --model-main, --model-dir or --user-cmd")
-    if program.main is None and not archive:
+    if program.main is None and not has_folder:
         program = replace(program, main=names[0])
     if program.main is not None and ("\0" in program.main or len(program.main) > 4000 or not program.main):
         raise Invalid("submission.no_program", "--model-main is empty, too long or contains a NUL character")

@@ -26,10 +26,11 @@ _WRITE = 1 << 20
 @dataclass
 class ReceivedUpload:
     """A received body. `files` are pairs: the name that the client gave (empty for none), and the present path. `data`
-    is the `data` text."""
+    is the `data` text. `staged` is a folder that the client has copied into the home."""
 
     files: list[tuple[str, Path]] = field(default_factory=list)
     data: str | None = None
+    staged: Path | None = None
 
 
 async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, most: int) -> ReceivedUpload:

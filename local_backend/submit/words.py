@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,17 +14,20 @@ from local_backend.errors import Invalid
 
 _MAX_WORDS = 10_000
 _OPTION = "--data-source"
-_KEYS = (wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC)
+_KEYS = (wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC, wire.STAGED_FOLDER)
+_STAGED = re.compile("[0-9a-f]{32}")
 
 
 @dataclass
 class Asked:
-    """A submission as the client wrote it. `shown` is `args` without secrets, for every user who may see the exec."""
+    """A submission as the client wrote it. `shown` is `args` without secrets, for every user who may see the exec.
+    `staged` is the name of a staged folder."""
 
     line: CommandLine
     shown: str
     data_source: list[Any] | None = None
     hardware: dict[str, Any] = field(default_factory=dict)
+    staged: str | None = None
 
 
 def read(args: str | None, data: str | None) -> Asked:
@@ -44,8 +48,11 @@ def read(args: str | None, data: str | None) -> Asked:
     hardware = extra.get(wire.HARDWARE_SPEC) or {}
     if not isinstance(hardware, dict):
         raise Invalid("submission.data_part", f"'{wire.HARDWARE_SPEC}' is not a JSON object")
+    staged = extra.get(wire.STAGED_FOLDER)
+    if staged is not None and not (isinstance(staged, str) and _STAGED.fullmatch(staged)):
+        raise Invalid("submission.data_part", f"'{wire.STAGED_FOLDER}' in the data part is not 32 hexadecimal digits")
     shown = masked_text(join_args(words) if text is None else text, words)
-    return Asked(line, shown, _all_sources(extra.get(wire.DATA_SOURCE), line.many(_OPTION)), hardware)
+    return Asked(line, shown, _all_sources(extra.get(wire.DATA_SOURCE), line.many(_OPTION)), hardware, staged)
 
 
 def _check_keys(extra: dict[str, Any]) -> None:

@@ -107,3 +107,32 @@ def test_a_dry_run_fails_if_a_remote_server_is_unreachable(desk: Desk) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--dry-run", "--rest-host", "127.0.0.1", "--rest-port",
                     "1", "--http", "--jwt-token", "x", "--", "true")
     assert done.code == 8 and done.out == ""
+
+
+def test_a_dry_run_lists_the_files_of_the_folder(desk: Desk, local: FakeServer) -> None:
+    folder = desk.model()
+    for number in range(25):
+        (folder / f"{number:02}.bin").write_bytes(bytes(1000 + number))
+    (folder / "out.log").write_text("x")
+    (folder / "broken").symlink_to("nothing")
+    (folder / ".dlicmdignore").write_text("*.log\n")
+    found = request(desk, "PyTorch", "--model-dir", "model", "--lr=1")["folder"]
+    assert (found["count"], found["size"], found["path"]) == (26, 25 * 1012 + 9, str(folder))
+    assert {"path": "03.bin", "size": 1003} in found["files"] and len(found["files"]) == 26
+    assert found["leftOut"] == [
+        {"path": ".dlicmdignore", "why": ".dlicmdignore (default)"},
+        {"path": "out.log", "why": "*.log (.dlicmdignore)"}, {"path": "broken", "why": "a broken link"}]
+    text = desk.run("run", "model/train.py", "--dry-run").out
+    shown = [line.split()[-1] for line in text.splitlines() if line.endswith(".bin")]
+    assert shown == [f"{number:02}.bin" for number in range(24, 4, -1)], "the 20 largest, the largest first"
+    assert "26 files" in text and "6 smaller files" in text and "out.log: *.log (.dlicmdignore)" in text
+
+
+def test_a_dry_run_of_a_large_folder_copies_nothing(desk: Desk, local: FakeServer) -> None:
+    with open(desk.model() / "weights", "wb") as file:
+        file.truncate(17 * 2**20)
+    local.conf["DLICMD_EXTENSIONS"] += ",staged-folder"
+    before = sorted(path.name for path in desk.state.iterdir())
+    found = request(desk, "PyTorch", "--model-dir", "model", "--lr=1")
+    assert found["parts"] == [] and found["folder"]["transfer"] == "copy" and len(found["data"]["stagedFolder"]) == 32
+    assert sorted(path.name for path in desk.state.iterdir()) == before

@@ -13,13 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from dlicmd.sdk import package
+from dlicmd.sdk import package, selection
 from dlicmd.sdk.errors import PackageError, UsageProblem
+from dlicmd.sdk.transport import FilePart
+
+
+def packed(folder: Path, main: str | None = None) -> FilePart:
+    """Return the archive of `folder`."""
+    return package.pack(package.selected(folder, main))
 
 
 def names(folder: Path) -> list[str]:
     """Return the names in the archive of `folder`, below its top."""
-    part = package.pack(folder)
+    part = packed(folder)
     with part.file, tarfile.open(fileobj=part.file, mode="r:gz") as archive:
         members = archive.getmembers()
     assert all(member.isreg() or member.isdir() for member in members)
@@ -39,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def test_an_archive_keeps_content_mode_and_order(folder: Path) -> None:
     (folder / "run.sh").write_text("#!/bin/sh\n")
     (folder / "run.sh").chmod(0o775)
-    part = package.pack(folder)
+    part = packed(folder)
     with part.file:
         raw = part.file.read()
     assert part.size == len(raw)
@@ -49,7 +55,7 @@ def test_an_archive_keeps_content_mode_and_order(folder: Path) -> None:
         assert archive.extractfile(f"{folder.name}/sub/data.bin").read() == bytes(range(256)) * 500
         assert {member.name.split("/")[-1]: member.mode for member in archive}["run.sh"] == 0o755
         assert {(member.uid, member.gid, member.uname, member.gname) for member in archive} == {(0, 0, "", "")}
-    again = package.pack(folder)
+    again = packed(folder)
     with again.file:
         assert again.file.read() == raw
 
@@ -81,7 +87,7 @@ def test_links_inside_the_folder_are_followed_and_others_skipped(
     os.link(folder / "train.py", folder / "twice.py")
     assert names(folder) == ["folder", "folder/data.bin", "inside.py", "sub", "sub/data.bin", "train.py", "twice.py"]
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == package.NAMED + 1 and "2 more" in said[-1], said
+    assert len(said) == selection.NAMED + 1 and "2 more" in said[-1], said
     assert "skipping etc (a link that leads outside the folder)" in said[0]
 
 
@@ -119,25 +125,10 @@ def test_the_largest_entries_of_a_large_folder_are_named(
         (folder / name).write_bytes(bytes(ord(name[0]) * 100))
     names(folder)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(package, "LARGE", 1000)
+    monkeypatch.setattr(selection, "LARGE", 1000)
     names(folder)
     [said] = capsys.readouterr().err.splitlines()
     assert re.findall(r"(\S+) \(", said) == ["sub/", "d.bin", "c.bin"] and ".dlicmdignore" in said
-
-
-@pytest.mark.parametrize(("is_local", "form"), [(True, "r:"), (False, "r:gz")])
-def test_a_large_archive_for_the_local_backend_is_not_compressed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool, form: str,
-) -> None:
-    small = package.pack(folder, is_local=True)
-    with small.file:
-        assert small.file.read(2) == b"\x1f\x8b"
-    monkeypatch.setattr(package, "COMPRESSED_UP_TO", 1000)
-    part = package.pack(folder, is_local=is_local)
-    with part.file:
-        with tarfile.open(fileobj=part.file, mode=form) as archive:  # type: ignore[call-overload]
-            assert f"{folder.name}/sub/data.bin" in archive.getnames()
-        assert part.file.seek(0, os.SEEK_END) == part.size
 
 
 def test_memory_does_not_grow_with_the_folder(folder: Path) -> None:
@@ -147,7 +138,7 @@ def test_memory_does_not_grow_with_the_folder(folder: Path) -> None:
         file.truncate(200 * 2**20)
     tracemalloc.start()
     try:
-        package.pack(folder).file.close()
+        packed(folder).file.close()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -160,14 +151,13 @@ def test_an_unreadable_file_or_folder_is_an_error(folder: Path, name: str) -> No
     (folder / name).chmod(0)
     try:
         with pytest.raises(PackageError, match="cannot read"):
-            package.pack(folder)
+            packed(folder)
     finally:
         (folder / name).chmod(0o700)
 
 
 def test_a_file_that_disappears_or_shrinks_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = package.walk(folder)
-    monkeypatch.setattr(package, "walk", lambda _folder: entries)
+    chosen = package.selected(folder)
     whole = os.fstat
 
     def longer(fd: int) -> os.stat_result:
@@ -177,10 +167,10 @@ def test_a_file_that_disappears_or_shrinks_is_an_error(folder: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(package.os, "fstat", longer)
         with pytest.raises(PackageError, match="became shorter"):
-            package.pack(folder)
+            package.pack(chosen)
     (folder / "train.py").unlink()
     with pytest.raises(PackageError, match=r"train\.py"):
-        package.pack(folder)
+        package.pack(chosen)
 
 
 def test_a_full_disk_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,31 +178,60 @@ def test_a_full_disk_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         pytest.skip("this machine has no /dev/full")
     monkeypatch.setattr(package.tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(PackageError, match=os.strerror(errno.ENOSPC)):
-        package.pack(folder)
+        packed(folder)
 
 
 def test_no_file_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(package.tempfile, "tempdir", str(place))
-    part = package.pack(folder)
+    part = packed(folder)
     assert os.listdir(place) == []
     part.file.close()
     monkeypatch.setattr(package.tempfile, "tempdir", str(place / "missing"))
     with pytest.raises(PackageError, match="TMPDIR"):
-        package.pack(folder)
+        packed(folder)
 
 
 def test_the_main_program_must_be_packed(folder: Path) -> None:
     (folder / ".dlicmdignore").write_text("train.py\n")
     with pytest.raises(UsageProblem, match=r"'train\.py'"):
-        package.pack(folder, "train.py")
+        packed(folder, "train.py")
     (folder / ".dlicmdignore").write_text("*\n")
     with pytest.raises(UsageProblem, match=str(folder)):
-        package.pack(folder)
+        packed(folder)
     (folder / ".dlicmdignore").write_bytes(b"\xff\xfe")
     with pytest.raises(PackageError, match="dlicmdignore"):
-        package.pack(folder)
+        packed(folder)
+
+
+def test_an_ignore_file_may_include_gitignore(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / ".gitignore").write_text("*.bin\n")
+    assert names(folder) == [".gitignore", "sub", "sub/data.bin", "train.py"]
+    (folder / ".dlicmdignore").write_text("#!include:.gitignore\n.gitignore\n")
+    assert names(folder) == ["sub", "train.py"]
+    assert [(one.name, one.why) for one in package.selected(folder).left_out] == [
+        (".dlicmdignore", ".dlicmdignore (default)"), (".gitignore", ".gitignore (.dlicmdignore)"),
+        ("sub/data.bin", "*.bin (.gitignore)")]
+    (folder / ".dlicmdignore").write_text("#!include:missing\n")
+    with pytest.raises(PackageError, match="missing"):
+        packed(folder)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_gitignore_that_excludes_much_of_a_large_folder_is_mentioned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(selection, "LARGE", 1000)
+    (folder / ".gitignore").write_text("*.log\n")
+    packed(folder)
+    assert "#!include:" not in capsys.readouterr().err
+    (folder / ".gitignore").write_text("sub/\n")
+    packed(folder)
+    assert "125.0K" in capsys.readouterr().err.splitlines()[1]
+    (folder / ".dlicmdignore").write_text("sub/\n")
+    packed(folder)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("typed", "found"), [

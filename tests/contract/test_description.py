@@ -70,7 +70,8 @@ def test_the_described_extensions_are_those_of_the_server(document: dict[str, An
     named = {operation["x-extension"] for _, _, operation in operations(document) if "x-extension" in operation} - {""}
     told = set(world.wire.ask("GET", "/conf").json()["DLICMD_EXTENSIONS"].split(","))
     # These extend the submission, which is a call of the contract.
-    assert named == told - {"allow-cpu", "argv", "create-data-path", "idempotency-key", "local-paths"}
+    assert named == told - {
+        "allow-cpu", "argv", "create-data-path", "idempotency-key", "local-paths", "staged-folder"}
 
 
 def test_only_open_calls_need_no_token(document: dict[str, Any]) -> None:

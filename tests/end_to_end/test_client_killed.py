@@ -93,7 +93,7 @@ def trained(user) -> str:
 def test_a_client_killed_during_an_upload_leaves_no_exec_and_no_files(user) -> None:
     assert user.run("--exec-get-all").code == 0
     folder = user.model("m", train="print(1)\n")
-    (folder / "data").write_bytes(os.urandom(20 << 20))
+    (folder / "data").write_bytes(os.urandom(12 << 20))
     incoming = user.home / "incoming"
     with narrow(user, up=8 << 20) as line:
         process = user.start("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py")

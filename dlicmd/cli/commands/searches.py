@@ -45,7 +45,7 @@ def start(session: Session) -> int:
     with ExitStack() as stack:
         parts: list[FilePart] = []
         stack.callback(package.close_all, parts)
-        parts.append(package.pack(folder, None, bar))
+        parts.append(package.pack(package.selected(folder), bar))
         say(f"Copying files and directories ...\nContent size: {recorded_size(parts[0].size)}")
         answer = _send(session, parts, json.dumps(definition))
     if session.output.is_data:

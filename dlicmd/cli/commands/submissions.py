@@ -26,6 +26,7 @@ from dlicmd.sdk.errors import DlicmdError, NeverSchedulable, Unreachable, UsageP
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.objects import Exec
 from dlicmd.sdk.paths import samples_dir
+from dlicmd.sdk.selection import Selection
 from dlicmd.sdk.submission import ALLOW_CPU, META, SOURCE, Submission
 from dlicmd.sdk.submit import Upload, prepared, submit
 from dlicmd.sdk.transport import FilePart, Request
@@ -33,6 +34,8 @@ from dlicmd.sdk.transport import FilePart, Request
 _EXAMPLE = '[{"type": "fs", "location": {"paths": "mnist"}}]'
 DEMO_PROGRAM = ("--epochs", "10")
 _CHUNK = 2**20
+#: The most files that a dry run lists as text.
+_MOST_LISTED = 20
 TOKEN_HEADER = "Authorization"
 
 
@@ -54,7 +57,8 @@ def start(session: Session) -> int:
     def tell(upload: Upload) -> None:
         if session.line.verb is not None:  # the id alone is on standard output, so that a script can use it
             where = f" of {os.path.abspath(submission.folder)}" if submission.folder is not None else ""
-            info(f"packed the files{where}: {show_size(upload.size)}")
+            done = "packed" if upload.staged is None else "copied"
+            info(f"{done} the files{where}: {show_size(upload.size)}")
             return
         say = aside if session.output.is_data else emit
         say(f"Copying files and directories ...\nContent size: {recorded_size(upload.size)}")
@@ -178,7 +182,7 @@ def _show_request(session: Session, submission: Submission) -> None:
 
     The command asks the server for its extensions, as a submission does, but never starts the local backend.
     """
-    with prepared(submission, lambda: _extensions(session), bar) as upload:
+    with prepared(submission, lambda: _extensions(session), bar, is_own=session.client.is_own) as upload:
         found = _described(session, upload)
     if session.output.is_data:
         emit_value(found, session.output)
@@ -206,6 +210,7 @@ def _described(session: Session, upload: Upload) -> dict[str, Any]:
         "headers": _headers(real),
         "parts": [_part(part) for part in upload.parts],
         "data": data or None,
+        "folder": None if upload.selection is None else _folder(upload.selection, upload.staged is not None),
     }
 
 
@@ -222,10 +227,42 @@ def _part(part: FilePart) -> dict[str, Any]:
     return {"name": part.name, "filename": part.filename, "size": part.size, "sha256": digest.hexdigest()}
 
 
+def _folder(selection: Selection, is_staged: bool) -> dict[str, Any]:
+    """Return the files of the model folder that are sent, and those that are left out."""
+    return {
+        "path": os.path.abspath(selection.folder),
+        "transfer": "copy" if is_staged else "upload",
+        "count": len(selection.files),
+        "size": selection.size,
+        "files": [{"path": entry.name, "size": entry.size} for entry in selection.files],
+        "leftOut": [{"path": one.name, "why": one.why} for one in (*selection.left_out, *selection.skipped)],
+    }
+
+
+def _folder_text(folder: dict[str, Any]) -> list[str]:
+    """Return lines about the model folder: the largest files, and what is left out."""
+    files, left_out = sorted(folder["files"], key=lambda file: -file["size"]), folder["leftOut"]
+    how = "the local backend gets a copy" if folder["transfer"] == "copy" else "uploaded as an archive"
+    count = f"{folder['count']:,} file{'s' * (folder['count'] != 1)}"
+    lines = ["", f"folder {folder['path']}: {count}, {show_size(folder['size'])}; {how}"]
+    lines += [f"{show_size(file['size']):>8}  {file['path']}" for file in files[:_MOST_LISTED]]
+    lines += _rest(files, "smaller files")
+    lines += ["", "left out:"] if left_out else []
+    lines += [f"  {one['path']}: {one['why']}" for one in left_out[:_MOST_LISTED]]
+    return lines + _rest(left_out, "more")
+
+
+def _rest(listed: list[Any], what: str) -> list[str]:
+    more = len(listed) - _MOST_LISTED
+    return [f"  and {more:,} {what}; -o json lists all"] if more > 0 else []
+
+
 def _text(found: dict[str, Any]) -> str:
     lines = [f"{found['method']} {found['path']}", *(f"{name}: {value}" for name, value in found["headers"].items())]
     for part in found["parts"]:
         lines += ["", f"part {part['name']}: {part['filename']}, {part['size']} bytes, sha256 {part['sha256']}"]
     if found["data"] is not None:
         lines += ["", f"part {wire.PART_DATA}: {json.dumps(found['data'], indent=2)}"]
+    if found["folder"] is not None:
+        lines += _folder_text(found["folder"])
     return "\n".join(lines)

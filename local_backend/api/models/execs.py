@@ -344,6 +344,8 @@ class Submission(TypedDict):
     """Data sources"""
     hardwareSpec: NotRequired[dict[str, Any]]
     """Nodes, devices and memory; options of the command line have precedence"""
+    stagedFolder: NotRequired[str]
+    """Name of a folder that the server takes over (extension `staged-folder`)"""
 
 
 @described
@@ -351,7 +353,7 @@ class SubmissionForm(TypedDict):
     """A submission as a form."""
 
     data: NotRequired[str]
-    """A JSON object with `args`, `argv`, `dataSource` and `hardwareSpec`"""
+    """A JSON object with `args`, `argv`, `dataSource`, `hardwareSpec` and `stagedFolder`"""
 
 
 @described
