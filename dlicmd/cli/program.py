@@ -20,7 +20,7 @@ from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import COMMAND_NAMES, FILE
 from dlicmd.sdk import hints, messages
-from dlicmd.sdk.errors import DlicmdError, UsageProblem
+from dlicmd.sdk.errors import DlicmdError, SubmissionRefused, UsageProblem
 
 #: The variable with which a shell's completion script asks for candidates, as in dlicmd.cli.commands.completion, which
 #: imports click.
@@ -42,21 +42,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         answer()
         return Exit.DONE
     words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        with hints.of_command_line():
+    with hints.of_command_line():
+        try:
             return _program(words)
-    except BrokenPipeError:
-        # The reader of our output has closed the pipe. Python must not complain about that at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
-    except (KeyboardInterrupt, Exception) as problem:  # last handler: users see a line, never a traceback
-        if messages.is_debug():
-            import traceback  # only for debugging
+        except BrokenPipeError:
+            # The reader of our output has closed the pipe. Python must not complain about that at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.FAILED
+        except (KeyboardInterrupt, Exception) as problem:  # last handler: users see a line, never a traceback
+            if messages.is_debug():
+                import traceback  # only for debugging
 
-            traceback.print_exc()
-        text, code, status = _explained(problem, words)
-        console.error(text, code, status)
-        return status
+                traceback.print_exc()
+            text, code, status = _explained(problem, words)
+            console.error(text, code, status)
+            return status
 
 
 def _program(words: list[str]) -> int:
@@ -77,6 +77,9 @@ def _command(words: list[str], line: CommandLine, called: Manner) -> int:
     if line.command == "--help":
         from dlicmd.cli.commands.help import help_text, short_usage  # needs click
 
+        if words == ["help"]:
+            emit(short_usage())
+            return Exit.DONE
         if words:
             emit(help_text(line.operand))
             return Exit.DONE
@@ -170,18 +173,17 @@ def _check_encoding(words: list[str]) -> None:
             raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not valid UTF-8")
 
 
-def _explained(problem: BaseException, words: list[str]) -> tuple[str, str, Exit]:
+def _explained(problem: BaseException, words: Sequence[str]) -> tuple[str, str, Exit]:
     """Return the message for the user about an exception, its code (contract.error_codes), and the exit code. `words`:
     the command line."""
     if isinstance(problem, ArgvError | UsageProblem):
-        text = str(problem)
+        text = hints.as_typed(str(problem))
         if ": dlicmd " in text:  # it says what to type
             return text, UsageProblem.code, Exit.USAGE
-        from dlicmd.contract.verbs import BY_VERB  # only after a mistake
-
-        about = "".join(f" {word}" for word in words[:1] if word in BY_VERB)
-        end = "" if text.endswith((".", "?")) else "."
-        return f"{text}{end} Try 'dlicmd{about} --help'.", UsageProblem.code, Exit.USAGE
+        ends = text.endswith((".", "?"))
+        return f"{text}{'' if ends else '.'} Try '{_help_for(words)}'.", UsageProblem.code, Exit.USAGE
+    if isinstance(problem, SubmissionRefused):
+        return hints.as_typed(str(problem)), problem.code, problem.exit_code
     if isinstance(problem, DlicmdError):
         return str(problem), problem.code, problem.exit_code
     if isinstance(problem, KeyboardInterrupt):
@@ -191,3 +193,11 @@ def _explained(problem: BaseException, words: list[str]) -> tuple[str, str, Exit
     return text, "client.unexpected", Exit.FAILED
 
 
+def _help_for(words: Sequence[str]) -> str:
+    """Return the command that shows the help for a wrong command line: that of its verb if it has one."""
+    from dlicmd.contract.verb_argv import HELP_VERB, is_verb_line  # only after a mistake
+    from dlicmd.contract.verbs import BY_VERB
+
+    if not is_verb_line(words):
+        return "dlicmd --help"
+    return f"dlicmd {words[0]} --help" if words[0] in BY_VERB else f"dlicmd {HELP_VERB}"

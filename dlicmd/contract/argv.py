@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Form, Option, Travel, option_named
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, DESTROYING, Arity, Form, Option, Travel, option_named
 from dlicmd.contract.sizes import parse_size
 
 #: Commands that pass unknown words to the program; for other commands, an unknown word is an error.
@@ -267,16 +267,17 @@ def _unknown(word: str) -> str:
     import difflib  # for a wrong word alone
 
     if not (is_option := word.startswith("-")) or word.startswith("--"):
-        from dlicmd.contract.verbs import SYNONYMS  # for a wrong word alone
+        from dlicmd.contract.verbs import SYNONYMS, meant_long_command  # for a wrong word alone
 
-        if meant := SYNONYMS.get(word.lstrip("-").lower()):
+        if meant := SYNONYMS.get(word.lstrip("-").lower()) or (meant_long_command(word) if is_option else None):
             return f"unknown {'option' if is_option else 'command'} '{word}'; did you mean: dlicmd {meant}"
     name = word.partition("=")[0]
     # Missing dashes must not make a word less similar.
     known = {option if is_option else option.lstrip("-"): option for option in BY_NAME}
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     what = "unknown option" if is_option else "unexpected word"
-    return f"{what} '{word}'" + (f"; did you mean {known[near[0]]}?" if near else "")
+    is_safe = near and known[near[0]] not in DESTROYING
+    return f"{what} '{word}'" + (f"; did you mean {known[near[0]]}?" if is_safe else "")
 
 
 def join_args(words: Iterable[str]) -> str:

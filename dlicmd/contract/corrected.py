@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dlicmd.contract.options import Form
 from dlicmd.contract.secret import masked_arguments, masked_words
-from dlicmd.contract.verbs import BY_VERB, Verb, verb_option
+from dlicmd.contract.verbs import BY_VERB, Verb, canonical, destroys, verb_option
 
 _PROGRAMS = (".py", ".sh", ".ipynb", ".yaml", ".yml")
 
 
-def with_command(word: str, meant: str, rest: Sequence[str]) -> str:
+def with_command(word: str, meant: str, rest: Sequence[str], is_valid: Callable[[Sequence[str]], bool]) -> str:
     """Return a line with a command in place of a wrong first word. The words after that word replace the examples of
-    the command, such as ID in `get ID`."""
+    the command, such as ID in `get ID`, if the command takes them and destroys nothing.
+
+    `is_valid` returns whether words are a line of a verb.
+    """
     head, *examples = meant.split()
     if examples == [word]:  # a program: `dlicmd train.py --lr 0.1`
         return _line([head, word, *rest]) if "--" in rest else for_program(BY_VERB[head], [word, *rest], None)
-    if head.startswith("-") or not rest:
+    if head.startswith("-") or not rest or destroys(head):
         return f"dlicmd {meant}"
-    if all(example.isupper() or example in ("ID...", "train.py") for example in examples):
+    if all(example.isupper() or example in ("ID...", "[DIR|FILE]", "train.py") for example in examples):
         examples = []
-    return _line([head, *examples, *rest])
+    words = [head, *examples, *rest]
+    if is_valid(words):
+        return _line(words)
+    has_program = head in BY_VERB and BY_VERB[head].program and "--" not in rest
+    return for_program(BY_VERB[head], rest, None) if has_program else f"dlicmd {meant}"
 
 
 def with_option(verb: Verb, words: Sequence[str], at: int, meant: str, after: Sequence[str] | None) -> str:
@@ -30,6 +38,16 @@ def with_option(verb: Verb, words: Sequence[str], at: int, meant: str, after: Se
     _, equals, value = words[at].partition("=")
     put = [f"{meant}={value}"] if equals and " " not in meant else meant.split()
     return _line([verb.name, *words[:at], *put, *words[at + 1 :]], after)
+
+
+def with_typed_options(typed: Sequence[str], text: str) -> str:
+    """Return a message with the options of a verb in place of those of the option table that they stand for, spelled
+    as in the line. `typed` are all words of the line."""
+    verb, own = BY_VERB[typed[0]], typed[: typed.index("--")] if "--" in typed else typed
+    found = [verb_option(verb, word.partition("=")[0]) for word in reversed(own) if word.startswith("--")]
+    names = {canonical(option).name: option.name for option in (*reversed(verb.own), *found) if option is not None}
+    return re.sub(r"(?<![\w-])--\w[\w-]*",
+                  lambda match: match[0] if match[0] in typed else names.get(match[0], match[0]), text)
 
 
 def with_word(typed: Sequence[str], wrong: str, right: str) -> str:

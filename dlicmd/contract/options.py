@@ -286,11 +286,11 @@ OPTIONS: tuple[Option, ...] = (
     FOLLOW,
     WAIT,
     _client("--wait-timeout", Form.SECONDS, _O, "stop waiting or following after this many seconds", "SECONDS"),
-    _client("--junit", Form.TEXT, _O, "with --wait or --follow: write a JUnit report about the job for CI systems",
+    _client("--junit", Form.TEXT, _O, "when the job has ended, write a JUnit report about it for CI systems",
             "FILE"),
     _client("--pass-exit-code", Form.FLAG, _O, "exit with the exit code of the program if the job ends ERROR"),
-    _client("--to", Form.TEXT, _O, "folder for --exec-trainresult; default: the current folder", "DIR"),
-    _client("--unpack", Form.FLAG, _O, "unpack the result of --exec-trainresult; keep no zip"),
+    _client("--to", Form.TEXT, _O, "folder for fetched files; default: the current folder", "DIR"),
+    _client("--unpack", Form.FLAG, _O, "unpack the fetched result; keep no zip"),
     _client("--force", Form.FLAG, _O, "overwrite existing files of the same name"),
     Option("--debug-level", Form.TEXT, _O, "level of messages on standard error; default info",
            choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
@@ -328,6 +328,9 @@ BY_NAME: dict[str, Option] = {
     spelling: option for option in (*COMMANDS, *OPTIONS) for spelling in (option.name, *option.aliases)
 }
 COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
+#: Commands that end jobs, delete or replace something, or publish a model. No slip of the fingers leads to one.
+DESTROYING: frozenset[str] = frozenset(
+    name for name in COMMAND_NAMES if not {"stop", "delete", "apply", "deploy"}.isdisjoint(name.split("-")))
 #: In place of an exec's id: the newest exec of the user.
 LAST = "last"
 #: Commands whose operands are ids of execs.

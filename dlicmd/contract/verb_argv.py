@@ -22,7 +22,7 @@ from dlicmd.contract.verbs import (
     verb_option,
 )
 
-HELP_VERB = "help"
+HELP_VERB, RUN = "help", "run"
 #: Operand of `help` that asks for all long commands and options.
 OPTIONS_TOPIC = "options"
 #: Long commands that make a line with a verb a line of the long options.
@@ -70,8 +70,18 @@ def unknown_command(word: str, *rest: str) -> str:
     from dlicmd.contract import corrected  # only after a mistake
 
     meant = meant_command(word)
+    if meant is None and rest and rest[0].endswith(".py"):
+        meant = f"{RUN} {rest[0]}"
     text = f"unknown command '{word}'"
-    return f"{text}; did you mean: {corrected.with_command(word, meant, rest)}" if meant else text
+    return f"{text}; did you mean: {corrected.with_command(word, meant, rest, _is_valid)}" if meant else text
+
+
+def _is_valid(words: Sequence[str]) -> bool:
+    try:
+        parse_verb(words)
+    except ArgvError:
+        return False
+    return True
 
 
 def _help_line(topics: list[str]) -> CommandLine:
@@ -79,7 +89,9 @@ def _help_line(topics: list[str]) -> CommandLine:
         raise ArgvError(f"dlicmd help takes 1 command, such as: dlicmd help {topics[0]}")
     for topic in topics:
         if topic not in BY_VERB and topic not in BY_NAME and topic != OPTIONS_TOPIC:
-            raise ArgvError(unknown_command(topic))
+            meant = (meant_command(topic) or "").partition(" ")[0]
+            text = f"unknown command '{topic}'"
+            raise ArgvError(f"{text}; did you mean: dlicmd {HELP_VERB} {meant}" if meant in BY_VERB else text)
     return CommandLine("--help", *topics)
 
 
@@ -116,6 +128,8 @@ def _take(line: CommandLine, verb: Verb, words: list[str], at: int) -> int:
 def _set(line: CommandLine, option: Option, typed: str, text: str | None) -> None:
     """Store an option as the option of the option table that it stands for. Raises ArgvError."""
     shown = typed if typed.startswith("--") else option.name
+    if option.metavar == "NAME=VALUE" and "=" not in (text or ""):
+        raise ArgvError(f"{shown}: '=' is missing in '{text}'; write {shown} NAME=VALUE")
     value: object = True if text is None else convert(option._replace(name=shown), text)
     stored = canonical(option)
     if stored.multiple:
@@ -123,7 +137,10 @@ def _set(line: CommandLine, option: Option, typed: str, text: str | None) -> Non
         assert isinstance(kept, list)
         kept.append(value)
     elif line.values.get(stored.name, value) != value:
-        raise ArgvError(f"{shown} {text}: {stored.name} is already {line.values[stored.name]}")
+        from dlicmd.contract import corrected  # only after a mistake
+
+        raise ArgvError(corrected.with_typed_options(
+            line.typed, f"{shown} {text}: {stored.name} is already {line.values[stored.name]}"))
     else:
         line.values[stored.name] = value
     line.given.append(Given(stored, text))
@@ -148,7 +165,7 @@ def _check_operands(line: CommandLine, verb: Verb) -> None:
 
 def _unknown_option(line: CommandLine, verb: Verb, words: list[str], at: int) -> str:
     """Return the message about an option that a verb lacks, with the line to type in its place."""
-    from dlicmd.contract import corrected  # after a mistake alone
+    from dlicmd.contract import corrected  # only after a mistake
 
     name = words[at].partition("=")[0]
     text, meant = f"unknown option '{name}' of dlicmd {verb.name}", meant_option(verb, name)
@@ -159,6 +176,6 @@ def _unknown_option(line: CommandLine, verb: Verb, words: list[str], at: int) ->
 
 def _for_program(line: CommandLine, verb: Verb, words: list[str]) -> str:
     """Return the advice for a word that may be meant for the program."""
-    from dlicmd.contract import corrected  # after a mistake alone
+    from dlicmd.contract import corrected  # only after a mistake
 
     return f"for your program: {corrected.for_program(verb, words, line.after_dashes)}"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dlicmd.contract.options import (
     BY_NAME,
     COMMAND_NAMES,
+    DESTROYING,
     DRY_RUN,
     FILE,
     FOLLOW,
@@ -23,6 +24,7 @@ from dlicmd.contract.options import (
     Section,
     Travel,
 )
+from dlicmd.contract.states import NAMED
 
 MANY = 10**9
 
@@ -113,7 +115,8 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd ls --since 1d --sort loss", "the jobs of the last day, the smallest loss first"),
     ), own=(
         _own("--limit", Form.COUNT, "show at most N jobs; 0: all; default on a terminal: 20", "N"),
-        _own(STATE, Form.TEXT, "only jobs in these states, such as running or error,killed", "STATE"),
+        _own(STATE, Form.TEXT, f"only jobs in these states, such as running or error,killed; the states are "
+             f"{', '.join(NAMED)}", "STATE"),
         _own("--since", Form.TEXT, "only jobs submitted since a time, such as 14:30, or within a period, such as 3d",
              "TIME"),
         _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: reverse order",
@@ -217,8 +220,8 @@ BY_VERB: dict[str, Verb] = {verb.name: verb for verb in VERBS}
 
 #: First word that is not a verb → the command that is probably meant. It never destroys more than the word says.
 SYNONYMS: dict[str, str] = {
-    **dict.fromkeys(("list", "jobs", "ps", "squeue", "queue", "history", "sacct", "runs", "clean", "purge", "prune",
-                     "clear", "reset"), "ls"),
+    **dict.fromkeys(("list", "lst", "jobs", "ps", "squeue", "queue", "history", "sacct", "runs", "clean", "purge",
+                     "prune", "clear", "reset"), "ls"),
     **dict.fromkeys(("status", "show", "describe", "info", "inspect", "job", "state"), "get ID"),
     **dict.fromkeys(("log", "tail", "cat", "output", "stdout", "print"), "logs ID"),
     **dict.fromkeys(("watch", "attach", "join"), "follow ID"),
@@ -253,6 +256,7 @@ OPTION_SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--gpu", "--ngpus", "--num-gpus", "--gpus-per-node"), ("--gpus",)),
     **dict.fromkeys(("--np", "-np", "-n", "-w", "--num-workers", "--nproc", "--nproc-per-node", "--processes",
                      "--procs", "--ntasks", "--worker", "--cpus"), ("--workers", "--tail", "--limit")),
+    **dict.fromkeys(("--memory", "--mem", "--ram"), ("--workerMemory",)),
     **dict.fromkeys(("--job-name", "-J", "--title"), ("--name",)),
     **dict.fromkeys(("--lines", "--last", "--head"), ("--tail", "--limit")),
     **dict.fromkeys(("--watch", "--attach", "--stream"), ("--follow",)),
@@ -293,27 +297,49 @@ def canonical(option: Option) -> Option:
 
 
 def meant_command(word: str) -> str | None:
-    """Return the command that a word probably means if it is not a verb, or None. `word` may have leading dashes."""
+    """Return the command that a word probably means if it is not a verb, or None. `word` may have leading dashes. A
+    typing error never leads to a command that destroys: only a word with that meaning does."""
     plain = word.lstrip("-").lower()
     if plain.endswith((".py", ".sh")):
         return f"run {word}"
-    if plain in BY_VERB:
-        return plain if not BY_VERB[plain].operands else f"{plain} {BY_VERB[plain].operands}"
-    if plain in SYNONYMS:
-        return SYNONYMS[plain]
+    if plain in BY_VERB or plain in SYNONYMS:
+        return _advice(plain)
     if f"--{plain}" in COMMAND_NAMES:
         return f"--{plain} {BY_NAME[f'--{plain}'].metavar}".strip()
-    # Never rm: a typing error must not delete.
+    if plain.startswith("exec-") and (command := meant_long_command(plain)):
+        return command
+    # Every short word is near rm. A word that is nearest to another verb that destroys means no harmless one either.
     found = _near(plain, BY_VERB.keys() - {"rm"}, 0.7) or _near(plain, SYNONYMS, 0.75)
-    if found is None:
+    return None if found is None or destroys(_advice(found)) else _advice(found)
+
+
+def _advice(known: str) -> str:
+    """Return what to type for a verb or a synonym."""
+    return SYNONYMS[known] if known in SYNONYMS else f"{known} {BY_VERB[known].operands}".strip()
+
+
+def meant_long_command(word: str) -> str | None:
+    """Return the long command, with its value, whose verb an unknown word names, or None: `--exec-list` means that of
+    `ls`. `word` may have leading dashes."""
+    plain = word.lstrip("-").lower().removeprefix("exec-")
+    if plain not in SYNONYMS and plain not in BY_VERB:
         return None
-    return SYNONYMS[found] if found in SYNONYMS else f"{found} {BY_VERB[found].operands}".strip()
+    verb = BY_VERB.get(SYNONYMS.get(plain, plain).partition(" ")[0])
+    return None if verb is None else f"{verb.command} {BY_NAME[verb.command].metavar}".strip()
+
+
+def destroys(meant: str) -> bool:
+    """Return whether words that begin with a verb or a long command end jobs, delete or replace something."""
+    head = meant.partition(" ")[0]
+    return (BY_VERB[head].command if head in BY_VERB else head) in DESTROYING
 
 
 def meant_option(verb: Verb, word: str) -> str | None:
     """Return the option of a verb that an unknown option probably means, or None."""
     known = [spelling for option in options_of(verb) if not option.hidden
              for spelling in (option.name, *option.aliases) if spelling.startswith("--")]
+    if destroys(verb.name):
+        known.remove(ALL)
     for name in OPTION_SYNONYMS.get(word, ()):
         if name.partition(" ")[0] in (*known, "-o"):
             return name

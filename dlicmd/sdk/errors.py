@@ -151,7 +151,8 @@ class NoSuchExec(ServerError):
     code = "exec.not_found"
 
     def __init__(self, exec_id: str, status: int = 404, body: str = "") -> None:
-        super().__init__(f"there is no exec '{exec_id}'; {hints.all_execs()} lists your jobs", status, body=body)
+        listed = f"{hints.all_execs()} lists your jobs"
+        super().__init__(f"there is no {hints.job()} '{exec_id}'; {listed}", status, body=body)
 
 
 class NoSuchApplication(ServerError):
@@ -204,7 +205,7 @@ class NoExecYet(DlicmdError):
 
     def __init__(self) -> None:
         submitting = hints.either(hints.command("--exec-start"), "Client.run()")
-        super().__init__(f"'last' names no exec, because you have none yet; {submitting} submits one")
+        super().__init__(f"'last' names no {hints.job()}, because you have none yet; {submitting} submits one")
 
 
 class Unreachable(DlicmdError):

@@ -24,12 +24,13 @@ REMOTE_ALONE = "this dlicmd is only a client for remote servers; pip install dli
 @contextmanager
 def of_command_line() -> Iterator[None]:
     """Write all messages in this context for a user of `dlicmd`."""
-    global _connection
-    before, _connection = _connection, []
+    global _connection, _typed
+    before = _connection, _typed
+    _connection, _typed = [], ()
     try:
         yield
     finally:
-        _connection = before
+        _connection, _typed = before
 
 
 def remember(line: CommandLine) -> None:
@@ -51,6 +52,20 @@ def either(command_line: str, program: str) -> str:
 def option(name: str) -> str:
     """Return the name of an option of a submission, such as `--model-dir`, as the user writes it."""
     return either(name, name.removeprefix("--"))
+
+
+def job() -> str:
+    """Return the word for a job: `job` for a user of verbs, else that of the contract."""
+    return "job" if _typed else "exec"
+
+
+def as_typed(text: str) -> str:
+    """Return a message with the options of submissions as the user spelled them in a verb's command line."""
+    if not _typed:
+        return text
+    from dlicmd.contract.corrected import with_typed_options  # only after a refusal
+
+    return with_typed_options(_typed, text)
 
 
 def command(*words: str) -> str:
@@ -78,7 +93,7 @@ def repeated(flag: str) -> str | None:
     """Return the user's command line with one more flag, or None without a verb."""
     if not _typed:
         return None
-    from dlicmd.contract.corrected import with_flag  # after a refusal alone
+    from dlicmd.contract.corrected import with_flag  # only after a refusal
 
     return with_flag(_typed, flag)
 

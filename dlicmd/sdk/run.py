@@ -150,13 +150,25 @@ def _command_of(file: Path) -> tuple[str, ...]:
     """Return the command that runs a file in its folder. Raises UsageProblem for a file that no program can run."""
     if file.suffix == ".py":
         return ("python", file.name)
+    is_script = file.suffix in (".sh", ".bash")
     if os.access(file, os.X_OK):
-        return (f"./{file.name}",)
-    if file.suffix in (".sh", ".bash"):
+        # As a shell, run a text without a first line that names its program: the system cannot.
+        return (f"./{file.name}",) if _names_its_program(file) else ("bash" if is_script else "sh", file.name)
+    if is_script:
         return ("bash", file.name)
     command = hints.either("give the command: dlicmd run -- COMMAND", f"run the folder with kind='{COMMAND}'")
     raise UsageProblem(f"{file} is neither a Python program nor executable; chmod +x {shlex.quote(str(file))}, or "
                        f"{command}")
+
+
+def _names_its_program(file: Path) -> bool:
+    """Return whether the system can start a file: it is no text, or its first line names the program that runs it."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(512)
+    except OSError:
+        return True  # the packing reports it
+    return head.startswith(b"#!") or b"\0" in head
 
 
 def _missing(path: Path, named: str) -> str:
@@ -169,8 +181,15 @@ def _missing(path: Path, named: str) -> str:
     except OSError:
         names = []
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    meant = f"; did you mean{hints.replaced(named, str(path.parent / near[0]))}" if near else ""
-    return f"there is no file or folder '{path}'{meant}"
+    text = f"there is no file or folder '{path}'"
+    if near:
+        return f"{text}; did you mean{hints.replaced(named, str(path.parent / near[0]))}"
+    folder = inert(os.path.abspath(path.parent))
+    if not os.path.isdir(folder):
+        return f"{text}, and no folder {folder}"
+    programs = sorted(name for name in names if name.endswith(".py"))
+    shown = inert(", ".join(programs[:10])) + (", ..." if len(programs) > 10 else "")
+    return f"{text}; the Python files in {folder} are {shown}" if programs else f"{text}; {folder} has no Python file"
 
 
 def _packable(folder: Path, named: bool) -> Path:

@@ -75,7 +75,7 @@ def submit(
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
         raise ServerError("the server's answer to the submission contains no id and appId", 200)
     if isinstance(found.get(wire.WARNING), str):
-        warn(f"warning: {found[wire.WARNING]}")
+        warn(f"warning: {hints.as_typed(str(found[wire.WARNING]))}")
     return found
 
 
@@ -174,7 +174,7 @@ def _mind_the_local_backend(submission: Submission) -> None:
                           f"{hints.option(MAIN)} or {hints.option(FOLDER)}")
     ignored = [option.name for option in OPTIONS if option.local is Local.IGNORED and submission.has(option)]
     if ignored:
-        info(f"the local backend ignores {', '.join(map(hints.option, ignored))}")
+        info(hints.as_typed(f"the local backend ignores {', '.join(map(hints.option, ignored))}"))
 
 
 def _send(client: ExecCalls, upload: Upload, progress: Progress) -> Exec:
@@ -192,4 +192,4 @@ def _send(client: ExecCalls, upload: Upload, progress: Progress) -> Exec:
 
 
 def _in_doubt() -> str:
-    return f"to check whether the server accepted the exec: {hints.all_execs()}"
+    return f"to check whether the server accepted the {hints.job()}: {hints.all_execs()}"

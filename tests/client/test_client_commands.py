@@ -13,7 +13,7 @@ from fake_server import BASE, TOKEN, FakeServer, Reply, exec_object
 
 from dlicmd.contract.options import OPTIONS
 
-HELP_WORDS = (["--help"], ["-h"], ["help"])
+HELP_WORDS = (["--help"], ["-h"])
 #: Words that ask for the help about one command → an option or command that it names.
 HELP_OF_ONE = (
     (["--exec-start", "--help"], "--numWorker N"), (["--exec-get", "x", "--nonsense", "--help"], "dlicmd get"),
@@ -210,7 +210,8 @@ def test_help_and_version_are_printed(desk: Desk) -> None:
         done = desk.run(*words)
         assert done.code == 0 and done.out.startswith("Usage: dlicmd") and named in done.out
         assert "--exec-delete-all" not in done.out
-    nothing = desk.run()
+    nothing, short = desk.run(), desk.run("help")
+    assert (short.code, short.out, short.err) == (0, nothing.err, "") and len(short.out.splitlines()) < 24
     assert nothing.code == 2 and nothing.out == "" and nothing.err.startswith("Usage: dlicmd")
     assert len(nothing.err.splitlines()) <= 32 and "dlicmd --help" in nothing.err
     assert "Examples:\n  dlicmd demo " in desk.run("--help").out
@@ -226,7 +227,6 @@ def test_help_and_version_are_printed(desk: Desk) -> None:
     [
         (["--exec-gett", "x"], "mean --exec-get"),
         (["--exec-get"], "--exec-get ID"),
-        (["foo"], "'foo'. Try"),
         (["--exec-get", ""], "--exec-get"),
         (["--exec-get", "a", "b"], "'b'"),
         (["--exec-get", "a", "--exec-stop", "b"], "--exec-stop"),
@@ -250,6 +250,22 @@ def test_usage_errors_are_reported_in_one_line(desk: Desk, local: FakeServer, wo
     done = desk.run(*words)
     assert done.code == 2 and done.out == "", done
     assert len(done.err.splitlines()) == 1 and said in done.err and done.err.endswith("Try 'dlicmd --help'.\n")
+
+
+@pytest.mark.parametrize(("words", "shown"), [
+    (["foo"], "dlicmd help"), (["help", "xyzzy"], "dlicmd help"), (["ls", "last"], "dlicmd ls --help"),
+    (["logs", "last", "--tail", "x"], "dlicmd logs --help"), (["get"], "dlicmd get --help"),
+    (["ls", "--state", "nonsense"], "dlicmd ls --help"), (["run", "x", "--as", "mpi"], "dlicmd run --help"),
+    (["diff", "w-1", "w-2", "--export", "table.txt"], "dlicmd diff --help"),
+])
+def test_a_wrong_line_of_a_verb_leads_to_the_help_of_the_verb(
+    desk: Desk, local: FakeServer, words: list[str], shown: str
+) -> None:
+    local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
+    done = desk.run(*words)
+    assert (done.code, done.out) == (2, "") and done.err.endswith(f" Try '{shown}'.\n"), done
+    if shown != "dlicmd help":
+        assert desk.run(*shown.split()[1:]).out.startswith(f"Usage: {shown.removesuffix(' --help')}")
 
 
 def test_a_command_without_its_dashes_is_named(desk: Desk, local: FakeServer) -> None:

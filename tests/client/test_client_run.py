@@ -76,6 +76,30 @@ def test_a_mistake_is_refused_before_anything_is_sent(
     assert expected in str(raised.value) and not fake.requests("POST")
 
 
+@pytest.mark.parametrize(("name", "content", "mode", "command"), [
+    ("run.sh", "echo 1\n", 0o600, "bash run.sh"), ("run.sh", "echo 1\n", 0o700, "bash run.sh"),
+    ("run.sh", "#!/bin/sh\necho 1\n", 0o700, "./run.sh"), ("script", "echo 1\n", 0o700, "sh script"),
+    ("binary", "\x7fELF\0", 0o700, "./binary"),
+])
+def test_a_script_runs_as_in_a_shell(  # noqa: PLR0917
+    client: dlicmd.Client, fake: FakeServer, desk: Desk, name: str, content: str, mode: int, command: str
+) -> None:
+    program = desk.model(train=SINGLE) / name
+    program.write_text(content)
+    program.chmod(mode)
+    client.run(program)
+    assert submitted(fake).endswith(f"--user-cmd -- {command}")
+
+
+def test_a_missing_program_is_named_with_the_folder_of_others(client: dlicmd.Client, desk: Desk) -> None:
+    folder = desk.model(train=SINGLE, other=SINGLE)
+    for path, said in ((folder / "xyz", f"the Python files in {folder} are other.py, train.py"),
+                       (folder.parent / "xyz", f"{folder.parent} has no Python file"),
+                       (folder / "no" / "xyz", f"no folder {folder / 'no'}")):
+        with pytest.raises(dlicmd.UsageProblem, match=said):
+            client.run(path)
+
+
 @pytest.mark.parametrize("name", ["trian.py", "notes.ipynb", "job.yaml", "data.bin", "empty"])
 def test_what_is_no_program_is_refused(client: dlicmd.Client, fake: FakeServer, desk: Desk, name: str) -> None:
     folder = desk.model(train=SINGLE)

@@ -227,6 +227,17 @@ def test_the_server_may_refuse_before_anything_is_packed(desk: Desk, local: Fake
     assert "--allow-cpu" in asked.query["args"][0] and asked.headers["prefer"] == "handling=strict"
 
 
+def test_a_refusal_names_the_options_of_the_verb(desk: Desk, local: FakeServer) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",check"
+    refused = Reply(400, b"Error 400: use a smaller --numWorker\n")
+    local.replies["POST", f"{BASE}/execs/check"] = refused
+    desk.model()
+    done = desk.run("run", "model", "--as", "ddp", "--workers", "999")
+    assert done.code == 2 and "a smaller --workers" in done.err and "--numWorker" not in done.err
+    words = ("--exec-start", "distPyTorch", "--model-dir", "model", "--model-main", "train.py", "--numWorker", "999")
+    assert "a smaller --numWorker" in desk.run(*words).err
+
+
 def test_allow_cpu_needs_a_server_that_knows_it(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--allow-cpu", "--", "x")
     assert done.code == 1 and "--allow-cpu" in done.err and not local.requests("POST")

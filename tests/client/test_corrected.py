@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dlicmd.contract.argv import ArgvError
+from dlicmd.contract.corrected import with_typed_options
 from dlicmd.contract.verb_argv import parse_verb
 
 
@@ -19,8 +20,15 @@ def refusal(line: str) -> str:
     ("submit train.py --gpus 2 -- --lr 1", "dlicmd run train.py --gpus 2 -- --lr 1"),
     ("train.py --lr 0.1 --gpus 2", "dlicmd run train.py --gpus 2 -- --lr 0.1"),
     ("train.py -- 1", "dlicmd run train.py -- 1"),
-    ("kill 7 8", "dlicmd stop 7 8"),
-    ("kill", "dlicmd stop ID"),
+    ("kill 7 8", "dlicmd stop ID"),
+    ("kill --all", "dlicmd stop ID"),
+    ("delete last", "dlicmd rm ID"),
+    ("nodes last", "dlicmd top"),
+    ("list last", "dlicmd ls"),
+    ("purge --limit 3", "dlicmd ls --limit 3"),
+    ("rum train.py", "dlicmd run train.py"),
+    ("submit train.py --lr 1", "dlicmd run train.py -- --lr 1"),
+    ("help stats", "dlicmd help get"),
     ("rnu train.py", "dlicmd run train.py"),
     ("mr 7", None),
     ("statsu last", "dlicmd get last"),
@@ -47,6 +55,19 @@ def test_words_of_the_program_are_moved_after_dashes(line: str, meant: str | Non
     assert text.endswith(f"for your program: {program}")
     assert (f"did you mean: {meant};" in text) if meant else ("did you mean" not in text)
     parse_verb(program.split()[1:])
+
+
+def test_messages_name_options_as_the_line_spells_them() -> None:
+    text = "a smaller --numWorker; --msd-env NAME=VALUE; --msd-env-x; --consumer a"
+    for line, said in (
+        ("run t.py", "a smaller --workers; --env NAME=VALUE; --msd-env-x; --plan a"),
+        ("run --gpus 2 t.py --consumer=a", "a smaller --gpus; --env NAME=VALUE; --msd-env-x; --consumer a"),
+        ("run --workers=9 -- --consumer b", "a smaller --workers; --env NAME=VALUE; --msd-env-x; --consumer a"),
+        ("demo --numWorker 9", text),
+    ):
+        assert with_typed_options(line.split(), text) == said
+    assert "--gpus is already 2" in refusal("run t.py --gpus 2 --workers 4")
+    assert "--env NAME=VALUE" in refusal("run t.py --env A") and "--msd-attr NAME" in refusal("run t.py --msd-attr A")
 
 
 def test_secrets_are_not_repeated() -> None:

@@ -12,8 +12,19 @@ from dlicmd.cli.commands.help import help_text, short_usage
 from dlicmd.cli.commands.table import COMMANDS, function_of
 from dlicmd.contract.argv import ArgvError, parse_argv
 from dlicmd.contract.options import BY_NAME, COMMAND_NAMES
+from dlicmd.contract.states import NAMED
 from dlicmd.contract.verb_argv import is_verb_line, parse_verb, unknown_command
-from dlicmd.contract.verbs import BY_VERB, IMPLIES, STANDS_FOR, SYNONYMS, VERBS, canonical, options_of, verb_option
+from dlicmd.contract.verbs import (
+    BY_VERB,
+    IMPLIES,
+    STANDS_FOR,
+    SYNONYMS,
+    VERBS,
+    canonical,
+    destroys,
+    options_of,
+    verb_option,
+)
 
 #: Words of users who want to remove something. No other word may lead to a verb that removes.
 REMOVE = {"delete", "remove", "del", "erase", "drop"}
@@ -48,6 +59,16 @@ def test_help_fits_80_columns(topic: str | None, monkeypatch: pytest.MonkeyPatch
     assert all(re.search(rf"\b{verb.name}\b", short) for verb in VERBS) and len(short.splitlines()) < 24
 
 
+def test_the_help_of_a_verb_says_what_its_messages_advise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    run, listing = help_text("run"), help_text("ls")
+    assert all(f"\n  {name} " in f"{run} ".replace("\n", " \n") for name in (
+        "--allow-cpu", "--workerMemory", "--create-data-path"))
+    assert all(state in listing for state in NAMED)
+    for verb in ("result", "follow", "wait"):
+        assert "--exec-" not in help_text(verb).split("Output and waiting")[1] and "with --wait" not in help_text(verb)
+
+
 def test_operands_and_options_come_in_any_order() -> None:
     for words in (["logs", "7", "--tail", "3", "-f"], ["logs", "-f", "--tail=3", "7"]):
         line = parse_verb(words)
@@ -76,6 +97,7 @@ def test_short_options_of_run_become_those_of_a_submission() -> None:
     (["run", "t.py", "--epochs", "3"], "-- --epochs"), (["run", "t.py", "--worker", "3"], "--workers"),
     (["run", "t.py", "--gpu", "3"], "--gpus"), (["run", "t.py", "-n", "3"], "--workers"),
     (["run", "t.py", "--detach"], "--no-follow"), (["run", "t.py", "extra"], "-- extra"),
+    (["run", "t.py", "--memory", "4g"], "--workerMemory 4g"),
     (["ls", "--limt", "3"], "--limit"), (["ls", "--lines", "3"], "--limit"), (["ls", "--json"], "-o json"),
     (["logs", "7", "-n", "3"], "--tail"), (["logs", "7", "--watch"], "--follow"), (["rm", "7", "--force"], "--yes"),
     (["result", "7", "--out", "d"], "--to"), (["plot", "7", "--key", "loss"], "--metric"),
@@ -102,9 +124,27 @@ def test_a_wrong_first_word_leads_to_the_meant_command(word: str, meant: str) ->
     assert f"dlicmd {meant}" in unknown_command(word)
 
 
-@pytest.mark.parametrize("word", ["xyzzy", "r", "rn", "rmm", "foo"])
-def test_a_slip_of_the_fingers_never_leads_to_a_deletion(word: str) -> None:
-    assert "dlicmd rm" not in unknown_command(word)
+def slips(word: str) -> set[str]:
+    """Return a word with a letter left out, doubled, or in the place of its neighbor."""
+    begin = len(word) - len(word.lstrip("-"))
+    return {word[:at] + changed + word[at + 2 :] for at in range(begin, len(word))
+            for changed in (word[at + 1 : at + 2], word[at] + word[at : at + 2], word[at : at + 2][::-1])}
+
+
+def test_a_slip_of_the_fingers_never_leads_to_a_command_that_destroys() -> None:
+    destroying = [word for word in (*BY_VERB, *COMMAND_NAMES, *SYNONYMS)
+                  if destroys(SYNONYMS.get(word, word)) or word == "--exec-get-all"]
+    assert {"rm", "stop", "kill", "--exec-stop", "--exec-deploy", "--app-stop-all", "--rp-apply"} <= {*destroying}
+    for wrong in {slip for word in destroying for slip in slips(word)} | {"--exec-lst", "xyzzy", "r", "rn", "rmm"}:
+        stem = wrong.lstrip("-").removeprefix("exec-")
+        if wrong in BY_NAME or stem in BY_VERB or stem in SYNONYMS or f"--{wrong}" in COMMAND_NAMES:
+            continue  # the word itself says so
+        with pytest.raises(ArgvError) as raised:
+            (parse_argv if wrong.startswith("-") else parse_verb)([wrong])
+        shown = re.search(r"did you mean:?(?: dlicmd)? ([\w-]+)", str(raised.value))
+        assert shown is None or not destroys(shown[1]), (wrong, str(raised.value))
+    for words in (["rm", "--al"], ["rm", "-a"], ["stop", "--alll"]):
+        assert "did you mean" not in refusal(*words)
 
 
 def test_suggestions_exist_and_destroy_no_more_than_asked() -> None:
@@ -118,6 +158,8 @@ def test_suggestions_exist_and_destroy_no_more_than_asked() -> None:
 
 @pytest.mark.parametrize(("words", "meant"), [
     (["--list"], "dlicmd ls"), (["--kill", "7"], "dlicmd stop ID"), (["--exec-gett", "x"], "--exec-get"),
+    (["--exec-lst"], "--exec-get-all"), (["--exec-list"], "--exec-get-all"),
+    (["--exec-remove", "7"], "--exec-delete ID"),
 ])
 def test_a_wrong_long_command_leads_to_the_meant_one(words: list[str], meant: str) -> None:
     with pytest.raises(ArgvError, match=meant):

@@ -39,6 +39,8 @@ _COMMON = (
     "dlicmd help options"
 )
 _OF_SUBMISSIONS = (Section.SUBMIT, Section.RESOURCES, Section.SCHEDULING)
+#: Options of submissions that the help of verbs shows: remedies that messages name.
+_REMEDIES = ("--allow-cpu", "--workerMemory", "--create-data-path")
 #: Output options of the commands that wait for a job.
 _OF_WAITING = ("--follow", "--wait", "--wait-timeout", "--junit", "--pass-exit-code")
 
@@ -104,7 +106,7 @@ def _write_verb(page: HelpFormatter, verb: Verb) -> None:
     page.write_paragraph()
     page.write_text(f"{_sentence(verb.help)} The long option is {verb.command}.")
     _write_examples(page, verb.examples)
-    taken = [option for option in verb.takes if option.group not in _OF_SUBMISSIONS]
+    taken = [option for option in verb.takes if option.group not in _OF_SUBMISSIONS or option.name in _REMEDIES]
     for group in Section:
         _write_options(page, group.value, [option for option in (*verb.own, *taken) if option.group is group])
     page.write_paragraph()
