@@ -25,7 +25,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-#: The service that knows vulnerabilities; tests name one of their own.
+#: The service with known vulnerabilities. Tests replace it.
 OSV = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")
 
 
@@ -80,7 +80,7 @@ def _without_times(built: Path, folder: Path, epoch: int) -> Path:
 
 
 def notes(version: str) -> str:
-    """Return the part of the changelog about this version; before the version has one, that of the next release."""
+    """Return the section of the changelog about this version, or the section `Unreleased` if there is none."""
     parts = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     by_title = {part.split()[0].strip("[]"): part.partition("\n")[2].strip() for part in parts}
     if f"v{version}" in _git("tag", "--points-at", "HEAD").split() and version not in by_title:
@@ -117,7 +117,7 @@ def bill_of_materials(version: str, target: Path) -> None:
 
 
 def audit() -> None:
-    """End with an error if a pinned version has a known vulnerability. Without the service, say so."""
+    """Exit with an error if a pinned version has a known vulnerability. If the service does not answer, say so."""
     if not _reachable():
         print(f"release: no audit, because {OSV} does not answer")
         return

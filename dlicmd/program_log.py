@@ -13,7 +13,7 @@ from typing import Any
 FILE = "dlicmd-log.jsonl"
 #: From so many calls on, only every tenth, hundredth, ... call with the same names is written.
 _DENSE = 100_000
-#: Variables with the rank of this process, the first one that is set counts.
+#: Variables with the rank of this process. The first one that is set counts.
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "NODE_RANK")
 
 _calls: dict[tuple[str, ...], int] = {}
@@ -56,7 +56,7 @@ def _write(values: dict[str, Any], step: Any, epoch: Any) -> None:
 
 
 def _number(name: str, value: Any) -> float | None:
-    """Return a value as a number; None, with one warning for each name, if it is none."""
+    """Return a value as a number. For any other value, print one warning per name and return None."""
     try:
         return float(value.item() if hasattr(value, "item") else value)
     except Exception:
@@ -74,7 +74,7 @@ def _file() -> int:
 
 
 def _warn(text: str) -> None:
-    """Print a warning once. A warning of Python could be an error, if the program says so."""
+    """Print a warning once. Python's warnings module could raise an error instead, depending on the program."""
     try:
         if text not in _warned and len(_warned) < 100:
             _warned.add(text)

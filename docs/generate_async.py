@@ -16,7 +16,7 @@ from pathlib import Path
 from dlicmd.sdk import calls, client, exec_calls, job, scheduler_calls, search_calls
 
 WIDTH = 120
-#: Methods that make no sense here: `result` returns bytes as they arrive, `impatient` another client.
+#: Methods to leave out: `result` returns bytes as they arrive, `impatient` another client.
 LEFT_OUT = {("Client", "result"), ("Client", "file"), ("Client", "impatient")}
 #: Type in the client → type here.
 TYPES = {"Jobs": "list[AsyncJob]", "Job": "AsyncJob"}
@@ -136,7 +136,7 @@ class _Method:
 
     @property
     def is_overload(self) -> bool:
-        """Whether this is a signature alone."""
+        """Whether this is only a signature (an overload)."""
         return "overload" in self._marks
 
     @property

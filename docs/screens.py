@@ -25,9 +25,9 @@ from rich.text import Text
 
 ROOT = Path(__file__).parent.parent
 COLUMNS, LINES = 80, 24
-#: Names of colors of pyte that rich calls otherwise.
+#: Names of colors in pyte → different names in rich.
 _COLORS = {"brown": "yellow", "default": None}
-#: An SVG without the fonts of other servers, which the template of rich names.
+#: An SVG template without the web fonts that the template of rich loads.
 _TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
@@ -59,7 +59,7 @@ class Terminal:
                                      dimensions=(LINES, COLUMNS), timeout=5)
 
     def until(self, seen: Callable[[str], object] | None = None) -> Terminal:
-        """Read until the screen has what `seen` looks for, or without `seen` until the command ends.
+        """Read until `seen` accepts the screen, or without `seen` until the command ends.
 
         Raises TimeoutError when the command ends before.
         """
@@ -98,7 +98,7 @@ class Terminal:
 
 
 def _color(name: str) -> str | None:
-    """Return a color of pyte as rich calls it."""
+    """Return the name in rich of a color of pyte."""
     if re.fullmatch("[0-9a-f]{6}", name):
         return f"#{name}"
     name = _COLORS.get(name, name) or ""

@@ -38,7 +38,7 @@ def write(name: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
-    import csv  # for this format alone
+    import csv  # only for this format
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -15,7 +15,7 @@ SLICE = 0.5
 
 
 class CallCancelled(BaseException):
-    """The caller does not wait for this call any more."""
+    """The caller no longer waits for this call."""
 
 
 class Flag:

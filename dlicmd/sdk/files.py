@@ -96,7 +96,7 @@ def _selected(paths: dict[str, PurePosixPath], word: str) -> dict[str, PurePosix
     if len(named) == 1:
         return {named[0]: PurePosixPath(name)}
     if named:
-        raise ResultError(f"{len(named)} files have the name {word}: {_some(named)}; write the path of one of them")
+        raise ResultError(f"{len(named)} files have the name {word}: {_some(named)}; give the path of one")
     matched = {path: place for path, place in paths.items()
                if fnmatch.fnmatchcase(path, name) or ("/" not in name and fnmatch.fnmatchcase(place.name, name))}
     if not matched:
@@ -105,7 +105,7 @@ def _selected(paths: dict[str, PurePosixPath], word: str) -> dict[str, PurePosix
 
 
 def _no_file(paths: list[str], word: str) -> str:
-    import difflib  # for a wrong word alone
+    import difflib  # only for wrong words
 
     if not paths:
         return "the program has written no files"

@@ -36,9 +36,9 @@ PROGRAM = "dlicmd_function.py"
 NO_FILE = "exec.no_file"
 #: Number of bytes of the secret, and of a nonce.
 _SIZE = 32
-#: Packages that every job has, or that belong to no job.
+#: Packages that are never sent: every job has them, or no job needs them.
 _KNOWN = frozenset({"dlicmd", "local_backend", "fabric_model", "fabric_data", "callbacks", "emetrics", "pyedt"})
-#: cloudpickle keeps the modules to pickle by value in one list of the process.
+#: cloudpickle has one list of modules to pickle by value for the whole process.
 _by_value = threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""A job as an object: a handle with a client, beside Exec, which is the data of one moment."""
+"""`Job`: a handle that sends the calls about one job. `Exec` is the data of the job at one moment."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Job:
             ResultError: The job stored no return value, or the value cannot be loaded.
             WaitTimeout: The job has not ended after `timeout` seconds. The job continues.
         """
-        from dlicmd.sdk.function import JobTraceback, fetch_outcome  # for functions alone
+        from dlicmd.sdk.function import JobTraceback, fetch_outcome  # only for functions
 
         outcome = fetch_outcome(self.client, self.wait(timeout).id)
         if outcome is None:

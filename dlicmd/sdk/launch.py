@@ -1,4 +1,4 @@
-"""How to run a program: its kind, found in its source without running it."""
+"""Find out how to run a program: its kind, from its source, without running it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ FRAMEWORKS = {ELASTIC: "edtPyTorch", DDP: "distPyTorch", SINGLE: "PyTorch", COMM
 #: Names of the main program of a folder, the most usual first.
 _MAIN_NAMES = ("train.py", "main.py")
 _ELASTIC_MODULES = frozenset({"fabric_model", "pyedt"})
-#: Modules that start no processes themselves, but use several if they are started so.
+#: Modules that start no processes themselves, but train distributed if the job has several processes.
 _DISTRIBUTED_MODULES = frozenset({
     "accelerate", "lightning", "pytorch_lightning", "transformers", "deepspeed", "horovod", "torch.distributed.run",
 })
 _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel",
                                 "fully_shard"})
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
-#: Sources larger than this are not read: programs that people write are smaller.
+#: Maximum bytes of a source to read. Sources that people write are smaller.
 _LARGEST = 2**22
 
 
 class ProgramKind(NamedTuple):
-    """The kind of a program, and the reason as the end of a sentence about it. `needs_workers`: the program is of that
-    kind only with several workers, and else a single process."""
+    """The kind of a program, with the reason, such as `imports FabricModel`. `needs_workers`: the program has
+    this kind only with several workers, and otherwise is a single process."""
 
     kind: str
     reason: str
@@ -58,8 +58,8 @@ def find_main(folder: Path) -> str:
 
 
 def kind_of(main: Path) -> ProgramKind:
-    """Return the kind of a program. The modules beside it that it imports count, too. Raises UsageProblem when the
-    program cannot be read, or has a syntax error."""
+    """Return the kind of a program, also judged by the modules in its folder that it imports. Raises UsageProblem when
+    the program cannot be read, or has a syntax error."""
     if main.suffix != ".py":
         return ProgramKind(COMMAND, "is not a Python file")
     tree = _parsed(main)
@@ -73,7 +73,7 @@ def kind_of(main: Path) -> ProgramKind:
             continue  # the program itself reports it, if it uses this module at all
         if other is not None and (found is None or not other.needs_workers):
             found = other._replace(reason=f"imports {name}, which {other.reason}")
-    return found or ProgramKind(SINGLE, "uses no library that trains with several processes")
+    return found or ProgramKind(SINGLE, "uses no library for distributed training")
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -104,7 +104,7 @@ def _as_command() -> str:
 
 
 def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
-    """Return the kind that the source of one module says, or None if it says none."""
+    """Return the kind that the source of one module implies, or None."""
     modules = set(_imported(tree))
     if named := {module.partition(".")[0] for module in modules} & _ELASTIC_MODULES:
         return ProgramKind(ELASTIC, "imports FabricModel" if "fabric_model" in named else f"imports {min(named)}")
@@ -118,7 +118,7 @@ def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
 
 
 def _name(node: ast.AST) -> str:
-    """Return the name that a piece of source uses or imports, else an empty text."""
+    """Return the name that a node of the source uses or imports, or an empty text."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -127,8 +127,8 @@ def _name(node: ast.AST) -> str:
 
 
 def _read_variable(node: ast.AST) -> str:
-    """Return the text with which a piece of source looks something up, such as RANK in `os.environ["RANK"]`, in
-    `os.getenv("RANK")`, or in `"RANK" in os.environ`; else an empty text."""
+    """Return the key that a node of the source looks up, such as RANK in `os.environ["RANK"]`, `os.getenv("RANK")` or
+    `"RANK" in os.environ`; or an empty text."""
     looked: ast.AST | None = None
     if isinstance(node, ast.Subscript):
         looked = node.slice
@@ -151,7 +151,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def _local_imports(tree: ast.Module, folder: Path) -> list[str]:
-    """Return the files in the folder of a program that it imports, relative to that folder."""
+    """Return the modules that a program imports from its own folder, as paths relative to that folder."""
     found = []
     for module in dict.fromkeys(_imported(tree)):
         if not re.fullmatch(r"[\w.]+", module):

@@ -56,6 +56,6 @@ def _line(curve: Curve) -> str:
 
 def escaped(text: str) -> str:
     """Return text for HTML, without control characters."""
-    from html import escape  # for notebooks alone
+    from html import escape  # only for notebooks
 
     return escape(one_line(text))

@@ -41,13 +41,13 @@ class MainProgram(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the job: that of the program without its suffix."""
+        """The name of the job: the name of the program without its suffix."""
         return Path(self.main or (self.command[0] if self.command else "")).stem or COMMAND
 
 
 class RunPlan(NamedTuple):
-    """How a program is run: its kind, the number of workers to request, and the number of devices of the only process
-    of a command. None requests the default."""
+    """How to run a program: its kind, the number of workers to request, and the number of devices of a command, which
+    is 1 process. None requests the default."""
 
     program: MainProgram
     kind: str
@@ -61,17 +61,18 @@ class RunPlan(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The line that says how the program is run, and how to change that."""
+        """The line that says how the program runs, why, and how to change that."""
         program, workers = self.program, self.workers or 1
         if self.kind == COMMAND:
-            return f"{program.shown} {program.kind.reason}: runs as a command" + (
-                f", with {self.devices} devices" if self.devices else "")
-        if self.kind == SINGLE:
-            more = "with --workers N it trains distributed" if program.kind.needs_workers else "--as ddp runs several"
-            return f"{program.shown} {program.kind.reason}: 1 process; {more}"
-        how = f"elastic training with up to {workers} worker{'s' * (workers > 1)}" if self.kind == ELASTIC else (
-            f"distributed training with {workers} process{'es' * (workers > 1)}")
-        return f"{program.shown} {program.kind.reason}: {how}; --as single runs 1 process"
+            how, other = "a command" + (f" with {self.devices} devices" if self.devices else ""), ""
+        elif self.kind == SINGLE:
+            several = "--workers N" if program.kind.needs_workers else f"--as {DDP}"
+            how, other = "1 process", f"; for several processes: {several}"
+        else:
+            how = f"elastic training with up to {workers} worker{'s' * (workers > 1)}" if self.kind == ELASTIC else (
+                f"distributed training with {workers} process{'es' * (workers > 1)}")
+            other = f"; for 1 process: --as {SINGLE}"
+        return f"{program.shown} runs as {how}: it {program.kind.reason}{other}"
 
 
 class SlotCalls(Protocol):
@@ -93,20 +94,20 @@ def usual_workers(client: SlotCalls) -> int:
 
 
 def run_plan(program: MainProgram, workers: int | None, usual: Callable[[], int]) -> RunPlan:
-    """Return how a program is run on `workers` workers; None: `usual` returns the number for a program that can use
+    """Return how to run a program on `workers` workers. For None, `usual` returns the number for a program that can use
     several. Raises UsageProblem when several workers would all do the same work."""
     kind = program.kind.kind
     if program.kind.needs_workers and (workers or 1) == 1:
         kind = SINGLE
     if kind == COMMAND:
-        # A command runs once: its devices are those of 1 process.
+        # A command runs once: its 1 process gets all devices.
         return RunPlan(program, kind, None, workers if workers is not None and workers > 1 else None)
     if kind == SINGLE and (workers or 1) > 1:
         several = hints.either(f"--as {DDP}", f"kind='{DDP}'")
         devices = hints.either(f"{DEVICES} {workers}", f"options={{'{DEVICES.strip('-')}': {workers}}}")
         raise UsageProblem(
-            f"{program.shown} {program.kind.reason}: {workers} workers would all do the same work. Omit the number "
-            f"of workers, or use {several} if the program shares its work by RANK. For {workers} devices in 1 "
+            f"{program.shown} {program.kind.reason}, so {workers} workers would all do the same work. Omit the number "
+            f"of workers, or use {several} if the program divides its work by RANK. For {workers} devices in 1 "
             f"process: {devices}")
     return RunPlan(program, kind, usual() if kind in (ELASTIC, DDP) and workers is None else workers)
 
@@ -133,7 +134,7 @@ def find_program(
     if not path.is_file():
         raise UsageProblem(_missing(path, named or ""))
     if path.suffix.lower() in (".yaml", ".yml"):
-        raise UsageProblem(f"{path} is no program; a job file: dlicmd run -f {path}")
+        raise UsageProblem(f"{path} is a job file, not a program: dlicmd run -f {path}")
     if path.suffix == ".ipynb":
         raise UsageProblem(f"{path} is a notebook; convert it to a script first, for example with jupyter nbconvert")
     kind, folder = _kind(path, chosen), _packable(path.parent, named=False)
@@ -143,7 +144,7 @@ def find_program(
 
 
 def _kind(file: Path, chosen: str | None) -> ProgramKind:
-    return kind_of(file) if chosen is None else ProgramKind(chosen, "runs as you chose")
+    return kind_of(file) if chosen is None else ProgramKind(chosen, f"runs as '{chosen}'")
 
 
 def _command_of(file: Path) -> tuple[str, ...]:
@@ -174,7 +175,7 @@ def _names_its_program(file: Path) -> bool:
 def _missing(path: Path, named: str) -> str:
     """Return the message about a file that does not exist, with the file that may be meant. `named` is its name as
     given."""
-    import difflib  # for a wrong name alone
+    import difflib  # only for wrong names
 
     try:
         names = os.listdir(path.parent)
@@ -193,13 +194,13 @@ def _missing(path: Path, named: str) -> str:
 
 
 def _packable(folder: Path, named: bool) -> Path:
-    """Return the folder to pack. Raises UsageProblem for a folder that holds more than a program, unless the user named
-    the folder itself."""
+    """Return the folder to pack. Raises UsageProblem for a folder with much more than a program, such as a home folder,
+    unless the user named the folder itself."""
     real = folder.resolve()
     unfit = (Path.home().resolve(), *Path.home().resolve().parents, Path(tempfile.gettempdir()).resolve())
     if not named and real in unfit:
         naming = hints.either(f": dlicmd run {folder.absolute()} {MAIN} FILE", " in place of the program")
-        raise UsageProblem(f"dlicmd packs the folder of the program, and {real} holds more than a program; move the "
+        raise UsageProblem(f"dlicmd packs the folder of the program, and {real} contains more than a program; move the "
                            f"program to a folder of its own, or name the folder{naming}")
     return folder
 
@@ -262,7 +263,7 @@ def _run_function(  # noqa: PLR0917
         raise UsageProblem("a function takes no program arguments; use functools.partial(FUNCTION, ARGUMENT)")
     if kind not in (None, SINGLE, DDP):
         raise UsageProblem(f"kind '{kind}': a function runs as '{SINGLE}' or '{DDP}'")
-    # Without a kind, a function runs once: its devices are those of 1 process.
+    # Without a kind, a function runs once: its 1 process gets all devices.
     _give_workers(given, *((workers, None) if kind == DDP else (None, workers)))
     given.setdefault("appName", function.name_of(called))
     with tempfile.TemporaryDirectory() as temporary:

@@ -24,7 +24,7 @@ from local_backend.files import write_atomic
 #: Maximum bytes that a server reads. A file that is longer than 2 times its shortest form, and this many bytes, is
 #: written anew.
 LONGEST, _SLACK = 64 << 20, 4 << 20
-#: Points of one line.
+#: Maximum number of points in one line.
 _LINE = 1000
 
 Point = tuple[float, float, float | None]
@@ -48,7 +48,7 @@ class CurveFile:
         self._new.setdefault(index, {})[step] = (step, value, at)
 
     def flush(self) -> None:
-        """Append what is new. Raises OSError; the next call then writes the whole file."""
+        """Append the new points. Raises OSError; the next call then writes the whole file."""
         lines = [*self._introduced(), *self._points()]
         if not lines and not self._lacks:
             return
@@ -188,7 +188,7 @@ def _entry(line: bytes) -> object:
 
 
 def _sound_points(points: list[object]) -> list[Point]:
-    """Return the points that the runner could have written."""
+    """Return the valid points of a line. Programs can change the file, so any value is possible."""
     found: list[Point] = []
     for point in points:
         match point:

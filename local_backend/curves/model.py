@@ -14,12 +14,12 @@ LOG, FABRIC, EMETRICS, TENSORBOARD, WANDB, MLFLOW, HUGGINGFACE, LIGHTNING, PRINT
 STEP, EPOCH, BATCH, LINE = UNITS = ("step", "epoch", "batch", "line")
 #: Maximum number of characters of a name.
 LONGEST_NAME = 100
-#: Steps and times beyond this are left out. Floats hold all whole numbers up to here.
+#: Maximum of steps and times: floats represent all whole numbers up to this one. Readers drop larger values.
 _LARGEST = 2.0**53
 
 
 class MetricValue(NamedTuple):
-    """One point. Without a `step`, the values of the name are counted. `time`: epoch seconds."""
+    """One point. Without a `step`, the step is the number of the value. `time`: epoch seconds."""
 
     name: str
     value: float
@@ -34,8 +34,8 @@ class Reader(Protocol):
     source: str
 
     def feed(self, data: bytes, final: bool) -> tuple[int, list[MetricValue]]:
-        """Return how many bytes of `data` are done, and the values in them. The next call begins with the other bytes.
-        `final`: the file does not grow any more. Raises ValueError if the rest of the file is unreadable."""
+        """Return the number of consumed bytes of `data`, and the values in them. The next call begins with the other
+        bytes. `final`: the file no longer grows. Raises ValueError if the rest of the file is unreadable."""
 
 
 #: Makes the reader of a file.
@@ -43,14 +43,14 @@ MakeReader = Callable[[], Reader]
 
 
 def clean(name: object) -> str:
-    """Return a name that fits into one line of a table; "" if there is none."""
+    """Return a name that fits into one line of a table, or "" if nothing remains."""
     if not isinstance(name, str):
         return ""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in name[:1000]).split())[:LONGEST_NAME]
 
 
 def number(value: object) -> float | None:
-    """Return a number of a JSON value or a text; None if it is none. The number may be infinite or NaN."""
+    """Return a JSON value or a text as a number, or None. The number may be infinite or NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from local_backend.curves.model import BATCH, EPOCH, LINE, PRINTED, STEP, MetricValue
 from local_backend.curves.records import LONGEST
 
-#: A line with none of these texts has no metric.
+#: A line without any of these texts has no metric.
 HINTS = (b"loss", b"acc", b"ppl", b"perplexity", b"f1", b"auc", b"bleu", b"reward", b"_norm", b"learning_rate", b"lr",
          b"mse", b"mae", b"error", b"iou", b"map", b"psnr", b"wer", b"precision", b"recall")
-#: Maximum lines of one call that are searched: of more lines, only some, and the last one, are searched.
+#: Maximum number of lines to search in one call. Of more lines, the reader searches only some, and the last one.
 MOST = 2000
-#: Maximum bytes of a line; other text is no metric.
+#: Maximum bytes of a line with metrics.
 _WIDEST = 2000
 
 _NUMBER = r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?|[-+]?(?:nan|inf)\b"

@@ -78,7 +78,7 @@ class Collector:
         self._failed = False
 
     def turn(self) -> None:
-        """Read what is new, for a short time."""
+        """Read new output and files for a short time."""
         now = time.monotonic()
         if self.due is None or now < self.due:
             return
@@ -101,7 +101,7 @@ class Collector:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except OSError as problem:  # the disk is full, or the program has replaced the file: try again
+        except OSError as problem:  # the disk is full, or the program replaced the file: try again
             if not self._failed:
                 launcher_log.note(self._paths.launcher_log, "runner", f"cannot keep the curves: {problem}", "WARNING")
             self._failed = True
@@ -204,7 +204,7 @@ class Collector:
         return "" if self._first.setdefault(kind, run) == run else f"{run.name}/"
 
     def _read(self, file: _File, final: bool) -> bool:
-        """Read a piece of a file. Return whether more is there to read now."""
+        """Read a piece of a file. Return whether there is more to read now."""
         try:
             status = file.path.lstat()
         except OSError:
@@ -256,7 +256,7 @@ class Collector:
 
 
 class _Unreadable:
-    """Reads a damaged file: nothing more."""
+    """Ignores the rest of a damaged file."""
 
     def __init__(self, source: str) -> None:
         self.source = source

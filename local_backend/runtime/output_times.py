@@ -19,7 +19,7 @@ from pathlib import Path
 from local_backend.files import write_atomic
 from local_backend.runtime.paths import ExecPaths
 
-#: Seconds between two looks.
+#: Seconds between two readings of the sizes.
 EVERY = 0.5
 MOST = 16_384
 #: A note: time in epoch seconds, and size of the output file in bytes.
@@ -33,7 +33,7 @@ class TimesWriter:
         self._paths = paths
         #: Output file → its file of times, and the last noted size.
         self._watched: dict[Path, tuple[Path, int]] = {}
-        #: When to look next, in seconds of the monotonic clock; None without files.
+        #: Time of the next reading, in seconds of the monotonic clock; None without files.
         self.due: float | None = None
 
     def watch(self, task: str, files: Iterable[tuple[str, Path]]) -> None:
@@ -44,13 +44,13 @@ class TimesWriter:
         self.due = time.monotonic() + EVERY
 
     def leave(self, files: Iterable[Path]) -> None:
-        """Look at the output files of an ended task a last time."""
+        """Note the final sizes of the output files of an ended task."""
         for file in files:
             self._look(file)
             self._watched.pop(file, None)
 
     def tick(self) -> None:
-        """Look at all files if it is time."""
+        """Note the sizes of all files if a reading is due."""
         if self.due is not None and time.monotonic() >= self.due:
             for file in list(self._watched):
                 self._look(file)
@@ -66,7 +66,7 @@ class TimesWriter:
         try:
             _append(times, size, fresh=size < noted)
         except OSError:
-            return  # such as a full disk: the next note has the time of these lines, too
+            return  # for example, the disk is full: the next note also covers these lines
         self._watched[file] = times, size
 
 

@@ -18,7 +18,7 @@ from local_backend.store.execs import ExecRow
 
 #: Maximum number of files in a list, and of files to look at for it.
 MOST, MOST_SEEN = 10_000, 200_000
-#: Folder that Python makes from the files; no user writes it.
+#: Folder of compiled files that Python creates.
 _LEFT_OUT = frozenset({"__pycache__"})
 _CHUNK = 1 << 20
 _STREAMS = frozenset({"stdout", "stderr"})
@@ -93,7 +93,7 @@ class WrittenFiles:
         return name if short in names else short
 
     def _is_written(self, name: str, status: os.stat_result) -> bool:
-        if status.st_nlink > 1:  # the program could have linked it from elsewhere
+        if status.st_nlink > 1:  # the program may have linked a file from outside
             return False
         parts = tuple(name.split("/"))
         if parts[:-2] == self._logs and parts[-1] in _STREAMS:
@@ -125,7 +125,7 @@ def _are_equal(first: BinaryIO, second: BinaryIO) -> bool:
 
 
 def _is_usable(name: str) -> bool:
-    """Return whether a name is text that a URL and a terminal can show."""
+    """Return whether a URL and a terminal can show a name."""
     try:
         return name.isprintable() and bool(name.encode())
     except UnicodeEncodeError:

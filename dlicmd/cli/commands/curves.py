@@ -14,15 +14,15 @@ from dlicmd.sdk.client import Client
 
 #: Names of the losses on servers that give no curves.
 TRAIN, TEST = "train/loss", "test/loss"
-#: Units of a step. A step in any other unit is shown as a step.
+#: Known units of a step. Any other unit counts as `step`.
 _STEP_UNITS = ("step", "epoch", "batch", "line")
-#: An exec names at most so many of its metrics.
+#: Maximum number of metrics that an exec object names.
 _MOST_NAMED = 8
 
 
 class Metrics(NamedTuple):
-    """The metrics of the job `id`. `series` has those with points; `left` maps a name to the number of values that are
-    no points, because they are not finite. `others` are names of metrics that were not fetched."""
+    """The metrics of the job `id`. `series` has those with points; `left` maps a name to the number of values without
+    a point, because they are not finite. `others` are names of metrics that were not fetched."""
 
     id: str
     series: list[Series]

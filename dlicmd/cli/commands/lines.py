@@ -86,8 +86,8 @@ def _wanted(session: Session) -> _Wanted:
     try:
         return replace(wanted, pattern=re.compile(text))
     except (re.error, RecursionError, OverflowError) as problem:
-        raise UsageProblem(f"--grep: '{text}' is not a regular expression: {problem}; put \\ before signs such as "
-                           "( and [ that are meant as they are") from None
+        raise UsageProblem(f"--grep: '{text}' is not a regular expression: {problem}; to search for "
+                           "a character such as ( or [, put \\ before it") from None
 
 
 def _ask(session: Session, wanted: _Wanted, cursor: str | None = None) -> Answer:

@@ -116,7 +116,7 @@ def _sorted(jobs: Sequence[Exec], sort: str) -> tuple[list[Exec], str]:
 
 def _seconds(job: Exec) -> float:
     """Return how long a job has run, in seconds."""
-    import time  # for this order alone
+    import time  # only for this order
 
     begin, end = epoch(job.start_time), epoch(job.end_time)
     return 0.0 if begin is None else (time.time() if end is None else end) - begin

@@ -23,7 +23,7 @@ LAUNCHER = "launcherlog"
 def trainlogs(session: Session) -> int:
     """Print standard output and standard error of the program; as a verb, select lines."""
     if session.line.verb is not None:
-        from dlicmd.cli.commands.lines import logs  # for the verb alone
+        from dlicmd.cli.commands.lines import logs  # only for the verb
 
         return logs(session)
     return _show_train_log(session, "outerrlog")

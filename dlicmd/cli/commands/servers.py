@@ -115,8 +115,8 @@ def _is_trusted(name: str, found: Certificate) -> bool:
 
 
 def _take_address(line: CommandLine) -> None:
-    """Give the options of the command line the address that its operand names; without one, that of the current
-    server. Raises UsageProblem, ArgvError."""
+    """Set the connection options of the command line from its operand, or from the current server without an operand.
+    Raises UsageProblem, ArgvError."""
     if line.operand is None:
         if HOST not in line.values:
             found = servers.load()
