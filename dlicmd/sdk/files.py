@@ -23,18 +23,17 @@ from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import Progress, inert, silent
 from dlicmd.sdk.objects import File
 from dlicmd.sdk.paths import safe_path
-from dlicmd.sdk.results import Wanted, fetch
+from dlicmd.sdk.results import MOST_NAMES, Wanted, check_distinct, check_hidden, fetch
 
-#: The most names in a message.
-_MOST_NAMES = 5
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 
 class Choice(NamedTuple):
-    """A file to fetch, and its path below the folder of the user."""
+    """A file to fetch, its path below the folder of the user, and whether the user named this very file."""
 
     file: File
     path: PurePosixPath
+    is_named: bool = False
 
 
 def chosen(files: Sequence[File], words: Sequence[str]) -> list[Choice]:
@@ -48,11 +47,13 @@ def chosen(files: Sequence[File], words: Sequence[str]) -> list[Choice]:
     found: dict[str, PurePosixPath] = {} if words else dict(paths)
     for word in words:
         found |= _selected(paths, word)
+    named = {word.removeprefix("./") for word in words}
     places = list(found.values())
     if len(set(places)) < len(places):
         twice = next(place for place in places if places.count(place) > 1)
         raise ResultError(f"two of the selected files have the name {twice}; fetch one of them at a time")
-    return [Choice(file, found[file.path]) for file in files if file.path in found]
+    return [Choice(file, found[file.path], not named.isdisjoint((file.path, paths[file.path].name)))
+            for file in files if file.path in found]
 
 
 def fetch_files(
@@ -63,12 +64,15 @@ def fetch_files(
     has fetched stay as they are. Raises DlicmdError; ResultError before anything is fetched when another file is in the
     way or the disk is too small."""
     left = [choice for choice in choices if not _is_fetched(choice, folder)]
+    if not force:
+        check_hidden([choice.path for choice in left if not choice.is_named], folder, exec_id)
+    check_distinct([choice.path for choice in choices], folder)
     _check_places(left, folder, force)
     _check_room(left, folder)
     total = sum(choice.file.bytes or 0 for choice in left)
     done = 0
     with progress(f"downloading {len(left)} files", total) as shown:
-        for file, path in left:
+        for file, path, _ in left:
             target = folder / path
             fetched = fetch(client, Wanted(exec_id, file.path, path.name), target.parent, force, _part(shown, done))
             _set_time(fetched, file)
@@ -115,8 +119,8 @@ def _no_file(paths: list[str], word: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return inert(", ".join(names[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MOST_NAMES
+    return inert(", ".join(names[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_fetched(choice: Choice, folder: Path) -> bool:

@@ -142,6 +142,12 @@ def another_folder() -> str:
     return "choose " + either("--to DIR", "another folder")
 
 
+def hidden() -> str:
+    """Return the remedy when a result has hidden files."""
+    return (f"choose a new folder with {either('--to DIR', 'folder')}, name each of them, or store them all with "
+            f"{either('--force', 'force=True')}")
+
+
 def overwriting() -> str:
     """Return the remedy when the file of a result exists already."""
     return f"overwrite it with {either('--force', 'force=True')}, or {another_folder()}"

@@ -10,7 +10,10 @@ import base64
 import hashlib
 import os
 import re
-from pathlib import Path
+import tempfile
+import unicodedata
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from dlicmd.contract import wire
@@ -18,7 +21,7 @@ from dlicmd.sdk import hints, partial
 from dlicmd.sdk.cancel import sleep
 from dlicmd.sdk.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
 from dlicmd.sdk.exec_calls import ExecCalls
-from dlicmd.sdk.messages import Progress, info, silent
+from dlicmd.sdk.messages import Progress, inert, info, silent
 from dlicmd.sdk.partial import Label, Partial
 from dlicmd.sdk.paths import safe_name, safe_path
 from dlicmd.sdk.transport import Answer
@@ -27,6 +30,10 @@ from dlicmd.sdk.transport import Answer
 #: arrived.
 RESUME_DELAYS = (0.2, 1.0, 3.0)
 PARTIAL, NOT_SATISFIABLE = 206, 416
+#: The most names in a message.
+MOST_NAMES = 5
+#: Git runs programs that the files in such a folder name. The second one is its short name on Windows.
+_REPOSITORY = (".git", "git~1")
 #: Strong ETags alone: weak ones do not promise the same bytes.
 _ETAG = re.compile(r'"[!#-~]{1,200}"')
 
@@ -224,6 +231,56 @@ def check_folder(text: str | None) -> Path:
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageProblem(f"{hints.either('--to', 'folder')}: '{text}' is not a folder")
     return folder
+
+
+def check_hidden(names: Collection[PurePosixPath], folder: Path, exec_id: str) -> None:
+    """Raise ResultError for hidden files that the program of an exec chose, and that must not be stored unasked.
+
+    Shells, Git and editors obey hidden files: a folder with other files gets none of them, unless it is named after the
+    exec, and a `.git` is stored nowhere.
+    """
+    own = unpacking(folder, exec_id).name
+    is_own = folder.name == safe_name(exec_id) or not folder.is_dir() or {one.name for one in folder.iterdir()} <= {own}
+    obeyed = [str(name) for name in names if not os.path.lexists(folder / name) and _is_obeyed(name, folder, is_own)]
+    if obeyed:
+        shown = inert(", ".join(obeyed[:MOST_NAMES])) + (" ..." if len(obeyed) > MOST_NAMES else "")
+        raise ResultError(f"nothing was stored: other programs obey hidden files ({shown}); {hints.hidden()}")
+
+
+def _is_obeyed(name: PurePosixPath, folder: Path, is_own: bool) -> bool:
+    """Return whether a path has a part that programs obey: a `.git`; in a folder of the user that exists, any hidden
+    part."""
+    def is_among_others(at: int) -> bool:
+        return not is_own and folder.joinpath(*name.parts[:at]).is_dir()
+
+    return any(part.lower() in _REPOSITORY or (part.startswith(".") and is_among_others(at))
+               for at, part in enumerate(name.parts))
+
+
+def check_distinct(names: Collection[PurePosixPath], folder: Path) -> None:
+    """Raise ResultError when `folder` takes two of the names for the same name, so that one file would replace the
+    other."""
+    folded: dict[str, PurePosixPath] = {}
+    for name in names:
+        first = folded.setdefault(unicodedata.normalize("NFC", str(name)).casefold(), name)
+        if first != name and folds_names(folder):
+            raise ResultError(f"nothing was stored: {folder} cannot hold both {first} and {name}; fetch one of them at "
+                              f"a time, and {hints.another_folder()}")
+
+
+def unpacking(folder: Path, exec_id: str) -> Path:
+    """Return the folder in which the result of an exec is unpacked before its files go to `folder`."""
+    return folder / f".{safe_name(exec_id) or 'exec'}.unpack"
+
+
+def folds_names(folder: Path) -> bool:
+    """Return whether the file system of a folder takes names that differ in case for the same name."""
+    present = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    try:
+        with tempfile.NamedTemporaryFile(dir=present, prefix=".dlicmd-") as probe:
+            return os.path.lexists(probe.name.replace(".dlicmd-", ".DLICMD-"))
+    except OSError:
+        return True
 
 
 def _not_stored(target: Path, problem: OSError) -> ResultError:

@@ -24,7 +24,7 @@ from dlicmd.sdk import results
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import ResultError
 from dlicmd.sdk.messages import Progress, inert, silent
-from dlicmd.sdk.paths import safe_name, safe_path
+from dlicmd.sdk.paths import safe_path
 from dlicmd.sdk.results import Wanted
 
 _CHUNK = 2**20
@@ -40,12 +40,12 @@ def fetch_unpacked(client: Client, exec_id: str, folder: Path, force: bool, prog
     The zip goes into a hidden folder beside the files. An interrupted download stays there and is resumed later. An
     existing file with the same bytes is kept. Raises DlicmdError.
     """
-    hidden = folder / f".{safe_name(exec_id) or 'exec'}.unpack"
+    hidden = results.unpacking(folder, exec_id)
     try:
         with _hidden(hidden):
             packed = results.fetch(client, Wanted(exec_id), hidden, force=True, progress=progress)
             try:
-                return _unpack(packed, hidden, folder, force)
+                return _unpack(packed, hidden, folder, exec_id, force)
             finally:
                 packed.unlink(missing_ok=True)
     except OSError as problem:
@@ -66,13 +66,16 @@ def _hidden(path: Path) -> Iterator[None]:
             path.rmdir()
 
 
-def _unpack(packed: Path, hidden: Path, folder: Path, force: bool) -> int:
+def _unpack(packed: Path, hidden: Path, folder: Path, exec_id: str, force: bool) -> int:
     """Unpack a zip by way of `hidden`, which is on the same disk as `folder`. Return the number of its files."""
     staging = Path(tempfile.mkdtemp(dir=hidden))
     try:
         with zipfile.ZipFile(packed) as archive:
             members = [(member, _checked_name(member)) for member in archive.infolist()]
             _check_room(members, folder)
+            if not force:
+                results.check_hidden([name for _, name in members], folder, exec_id)
+            results.check_distinct([name for _, name in members], folder)
             for member, name in members:
                 _extract(archive, member, staging / name)
         for member, name in members:

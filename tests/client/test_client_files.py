@@ -12,6 +12,7 @@ from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer, Reply, Seen, exec_object
 
 import dlicmd
+from dlicmd.sdk import results
 from dlicmd.sdk.errors import ResultError, ServerError, UsageProblem
 from dlicmd.sdk.files import chosen, fetch_files
 
@@ -204,3 +205,47 @@ def test_another_server_gives_the_model_alone(desk: Desk, local: FakeServer) -> 
     for words in (["--list"], ["--all"], ["x"]):
         done = desk.run("result", "w-1", *words)
         assert done.code == 1 and "'files'" in done.err
+
+
+HIDDEN = [".bashrc", ".ssh/authorized_keys", "sub/.envrc"]
+
+
+@pytest.mark.parametrize("path", [*HIDDEN, ".git/hooks/post-checkout", "sub/.GIT/config"])
+def test_hidden_files_are_not_stored_among_files_of_the_user(
+    client: dlicmd.Client, shop: FakeServer, tmp_path: Path, path: str,
+) -> None:
+    shop.files["w-1"] = {path: b"x", "sub/a": b"a"}
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    for words in ([], [path.partition("/")[0]] if path.startswith("sub/") else ["*"]):
+        with pytest.raises(ResultError, match="hidden"):
+            fetched(client, tmp_path, *words)
+    assert contents(shop) == 0 and below(tmp_path) == {"mine": b"mine"}
+    assert fetched(client, tmp_path, path) == [Path(path).name], "the user names the file"
+    assert path in fetched(client, tmp_path, force=True)
+
+
+@pytest.mark.parametrize("path", HIDDEN)
+def test_hidden_files_are_stored_in_a_folder_of_their_job(
+    client: dlicmd.Client, shop: FakeServer, tmp_path: Path, path: str,
+) -> None:
+    shop.files["w-1"] = {path: b"x", "a": b"a"}
+    for folder in (tmp_path / "new", tmp_path / "w-1", tmp_path / "w-1"):
+        assert sorted(fetched(client, folder)) == sorted(["a", path])
+    shop.files["w-1"][".git/config"] = b"x"
+    with pytest.raises(ResultError, match="hidden"):
+        fetched(client, tmp_path / "w-1")
+
+
+@pytest.mark.parametrize("names", [["Model.bin", "model.bin"], ["A/x", "a/x"], ["\u00e9", "e\u0301"]])
+def test_names_that_the_disk_takes_for_one_another_are_refused(
+    client: dlicmd.Client, shop: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str],
+) -> None:
+    shop.files["w-1"] = dict.fromkeys(names, b"x")
+    assert sorted(fetched(client, tmp_path / "linux")) == sorted(names)
+    monkeypatch.setattr(results, "folds_names", lambda _: True)
+    before = contents(shop)
+    for force in (False, True):
+        with pytest.raises(ResultError, match="both"):
+            fetched(client, tmp_path / "mac", force=force)
+    assert contents(shop) == before and not (tmp_path / "mac").exists()

@@ -166,3 +166,12 @@ def test_an_interrupted_download_is_resumed(desk: Desk, local: FakeServer) -> No
     assert desk.run(*COMMAND).code == 0
     assert local.requests("GET", "/result")[-1].headers["range"] == "bytes=200-"
     assert tree(desk.folder) == FILES
+
+
+@pytest.mark.parametrize("name", [".bashrc", "model/.envrc", ".git/config", "new/.git/hooks/post-checkout"])
+def test_hidden_files_are_not_unpacked_among_files_of_the_user(desk: Desk, local: FakeServer, name: str) -> None:
+    serve(local, packed(("a", b"a"), (name, b"x")))
+    (desk.folder / "model").mkdir()
+    done = desk.run(*COMMAND, "-o", "json")
+    assert (done.code, done.error) == (1, "result.failed") and list(tree(desk.folder)) == ["model"]
+    assert desk.run(*COMMAND, "--force").code == 0 and tree(desk.folder)[name] == b"x"
