@@ -55,10 +55,10 @@ def with_word(typed: Sequence[str], wrong: str, right: str) -> str:
     return _line([right if word == wrong else word for word in typed])
 
 
-def with_flag(typed: Sequence[str], flag: str) -> str:
-    """Return a line with one more flag. `typed` are all words of the line."""
+def with_option_added(typed: Sequence[str], *option: str) -> str:
+    """Return a line with one more option: its words. `typed` are all words of the line."""
     end = typed.index("--") if "--" in typed else len(typed)
-    return _line([*typed[:end], flag, *typed[end:]])
+    return _line([*typed[:end], *option, *typed[end:]])
 
 
 def for_program(verb: Verb, words: Sequence[str], after: Sequence[str] | None) -> str:

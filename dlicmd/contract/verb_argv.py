@@ -155,12 +155,20 @@ def _check_operands(line: CommandLine, verb: Verb) -> None:
         if line.flag(ALL) and line.operands:
             raise ArgvError(f"dlicmd {verb.name}: give ids, or {ALL}, not both")
         if not line.flag(ALL) and not line.operands:
-            raise ArgvError(f"dlicmd {verb.name} needs an id, {LAST} for your newest job, or {ALL}")
+            raise ArgvError(f"{verb.name} needs ids, or {ALL}; the ids of your jobs: dlicmd ls")
     if verb.ids == 1 and verb.least == 0 and not line.operands:
         line.operands = [LAST]
     if len(line.operands) < verb.least:
-        about = f"; {LAST} means your newest job" if verb.ids else ""
-        raise ArgvError(f"dlicmd {verb.name} needs {verb.operands}{about}")
+        raise ArgvError(_needed(verb))
+
+
+def _needed(verb: Verb) -> str:
+    """Return the message about missing operands, with a command to type."""
+    if verb.ids > 1 and verb.least > 1:
+        return f"{verb.name} needs {verb.least} ids or more; the ids of your jobs: dlicmd ls"
+    if verb.ids and verb.least == 1:
+        return f"{verb.name} needs the id of a job; for your newest job: dlicmd {verb.name} {LAST}"
+    return f"{verb.name} needs {verb.operands}; for example: {verb.examples[0][0]}"
 
 
 def _unknown_option(line: CommandLine, verb: Verb, words: list[str], at: int) -> str:

@@ -68,6 +68,8 @@ class EmbeddedTransport:
         """See Transport. If a restarted backend refuses the old token, a request without a body is sent again with the
         new token."""
         link = self._linked()
+        if _submits(request):
+            _mind_slots(link[0])
         try:
             answer = self._once(link, request)
         except ConnectionLost:
@@ -98,10 +100,7 @@ class EmbeddedTransport:
         if link is not None:
             return link
         endpoint = find()
-        if endpoint is None:
-            return self._started()
-        _mind_slots(endpoint)
-        return self._use(endpoint)
+        return self._started() if endpoint is None else self._use(endpoint)
 
     def _started(self) -> tuple[Endpoint, PlainTransport]:
         if not self._may_start:
@@ -158,6 +157,10 @@ def staging() -> Path | None:
         return folder  # the backend makes it
     except OSError:
         return None
+
+
+def _submits(request: Request) -> bool:
+    return request.method == "POST" and request.target.partition("?")[0].rstrip("/") == wire.EXECS
 
 
 def _mind_slots(endpoint: Endpoint) -> None:

@@ -89,13 +89,13 @@ def replaced(wrong: str, right: str) -> str:
     return f": {with_word(_typed, wrong, right)}"
 
 
-def repeated(flag: str) -> str | None:
-    """Return the user's command line with one more flag, or None without a verb."""
+def repeated(*option: str) -> str | None:
+    """Return the user's command line with one more option, its words, or None without a verb."""
     if not _typed:
         return None
-    from dlicmd.contract.corrected import with_flag  # only after a refusal
+    from dlicmd.contract.corrected import with_option_added  # only after a refusal
 
-    return with_flag(_typed, flag)
+    return with_option_added(_typed, *option)
 
 
 def all_execs() -> str:

@@ -21,8 +21,9 @@ _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u
 #: of a known form. An open sequence must not remove the text of others after it.
 _ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]?[0-~]"
 
-#: Commands in a message: after a colon, and one after the other. The last one ends before punctuation and a blank.
-_COMMANDS = r"(?<=:) +(dlicmd (?:\.\.\.|[^;.?]|[;.?](?! |$)|; (?=dlicmd ))+)(?:[;.?](?= |$))?"
+#: Commands in a message: after a colon, and one after the other. The last one ends before punctuation and a blank. A
+#: dot after a blank is a folder.
+_COMMANDS = r"(?<=:) +(dlicmd (?:\.\.\.|(?<= )\.|[^;.?]|[;.?](?! |$)|; (?=dlicmd ))+)(?:[;.?](?= |$))?"
 _INDENT = "  "
 
 

@@ -22,6 +22,8 @@ PASSING = frozenset({429, 502, 503, 504})
 OK, FAILED, IN_FLIGHT = 200, 500, 409
 #: Seconds before the second attempt, the factor for each next pause, and the longest pause.
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.2, 4.0, 15.0
+#: Seconds for which a server that cannot be reached is tried again without a message.
+_QUIET = 6.0
 #: The longest Retry-After of a server that is obeyed, in seconds. After a longer one, the call is not repeated.
 MOST_RETRY_AFTER = 60.0
 
@@ -52,7 +54,8 @@ class Repeating:
 
     A request that was never sent is always repeated. If the request may have arrived, or the server was overloaded,
     only an idempotent request is repeated. A request is idempotent by its method, by a key (`Request.keyed`), or by
-    its effect (`Request.harmless`). Each repetition is reported.
+    its effect (`Request.harmless`). A repetition is reported, unless no server could be reached
+    for some seconds only: then the error says so.
     """
 
     def __init__(self, transport: Transport, retries: int) -> None:
@@ -63,13 +66,14 @@ class Repeating:
 
         Raises Unreachable.
         """
-        left, count, lost = self._retries, 0, False
-        patience = time.monotonic() + request.timeout
+        left, count, lost, silent = self._retries, 0, False, False
+        began = time.monotonic()
+        patience = began + request.timeout
         while True:
             try:
                 answer = self._once(request)
                 why, asked = _trouble(request, answer)
-                answer.repeated = lost
+                answer.repeated, silent = lost, False
                 # The server still works on our earlier attempt. This wait is no failure and does not count as a
                 # repetition.
                 waiting = answer.status == IN_FLIGHT and time.monotonic() < patience
@@ -80,12 +84,13 @@ class Repeating:
                 if not left or (arrived and not _may_repeat(request)):
                     raise
                 why = problem.why if isinstance(problem, ConnectFailed) else str(problem)
-                lost, asked, waiting = lost or arrived, None, False
+                lost, asked, waiting, silent = lost or arrived, None, False, not arrived
             pause = _pause(count) if asked is None else asked
             count += 1
             left -= 0 if waiting else 1
-            what = f"{request.method} {request.target.partition('?')[0].removeprefix(wire.BASE)}"
-            warn(f"{what}: {why}; trying again in {pause:.1f} s")
+            if not silent or time.monotonic() + pause - began > _QUIET:
+                what = f"{request.method} {request.target.partition('?')[0].removeprefix(wire.BASE)}"
+                warn(f"{what}: {why}; trying again in {pause:.1f} s")
             sleep(pause)
 
     def _once(self, request: Request) -> Answer:

@@ -42,8 +42,9 @@ _digests: dict[tuple[int, ...], bytes] = {}
 @about(OWN_EXECS, extension=wire.EXT_FILES, errors={400: "exec.not_found", 507: "exec.result_failed"})
 def files(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Files]:
     """Return the files that the program wrote below its working directory and RESULT_DIR, so far for a running exec.
-    Submitted files without a change, the output that /log returns, links, and names that are not printable UTF-8 are
-    left out. If `complete` is false, there are more files, or the server may not read a folder of the program."""
+    Submitted files without a change, the output that /log returns, the records of `dlicmd.log`, links, and names that
+    are not printable UTF-8 are left out. If `complete` is false, there are more files, or the server may not read a
+    folder of the program."""
     try:
         found, complete = _written(services, services.execs.find(caller, exec_id)).listed()
     except OSError as problem:

@@ -7,6 +7,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
+from typing import Any
 
 from local_backend.curves.model import SOURCES, MetricValue, clean, sound
 
@@ -118,12 +119,12 @@ class Book:
                 curve.thin(self._most)
         return index
 
-    def last(self) -> dict[str, dict[str, float]]:
-        """Return the last value of the most important curves: name → {value, step}; losses first."""
-        found: dict[str, dict[str, float]] = {}
+    def last(self) -> dict[str, dict[str, Any]]:
+        """Return the last value of the most important curves: name → {value, step, stepUnit}; losses first."""
+        found: dict[str, dict[str, Any]] = {}
         for curve in sorted(shown(self.curves), key=_importance):
             if curve.last is not None and curve.name not in found and len(found) < MOST_LAST:
-                found[curve.name] = {"value": curve.last[1], "step": curve.last[0]}
+                found[curve.name] = {"value": curve.last[1], "step": curve.last[0], "stepUnit": curve.unit}
         return found
 
 

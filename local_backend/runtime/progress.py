@@ -9,7 +9,7 @@ from typing import Any
 
 from dlicmd.contract import wire
 from local_backend.curves.book import MOST_LAST
-from local_backend.curves.model import clean, number, sound
+from local_backend.curves.model import UNITS, clean, number, sound
 from local_backend.runtime.launcher_log import one_line
 
 #: Seconds between two deliveries.
@@ -37,15 +37,16 @@ def valid(values: object) -> dict[str, Any]:
     return found
 
 
-def _last(values: object) -> dict[str, dict[str, float]]:
-    """Return the last values of metrics: name → {value, step}, at most MOST_LAST."""
-    found: dict[str, dict[str, float]] = {}
+def _last(values: object) -> dict[str, dict[str, Any]]:
+    """Return the last values of metrics: name → {value, step, stepUnit}, at most MOST_LAST."""
+    found: dict[str, dict[str, Any]] = {}
     for name, one in values.items() if isinstance(values, Mapping) else ():
         match one:
             case {"value": int() | float() as value, "step": int() | float() as step} if clean(name):
                 amount, place = number(value), sound(number(step))
                 if amount is not None and math.isfinite(amount) and place is not None and len(found) < MOST_LAST:
-                    found[clean(name)] = {"value": amount, "step": place}
+                    unit = {wire.STEP_UNIT: one[wire.STEP_UNIT]} if one.get(wire.STEP_UNIT) in UNITS else {}
+                    found[clean(name)] = {"value": amount, "step": place, **unit}
     return found
 
 

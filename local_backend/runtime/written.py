@@ -1,8 +1,8 @@
 """The files that the program of an exec wrote: below its RESULT_DIR, which also contains its working directory.
 
 A file has one path for users: relative to RESULT_DIR; or, for a file below the working directory, as the program would
-write it, unless another file has that path. Submitted code without a change, output that the server keeps as logs, and
-everything but plain files are left out.
+write it, unless another file has that path. Submitted code without a change, output that the server keeps as logs, the
+records of `dlicmd.log`, and everything but plain files are left out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from dlicmd import program_log
 from local_backend.files import open_folder, regular_files
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.store.execs import ExecRow
@@ -21,7 +22,8 @@ MOST, MOST_SEEN = 10_000, 200_000
 #: Folder of compiled files that Python creates.
 _LEFT_OUT = frozenset({"__pycache__"})
 _CHUNK = 1 << 20
-_STREAMS = frozenset({"stdout", "stderr"})
+#: Files in LOG_DIR that the server shows in other ways: as logs, and as curves.
+_INTERNAL = frozenset({"stdout", "stderr", program_log.FILE})
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class WrittenFiles:
         if status.st_nlink > 1:  # the program may have linked a file from outside
             return False
         parts = tuple(name.split("/"))
-        if parts[:-2] == self._logs and parts[-1] in _STREAMS:
+        if parts[:-2] == self._logs and parts[-1] in _INTERNAL:
             return False
         return not name.startswith(self._copy) or not self._is_submitted(name, status)
 

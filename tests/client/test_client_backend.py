@@ -37,7 +37,8 @@ with open(home / "starts", "a") as starts:
 with FakeServer("argv,follow,local-paths") as server:
     server.execs["w-1"] = exec_object("w-1", state="FINISHED")
     temporary = home / "backend.json.new"
-    temporary.write_text(json.dumps({{"url": server.url, "pid": os.getpid(), "token": TOKEN}}))
+    temporary.write_text(json.dumps(
+        {{"url": server.url, "pid": os.getpid(), "token": TOKEN, "slots": os.environ.get("DLI_SLOTS")}}))
     temporary.replace(home / "backend.json")
     threading.Event().wait()
 """
@@ -73,6 +74,14 @@ def test_a_terminal_shows_that_the_backend_is_starting(machine: Desk) -> None:
     first, second = os.read(ours, 2**16).decode().splitlines()
     os.close(ours)
     assert "starting" in first and "started" in second and str(machine.state) in second
+
+
+def test_slots_that_a_running_backend_ignores_are_reported_at_a_submission(machine: Desk) -> None:
+    machine.model()
+    assert machine.run("--exec-get", "w-1").code == 0
+    machine.environment["DLI_SLOTS"] = "7"
+    assert machine.run("--exec-get", "w-1").err == ""
+    assert machine.run("run", "model/train.py", "--no-follow").err.count("DLI_SLOTS=7") == 1
 
 
 def test_the_backend_is_started_once_then_found_and_restarted_if_dead(machine: Desk) -> None:

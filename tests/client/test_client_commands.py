@@ -323,11 +323,9 @@ def test_an_unreachable_server_is_reported(desk: Desk) -> None:
         words = ["--exec-get-all", "--rest-host", "localhost", "--rest-port", port, "--jwt-token", "t"]
         for more in (["--http"], []):
             desk.environment["DLICMD_RETRIES"] = "1" if more else "0"
-            *told, said = desk.run(*words, *more).err.splitlines()
-            assert "cannot reach" in said and len(told) == len(more)
+            [said] = desk.run(*words, *more).err.splitlines()
+            assert "cannot reach" in said
             assert said.endswith("; check that a server is running there, and check --rest-host and --rest-port")
-            assert not any("see that" in line for line in told)
-            assert all(line.startswith("dlicmd: GET /execs/: cannot reach") and "trying again" in line for line in told)
         assert desk.run(*words).code == 8
 
 

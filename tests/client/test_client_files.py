@@ -195,6 +195,21 @@ def test_a_job_without_a_model_shows_its_files(at_desk: Desk, shop: FakeServer) 
     assert done.code == 1 and "weights.bin" not in done.out
 
 
+@pytest.mark.parametrize(("state", "next_one"), [
+    ("RUNNING", "dlicmd wait w-1"), ("PENDING_CRD_SCHEDULER", "dlicmd wait w-1"), ("FINISHED", "dlicmd logs w-1"),
+])
+def test_a_job_without_files_leads_to_the_next_command(
+    at_desk: Desk, shop: FakeServer, state: str, next_one: str,
+) -> None:
+    shop.results["w-1"] = Reply(400, b"Error 400: none.\n", {"X-DLI-Error-Code": "exec.no_result"})
+    shop.files["w-1"] = {}
+    shop.execs["w-1"]["state"] = state
+    done = at_desk.run("result", "w-1")
+    assert (done.code, done.out) == (1, "") and next_one in done.err
+    done = at_desk.run("result", "w-1", "--list")
+    assert (done.code, done.out) == (0, "") and done.err.endswith("yet\n") == (state != "FINISHED")
+
+
 @pytest.mark.parametrize("words", [["--list", "--all"], ["--list", "x"], ["--all", "x"], ["x", "--unpack"]])
 def test_contradicting_words_are_usage_errors(at_desk: Desk, words: list[str]) -> None:
     assert at_desk.run("result", "w-1", *words).code == 2

@@ -235,6 +235,10 @@ RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 4
         ({"state": "RUNNING", "step": 7, "loss": 3, "samplesPerSecond": 12, "lastMetrics": {
             "loss": {"value": 0.5, "step": 6}, "f1": {"value": 1, "step": 2}, "bad": {"value": "x"}, "worse": 3}},
          "RUNNING  step 7  12 samples/s  loss 0.5  f1 1"),
+        ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 3, "stepUnit": "epoch"}}},
+         "RUNNING  epoch 3  loss 0.5"),
+        ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 17, "stepUnit": "line"}}},
+         "RUNNING  loss 0.5"),
     ],
 )
 def test_the_status_line_shows_the_progress(found: dict[str, Any], expected: str) -> None:

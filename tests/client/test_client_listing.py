@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,21 @@ def test_a_page_has_the_facts_and_the_next_commands() -> None:
     assert "8s" in text and "main.py --epochs 10" in text and "(step 230)" in text and "loss 0.0465" in text
     assert all(f"dlicmd {verb} local-1" in found[-1] for verb in ("result", "logs", "plot"))
     assert max(map(len, found)) <= 80
+
+
+def test_the_steps_of_metrics_have_their_units() -> None:
+    last = {"loss": {"value": 0.5, "step": 300, "stepUnit": "step"},
+            "val_loss": {"value": 0.25, "step": 3, "stepUnit": "epoch"}}
+    assert "loss 0.5 (step 300), val_loss 0.25 (epoch 3)" in "\n".join(page(job(lastMetrics=last), None, [], None))
+
+
+def test_a_path_that_is_too_long_for_a_line_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/" + "/".join(["folder"] * 12)
+    assert any(path in line for line in page(job(workDir=path), None, [], 80))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert any(line.endswith(" ~/work") for line in page(job(workDir=str(folder)), None, [], 80))
 
 
 def test_a_page_of_a_failed_job_has_the_reason_and_the_end_of_its_standard_error() -> None:

@@ -96,6 +96,15 @@ def test_attempts_and_pauses_are_bounded(pauses: list[float], capsys: pytest.Cap
     assert retry.Repeating(Scripted(*[answer(409)] * 9), 1).send(Request("POST", EXECS, keyed=True)).status == 200
 
 
+def test_a_server_that_cannot_be_reached_is_reported_after_some_seconds(
+    pauses: list[float], capsys: pytest.CaptureFixture[str],
+) -> None:
+    for retries, reports in ((3, 0), (5, 2)):
+        with pytest.raises(ConnectFailed):
+            retry.Repeating(Scripted(*[UNSENT] * 9), retries).send(Request("GET", EXECS))
+        assert capsys.readouterr().err.count("trying again in") == reports
+
+
 def test_dlicmd_retries_sets_the_number_of_retries(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
     for text, count in (("0", 0), ("5", 5), ("", retry.RETRIES)):
         monkeypatch.setenv("DLICMD_RETRIES", text)

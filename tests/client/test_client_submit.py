@@ -351,6 +351,7 @@ def test_demo_is_a_submission_of_the_digits_sample(words: list[str], more: list[
     assert (line.command, line.operand) == ("--exec-start", "edtPyTorch")
     assert line.text("--model-main") == "train.py" and line.text("--model-dir") == str(samples_dir() / "digits")
     assert line.text("--cs-datastore-meta") == f"type=fs,data_path={samples_dir() / 'digits' / 'data'}"
+    assert line.text("--appName") == "demo"
     assert line.number("--numWorker") == (3 if "--numWorker=3" in more else 2)
     assert line.flag("--follow") != line.flag("--wait")
     own = stands_for[: stands_for.index("--")] if "--" in stands_for else stands_for

@@ -119,6 +119,14 @@ def test_a_server_gets_the_long_command_of_run(desk: Desk, local: FakeServer) ->
     assert "--workers" not in sent and done.err.count("distributed training with 3 processes") == 1
 
 
+def test_words_that_are_a_command_lead_to_the_line_that_runs_it(desk: Desk, local: FakeServer) -> None:
+    desk.model(train="print(1)\n")
+    said = desk.run("run", "model", "--no-follow", "--", "ls", "-l").err
+    assert "dlicmd run model --no-follow --as command -- ls -l" in said
+    for words in (["--lr", "1"], ["no-such-command"]):
+        assert "--as command" not in desk.run("run", "model", "--no-follow", "--", *words).err
+
+
 def test_a_server_with_1_slot_gets_1_worker(desk: Desk, local: FakeServer) -> None:
     desk.model(train=DDP)
     local.conf["DLICMD_EXTENSIONS"] += ",slot-view"

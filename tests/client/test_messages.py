@@ -17,6 +17,7 @@ LONG = "dlicmd: a sentence that is not wide"
     (f"{LONG}: dlicmd result 1 a.bin; dlicmd logs 1. Or stop.",
      [f"{LONG}:", "  dlicmd result 1 a.bin", "  dlicmd logs 1", "  Or stop."]),
     (f"{LONG}, as in: dlicmd run ... -- --x 1", [f"{LONG}, as in:", "  dlicmd run ... -- --x 1"]),
+    (f"{LONG}: dlicmd run . --as command", [f"{LONG}:", "  dlicmd run . --as command"]),
     (f"{LONG}; dlicmd goes on", [f"{LONG}; dlicmd", "  goes on"]),
     (f"dlicmd: {'x' * 60} in x", ["dlicmd:", f"  {'x' * 60}", "  in x"]),
 ])

@@ -115,6 +115,14 @@ def test_a_wrong_line_is_refused(words: list[str]) -> None:
     assert refusal(*words)
 
 
+@pytest.mark.parametrize(("words", "next_one"), [
+    *(([verb], f"dlicmd {verb} last") for verb in ("get", "logs", "follow", "wait", "result", "plot", "why", "verify")),
+    (["diff", "7"], "dlicmd ls"), (["stop"], "dlicmd ls"), (["rm"], "dlicmd ls"), (["resize"], "dlicmd resize last 4"),
+])
+def test_a_verb_without_its_operands_leads_to_a_command(words: list[str], next_one: str) -> None:
+    assert refusal(*words).endswith(f": {next_one}")
+
+
 @pytest.mark.parametrize(("word", "meant"), [
     ("kill", "stop ID"), ("cancel", "stop ID"), ("ps", "ls"), ("list", "ls"), ("purge", "ls"), ("clean", "ls"),
     ("delete", "rm ID"), ("tail", "logs ID"), ("submit", "run train.py"), ("nvidia-smi", "top"), ("lgos", "logs ID"),

@@ -157,6 +157,8 @@ def test_driver_and_workers_print_and_report_the_training(tmp_path):
     }
     assert 0 <= last["accuracy"] <= 1
     assert last["secondsLeft"] == 0
+    quiet = FakeRunner(tmp_path, 1).run(script, "--optimizer", "sgd", DLI_QUIET="1")
+    assert not [line for line in quiet.stdout.splitlines() if line.startswith(("<>", "Using", "start message", "----"))]
     first = ended.worker_stderr[1]
     for words in (
         " - root - INFO - ! dataset size 70, batch size 4",

@@ -46,7 +46,8 @@ def test_a_short_program_has_its_curves_at_its_end(cold: Bench) -> None:
 
 def test_curves_grow_while_a_program_runs(cold: Bench) -> None:
     one = cold.submit("import time\nprint('loss: 0.5', flush=True)\ntime.sleep(600)")
-    eventually(lambda: (cold.told(one, wire.LAST_METRICS) or {}).get("loss") == {"value": 0.5, "step": 1}, "a value")
+    eventually(lambda: (cold.told(one, wire.LAST_METRICS) or {}).get("loss") == {
+        "value": 0.5, "step": 1, "stepUnit": "line"}, "a value")
     assert curves(cold, one) == {"loss": ("printed", [(1, 0.5)])}
     cold.stop(one)
     cold.wait(one)

@@ -86,12 +86,13 @@ def test_two_files_with_one_path_are_told_apart(live: Live) -> None:
 def test_output_that_is_a_log_and_files_of_python_are_left_out(live: Live) -> None:
     job = Job(live)
     logs = job.paths.log_dir(worker_task(1))
-    for name in ("stdout", "stderr", "evaluation-metrics.txt", "more/stdout"):
+    for name in ("stdout", "stderr", "evaluation-metrics.txt", "dlicmd-log.jsonl", "more/stdout"):
         job.write(logs / name)
     job.write(job.code / "__pycache__" / "train.pyc")
     folder = logs.relative_to(job.paths.root)
     assert job.names() == [f"{folder}/evaluation-metrics.txt", f"{folder}/more/stdout"]
-    for path in (f"{folder}/stdout", "__pycache__/train.pyc", "_submitted_code/model/__pycache__/train.pyc"):
+    for path in (f"{folder}/stdout", f"{folder}/dlicmd-log.jsonl", "__pycache__/train.pyc",
+                 "_submitted_code/model/__pycache__/train.pyc"):
         assert job.content(path).error == (400, "exec.no_file")
 
 

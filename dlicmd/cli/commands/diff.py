@@ -29,6 +29,8 @@ SORT = "--sort"
 JOBS, SECONDS = "jobs", "seconds"
 _COLUMNS = ("name", "a", "b")
 _BEFORE = (wire.APP_NAME, wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
+#: Options whose values come from the exec itself.
+_OF_EXEC = ("--appName", "--numWorker")
 _AFTER = (wire.EXIT_CODE, wire.LOSS, wire.ACCURACY, wire.STEP, wire.EPOCH, wire.SAMPLES_PER_SECOND)
 #: Values of an exec that are metrics, which its curves contain, too.
 _OF_CURVES = (wire.LOSS, wire.ACCURACY)
@@ -161,8 +163,7 @@ def _asked(args: str) -> dict[str, Any]:
         line = parse_argv(split_args(args), sent=True)
     except ArgvError:
         return {wire.ARGS: args}
-    # The number of workers comes from the exec itself.
-    options = {name: _value(value) for name, value in line.values.items() if name != "--numWorker"}
+    options = {name: _value(value) for name, value in line.values.items() if name not in _OF_EXEC}
     return options | _program(line)
 
 

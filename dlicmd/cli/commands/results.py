@@ -10,7 +10,7 @@ from dlicmd.cli.render import emit, emit_value, show_rows
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.progress import bar
 from dlicmd.cli.show.times import short
-from dlicmd.contract import wire
+from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import number, words
 from dlicmd.contract.sizes import show_size
@@ -44,7 +44,7 @@ def trainresult(session: Session) -> int:
     except ServerError as problem:
         if line.verb is None or problem.code != _NO_MODEL or wire.EXT_FILES not in session.client.extensions():
             raise
-        raise _files_instead(session, problem) from None
+        raise _no_model(session, problem) from None
 
 
 def _fetch_model(session: Session) -> int:
@@ -68,13 +68,20 @@ def _fetch_model(session: Session) -> int:
     return Exit.DONE
 
 
-def _files_instead(session: Session, problem: ServerError) -> DlicmdError:
-    """Print the files of a job without a model, and return the error that says how to fetch them; for a program, return
-    the error alone."""
+def _no_model(session: Session, problem: ServerError) -> DlicmdError:
+    """Return the error about a job without a model. If the job has ended, print its files for people, and say how to
+    fetch them."""
     exec_id = session.operand
+    if not (job := session.client.exec(exec_id)).is_over:
+        then = f"{hints.command('wait', exec_id)}; {hints.command('result', exec_id, '--list')}"
+        return ResultError(f"{exec_id} is {states.plain(job.state)} and has no result yet; wait for it, or list the "
+                           f"files that it has written so far: {then}")
     files = session.client.files(exec_id).files
-    if not files or session.output.is_data:
+    if session.output.is_data:
         return problem
+    if not files:
+        output = hints.command("logs", exec_id)
+        return ResultError(f"the program of {exec_id} has written no files; its output: {output}")
     _show(session, files)
     command = hints.command("result", exec_id, "--all")
     return ResultError(f"{exec_id} stored no model in SAVED_MODEL_DIR; fetch the files above with: {command}")
@@ -84,6 +91,10 @@ def _list(session: Session) -> int:
     session.need(wire.EXT_FILES, _LACK)
     exec_id = session.operand
     found = session.client.files(exec_id)
+    if not found.files and not session.output.form:
+        is_over = session.client.exec(exec_id).is_over
+        info(f"the program of {exec_id} has written no files{'' if is_over else ' yet'}")
+        return Exit.DONE
     _show(session, found.files)
     if found.files and not session.output.is_data:
         total = sum(file.bytes or 0 for file in found.files)

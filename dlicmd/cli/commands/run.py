@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 from dlicmd.cli.job_file import expand
 from dlicmd.contract.argv import CommandLine, parse_argv
 from dlicmd.contract.options import FILE, OPTIONS, Section
 from dlicmd.contract.verbs import COMMAND, STANDS_FOR, VERBS
+from dlicmd.sdk import hints
 from dlicmd.sdk.errors import UsageProblem
-from dlicmd.sdk.messages import info
+from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.run import DEVICES, data_option, find_program, run_plan
 from dlicmd.sdk.submission import FOLDER, MAIN, START
 
@@ -74,4 +76,13 @@ def _program_words(line: CommandLine, options: list[str], usual: Callable[[], in
         words += [] if line.after_dashes is None else ["--", *line.after_dashes]
     if chosen is None:
         info(plan.sentence)
+        _say_command(line, program.main)
     return words
+
+
+def _say_command(line: CommandLine, main: str) -> None:
+    """Say how to run the words after `--` as a command, if the first of them is one."""
+    words = line.after_dashes or []
+    command = hints.repeated("--as", COMMAND)
+    if main and command and words and not words[0].startswith("-") and shutil.which(words[0]):
+        info(f"the words after -- are arguments of {inert(main)}; to run them as a command: {command}")

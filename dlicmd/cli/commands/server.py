@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from dlicmd import __version__
 from dlicmd.cli import auth, question
 from dlicmd.cli.config.settings import show_settings
 from dlicmd.cli.render import emit, emit_said, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
+from dlicmd.cli.show.table import terminal_width
 from dlicmd.contract import wire
 from dlicmd.contract.argv import parse_argv
 from dlicmd.contract.exits import Exit
@@ -139,14 +141,21 @@ def frameworks(session: Session) -> int:
     elif session.output.columns and not session.output.is_original:
         show_columns(found, session.output.columns, lambda item, name: scalar(item.get(name)))
     else:
-        blocks = [_framework_block(item) for item in found]
+        width = None if session.output.is_recorded or not sys.stdout.isatty() else terminal_width()
+        blocks = [_framework_block(item, width) for item in found]
         if blocks:
             emit("\n".join(blocks) if session.output.is_recorded else "\n".join(blocks).rstrip("\n"))
     return Exit.DONE
 
 
-def _framework_block(item: Framework) -> str:
+def _framework_block(item: Framework, width: int | None) -> str:
+    """Return the lines about a framework. On a terminal of `width` columns, long lines are wrapped."""
     said = item.get(wire.DESC)
     lines = [str(text) for text in said] if isinstance(said, list) else [str(said or "")]
+    if width is not None:
+        import textwrap  # for a terminal alone
+
+        lines = [part for line in lines for part in textwrap.wrap(
+            line, width - 6, subsequent_indent="  ", break_on_hyphens=False) or [""]]
     block = f"Name: {item.get(wire.NAME, '')}\nVersion: {item.get(wire.FRAMEWORK_VERSION, '')}\n"
     return inert(block + "Desc: " + "\n      ".join(lines) + "\n")

@@ -165,11 +165,12 @@ def demo_words(words: list[str], line: CommandLine) -> list[str]:
     chosen = ["--exec-start", "edtPyTorch"]
     defaults = {
         "--model-dir": str(sample), "--model-main": "train.py", "--numWorker": "2",
-        META: f"type=fs,data_path={sample / 'data'}",
+        META: f"type=fs,data_path={sample / 'data'}", "--appName": "demo",
     }
     for option, value in defaults.items():
         if option not in line.values and not (option == META and SOURCE in line.values):
             chosen += [option, value]
+    chosen += ["--msd-env", "DLI_QUIET=1"]
     if not line.flag("--wait") and not line.flag("--follow"):
         chosen.append("--follow")
     end = words.index("--") if "--" in words else len(words)

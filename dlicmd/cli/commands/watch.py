@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from dlicmd.cli.console import aside
 from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.apps import cell, recorded_cell
+from dlicmd.cli.show.execs import recorded_keys
 from dlicmd.cli.show.recorded import Cell, cell_text
 from dlicmd.cli.show.views import Plain, View, last_words, outcome
 from dlicmd.contract import states, wire
@@ -59,7 +61,7 @@ def follow_to_end(session: Session, exec_id: str) -> int:
     session.watched.update(found)
     code = exit_code(found, session.line.flag("--pass-exit-code"))
     if session.output.is_data:
-        emit_value(found, session.output)
+        emit_value(_shown(session, found), session.output)
     if not silent or code != Exit.DONE:
         info(last_words(found, exec_id) if session.line.verb is None else _leading_on(found, exec_id))
     return code
@@ -75,7 +77,12 @@ def _leading_on(found: Exec, exec_id: str) -> str:
 def _tell_what_goes_on(session: Session) -> None:
     """Print the last known state of the exec, so that a program can return to it by its id."""
     if session.output.is_data and session.watched:
-        emit_value(session.watched, session.output)
+        emit_value(_shown(session, session.watched), session.output)
+
+
+def _shown(session: Session, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an exec with the keys that `get`, or `--exec-get`, shows of it."""
+    return found if session.line.verb is not None else recorded_keys(found)
 
 
 def _view(session: Session, exec_id: str) -> View:

@@ -20,6 +20,8 @@ from dlicmd.sdk.objects import Exec, Files
 
 #: The end of standard error that is shown of a failed exec.
 _TAIL_LINES, _TAIL_BYTES = 8, 16_384
+#: Lines of all streams that are searched for those of standard error.
+_SEARCHED = 200
 COLUMNS = ("id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age")
 _TYPES = {"True": "ELASTIC", "False": "PARALLEL"}
 
@@ -60,14 +62,22 @@ def last_errors(client: Client, found: Exec) -> list[str]:
 
     if not has_run(found):
         return []
-    tail = b""
     try:
-        for chunk in client.train_log(found.id, "errlog").chunks():
-            tail = (tail + chunk)[-_TAIL_BYTES:]
+        lines = _error_lines(client, found.id)
     except ServerError as problem:
         debug(f"no standard error of {found.id}: {problem}")
-    lines = tail.decode("utf-8", "replace").splitlines()
+        return []
     return [line for line in lines if line.strip()][-_TAIL_LINES:]
+
+
+def _error_lines(client: Client, exec_id: str) -> list[str]:
+    """Return lines at the end of standard error. A server that selects no lines sends all of it."""
+    if wire.EXT_LINES in client.extensions():
+        return [line.text for line in client.log_lines(exec_id, tail=_SEARCHED) if line.stream == "stderr"]
+    tail = b""
+    for chunk in client.train_log(exec_id, "errlog").chunks():
+        tail = (tail + chunk)[-_TAIL_BYTES:]
+    return tail.decode("utf-8", "replace").splitlines()
 
 
 def show_exec(client: Client, exec_id: str, output: Output) -> None:
@@ -109,8 +119,8 @@ def show_why(client: Client, exec_id: str, output: Output) -> None:
         lines = why_ended(job, last_errors(client, job)) if is_over else why_running(job)
     else:
         lines = [inert(line) for line in _pending(found)]
-    if sys.stdout.isatty():
-        lines = [fitted(line, terminal_width()) for line in lines]
+    if sys.stdout.isatty():  # lines with an indent are those of a program, or short
+        lines = [line if line.startswith(" ") else fitted(line, terminal_width()) for line in lines]
     emit("\n".join(lines))
 
 

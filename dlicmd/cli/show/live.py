@@ -18,7 +18,6 @@ from dlicmd.cli.show.views import (
     elapsed,
     fitted,
     how_it_goes,
-    progress_text,
     share_done,
     what_it_says,
     where_it_is,
@@ -58,7 +57,8 @@ class LiveView:
             return
         self._live.stop()
         if states.is_terminal(str(self._found.get(wire.STATE))):
-            self._console.print(Text(f"[{progress_text(self._found)}]", style="dim"), soft_wrap=True)
+            text = fitted([*where_it_is(self._found), *how_it_goes(self._found)], self._console.width - 2)
+            self._console.print(Text(f"[{text}]", style="dim"), soft_wrap=True)
 
     def _picture(self) -> Group:
         width = self._console.width - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,12 +11,12 @@ from dlicmd.cli.console import paint
 from dlicmd.cli.show.listing import STATE_STYLES, metrics_of, parameters, user_of
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.times import precise, since
-from dlicmd.cli.show.views import elapsed, fitted, last_step, reasons, where_it_is
+from dlicmd.cli.show.views import elapsed, fitted, last_step, last_steps, reasons, where_it_is
 from dlicmd.contract import states, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv, split_args
 from dlicmd.contract.reading import number, words
 from dlicmd.contract.sizes import show_size
-from dlicmd.sdk import hints
+from dlicmd.sdk import hints, messages
 from dlicmd.sdk.messages import inert, one_line
 from dlicmd.sdk.objects import Files
 
@@ -33,26 +34,37 @@ def page(job: Mapping[str, Any], written: Files | None, errors: Sequence[str], w
     styles = ("bold", "", STATE_STYLES.get(state, ""))
     lines = [_GAP.join(paint(one_line(text), style) if style else one_line(text)
                        for text, style in zip(head, styles, strict=True) if text)]
-    known = [*_facts(job), *([] if written is None else [("files", _files(written))])]
+    known = [*_facts(job, width is not None), *([] if written is None else [("files", _files(written))])]
     facts = [(label, one_line(text)) for label, text in known if text]
     indent = max(len(label) for label, _ in facts) + 2 * len(_GAP) if facts else 0
     for label, text in facts:
         lines += _wrapped(f"{_GAP}{label}".ljust(indent), text, width)
     if errors:
         lines += [paint(f"{_GAP}last lines of standard error:", "dim"), *(_GAP * 2 + inert(line) for line in errors)]
-    return [*lines, paint(_GAP + "next: " + "; ".join(next_commands(job)), "dim")]
+    following = f"{_GAP}next: {'; '.join(next_commands(job))}"
+    return [*lines, *(paint(line, "dim") for line in messages.fitted(following, width or 0).split("\n"))]
 
 
 def _wrapped(begin: str, text: str, width: int | None) -> list[str]:
     label = paint(begin, "dim")
     if width is None:
         return [label + text]
-    found = textwrap.wrap(text, max(20, width - len(begin)), break_on_hyphens=False) or [""]
+    # A path that is too long stays whole, so that it can be copied.
+    found = textwrap.wrap(text, max(20, width - len(begin)), break_long_words=False, break_on_hyphens=False) or [""]
+    if len(found[0]) > width - len(begin):
+        return [label.rstrip(), *(_GAP * 2 + line for line in found)]
     return [label + found[0], *(" " * len(begin) + line for line in found[1:])]
 
 
-def _facts(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the label and the text of each fact; the text is empty if the fact is not known."""
+def _of_home(path: str) -> str:
+    """Return the path of a folder of this machine with `~` for the home folder; any other path unchanged."""
+    home = os.path.join(os.path.expanduser("~"), "")
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) and os.path.isdir(path) else path
+
+
+def _facts(job: Mapping[str, Any], is_terminal: bool) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each fact; the text is empty if the fact is not known. On a terminal, paths are
+    short."""
     line = _line(job)
     is_over = states.is_terminal(words(job.get(wire.STATE)))
     yield "why", "; ".join(reasons(job)) if is_over else words(job.get(wire.MESSAGE))
@@ -73,15 +85,22 @@ def _facts(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "program", " ".join(filter(None, (program, *parameters(job))))
     yield "data", "" if line is None else line.text("--cs-datastore-meta") or ""
     yield "plan", "" if line is None else line.text("--consumer") or ""
-    yield "runs in", words(job.get("workDir"))
+    folder = words(job.get("workDir"))
+    yield "runs in", _of_home(folder) if is_terminal else folder
 
 
 def metrics(job: Mapping[str, Any]) -> str:
-    """Return the last values of the metrics: `loss 0.0465, accuracy 0.9883 (step 150)`."""
-    found = metrics_of(job)
-    step = last_step(job)
-    text = ", ".join(f"{name} {shown(value)}" for name, value in found.items())
-    return text + (f" (step {shown(step)})" if step is not None else "")
+    """Return the last values of the metrics: `loss 0.0465, accuracy 0.9883 (step 150)`, or each with a step of its
+    own."""
+    values = {name: f"{name} {shown(value)}" for name, value in metrics_of(job).items()}
+    steps = last_steps(job)
+    if len(set(steps.values())) > 1:
+        return ", ".join(_at(text, steps.get(name, "")) for name, text in values.items())
+    return _at(", ".join(values.values()), last_step(job))
+
+
+def _at(text: str, step: str) -> str:
+    return f"{text} ({step})" if step else text
 
 
 def _files(written: Files) -> str:
@@ -126,8 +145,10 @@ def next_commands(job: Mapping[str, Any]) -> list[str]:
     """Return the commands that are useful for a job in this state."""
     state, exec_id = words(job.get(wire.STATE)), words(job.get(wire.ID))
     if state == states.FINISHED:
-        verbs = ["result", "logs", *(["plot"] if metrics_of(job) else [])]
-    elif states.is_terminal(state):
+        fetch = hints.command("result", exec_id, *([] if job.get(wire.HAS_RESULT, True) else ["--list"]))
+        verbs = ["logs", *(["plot"] if metrics_of(job) else [])]
+        return [fetch, *(hints.command(verb, exec_id) for verb in verbs)]
+    if states.is_terminal(state):
         verbs = ["logs"] if has_run(job) else ["why"]
     else:
         verbs = ["follow", "stop"] if state == states.RUNNING else ["why", "follow", "stop"]

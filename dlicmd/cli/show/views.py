@@ -12,7 +12,7 @@ from dlicmd.cli.console import aside
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.times import duration, since
 from dlicmd.contract import states, wire
-from dlicmd.contract.reading import at, number
+from dlicmd.contract.reading import at, number, words
 from dlicmd.sdk import hints
 from dlicmd.sdk.messages import inert, one_line
 
@@ -151,8 +151,8 @@ def how_it_goes(found: Mapping[str, Any]) -> list[ViewPart]:
     parts = [ViewPart(form.format(shown(value)), rank) for value, form, rank in numbers if value is not None]
     parts += [ViewPart(inert(f"{name} {shown(value)}"), 1 + at) for at, (name, value) in enumerate(reported.items())]
     step = last_step(found)
-    if step is not None and _number(found, wire.STEP) is None:
-        parts.insert(0, ViewPart(f"step {shown(step)}", 2))
+    if step and _number(found, wire.STEP) is None:
+        parts.insert(0, ViewPart(inert(step), 2))
     counts = ((_number(found, wire.RESIZES), "resize", ""), (_number(found, wire.DEATHS), "death", " survived"))
     return parts + [
         ViewPart(f"{count:.0f} {what}{'' if count == 1 else 's'}{more}", 4) for count, what, more in counts if count
@@ -166,10 +166,21 @@ def last_metrics(found: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def last_step(found: Mapping[str, Any]) -> float | None:
-    """Return the step of the last values of the metrics; None if they have different steps, or none."""
-    steps = {number(at(found.get(wire.LAST_METRICS), name, "step")) for name in last_metrics(found)}
-    return steps.pop() if len(steps) == 1 else None
+def last_steps(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the step of the last value of each metric with its unit, such as `epoch 3`; "" if the program named no
+    step."""
+    steps = {}
+    for name in last_metrics(found):
+        last = at(found.get(wire.LAST_METRICS), name)
+        step, unit = number(at(last, "step")), words(at(last, wire.STEP_UNIT)) or "step"
+        steps[name] = "" if step is None or unit == "line" else f"{unit} {shown(step)}"
+    return steps
+
+
+def last_step(found: Mapping[str, Any]) -> str:
+    """Return the step of the last values of the metrics; "" if they have different steps, or none."""
+    steps = set(last_steps(found).values())
+    return steps.pop() if len(steps) == 1 else ""
 
 
 def share_done(found: Mapping[str, Any]) -> float | None:

@@ -41,6 +41,8 @@ class LastMetric(TypedDict):
     """The value"""
     step: float
     """The step of the value"""
+    stepUnit: NotRequired[str]
+    """`step`, `epoch`, `batch`, or `line`: the values are counted, because the program named no step"""
 
 
 class MoreOfExec(TypedDict, total=False):

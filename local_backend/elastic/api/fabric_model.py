@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from local_backend.elastic import RUNNER_FD
 from local_backend.elastic.driver import driver
 from local_backend.elastic.driver.options import MODES, TrainingRequest
+from local_backend.elastic.driver.reporting import say_platform
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.hooks import check_callback, wants_instance
 from local_backend.elastic.script.job import Carried, TrainingJob
@@ -277,9 +278,9 @@ def announce() -> None:
     captured.begin()
     for name in SHOWN:
         if name in os.environ:
-            print(f"<> {name} {os.environ[name]}")
-    print(f"Using {backend_name()} backend.")
-    print(f"Using {'dlicmd' if RUNNER_FD in os.environ else 'local'} scheduler.", flush=True)
+            say_platform(f"<> {name} {os.environ[name]}")
+    say_platform(f"Using {backend_name()} backend.")
+    say_platform(f"Using {'dlicmd' if RUNNER_FD in os.environ else 'local'} scheduler.")
 
 
 def backend_name() -> str:

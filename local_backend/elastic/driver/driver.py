@@ -20,7 +20,7 @@ from local_backend.elastic.driver.hub_server import HubServer, Observed, Pong
 from local_backend.elastic.driver.launcher import InProcessLauncher, WorkerLauncher, runner
 from local_backend.elastic.driver.options import Options, TrainingRequest, limits
 from local_backend.elastic.driver.record import TrainingRecord
-from local_backend.elastic.driver.reporting import Listeners, MakeReporter, Reporter
+from local_backend.elastic.driver.reporting import Listeners, MakeReporter, Reporter, say_platform
 from local_backend.elastic.driver.verification import (
     Check,
     OtherNumber,
@@ -221,7 +221,7 @@ class _Driver:
         self._server = HubServer(welcome, b"" if launcher.in_process else job.dumps())
 
     def run(self) -> None:
-        print(f"start message server {self._server.address}", flush=True)
+        say_platform(f"start message server {self._server.address}")
         inbox = self._server.inbox
         self._launcher.listen(
             self._server.ended, lambda slots: inbox.put(events.Allocated(tuple(slot.id for slot in slots)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -24,6 +25,14 @@ from local_backend.elastic.script.meter import Meter, default_block
 PROGRESS_INTERVAL = 0.2
 #: Seconds over which the speed is averaged.
 SPEED_WINDOW = 10.0
+#: Variable of a job. With the value 1, a program prints no lines about the platform.
+QUIET = "DLI_QUIET"
+
+
+def say_platform(text: str) -> None:
+    """Print a line about the platform, such as a path of the job or the begin of the training, unless QUIET is 1."""
+    if os.environ.get(QUIET) != "1":
+        print(text, flush=True)
 
 
 #: Makes the reporter of a training from its plan, the steps that an earlier driver has reported, and the results of
@@ -85,7 +94,7 @@ class Reporter:
 
     def begin(self) -> None:
         """Report that training starts."""
-        print("--------START TRAINING--------", flush=True)
+        say_platform("--------START TRAINING--------")
         if self._hooks:
             self._hooks.train_begin()
 
@@ -137,9 +146,9 @@ class Reporter:
         if self._hooks:
             self._hooks.train_end()
         else:
-            print(f"--------END TRAINING: completed {self._iterations} iterations --------")
+            say_platform(f"--------END TRAINING: completed {self._iterations} iterations --------")
         seconds = time.monotonic() - self._started
-        print(f"--------END TRAINING: completed epoch {self._epochs} in time {seconds} --------", flush=True)
+        say_platform(f"--------END TRAINING: completed epoch {self._epochs} in time {seconds} --------")
 
     def _log_batch(self, epoch: int) -> None:
         meter, last = self._meter, self._meter.batches == self.plan.batches_per_epoch
