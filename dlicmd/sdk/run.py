@@ -18,6 +18,7 @@ from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.launch import FRAMEWORKS, ProgramKind, find_main, kind_of
 from dlicmd.sdk.messages import debug, inert
 from dlicmd.sdk.objects import Exec, SlotView
+from dlicmd.sdk.selection import select
 from dlicmd.sdk.submission import MAIN, META, SOURCE, Submission, SubmitOptions
 from dlicmd.sdk.submit import submit
 
@@ -27,10 +28,11 @@ USUAL_WORKERS = 2
 
 
 class MainProgram(NamedTuple):
-    """What to run: its kind with the reason, the folder to pack, and the program in it, or the words of a command."""
+    """What to run: its kind with the reason, the folder to pack, and the program in it, or the words of a command,
+    which may need no folder."""
 
     kind: ProgramKind
-    folder: Path
+    folder: Path | None
     main: str
     command: tuple[str, ...] = ()
 
@@ -65,6 +67,8 @@ class RunPlan(NamedTuple):
         program, workers = self.program, self.workers or 1
         if self.kind == COMMAND:
             how, other = "a command" + (f" with {self.devices} devices" if self.devices else ""), ""
+            if program.folder is None:
+                other = f"; no files of {inert(os.getcwd())} are sent"
         elif self.kind == SINGLE:
             several = "--workers N" if program.kind.needs_workers else f"--as {DDP}"
             how, other = "1 process", f"; for several processes: {several}"
@@ -119,7 +123,9 @@ def find_program(
     name, the current folder. `chosen` is the kind, if the user gives one. Raises UsageProblem."""
     if named is None and words and chosen in (None, COMMAND) and main is None:
         kind = ProgramKind(COMMAND, "comes after --")
-        return MainProgram(kind, _packable(Path(), named=False), "", tuple(words))
+        # A command such as pip needs no files.
+        folder = None if _has_more(Path()) or not select(Path()).files else Path()
+        return MainProgram(kind, folder, "", tuple(words))
     path = Path(os.path.expanduser(named or "."))
     if path.is_dir():
         folder = _packable(path, named=named is not None)
@@ -196,13 +202,17 @@ def _missing(path: Path, named: str) -> str:
 def _packable(folder: Path, named: bool) -> Path:
     """Return the folder to pack. Raises UsageProblem for a folder with much more than a program, such as a home folder,
     unless the user named the folder itself."""
-    real = folder.resolve()
-    unfit = (Path.home().resolve(), *Path.home().resolve().parents, Path(tempfile.gettempdir()).resolve())
-    if not named and real in unfit:
+    if not named and _has_more(folder):
         naming = hints.either(f": dlicmd run {folder.absolute()} {MAIN} FILE", " in place of the program")
-        raise UsageProblem(f"dlicmd packs the folder of the program, and {real} contains more than a program; move the "
-                           f"program to a folder of its own, or name the folder{naming}")
+        raise UsageProblem(f"dlicmd packs the folder of the program, and {folder.resolve()} contains more than a "
+                           f"program; move the program to a folder of its own, or name the folder{naming}")
     return folder
+
+
+def _has_more(folder: Path) -> bool:
+    """Return whether a folder is the home folder, one above it, or the one for temporary files."""
+    home = Path.home().resolve()
+    return folder.resolve() in (home, *home.parents, Path(tempfile.gettempdir()).resolve())
 
 
 def data_option(text: str) -> tuple[str, str]:
@@ -244,7 +254,8 @@ def run(
     plan = run_plan(find_program(os.fspath(program), kind, words), workers, usual)
     debug(plan.sentence)
     given.setdefault("appName", plan.program.name)
-    given["model-dir"] = plan.program.folder
+    if plan.program.folder is not None:
+        given["model-dir"] = plan.program.folder
     _give_workers(given, plan.workers, plan.devices)
     if plan.kind == COMMAND:
         given["user-cmd"] = True

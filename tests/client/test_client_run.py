@@ -109,3 +109,16 @@ def test_what_is_no_program_is_refused(client: dlicmd.Client, fake: FakeServer, 
     with pytest.raises(dlicmd.UsageProblem) as raised:
         client.run(folder / name)
     assert "--" not in str(raised.value) and not fake.requests("POST")
+
+
+def test_a_command_needs_no_files(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    words = ("run", *remote, "--no-follow", "--", "pip", "install", "x")
+    (desk.folder / "other.py").write_text(SINGLE)
+    for home in (desk.folder, desk.home):
+        desk.environment["HOME"] = str(home)
+        done = desk.run(*words)
+        assert done.code == 0 and f"no files of {desk.folder} are sent" in done.err and "packed" not in done.err
+        assert submitted(fake).endswith("--user-cmd -- pip install x") and "--model-dir" not in submitted(fake)
+        (desk.folder / "other.py").unlink(missing_ok=True)
+    (desk.folder / "requirements.txt").write_text("x\n")
+    assert desk.run(*words).code == 0 and "--model-dir" in submitted(fake)

@@ -60,7 +60,7 @@ def _program_words(line: CommandLine, options: list[str], usual: Callable[[], in
     chosen = line.text("--as")
     program = find_program(line.operand, chosen, line.after_dashes, line.text(MAIN))
     plan = run_plan(program, line.number(WORKERS), usual)
-    words = [plan.framework, FOLDER, str(program.folder)]
+    words = [plan.framework, *([] if program.folder is None else [FOLDER, str(program.folder)])]
     if NAME not in line.values:
         words += [NAME, program.name]
     if plan.kind == COMMAND:

@@ -58,7 +58,8 @@ def start(session: Session) -> int:
         if session.line.verb is not None:  # the id alone is on standard output, so that a script can use it
             where = f" of {os.path.abspath(submission.folder)}" if submission.folder is not None else ""
             done = "packed" if upload.staged is None else "copied"
-            info(f"{done} the files{where}: {show_size(upload.size)}")
+            if submission.folder is not None or upload.parts:
+                info(f"{done} the files{where}: {show_size(upload.size)}")
             return
         say = aside if session.output.is_data else emit
         say(f"Copying files and directories ...\nContent size: {recorded_size(upload.size)}")
