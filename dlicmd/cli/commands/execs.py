@@ -75,9 +75,9 @@ def resize(session: Session) -> int:
     if session.output.is_data:
         emit_value(found, session.output)
     elif wanted == AUTO:
-        emit(f"{inert(name)} gets its fair share again; it has {found['slots']} slots")
+        emit(f"{inert(name)} gets its fair share again; it has {found['slots']} slot{'s' * (found['slots'] != 1)}")
     else:
-        emit(f"{inert(name)}: {found['before']} → {found['slots']} slots")
+        emit(f"{inert(name)}: {found['before']} → {found['slots']} slot{'s' * (found['slots'] != 1)}")
     return Exit.DONE
 
 
