@@ -73,7 +73,7 @@ def given_token(option: str | None) -> str | None:
 def token_for(address: str, keyring: bool = False) -> str:
     """Return the stored token for the server at an address: the one that this server issued, or the one in the token
     file unless another known server issued it. Raises Denied when there is none or it is unusable."""
-    from dlicmd.cli.config import servers  # for stored tokens alone
+    from dlicmd.cli.config import servers  # only for stored tokens
 
     found = servers.load()
     own = found.at(address)
@@ -127,7 +127,7 @@ def _ask(prompt: str) -> str:
 def _ask_secret() -> str:
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
-    import getpass  # for a prompt alone
+    import getpass  # only for a prompt
 
     try:
         return getpass.getpass("Password: ")

@@ -69,7 +69,7 @@ def emit_value(value: Any, output: Output, indent: int = 2) -> None:
     indent."""
     value = _plain(value)
     if output.form == "yaml":
-        import yaml  # for this form alone
+        import yaml  # only for this form
 
         emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=False).rstrip("\n"))
     elif output.form == "jsonl":
@@ -152,7 +152,7 @@ def show_columns(
 
 def _near(names: Sequence[str], known: Collection[str]) -> list[str]:
     """Return the known names that the unknown ones may mean."""
-    import difflib  # for an unknown column alone
+    import difflib  # only for an unknown column
 
     return [near for name in names for near in difflib.get_close_matches(name, known, n=1, cutoff=0.75)]
 

@@ -118,14 +118,14 @@ class Session(Closing):
     @property
     def address(self) -> str:
         """Scheme, host and port of the remote server; "" for the local backend. Raises UsageProblem."""
-        from dlicmd.cli.config.servers import address_of  # for remote servers alone
+        from dlicmd.cli.config.servers import address_of  # only for remote servers
 
         return address_of(*self.place) if self.place else ""
 
     @property
     def known_server(self) -> KnownServer | None:
         """The stored server at this address, or None. Raises TokenFileError, UsageProblem."""
-        from dlicmd.cli.config import servers  # for remote servers alone
+        from dlicmd.cli.config import servers  # only for remote servers
 
         return servers.load().at(self.address)
 
@@ -177,7 +177,7 @@ class Session(Closing):
         for pair in (text or "").lstrip("?").split("&"):
             key, _, value = (unquote_plus(part) for part in pair.partition("="))
             if key and key not in known:
-                import difflib  # for a wrong key alone
+                import difflib  # only for a wrong key
 
                 near = difflib.get_close_matches(key, known, n=1)
                 meant = f"; did you mean {near[0]}?" if near else ""

@@ -264,10 +264,10 @@ def _amount(option: Option, text: str) -> float:
 
 
 def _unknown(word: str) -> str:
-    import difflib  # for a wrong word alone
+    import difflib  # only for a wrong word
 
     if not (is_option := word.startswith("-")) or word.startswith("--"):
-        from dlicmd.contract.verbs import SYNONYMS, meant_long_command  # for a wrong word alone
+        from dlicmd.contract.verbs import SYNONYMS, meant_long_command  # only for a wrong word
 
         if meant := SYNONYMS.get(word.lstrip("-").lower()) or (meant_long_command(word) if is_option else None):
             return f"unknown {'option' if is_option else 'command'} '{word}'; did you mean: dlicmd {meant}"

@@ -73,7 +73,7 @@ def command(*words: str) -> str:
     with the verb that does the same."""
     first, *rest = words
     if _typed:
-        from dlicmd.contract.verbs import VERBS  # for the hints of a verb alone
+        from dlicmd.contract.verbs import VERBS  # only for the hints of a verb
 
         first = next((verb.name for verb in VERBS if verb.command == first), first)
     return shlex.join(["dlicmd", first, *rest, *(_connection or ())])
@@ -84,7 +84,7 @@ def replaced(wrong: str, right: str) -> str:
     word."""
     if not _typed:
         return f" {right}?"
-    from dlicmd.contract.corrected import with_word  # for a wrong word alone
+    from dlicmd.contract.corrected import with_word  # only for a wrong word
 
     return f": {with_word(_typed, wrong, right)}"
 

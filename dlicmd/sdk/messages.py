@@ -76,7 +76,7 @@ def fitted(line: str, width: int) -> str:
     """
     if not width or len(line) <= width:
         return line
-    import textwrap  # for long lines alone
+    import textwrap  # only for long lines
 
     parts: list[str] = []
     for number, piece in enumerate(re.split(_COMMANDS, line)):

@@ -134,7 +134,7 @@ def _retry_after(text: str) -> float | None:
         return float(text[:9])
     if not text:
         return None
-    from email.utils import parsedate_to_datetime  # for a date alone
+    from email.utils import parsedate_to_datetime  # only for a date
 
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())

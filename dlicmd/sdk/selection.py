@@ -49,7 +49,7 @@ class _Rules:
     """Patterns in gitignore syntax, each with its source."""
 
     def __init__(self, lines: list[tuple[str, str]]) -> None:
-        from pathspec import GitIgnoreSpec  # for a folder alone
+        from pathspec import GitIgnoreSpec  # only for a folder
 
         self._lines = [one for one in lines if one[0]]
         self._spec: Any = GitIgnoreSpec.from_lines([pattern for pattern, _ in self._lines])

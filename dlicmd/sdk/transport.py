@@ -502,7 +502,7 @@ def _is_dropped(idle: socket.socket | None) -> bool:
 
 def speaks_tls(host: str, port: int) -> bool:
     """Return whether a server that gave no answer to plain http speaks TLS. Only a TLS handshake is sent."""
-    import ssl  # for this case alone
+    import ssl  # only for this case
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -24,7 +24,7 @@ OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.ALL)
 def get_all(session: Session) -> int:
     """Print the execs of the user, or of all users; as a verb, the newest ones."""
     if session.line.verb is not None:
-        from dlicmd.cli.commands.listing import ls  # for a verb alone
+        from dlicmd.cli.commands.listing import ls  # only for a verb
 
         return ls(session)
     query = session.query(OF_EXECS)
@@ -50,7 +50,7 @@ def why(session: Session) -> int:
 def stop(session: Session) -> int:
     """Stop an exec; as a verb several."""
     if session.line.verb is not None:
-        from dlicmd.cli.commands.several import stop_several  # for a verb alone
+        from dlicmd.cli.commands.several import stop_several  # only for a verb
 
         return stop_several(session)
     return do("Stop exec", session.operand, session.client.stop_exec, session.output)
@@ -59,7 +59,7 @@ def stop(session: Session) -> int:
 def delete(session: Session) -> int:
     """Delete an exec and its files; as a verb several."""
     if session.line.verb is not None:
-        from dlicmd.cli.commands.several import delete_several  # for a verb alone
+        from dlicmd.cli.commands.several import delete_several  # only for a verb
 
         return delete_several(session)
     return do("Delete exec", session.operand, session.client.delete_exec, session.output)

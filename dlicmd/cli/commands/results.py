@@ -117,7 +117,7 @@ def _cell(file: Mapping[str, Any], name: str) -> str:
 
 
 def _fetch_files(session: Session, paths: Sequence[str]) -> int:
-    from dlicmd.sdk.files import chosen, fetch_files  # for files alone
+    from dlicmd.sdk.files import chosen, fetch_files  # only for files
 
     session.need(wire.EXT_FILES, _LACK)
     exec_id = session.operand

@@ -31,12 +31,12 @@ def version(session: Session) -> int:
 def logon(session: Session) -> int:
     """Log on, store the token, and print the server's answer."""
     if session.line.verb is not None:
-        from dlicmd.cli.commands.servers import login  # for a verb alone
+        from dlicmd.cli.commands.servers import login  # only for a verb
 
         return login(session)
     if session.line.text("--rest-host") is None:
         raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
-    from dlicmd.cli.commands.servers import forget, keep, reached  # for a logon alone
+    from dlicmd.cli.commands.servers import forget, keep, reached  # only for a logon
 
     asks = session.line.text("--password") is None and question.is_answerable() and not session.output.is_original
     client = reached(session) if asks else session.connect(with_token=False)
@@ -58,7 +58,7 @@ def logon(session: Session) -> int:
 def logoff(session: Session) -> int:
     """Forget the stored token, and revoke it on the server."""
     if session.line.verb is not None:
-        from dlicmd.cli.commands.servers import logout  # for a verb alone
+        from dlicmd.cli.commands.servers import logout  # only for a verb
 
         return logout(session)
     # DLICMD_TOKEN takes precedence over the stored token. The logoff makes both invalid.
@@ -87,7 +87,7 @@ def logoff(session: Session) -> int:
 def _forgotten(session: Session) -> str | None:
     """Forget the stored token, in the original manner and without a server that of the token file. Return the token
     that the server of the session issued."""
-    from dlicmd.cli.commands.servers import forget  # for a logoff alone
+    from dlicmd.cli.commands.servers import forget  # only for a logoff
 
     stored = auth.read_token(session.keyring)
     if session.place is not None:
@@ -153,7 +153,7 @@ def _framework_block(item: Framework, width: int | None) -> str:
     said = item.get(wire.DESC)
     lines = [str(text) for text in said] if isinstance(said, list) else [str(said or "")]
     if width is not None:
-        import textwrap  # for a terminal alone
+        import textwrap  # only for a terminal
 
         lines = [part for line in lines for part in textwrap.wrap(
             line, width - 6, subsequent_indent="  ", break_on_hyphens=False) or [""]]

@@ -94,7 +94,7 @@ def run(session: Session) -> int:
     if session.line.flag("--dry-run") and command not in SUBMITTING:
         raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
     if session.line.verb is not None:
-        from dlicmd.contract.verbs import BY_VERB  # for a verb alone
+        from dlicmd.contract.verbs import BY_VERB  # only for a verb
 
         if ids := session.operands[:BY_VERB[session.line.verb].ids]:
             from dlicmd.cli.commands.newest import named  # some commands name no job

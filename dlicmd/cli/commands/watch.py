@@ -69,7 +69,7 @@ def follow_to_end(session: Session, exec_id: str) -> int:
 
 def _leading_on(found: Exec, exec_id: str) -> str:
     """Return how an exec ended, and what a user of the verbs may do next."""
-    from dlicmd.cli.show.page import next_commands  # after a verb alone
+    from dlicmd.cli.show.page import next_commands  # only after a verb
 
     return f"{outcome(found, exec_id).removesuffix('.')}; next: {'; '.join(next_commands(found))}"
 

@@ -45,7 +45,7 @@ def applied(words: list[str], line: CommandLine) -> CommandLine:
     more = [word for given in profile.options if applies(given, profile, line) for word in given.words]
     if line.verb is None:
         return parse_argv([*words[:end], *more, *words[end:]])
-    from dlicmd.contract.verb_argv import parse_verb  # for a verb alone
+    from dlicmd.contract.verb_argv import parse_verb  # only for a verb
 
     return parse_verb([*words[:end], *more, *words[end:]])
 

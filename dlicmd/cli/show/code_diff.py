@@ -69,7 +69,7 @@ def _text(file: dict[str, Any] | None) -> str | None:
 
 def _diff(path: str, before: str | None, after: str | None) -> str | None:
     """Return a unified diff, or None if there cannot be one."""
-    import difflib  # for changed text alone
+    import difflib  # only for changed text
 
     if before is None or after is None:
         return None

@@ -36,7 +36,7 @@ def show_page(client: Client, exec_id: str, output: Output) -> None:
     if output.is_data or output.columns:
         _show_detail(detail(client, client.exec(exec_id)), output)
         return
-    from dlicmd.cli.show.page import page  # for people alone
+    from dlicmd.cli.show.page import page  # only for people
 
     found = client.exec(exec_id)
     width = terminal_width() if sys.stdout.isatty() else None

@@ -169,6 +169,6 @@ def column_width(text: str) -> int:
     """Return the columns of a terminal that `text` takes: two for a Chinese character, none for a combining accent."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width  # for such text alone
+    from unicodedata import combining, east_asian_width  # only for such text
 
     return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)

@@ -52,7 +52,7 @@ def moment(text: str, now: float | None = None) -> float:
     """Return the epoch seconds of a moment that a user typed: how long ago (`90s`, `10m`, `2h`, `3d`), a time of this
     day (`14:30`), a day (`today`, `yesterday`, `2026-11-22`), or an ISO time. Without an offset, times are those of
     this machine. `now` stands for the present. Raises ValueError, which says how to write it."""
-    import re  # for such an option alone
+    import re  # only for such an option
     from datetime import datetime, timedelta
 
     now = time.time() if now is None else now
