@@ -149,12 +149,13 @@ def is_own(where: str) -> bool:
 
 
 def staging() -> Path | None:
-    """Return the folder through which the local backend takes over folders; None if this user is not its user."""
+    """Return the folder through which the local backend takes over folders; None if this user is not its user, or if
+    its file was copied from another home."""
     folder = paths.staging_folder()
     try:
         return folder if folder.stat().st_uid == os.geteuid() else None
     except FileNotFoundError:
-        return folder  # the backend makes it
+        return folder if find() is None else None  # a backend that starts makes it
     except OSError:
         return None
 

@@ -106,6 +106,16 @@ def test_another_user_uploads_the_folder(
     assert (live.paths(submitted(Client(), model)).submitted / "model" / "train.py").exists()
 
 
+def test_a_client_with_another_home_uploads_the_folder(
+    live: Live, home: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "backend.json").write_bytes((home / "backend.json").read_bytes())
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "other"))
+    assert (live.paths(submitted(Client(), model)).submitted / "model" / "train.py").exists()
+    assert os.listdir(tmp_path / "other") == ["backend.json"]
+
+
 def test_a_repeated_submission_stages_the_folder_again(
     live: Live, home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +147,8 @@ def test_a_folder_that_cannot_be_copied_leaves_nothing(
         patch.setattr("dlicmd.sdk.staging.os.fstat", longer)
         submitted(Client(), model)
     assert nothing_staged(home)
-    (home / "staging").rmdir()
+    (home / "staging").rename(home / "away")
+    (home / "staging").write_text("")
     with pytest.raises(PackageError, match="staging"):
         submitted(Client(), model)
 

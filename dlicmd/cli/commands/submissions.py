@@ -57,9 +57,10 @@ def start(session: Session) -> int:
     def tell(upload: Upload) -> None:
         if session.line.verb is not None:  # the id alone is on standard output, so that a script can use it
             where = f" of {os.path.abspath(submission.folder)}" if submission.folder is not None else ""
-            done = "packed" if upload.staged is None else "copied"
-            if submission.folder is not None or upload.parts:
-                info(f"{done} the files{where}: {show_size(upload.size)}")
+            if upload.staged is not None:
+                info(f"copied the files{where}: {show_size(upload.size)}; the local backend stores them ...")
+            elif submission.folder is not None or upload.parts:
+                info(f"packed the files{where}: {show_size(upload.size)}")
             return
         say = aside if session.output.is_data else emit
         say(f"Copying files and directories ...\nContent size: {recorded_size(upload.size)}")
