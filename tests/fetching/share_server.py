@@ -57,7 +57,9 @@ def _handler(account: Account) -> type[BaseHTTPRequestHandler]:
             if "comp" in query:
                 folders, files = account.entries(path)
                 inner = [_entry("Directory", name) for name in folders] + [_entry("File", name) for name in files]
-                return self.answer(200, f"<Entries>{''.join(inner)}</Entries>") if inner else self.answer(404)
+                if not inner and path:
+                    return self.answer(404)
+                return self.answer(200, f"<Entries>{''.join(inner)}</Entries>")
             if "restype" in query:
                 return self.answer(200)
             self.file(path)

@@ -68,6 +68,9 @@ def test_a_wrong_location_or_key_is_rejected_with_the_reason(account: Account, d
         with pytest.raises(DataError) as caught:
             desk.get("azure-files", account.values, location)
         assert not isinstance(caught.value, DataUnavailable), location
+    account.files.clear()
+    with pytest.raises(DataError, match="there is no file"):
+        desk.get("azure-files", account.values, {"share": SHARE})
     with pytest.raises(DataError, match="denies access") as caught:
         find("azure-files").open(account.values | {"account_name": "another"}).test()
     assert not isinstance(caught.value, DataUnavailable)

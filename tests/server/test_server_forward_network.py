@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support import PATIENCE
 
 from local_backend import network
 from local_backend.forward.channel import Trouble
@@ -58,6 +60,7 @@ def test_other_spellings_of_loopback_need_the_loopback_option(host: str) -> None
         network.permitted_addresses(host, 80, loopback=False)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has sockets of netlink")
 def test_a_guarded_process_connects_only_to_permitted_addresses() -> None:
     """The guard holds for every library and every redirect. It cannot be removed, so the test uses its own process."""
     script = """
@@ -78,3 +81,43 @@ print("AWS_SECRET_ACCESS_KEY" in os.environ, "PATH" in os.environ)
         done = subprocess.run([sys.executable, "-c", script, str(loopback)], check=True, capture_output=True, text=True,
                               env={**os.environ, "AWS_SECRET_ACCESS_KEY": "of the server"})
         assert done.stdout.split() == seen
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(network, "permitted_addresses", lambda *_: ["127.0.0.2", "127.0.0.1"])
+        with network.connect("two.example", port, 60, loopback=True) as found:
+            assert found.getpeername() == ("127.0.0.1", port)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has sockets of netlink")
+def test_a_guarded_process_connects_only_to_permitted_addresses_and_has_no_credentials(tmp_path: Path) -> None:
+    """In processes of their own, because a guard cannot be removed."""
+    script = (
+        "import os, socket, sys\n"
+        "from local_backend import network\n"
+        "network.guard(sys.argv[1] == 'loopback')\n"
+        "print('AWS_SECRET_ACCESS_KEY' in os.environ)\n"
+        "for family, address in ((socket.AF_UNIX, sys.argv[2]), (socket.AF_INET, ('127.0.0.1', int(sys.argv[3]))),\n"
+        "                        (socket.AF_INET, ('169.254.169.254', 80)), (socket.AF_NETLINK, (0, 0))):\n"
+        "    try:\n"
+        "        with socket.socket(family, socket.SOCK_RAW if family == socket.AF_NETLINK else -1) as s:\n"
+        "            s.connect(address)\n"
+        "        print('connected')\n"
+        "    except network.AddressRefused:\n"
+        "        print('refused')\n"
+    )
+    path = str(tmp_path / "socket")
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind(path)
+        local.listen()
+        seen = {}
+        for asked in ("loopback", "none"):
+            done = subprocess.run(
+                [sys.executable, "-c", script, asked, path, str(server.getsockname()[1])], text=True,
+                capture_output=True, timeout=PATIENCE, check=True, env={**os.environ, "AWS_SECRET_ACCESS_KEY": "x"},
+            )
+            seen[asked] = done.stdout.split()
+    assert seen == {"loopback": ["False", "connected", "connected", "refused", "connected"],
+                    "none": ["False", "refused", "refused", "refused", "connected"]}
