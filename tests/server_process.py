@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -26,10 +27,13 @@ class NotThere(Exception):
 
 
 def free_port() -> int:
-    """Return a port that no process listens on."""
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+    """Return a port that no process listens on. It is below those that systems give to connections and to port 0, so
+    no other process gets it by chance until the server binds it."""
+    while True:
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as asked, contextlib.suppress(OSError):
+            asked.bind(("127.0.0.1", port))
+            return port
 
 
 def listens(port: int) -> bool:

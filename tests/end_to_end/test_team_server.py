@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from server_process import free_port
 from user import DEADLINE, User
 
 from dlicmd import __version__
@@ -57,11 +57,6 @@ class Shell:
         assert done.returncode == 0, f"{block}\n{said}"
         self.variables = kept.read_text()
         return said
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture

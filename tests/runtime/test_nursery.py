@@ -119,9 +119,9 @@ def test_a_nursery_that_never_becomes_ready_is_killed_and_the_job_starts(
     hanging.mkdir(parents=True)
     (hanging / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
     monkeypatch.setenv("PYTHONPATH", str(hanging.parent))
-    monkeypatch.setattr(starter, "READY_PATIENCE", 1.0)
     with bench(tmp_path / "home", nursery_idle=600.0) as one:
         stuck = int(str(nursery(one)["pid"]))
+        monkeypatch.setattr(starter, "READY_PATIENCE", 1.0)  # not before: it would be gone on a slow machine
         job = one.submit("print('here')")
         assert one.wait(job).state == FINISHED
         assert one.output(job) == "here\n"
