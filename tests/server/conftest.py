@@ -8,10 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 from live_server import Live, settings_for
+
+from local_backend import password_hash
 
 #: A server takes 0.2 s to end. The next test begins meanwhile.
 _closing: list[threading.Thread] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cheap() -> Iterator[None]:
+    """Fast password hashes. `test_passwords_are_hashed_with_argon2id` checks the real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+        yield
 
 
 @pytest.fixture

@@ -26,14 +26,6 @@ SECRET = "a long pass:wörd"
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cheap() -> Iterator[None]:
-    """Fast password hashes. `test_passwords_are_hashed_with_argon2id` checks the real ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
-        yield
-
-
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     live = Live(settings_for(tmp_path_factory.mktemp("team") / "home", embedded=False))

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from argon2 import PasswordHasher
 from click.testing import CliRunner, Result
 from live_server import TOKEN, Live, settings_for
 
@@ -24,8 +23,7 @@ SECRET = "correct horse battery"
 
 
 @pytest.fixture(autouse=True)
-def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+def _no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLI_USER_PASSWORD", raising=False)
 
 
