@@ -20,6 +20,15 @@ DEFAULT_IGNORES = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", ".ipynb_checkpoints/", ".pytest_cache/",
     ".mypy_cache/", ".ruff_cache/", "node_modules/", ".DS_Store", "._*", IGNORE_FILE,
 )
+#: Private keys and stored passwords, which no program needs from its own folder: left out in the same way, with a
+#: warning.
+SECRET_IGNORES = (
+    ".ssh/", ".gnupg/", ".aws/", ".kube/", ".netrc", ".pgpass", ".git-credentials", "id_rsa", "id_dsa", "id_ecdsa",
+    "id_ed25519", "/.dlicmd", "/.dlicmd.*",
+)
+#: Files that often hold secrets, and that programs may need: sent with a warning.
+DOUBTFUL = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx")
+_SECRET = "secret"
 GIT_IGNORE, INCLUDE = ".gitignore", "#!include:"
 #: From this many bytes on, a message names the largest entries; and the number of them.
 LARGE, MOST_NAMED = 100 * 2**20, 3
@@ -66,6 +75,7 @@ class Selection:
 
     folder: Path
     rules: _Rules
+    doubts: _Rules
     entries: list[Entry] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     skipped: list[LeftOut] = field(default_factory=list)
@@ -81,13 +91,25 @@ class Selection:
         return sum(entry.size for entry in self.entries)
 
     def tell(self) -> None:
-        """Warn about skipped links and special files. If the folder is large, say which files make it large."""
+        """Warn about secrets, skipped links and special files. If the folder is large, say which files make it
+        large."""
+        self._tell_secrets()
         for one in self.skipped[:NAMED]:
             warn(f"skipping {one.name} ({one.why})")
         if len(self.skipped) > NAMED:
             warn(f"skipping {len(self.skipped) - NAMED} more links and special files")
         if self.size > LARGE:
             self._tell_large()
+
+    def _tell_secrets(self) -> None:
+        kept = [one.name for one in self.left_out if one.why.endswith(f"({_SECRET})")]
+        if kept:
+            warn(f"left out {_some(kept)}: such files hold keys or passwords. To send one, write !NAME into "
+                 f"{IGNORE_FILE}")
+        sent = [entry.name for entry in self.files if self.doubts.why(entry.name) is not None]
+        if sent:
+            warn(f"sending {_some(sent)}: such files often hold secrets. To leave a file out, write its name into "
+                 f"{IGNORE_FILE}; to send it without this warning, write !NAME")
 
     def _tell_large(self) -> None:
         total, listed = self.size, hints.either("; --dry-run lists all files", "")
@@ -175,18 +197,39 @@ class Selection:
 
 def select(folder: Path) -> Selection:
     """Return the files of `folder` to send, in a fixed order. Raises PackageError."""
-    found = Selection(folder, _rules(folder))
+    own = _own_lines(folder)
+    found = Selection(folder, _rules(folder, own), _rules(folder, own, doubtful=True))
     found.walk(str(folder), "", (os.path.realpath(folder),))
     return found
 
 
-def _rules(folder: Path) -> _Rules:
+def _own_lines(folder: Path) -> list[tuple[str, str]]:
     own = folder / IGNORE_FILE
     try:
-        lines = list(_lines(folder, IGNORE_FILE)) if own.is_file() else []
-        return _Rules([*((pattern, "default") for pattern in DEFAULT_IGNORES), *lines])
+        return list(_lines(folder, IGNORE_FILE)) if own.is_file() else []
     except (OSError, ValueError) as problem:
-        raise PackageError(f"cannot use {own}: {' '.join(str(problem).split())}") from None
+        raise _unusable(own, problem) from None
+
+
+def _rules(folder: Path, own: list[tuple[str, str]], doubtful: bool = False) -> _Rules:
+    """Return the rules that leave files out; or those for files that are sent with a warning."""
+    if doubtful:
+        ours = [(pattern, "doubtful") for pattern in DOUBTFUL]
+    else:
+        ours = [*((pattern, "default") for pattern in DEFAULT_IGNORES),
+                *((pattern, _SECRET) for pattern in SECRET_IGNORES)]
+    try:
+        return _Rules([*ours, *own])
+    except ValueError as problem:
+        raise _unusable(folder / IGNORE_FILE, problem) from None
+
+
+def _unusable(own: Path, problem: Exception) -> PackageError:
+    return PackageError(f"cannot use {own}: {' '.join(str(problem).split())}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:

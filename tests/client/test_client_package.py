@@ -255,3 +255,22 @@ def test_the_base_name_of_a_folder_is_found(tmp_path: Path, monkeypatch: pytest.
     assert package.base_name(Path()) == tmp_path.name
     assert package.base_name(Path("a/b/")) == "b"
     assert package.base_name(Path("a/..")) == tmp_path.name
+
+
+def test_secrets_are_left_out_or_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (".ssh/id_rsa", "sub/id_ed25519", ".netrc", ".aws/credentials", ".dlicmd", ".env", "tls.pem"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("secret")
+
+    def sent() -> tuple[list[str], list[str]]:
+        selection = package.selected(folder, None)
+        return [entry.name for entry in selection.files], capsys.readouterr().err.splitlines()
+
+    files, said = sent()
+    assert files == [".env", "sub/data.bin", "tls.pem", "train.py"] and len(said) == 2
+    assert all(name in said[0] for name in (".ssh/", "sub/id_ed25519", ".netrc", ".aws/", ".dlicmd"))
+    assert ".env, tls.pem" in said[1]
+    (folder / ".dlicmdignore").write_text("!.netrc\n!.ssh/\n!id_rsa\n!.env\ntls.pem\n")
+    files, said = sent()
+    assert files == [".env", ".netrc", ".ssh/id_rsa", "sub/data.bin", "train.py"]
+    assert len(said) == 1 and ".netrc" not in said[0] and ".env" not in said[0]
