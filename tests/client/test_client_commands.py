@@ -254,7 +254,7 @@ def test_usage_errors_are_reported_in_one_line(desk: Desk, local: FakeServer, wo
 
 @pytest.mark.parametrize(("words", "shown"), [
     (["foo"], "dlicmd help"), (["help", "xyzzy"], "dlicmd help"), (["ls", "last"], "dlicmd ls --help"),
-    (["logs", "last", "--tail", "x"], "dlicmd logs --help"), (["get"], "dlicmd get --help"),
+    (["logs", "last", "--tail", "x"], "dlicmd logs --help"),
     (["ls", "--state", "nonsense"], "dlicmd ls --help"), (["run", "x", "--as", "mpi"], "dlicmd run --help"),
     (["diff", "w-1", "w-2", "--export", "table.txt"], "dlicmd diff --help"),
 ])
