@@ -194,10 +194,14 @@ def _explained(problem: BaseException, words: Sequence[str]) -> tuple[str, str, 
 
 
 def _help_for(words: Sequence[str]) -> str:
-    """Return the command that shows the help for a wrong command line: that of its verb if it has one."""
+    """Return the command that shows the help for a wrong command line: that of its verb or long command, if it has
+    one."""
     from dlicmd.contract.verb_argv import HELP_VERB, is_verb_line  # only after a mistake
     from dlicmd.contract.verbs import BY_VERB
 
     if not is_verb_line(words):
-        return "dlicmd --help"
+        own = words[: words.index("--")] if "--" in words else words
+        names = [word.partition("=")[0] for word in own]
+        named = next((name for name in names if name in COMMAND_NAMES - {"--version"}), "--help")
+        return " ".join(dict.fromkeys(("dlicmd", named, "--help")))
     return f"dlicmd {words[0]} --help" if words[0] in BY_VERB else f"dlicmd {HELP_VERB}"

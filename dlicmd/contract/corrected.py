@@ -36,8 +36,12 @@ def with_command(word: str, meant: str, rest: Sequence[str], is_valid: Callable[
 def with_option(verb: Verb, words: Sequence[str], at: int, meant: str, after: Sequence[str] | None) -> str:
     """Return a line with an option in place of the unknown one at `at` of the words between verb and `--`."""
     _, equals, value = words[at].partition("=")
-    put = [f"{meant}={value}"] if equals and " " not in meant else meant.split()
-    return _line([verb.name, *words[:at], *put, *words[at + 1 :]], after)
+    option, rest = verb_option(verb, meant), words[at + 1 :]
+    is_flag = option is not None and option.kind is Form.FLAG
+    put = [f"{meant}={value}"] if equals and " " not in meant and not is_flag else meant.split()
+    if is_flag and verb.most == 0 and rest and not rest[0].startswith("-"):
+        rest = rest[1:]  # the value that a flag does not take
+    return _line([verb.name, *words[:at], *put, *rest], after)
 
 
 def with_typed_options(typed: Sequence[str], text: str) -> str:

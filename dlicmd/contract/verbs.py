@@ -268,6 +268,7 @@ OPTION_SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("-y", "--force", "-f", "--assume-yes", "--no-confirm"), ("--yes",)),
     **dict.fromkeys(("-a", "-A"), (ALL, "--all-users")),
     **dict.fromkeys(("--status",), (STATE,)),
+    **dict.fromkeys(("--user", "-u", "--everyone"), ("--all-users",)),
     **dict.fromkeys(("--order", "--sort-by", "--order-by"), ("--sort",)),
     **dict.fromkeys(("-t", "--time", "--times"), ("--timestamps",)),
     **dict.fromkeys(("--key", "--metrics", "-m"), ("--metric",)),
@@ -347,10 +348,13 @@ def meant_option(verb: Verb, word: str) -> str | None:
 
 
 def _near(word: str, known: Iterable[str], cutoff: float) -> str | None:
-    """Return the known word with the same letters in another order, or the most similar one from `cutoff` on, or
-    None."""
+    """Return the known word with 2 neighboring letters of `word` swapped; else, of those with the same first letter,
+    the most similar one from `cutoff` on; else None."""
     import difflib  # only for wrong words
 
-    known = sorted(known)
-    swapped = [one for one in known if sorted(one) == sorted(word)]
-    return next(iter(swapped or difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)
+    swapped = {word[:at] + word[at : at + 2][::-1] + word[at + 2 :] for at in range(len(word) - 1)}
+    if found := swapped.intersection(known):
+        return min(found)
+    begin = word[: len(word) - len(word.lstrip("-")) + 1]
+    near = difflib.get_close_matches(word, sorted(one for one in known if one.startswith(begin)), 1, cutoff)
+    return near[0] if near else None

@@ -238,6 +238,14 @@ def test_a_refusal_names_the_options_of_the_verb(desk: Desk, local: FakeServer) 
     assert "a smaller --numWorker" in desk.run(*words).err
 
 
+def test_a_verb_prints_the_id_of_the_job_by_one_name(desk: Desk, local: FakeServer) -> None:
+    desk.model()
+    done = desk.run("run", "model", "--no-follow", "-o", "json")
+    assert json.loads(done.out) == {"id": "wmla-1", "appId": "wmla-1"}
+    local.execs["wmla-1"]["state"] = "FINISHED"
+    assert json.loads(desk.run("wait", "wmla-1", "-o", "json").out)["id"] == "wmla-1"
+
+
 def test_allow_cpu_needs_a_server_that_knows_it(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--allow-cpu", "--", "x")
     assert done.code == 1 and "--allow-cpu" in done.err and not local.requests("POST")

@@ -98,7 +98,9 @@ def test_short_options_of_run_become_those_of_a_submission() -> None:
     (["run", "t.py", "--gpu", "3"], "--gpus"), (["run", "t.py", "-n", "3"], "--workers"),
     (["run", "t.py", "--detach"], "--no-follow"), (["run", "t.py", "extra"], "-- extra"),
     (["run", "t.py", "--memory", "4g"], "--workerMemory 4g"),
-    (["ls", "--limt", "3"], "--limit"), (["ls", "--lines", "3"], "--limit"), (["ls", "--json"], "-o json"),
+    (["ls", "--limt", "3"], "--limit"), (["ls", "--lines", "3"], "--limit"),
+    (["ls", "--user", "x"], "dlicmd ls --all-users"), (["login", "--user", "x"], "--username x"),
+    (["ls", "--json"], "-o json"),
     (["logs", "7", "-n", "3"], "--tail"), (["logs", "7", "--watch"], "--follow"), (["rm", "7", "--force"], "--yes"),
     (["result", "7", "--out", "d"], "--to"), (["plot", "7", "--key", "loss"], "--metric"),
 ])
@@ -162,6 +164,11 @@ def test_suggestions_exist_and_destroy_no_more_than_asked() -> None:
         assert word not in BY_VERB
         assert first != "rm" or word in REMOVE
         assert "--all" not in meant and "delete" not in meant
+
+
+@pytest.mark.parametrize("word", ["nope", "elp", "xrun", "unr"])
+def test_a_word_with_another_first_letter_means_no_verb(word: str) -> None:
+    assert "did you mean" not in unknown_command(word)
 
 
 @pytest.mark.parametrize(("words", "meant"), [

@@ -47,7 +47,7 @@ def test_the_command_line_refuses_invalid_numbers(desk: Path, option: Option) ->
         code, _, err = run(*words)
         assert code == (Exit.DONE if fine else Exit.USAGE), (value, code, err)
         assert fine or (names_bounds(option, err) or not value), (value, err)
-        assert fine or err.endswith("Try 'dlicmd --help'.\n"), (value, err)
+        assert fine or err.endswith(f"Try 'dlicmd {words[0].partition('=')[0]} --help'.\n"), (value, err)
 
 
 @pytest.mark.parametrize(

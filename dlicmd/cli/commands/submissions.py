@@ -137,9 +137,11 @@ def _watching(session: Session) -> bool:
 def _submitted(session: Session, found: Exec) -> int:
     """Report the submitted exec; follow it or wait for it if the command line says so. Return the exit code."""
     session.watched.update(found)
-    ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
+    # The long options print the recorded names, verbs the names that an exec has.
+    name = wire.ID if session.line.verb is not None else wire.EXEC_ID
+    ids = {name: found[wire.ID], wire.APP_ID: found[wire.APP_ID]}
     if session.line.verb is not None and not session.output.is_data:
-        emit(ids["execId"])
+        emit(found[wire.ID])
     elif not (_watching(session) and session.output.is_data):
         emit_value(ids, session.output)
     else:
@@ -147,7 +149,7 @@ def _submitted(session: Session, found: Exec) -> int:
     if _watching(session):
         return follow_to_end(session, str(found[wire.ID]))
     if session.line.verb is not None and sys.stdout.isatty():
-        info(f"watch it with: {hints.command('--follow', ids['execId'])}")
+        info(f"watch it with: {hints.command('--follow', str(found[wire.ID]))}")
     return Exit.DONE
 
 
