@@ -9,6 +9,8 @@ from typing import Any
 _NUMBER = r"[+-]?[0-9]{0,40}\.?[0-9]{1,40}([eE][+-]?[0-9]{1,3})?"
 #: Epoch seconds from which on a time cannot be formatted.
 _YEAR_10000 = 253_402_300_800
+#: Whole numbers up to here are exact as floating point.
+_EXACT = 2.0 ** 53
 
 
 def at(value: Any, *path: str) -> Any:
@@ -46,6 +48,11 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return found if math.isfinite(found) else None
+
+
+def whole(value: float) -> float:
+    """Return a number as an int if it is a whole number that floating point represents exactly."""
+    return int(value) if abs(value) < _EXACT and value == int(value) else value
 
 
 def epoch(text: Any) -> float | None:

@@ -226,7 +226,7 @@ DEATHS = "deaths"  # int, workers that died without ending the job
 
 # Keys of an exec for clients that prefer DETAILS, and of the follow answer
 ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked
-LAST_METRICS = "lastMetrics"  # name → {value, step, stepUnit}: last values of the most important metrics, losses first
+LAST_METRICS = "lastMetrics"  # name → {value, step, stepUnit, steps}: last values of main metrics, losses first
 
 # Keys of a driver's progress report that are not shown. `pause` is the cost of the last resize and `stepSeconds` the
 # time of a step, in seconds. `usable` is the number of workers that the driver can use.

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
+from dlicmd.contract.reading import whole
 from local_backend.curves.model import SOURCES, MetricValue, clean, sound
 
 #: Maximum number of curves, of points of one curve, and of points of all curves together.
@@ -27,8 +28,9 @@ class KeptCurve:
         self.steps, self.values, self.times = array("d"), array("d"), array("d")
         #: Number of values that were not finite.
         self.left = 0
-        #: Step and value that came last, and how many values came.
+        #: Step and value that came last, the last step of the training if it is known, and how many values came.
         self.last: tuple[float, float] | None = None
+        self.total: float | None = None
         self.count = 0
         #: Of so many values, one stays; the number of the last value, from 0; whether it is between two that stay.
         self._stride, self._ordinal, self._between = 1, -1, False
@@ -104,6 +106,7 @@ class Book:
         if found.step is not None and (sound(found.step) is None or found.unit != curve.unit):
             return None
         step = curve.add(found.step, found.value, sound(found.time))
+        curve.total = sound(found.total)
         if len(curve) > self._most:
             curve.thin(self._most)
         return None if step is None else (index, step)
@@ -120,11 +123,15 @@ class Book:
         return index
 
     def last(self) -> dict[str, dict[str, Any]]:
-        """Return the last value of the most important curves: name → {value, step, stepUnit}; losses first."""
+        """Return the last value of the most important curves: name → {value, step, stepUnit, steps}, without unknown
+        `steps`; losses first."""
         found: dict[str, dict[str, Any]] = {}
         for curve in sorted(shown(self.curves), key=_importance):
             if curve.last is not None and curve.name not in found and len(found) < MOST_LAST:
-                found[curve.name] = {"value": curve.last[1], "step": curve.last[0], "stepUnit": curve.unit}
+                step, value = curve.last
+                found[curve.name] = {"value": value, "step": whole(step), "stepUnit": curve.unit}
+                if curve.total is not None and curve.total >= step:
+                    found[curve.name]["steps"] = whole(curve.total)
         return found
 
 

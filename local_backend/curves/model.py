@@ -19,13 +19,15 @@ _LARGEST = 2.0**53
 
 
 class MetricValue(NamedTuple):
-    """One point. Without a `step`, the step is the number of the value. `time`: epoch seconds."""
+    """One point. Without a `step`, the step is the number of the value. `time`: epoch seconds. `total`: the last step of
+    the training, if the program names it."""
 
     name: str
     value: float
     step: float | None = None
     unit: str = LINE
     time: float | None = None
+    total: float | None = None
 
 
 class Reader(Protocol):

@@ -41,7 +41,7 @@ _BEFORE = frozenset({
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
 _EPOCH = re.compile(
     rf"\bepochs?{_GAP}[:=#]?{_GAP}[\[(]?{_GAP}(?P<epoch>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)"
-    rf"(?:{_GAP}/{_GAP}[0-9]{{1,9}})?(?![0-9.]*%)",
+    rf"(?:{_GAP}/{_GAP}(?P<epochs>[0-9]{{1,9}}))?(?![0-9.]*%)",
     re.IGNORECASE)
 _STEP = re.compile(
     rf"\b(?P<unit>step|steps|global[_ ]step|iter|iters|iteration|it|update|batch|batches)['\"]?{_GAP}[:=#]?{_GAP}[\[(]?"
@@ -54,8 +54,11 @@ _DICT_EPOCH = re.compile(rf"['\"]epoch['\"]{_GAP}:{_GAP}['\"]?(?P<epoch>[0-9]{{1
 
 
 class _Place(NamedTuple):
+    """The step of a line, its unit, and the last step of the training, if the line names it."""
+
     step: float | None
     unit: str
+    total: float | None = None
 
 
 class PrintedReader:
@@ -64,9 +67,10 @@ class PrintedReader:
     source = PRINTED
 
     def __init__(self) -> None:
-        #: Number of the first epoch that a line named, the newest epoch, and its number of batches.
+        #: Number of the first epoch that a line named, the newest epoch, and the number of epochs.
         self._first: float | None = None
         self._epoch: float | None = None
+        self._epochs: float | None = None
         #: Batches of the bars before the present one, and its last position and size.
         self._before, self._at, self._all = 0, 0, 0
         #: Steps of earlier epochs, if each epoch counts its own; the epoch and the step of the last line.
@@ -91,7 +95,7 @@ class PrintedReader:
         """Return the metrics in one line."""
         text = _TERMINAL.sub("", text)
         place = self._place(text)
-        return [MetricValue(name, value, place.step, place.unit) for name, value in pairs(text)]
+        return [MetricValue(name, value, place.step, place.unit, total=place.total) for name, value in pairs(text)]
 
     def _place(self, text: str) -> _Place:
         """Return the step that a line names."""
@@ -110,6 +114,7 @@ class PrintedReader:
         named = _EPOCH.search(text)
         if named is not None:
             self._epoch = float(named["epoch"])
+            self._epochs = float(named["epochs"]) if named["epochs"] else None
             self._first = min(1.0 if self._first is None else self._first, self._epoch)
             self._headed = self._headed or not text[named.end():].strip(" .:")
         rest = text[named.end():] if named is not None else text
@@ -119,15 +124,19 @@ class PrintedReader:
             return self._stepped(step, named is not None)
         if bar is not None and int(bar["all"]) > 0:
             return self._barred(int(bar["at"]), int(bar["all"]), named is not None or self._headed, "%)" in rest)
-        return _Place(None, LINE) if named is None else _Place(self._epoch, EPOCH)
+        return _Place(None, LINE) if named is None else _Place(self._epoch, EPOCH, self._epochs)
 
     def _stepped(self, found: re.Match[str], in_epoch: bool) -> _Place:
         """Return the place of a line with a step, perhaps within an epoch."""
         unit = BATCH if found["unit"].lower().startswith("batch") else STEP
         step, steps = float(found["step"]), float(found["steps"] or 0)
         if in_epoch and steps and self._epoch is not None:
-            return _Place((self._epoch - (self._first or 0.0)) * steps + step, unit)
-        return self._counted(step, unit) if in_epoch else _Place(step, unit)
+            return _Place((self._epoch - (self._first or 0.0)) * steps + step, unit, self._whole_training(steps))
+        return self._counted(step, unit) if in_epoch else _Place(step, unit, steps or None)
+
+    def _whole_training(self, size: float) -> float | None:
+        """Return the size of all epochs, if their number is known. Of epochs from 0, the last may be named instead."""
+        return self._epochs * size if self._epochs is not None and self._first else None
 
     def _counted(self, step: float, unit: str) -> _Place:
         """Return the place of a step in an epoch of unknown length. The steps may begin again in each epoch."""
@@ -141,7 +150,9 @@ class PrintedReader:
         """Return the place of a progress bar: batches since the beginning. Bars of other sizes are other loops."""
         if in_epoch and self._epoch is not None:
             done = self._epoch - (self._first or 0.0)
-            return _Place(done + at / size, EPOCH) if samples else _Place(done * size + at, BATCH)
+            if samples:
+                return _Place(done + at / size, EPOCH, self._whole_training(1))
+            return _Place(done * size + at, BATCH, self._whole_training(size))
         if size == self._all and at < self._at:
             self._before += self._all
         elif size != self._all:

@@ -124,12 +124,13 @@ class TrainerStateReader:
 
     def feed(self, data: bytes, final: bool) -> tuple[int, list[MetricValue]]:
         """See Reader."""
-        history = _json(data).get("log_history")
+        state = _json(data)
+        history, total = state.get("log_history"), number(state.get("max_steps"))
         found: list[MetricValue] = []
         for entry in history if isinstance(history, list) else ():
             step = number(entry.get("step")) if isinstance(entry, dict) else None
             if step is not None:
-                found += [MetricValue(name, value, step, STEP) for name, value in _numbers(entry)
+                found += [MetricValue(name, value, step, STEP, total=total) for name, value in _numbers(entry)
                           if name not in ("step", "epoch", "total_flos")]
         return len(data), found
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlicmd.contract import wire
+from dlicmd.contract.reading import whole
 from local_backend.curves.book import MOST_LAST
 from local_backend.curves.model import UNITS, clean, number, sound
 from local_backend.runtime.launcher_log import one_line
@@ -38,15 +39,18 @@ def valid(values: object) -> dict[str, Any]:
 
 
 def _last(values: object) -> dict[str, dict[str, Any]]:
-    """Return the last values of metrics: name → {value, step, stepUnit}, at most MOST_LAST."""
+    """Return the last values of metrics: name → {value, step, stepUnit, steps}, at most MOST_LAST."""
     found: dict[str, dict[str, Any]] = {}
     for name, one in values.items() if isinstance(values, Mapping) else ():
         match one:
             case {"value": int() | float() as value, "step": int() | float() as step} if clean(name):
                 amount, place = number(value), sound(number(step))
                 if amount is not None and math.isfinite(amount) and place is not None and len(found) < MOST_LAST:
-                    unit = {wire.STEP_UNIT: one[wire.STEP_UNIT]} if one.get(wire.STEP_UNIT) in UNITS else {}
-                    found[clean(name)] = {"value": amount, "step": place, **unit}
+                    entry = found[clean(name)] = {"value": amount, "step": whole(place)}
+                    if one.get(wire.STEP_UNIT) in UNITS:
+                        entry[wire.STEP_UNIT] = one[wire.STEP_UNIT]
+                    if (total := sound(number(one.get(wire.STEPS)))) is not None:
+                        entry[wire.STEPS] = whole(total)
     return found
 
 

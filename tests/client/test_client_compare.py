@@ -59,7 +59,8 @@ def test_2_jobs_have_a_column_each_and_their_code_below(desk: Desk, sweep: FakeS
     table, code = done.out.split("\n\n", 1)
     assert cells(table) == [
         ["name", "A: w-1", "B: w-2"], ["name", "sweep-1", "sweep-2"], ["program --lr", "0.1", "0.2"],
-        ["duration", "19s", "18s"], ["loss", "0.4", "0.2"], ["best loss", "0.2", "0.1"], ["val/acc", "0.6", "0.8"]]
+        ["duration", "19s", "18s"], ["loss", "0.4 (step 2)", "0.2 (step 2)"],
+        ["best loss", "0.2 (step 1)", "0.1 (step 1)"], ["val/acc", "0.6 (step 1)", "0.8 (step 1)"]]
     assert code.startswith("removed a.py")
     rows = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)
     assert set(rows) == {"rows", "code"} and {"name": "loss", "a": 0.4, "b": 0.2} in rows["rows"]
@@ -80,9 +81,19 @@ def test_metrics_whose_names_differ_in_case_share_a_column(desk: Desk, sweep: Fa
     sweep.curves["w-3"] = [curve("LOSS", [[1, 0.05]]), curve("val/Acc", [[1, 0.2]])]
     head, *lines = cells(desk.run("diff", *LOSSES, "--sort", "LOSS").out)
     assert head[1:5] == ["name", "loss", "best loss", "val/acc"]
-    assert [line[0] for line in lines] == ["w-3", "w-4", "w-2", "w-1"] and lines[0][2] == "0.05"
+    assert [line[0] for line in lines] == ["w-3", "w-4", "w-2", "w-1"] and lines[0][2] == "0.05 (step 1)"
     sweep.curves["w-3"].append(curve("loss", [[1, 0.7]]))
     assert {"LOSS", "loss"} < set(cells(desk.run("diff", *LOSSES).out)[0]), "one job may have both"
+
+
+def test_values_of_many_jobs_name_their_steps_if_these_differ(desk: Desk, sweep: FakeServer) -> None:
+    sweep.curves["w-3"] = [curve("loss", [[3, 0.05]], stepUnit="epoch"), curve("val/acc", [[1, 0.2]])]
+    head, *lines = cells(desk.run("diff", *LOSSES, "w-5").out)
+    assert head[2:5] == ["loss", "best loss", "val/acc"]
+    assert [line[2] for line in lines] == ["0.4 (step 2)", "0.2 (step 2)", "0.05 (epoch 3)", "0.1 (step 2)", "n/a"]
+    assert [line[4] for line in lines[:2]] == ["0.6", "0.8"]
+    found = json.loads(desk.run("diff", *LOSSES, "-o", "json").out)["jobs"][2]["metrics"]["loss"]
+    assert (found["step"], found["stepUnit"]) == (3, "epoch")
 
 
 def test_the_column_to_sort_by_is_the_first(desk: Desk, sweep: FakeServer) -> None:
@@ -100,8 +111,9 @@ def test_jobs_are_printed_as_data(desk: Desk, sweep: FakeServer) -> None:
     assert list(found) == ["jobs"] and len(found["jobs"]) == 4
     job = found["jobs"][0]
     assert (job["id"], job["seconds"], job["values"]["program --lr"]) == ("w-1", 19.0, "0.1")
-    assert job["metrics"] == {"loss": {"last": 0.4, "step": 2, "best": 0.2, "bestStep": 1},
-                              "val/acc": {"last": 0.6, "step": 1, "best": 0.6, "bestStep": 1}}
+    assert job["metrics"] == {
+        "loss": {"last": 0.4, "step": 2, "best": 0.2, "bestStep": 1, "stepUnit": "step"},
+        "val/acc": {"last": 0.6, "step": 1, "best": 0.6, "bestStep": 1, "stepUnit": "step"}}
     out = desk.run("diff", *LOSSES, "-o", "custom-columns=id,best loss").out
     assert cells(out)[:2] == [["id", "best loss"], ["w-1", "0.2"]]
 

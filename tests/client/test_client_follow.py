@@ -237,6 +237,8 @@ RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 4
          "RUNNING  step 7  12 samples/s  loss 0.5  f1 1"),
         ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 3, "stepUnit": "epoch"}}},
          "RUNNING  epoch 3  loss 0.5"),
+        ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9}}},
+         "RUNNING  epoch 3/9  loss 0.5"),
         ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 17, "stepUnit": "line"}}},
          "RUNNING  loss 0.5"),
     ],

@@ -44,6 +44,15 @@ def test_a_line_has_the_last_metric_and_how_long_the_job_ran() -> None:
     assert started == time.strftime("%m-%d %H:%M", time.localtime(1698424050))
 
 
+def test_a_line_has_the_step_of_the_metric_in_its_unit() -> None:
+    last = {"loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 10},
+            "Acc": {"value": 0.9, "step": 200, "stepUnit": "batch"}}
+    counted = {"loss": {"value": 0.5, "step": 3, "stepUnit": "line"}}
+    jobs = [job(lastMetrics=last), job(2, lastMetrics=counted)]
+    assert [row(lines(jobs, None), at)["at"] for at in (1, 2)] == ["epoch 3/10", ""]
+    assert row(lines(jobs, None, metric="acc"))["at"] == "batch 200"
+
+
 def test_why_a_job_failed_or_waits_precedes_its_parameters() -> None:
     found = lines([job(state="ERROR", message="out of memory", arguments=["x"]),
                    job(2, state="PENDING_CRD_SCHEDULER", message="waiting for 2 CPU slots")], None)
@@ -63,7 +72,7 @@ def test_at_80_columns_the_name_keeps_16_and_every_id_is_whole() -> None:
     assert [line.split()[0] for line in found[1:]] == ["local-1", "local-12345"]
     assert len(row(found)["name"]) >= 16 and row(found)["took"] == "8s" and row(found)["metric"].startswith("loss")
     wide = lines(jobs, 200)
-    assert {"note", "workers", "framework"} <= row(wide).keys(), "a wide terminal shows more columns"
+    assert {"at", "note", "workers", "framework"} <= row(wide).keys(), "a wide terminal shows more columns"
 
 
 TEXTS = st.text(max_size=60) | st.none() | st.integers() | st.lists(st.text(max_size=5), max_size=3)

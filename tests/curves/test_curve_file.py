@@ -80,6 +80,7 @@ def test_the_last_values_begin_with_the_losses() -> None:
     last = filled(*(("printed", name, 1.0, 1.0) for name in names)).last()
     assert list(last)[:3] == ["loss", "val_loss", "acc"] and len(last) == 8
     assert last["loss"] == {"value": 1.0, "step": 1.0, "stepUnit": "step"}
+    assert '"step": 1,' in json.dumps(last["loss"]), "a whole number has no fraction"
 
 
 def test_a_file_is_read_whole_and_from_a_cursor(tmp_path: Path) -> None:

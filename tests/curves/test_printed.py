@@ -43,6 +43,23 @@ def test_usual_lines(text: str, expected: Found) -> None:
     assert found(text) == expected
 
 
+@pytest.mark.parametrize(("text", "place"), [
+    ("Epoch 3/3 loss=0.333", (3, "epoch", 3)), ("Epoch [0/10] loss: 0.5", (0, "epoch", 10)),
+    ("step 100/500: loss 0.5", (100, "step", 500)), ("step 100: loss 0.5", (100, "step", None)),
+    ("Epoch [2/5], Step [100/600], Loss: 0.2500", (700, "step", 3000)),
+    ("Epoch [1/5], Step [100/600], Loss: 0.2500", (100, "step", 3000)),
+    ("Epoch [0/4], Step [100/600], Loss: 0.2500", (100, "step", None)),
+    ("Epoch 1/2\n50/100 [==>...] - loss: 0.5", (50, "batch", 200)),
+    ("Train Epoch: 2/3 [30000/60000 (50%)]\tLoss: 0.29", (1.5, "epoch", 3)), ("loss: 0.5", (None, "line", None)),
+    ("50%|##  | 50/100 [00:10<00:12, loss=0.5]", (50, "batch", None)),
+])
+def test_the_end_of_the_training_is_known_if_the_line_names_it(
+    text: str, place: tuple[float | None, str, float | None]
+) -> None:
+    [one] = PrintedReader().feed(text.encode(), final=True)[1]
+    assert (one.step, one.unit, one.total) == place
+
+
 def test_a_loss_that_is_not_a_number_is_passed_on() -> None:
     (one,) = found("step 1 loss nan")
     assert math.isnan(one[1]) and one[2] == 1

@@ -57,10 +57,10 @@ def test_a_file_that_the_program_replaced_is_not_read(live: Live, running: str) 
 
 def test_the_last_values_are_part_of_the_exec(live: Live, running: str) -> None:
     live.say(running, {"lastMetrics": {
-        "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch"}, "acc": {"value": 1e999, "step": 1},
-        "f1": {"value": 1, "step": 1, "stepUnit": 7}}})
+        "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9}, "acc": {"value": 1e999, "step": 1},
+        "f1": {"value": 1, "step": 1, "stepUnit": 7, "steps": [9]}}})
     assert detailed(live, running)["lastMetrics"] == {
-        "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch"}, "f1": {"value": 1, "step": 1}}
+        "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9}, "f1": {"value": 1, "step": 1}}
 
 
 def test_the_words_of_the_program_are_shown_without_secrets(live: Live) -> None:

@@ -13,13 +13,12 @@ from dlicmd.cli.render import emit, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show import code_diff
 from dlicmd.cli.show.comparison import BEST, DURATION, PROGRAM, Compared, Extremes, differing, drawn
-from dlicmd.cli.show.series import whole
 from dlicmd.cli.show.times import since
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.metric_names import best_first, meant, spelled
-from dlicmd.contract.reading import epoch, number, words
+from dlicmd.contract.reading import epoch, number, whole, words
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import info, one_line
@@ -79,7 +78,8 @@ def _compared(client: Client, exec_id: str, offered: Collection[str]) -> Compare
         return Compared(exec_id, facts(found) | recorded, {}, seconds)
     series = fetched(client, found, offered, None).series
     known = {name: value for name, value in facts(found).items() if name not in _OF_CURVES}
-    return Compared(exec_id, known, {one.metric: Extremes(one.last, one.best) for one in series}, seconds)
+    metrics = {one.metric: Extremes(one.last, one.best, one.step_unit) for one in series}
+    return Compared(exec_id, known, metrics, seconds)
 
 
 def _spelled_alike(jobs: Sequence[Compared]) -> list[Compared]:
@@ -125,7 +125,8 @@ def _export(name: str, jobs: Sequence[Compared]) -> None:
 def _data(job: Compared) -> dict[str, Any]:
     """Return a job for programs."""
     metrics = {name: {"last": last.value, wire.STEP: whole(last.step), BEST: best.value,
-                      "bestStep": whole(best.step)} for name, (last, best) in job.metrics.items()}
+                      "bestStep": whole(best.step), wire.STEP_UNIT: unit}
+               for name, (last, best, unit) in job.metrics.items()}
     seconds = {} if job.seconds is None else {SECONDS: job.seconds}
     return {wire.ID: job.id, **seconds, "values": job.facts, "metrics": metrics}
 

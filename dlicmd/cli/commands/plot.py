@@ -11,11 +11,12 @@ from dlicmd.cli.commands.curves import Metrics, chosen, fetched
 from dlicmd.cli.render import emit, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.panels import drawn
-from dlicmd.cli.show.series import Series, whole
+from dlicmd.cli.show.series import Series
 from dlicmd.cli.show.times import iso
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.metric_names import is_loss, meant
+from dlicmd.contract.reading import whole
 from dlicmd.sdk.errors import DlicmdError
 from dlicmd.sdk.messages import info, one_line
 

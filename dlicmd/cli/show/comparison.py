@@ -10,6 +10,7 @@ from dlicmd.cli.render import scalar
 from dlicmd.cli.show.numbers import told_apart
 from dlicmd.cli.show.series import Point
 from dlicmd.cli.show.table import column_width, table, terminal_width
+from dlicmd.cli.show.views import step_text
 from dlicmd.contract import wire
 from dlicmd.contract.metric_names import losses_first
 from dlicmd.sdk.messages import info, one_line
@@ -28,10 +29,11 @@ _GAP = 2
 
 
 class Extremes(NamedTuple):
-    """The last and the best point of a metric."""
+    """The last and the best point of a metric, and the unit of their steps."""
 
     last: Point
     best: Point
+    step_unit: str = "step"
 
 
 class Compared(NamedTuple):
@@ -47,9 +49,17 @@ class Compared(NamedTuple):
     def values(self) -> dict[str, Any]:
         """All values by name: the facts, the last value of each metric, and its best value as `best NAME`."""
         found = dict(self.facts)
-        for name, (last, best) in self.metrics.items():
+        for name, (last, best, _) in self.metrics.items():
             found |= {name: last.value, f"{BEST} {name}": best.value}
         return found
+
+    def step(self, name: str) -> str:
+        """Return the step of the last or, for `best NAME`, the best value of a metric: `epoch 3`; "" if there is
+        none."""
+        for metric, (last, best, unit) in self.metrics.items():
+            if name in (metric, f"{BEST} {metric}"):
+                return step_text((last if name == metric else best).step, unit)
+        return ""
 
 
 def differing(jobs: Sequence[Compared]) -> dict[str, list[Any]]:
@@ -70,7 +80,8 @@ def drawn(jobs: Sequence[Compared], first: str = "") -> str:
         return _of_many(jobs, rows, first)
     # The letters keep the column names distinct for any ids.
     columns = ("name", *(f"{letter}: {one_line(job.id)}" for letter, job in zip("ABC", jobs, strict=False)))
-    cells = [dict(zip(columns, (_CALLED.get(name, name), *texts(row)), strict=True)) for name, row in rows.items()]
+    cells = [dict(zip(columns, (_CALLED.get(name, name), *_with_steps(jobs, name, texts(row))), strict=True))
+             for name, row in rows.items()]
     return table(cells, columns) if cells else ""
 
 
@@ -78,6 +89,11 @@ def texts(values: Sequence[Any]) -> list[str]:
     """Return values as cells. Numbers are rounded only as far as they still differ."""
     numbers = iter(told_apart([value for value in values if _is_number(value)]))
     return [next(numbers) if _is_number(value) else scalar(value) for value in values]
+
+
+def _with_steps(jobs: Sequence[Compared], name: str, cells: Sequence[str]) -> list[str]:
+    """Return the cells of a metric with their steps: `0.4 (epoch 3)`; other cells unchanged."""
+    return [f"{cell} ({step})" if (step := job.step(name)) else cell for job, cell in zip(jobs, cells, strict=True)]
 
 
 def _of_many(jobs: Sequence[Compared], rows: Mapping[str, list[Any]], first: str) -> str:
@@ -93,7 +109,9 @@ def _of_many(jobs: Sequence[Compared], rows: Mapping[str, list[Any]], first: str
              *sorted((name for name in others if name != wire.APP_NAME), key=_rank)]
     cells: dict[str, list[str]] = {wire.ID: [job.id for job in jobs]}
     for name in order:
-        cells[_title(name, cells)] = texts(rows[name])
+        # Equal steps need no words.
+        is_uneven = len({job.step(name) for job in jobs if name in job.metrics} - {""}) > 1
+        cells[_title(name, cells)] = _with_steps(jobs, name, texts(rows[name])) if is_uneven else texts(rows[name])
     if len(cells) == 1:
         return ""
     blocks = _blocks(cells, terminal_width() if sys.stdout.isatty() else None)

@@ -8,7 +8,7 @@ from typing import Any
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.table import Column, ranked
 from dlicmd.cli.show.times import short, zone
-from dlicmd.cli.show.views import elapsed, is_parked, last_metrics
+from dlicmd.cli.show.views import elapsed, is_parked, last_metrics, last_steps
 from dlicmd.contract import states, wire
 from dlicmd.contract.metric_names import spelled
 from dlicmd.contract.reading import items, number, words
@@ -16,8 +16,8 @@ from dlicmd.contract.reading import items, number, words
 STATE_STYLES = {
     states.RUNNING: "green", states.ERROR: "red", states.KILLED: "yellow", "PENDING": "cyan", states.SUBMITTED: "cyan",
 }
-_ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _NOTE, _WORKERS, _FRAMEWORK = (
-    "id", "name", "user", "state", "took", "metric", "note", "workers", "framework")
+_ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _AT, _NOTE, _WORKERS, _FRAMEWORK = (
+    "id", "name", "user", "state", "took", "metric", "at", "note", "workers", "framework")
 #: Smallest widths of cells that may be cut.
 _LEAST_NAME, _LEAST_NOTE, _MOST_METRIC = 16, 12, 28
 
@@ -29,11 +29,11 @@ def lines(jobs: Sequence[Mapping[str, Any]], width: int | None, *, users: bool =
     columns = (
         Column(_ID, style=lambda _: "bold"), Column(_NAME, _LEAST_NAME), *([Column(_USER)] if users else ()),
         Column(_STATE, style=lambda state: STATE_STYLES.get(state, "")), Column(started, 0, 1),
-        Column(_TOOK, 0, 2), Column(metric or _METRIC, _MOST_METRIC, 3), Column(_NOTE, _LEAST_NOTE, 4),
-        Column(_WORKERS, 0, 5), Column(_FRAMEWORK, 0, 6),
+        Column(_TOOK, 0, 2), Column(metric or _METRIC, _MOST_METRIC, 3), Column(_AT, 0, 5),
+        Column(_NOTE, _LEAST_NOTE, 4), Column(_WORKERS, 0, 6), Column(_FRAMEWORK, 0, 7),
     )
-    rows = [{**_row(job), started: short(job.get(wire.START_TIME)), metric or _METRIC: metric_text(job, metric)}
-            for job in jobs]
+    rows = [{**_row(job), started: short(job.get(wire.START_TIME)), metric or _METRIC: metric_text(job, metric),
+             _AT: metric_step(job, metric)} for job in jobs]
     return ranked(rows, columns, width)
 
 
@@ -76,6 +76,12 @@ def metric_text(job: Mapping[str, Any], name: str = "") -> str:
         value = value_of(job, name)
         return "" if value is None else shown(value)
     return next((f"{one} {shown(value)}" for one, value in found.items()), "")
+
+
+def metric_step(job: Mapping[str, Any], name: str = "") -> str:
+    """Return the step of the metric that `metric_text` shows: `epoch 3/10`; "" if there is none."""
+    found = last_steps(job)
+    return found.get(spelled(name, found) or "", "") if name else next(iter(found.values()), "")
 
 
 def note(job: Mapping[str, Any]) -> str:

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 from dlicmd.contract import metric_names
 from dlicmd.contract.reading import items, number
 
-#: Whole numbers up to here are exact as floating point.
-_EXACT = 2.0 ** 53
-
 
 class Point(NamedTuple):
     """One value. `step` counts in the unit of its series, `time` are epoch seconds or None."""
@@ -70,8 +67,3 @@ def _number(value: Any) -> float | None:
 def of_losses(losses: Mapping[int, float]) -> list[Point]:
     """Return losses by step as points."""
     return [Point(float(step), loss) for step, loss in sorted(losses.items())]
-
-
-def whole(value: float) -> float:
-    """Return a number as an int if it is a whole number that floating point represents exactly."""
-    return int(value) if abs(value) < _EXACT and value == int(value) else value

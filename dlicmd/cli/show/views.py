@@ -167,14 +167,21 @@ def last_metrics(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def last_steps(found: Mapping[str, Any]) -> dict[str, str]:
-    """Return the step of the last value of each metric with its unit, such as `epoch 3`; "" if the program named no
-    step."""
+    """Return the step of the last value of each metric with its unit, such as `epoch 3/10`; "" if the program named
+    no step."""
     steps = {}
     for name in last_metrics(found):
         last = at(found.get(wire.LAST_METRICS), name)
-        step, unit = number(at(last, "step")), words(at(last, wire.STEP_UNIT)) or "step"
-        steps[name] = "" if step is None or unit == "line" else f"{unit} {shown(step)}"
+        step, total = number(at(last, wire.STEP)), number(at(last, wire.STEPS))
+        steps[name] = step_text(step, words(at(last, wire.STEP_UNIT)), total)
     return steps
+
+
+def step_text(step: float | None, unit: str, total: float | None = None) -> str:
+    """Return a step with its unit, and the last step if that is known: `epoch 3/10`; "" if the program named none."""
+    if step is None or unit == "line":
+        return ""
+    return f"{unit or 'step'} {shown(step)}" + ("" if total is None else f"/{shown(total)}")
 
 
 def last_step(found: Mapping[str, Any]) -> str:

@@ -43,6 +43,8 @@ class LastMetric(TypedDict):
     """The step of the value"""
     stepUnit: NotRequired[str]
     """`step`, `epoch`, `batch`, or `line`: the values are counted, because the program named no step"""
+    steps: NotRequired[float]
+    """The last step of the training, if the program named it"""
 
 
 class MoreOfExec(TypedDict, total=False):
@@ -267,6 +269,8 @@ class Curve(TypedDict):
     """Unit of the values; empty if unknown"""
     stepUnit: Annotated[str, one_of(*UNITS)]
     """Unit of the steps; `line`: the values are counted, because the program named no step"""
+    steps: NotRequired[float]
+    """The last step of the training, if the program named it"""
     points: list[list[float | None]]
     """Points in the order of their steps: step, value, and epoch seconds or null"""
     left: NotRequired[int]
