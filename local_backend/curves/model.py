@@ -19,8 +19,8 @@ _LARGEST = 2.0**53
 
 
 class MetricValue(NamedTuple):
-    """One point. Without a `step`, the step is the number of the value. `time`: epoch seconds. `total`: the last step of
-    the training, if the program names it."""
+    """One point. Without a `step`, the step is the number of the value. `time`: epoch seconds. `total`: the last step
+    of the training, if the program names it."""
 
     name: str
     value: float

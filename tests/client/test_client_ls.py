@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,19 @@ def test_ls_sorts_by_columns_and_by_the_best_value_of_a_metric(desk: Desk, local
     assert ids(best.out) == ["local-3", "local-2", "local-1"] and "acc" in best.out.splitlines()[0]
     assert ids(desk.run("ls", "--sort", "-acc").out) == ["local-1", "local-2", "local-3"]
     assert ids(desk.run("ls", "--sort", "id").out) == ["local-1", "local-2", "local-3"]
+
+
+def test_ls_prints_the_columns_of_its_list_and_metrics_if_they_are_selected(desk: Desk, local: FakeServer) -> None:
+    jobs(local, 2)
+    local.execs["local-1"] |= {"lastMetrics": {}, "startTime": None, "endTime": None}
+    done = desk.run("ls", "-o", "custom-columns=id,took,metric,at,note,user,Loss,acc,state,appName")
+    assert done.err == ""
+    first, second = (re.split(r"  +", line) for line in done.out.splitlines()[1:])
+    assert first == ["local-2", "8s", "loss 0.02", "step 10", "the reason", "alice", "0.02", "0.04", "ERROR",
+                     "training of the model 2"]
+    assert second[0] == "local-1" and "n/a" in second
+    assert desk.run("ls", "-o", "custom-columns=id,started").out.splitlines()[1].split()[1] == "10-27"
+    assert "no row has the column beauty" in desk.run("ls", "-o", "custom-columns=id,beauty").err
 
 
 def test_names_of_metrics_are_compared_without_their_case(desk: Desk, local: FakeServer) -> None:

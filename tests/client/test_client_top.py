@@ -157,6 +157,10 @@ def test_at_80_columns_the_numbers_of_jobs_and_the_reasons_to_wait_are_in_view()
     assert "2 workers" in grown and "RECOVERING" in recovering
     (reason,) = (line for line in found if line.startswith("local-13"))
     assert "waiting for 1 CPU slot: 2 of 2" in reason
+    alone = Top(VIEW | {"queue": [waits]}).lines(160, 40)
+    assert not any("of/a/team" in line for line in alone), "1 consumer tells no job from another"
+    found = Top(VIEW | {"queue": [waits, waits | {"consumer": "/local/other"}]}).lines(160, 40)
+    assert {"/local/training/of/a/team", "/local/other"} <= {line.split()[-1] for line in found if line}
 
 
 def test_top_filters_by_typed_text(desk: Desk, busy: FakeServer) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dlicmd.cli.console import paint
 from dlicmd.cli.render import emit, emit_value, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.execs import cell
-from dlicmd.cli.show.listing import lines, metrics_of, user_of, value_of
+from dlicmd.cli.show.listing import column, lines, metrics_of, user_of, value_of
 from dlicmd.cli.show.table import terminal_width
 from dlicmd.cli.show.times import moment
 from dlicmd.contract import states, wire
@@ -37,7 +38,7 @@ def ls(session: Session) -> int:
     if output.is_data:
         emit_value(shown, output)
     elif output.columns:
-        show_columns(shown, output.columns, cell)
+        show_columns(shown, output.columns, _cell)
     elif not shown:
         emit("no such jobs" if _narrows(session) else f"no jobs yet; submit one: {hints.command('run', 'train.py')}")
     else:
@@ -46,6 +47,11 @@ def ls(session: Session) -> int:
         if on_screen and found.total > len(shown):
             emit(paint(f"... and {found.total - len(shown):,} more: {hints.command('ls', '--limit', '0')}", "dim"))
     return Exit.DONE
+
+
+def _cell(job: Mapping[str, Any], name: str) -> str:
+    """Return a column that the user selects: one that the list shows, a metric, or a field of the job."""
+    return cell(job, name) if name in job or (found := column(job, name)) is None else found
 
 
 def _narrows(session: Session) -> bool:

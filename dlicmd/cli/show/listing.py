@@ -37,6 +37,18 @@ def lines(jobs: Sequence[Mapping[str, Any]], width: int | None, *, users: bool =
     return ranked(rows, columns, width)
 
 
+def column(job: Mapping[str, Any], name: str) -> str | None:
+    """Return a cell by the heading of the list, or the last value of the metric with this name; None for any other
+    name."""
+    shown_as = {
+        _USER: user_of, _TOOK: lambda job: elapsed(job) or "", "started": lambda job: short(job.get(wire.START_TIME)),
+        _METRIC: metric_text, _AT: metric_step, _NOTE: note,
+    }
+    if name in shown_as:
+        return shown_as[name](job)
+    return metric_text(job, name) or None
+
+
 def _row(job: Mapping[str, Any]) -> dict[str, str]:
     return {
         _ID: words(job.get(wire.ID)),

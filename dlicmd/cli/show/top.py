@@ -13,10 +13,10 @@ from dlicmd.contract import states, wire
 from dlicmd.contract.reading import number, objects, words
 from dlicmd.sdk.messages import one_line
 
-STATE, BUSY = "state", "busy"
-_SLOTS = ("slot", "kind", STATE, BUSY, "user", "job", "consumer")
+STATE, BUSY, CONSUMER = "state", "busy", "consumer"
+_SLOTS = ("slot", "kind", STATE, BUSY, "user", "job", CONSUMER)
 _RUNNING = ("running", "user", "name", "slots", "progress")
-_QUEUE = ("waiting", "place", "user", "name", "consumer", "pri", "slots", "not before", "why")
+_QUEUE = ("waiting", "place", "user", "name", CONSUMER, "pri", "slots", "not before", "why")
 Row = dict[str, str]
 
 
@@ -72,7 +72,7 @@ def _slot(slot: Mapping[str, Any]) -> Row:
         BUSY: "" if busy is None else f"{busy:.0%}",
         "user": _each(holders, wire.USER),
         "job": ", ".join(_holder(holder) for holder in holders),
-        "consumer": _each(holders, wire.CONSUMER),
+        CONSUMER: _each(holders, wire.CONSUMER),
     }
 
 
@@ -126,7 +126,7 @@ def _waiting(job: Mapping[str, Any]) -> Row:
         "place": words(job.get(wire.QUEUE_POSITION)),
         "user": words(job.get(wire.USER)),
         "name": words(job.get(wire.APP_NAME)),
-        "consumer": words(job.get(wire.CONSUMER)),
+        CONSUMER: words(job.get(wire.CONSUMER)),
         "pri": words(job.get(wire.PRIORITY)),
         "slots": words(job.get(wire.SLOTS)),
         "not before": short(job.get(wire.EXPECTED_START)),

@@ -11,7 +11,7 @@ from dlicmd.cli.show import screen
 from dlicmd.cli.show.listing import STATE_STYLES
 from dlicmd.cli.show.screen import Screen
 from dlicmd.cli.show.table import Column, cut, ranked
-from dlicmd.cli.show.top import BUSY, STATE, headline, sections
+from dlicmd.cli.show.top import BUSY, CONSUMER, STATE, headline, sections
 from dlicmd.contract import states
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import Denied, ServerError, Unreachable
@@ -39,11 +39,11 @@ def _of_progress(text: str) -> str:
 #: The columns by section. The first column of a section stands for its heading.
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "slot": (Column("slot", style=_bold), Column("kind", 0, 3), Column(STATE, 12, 0, _of_state),
-             Column(BUSY, 0, 1, lambda _: "cyan"), Column("job", 16), Column("user", 8, 2), Column("consumer", 12, 4)),
+             Column(BUSY, 0, 1, lambda _: "cyan"), Column("job", 16), Column("user", 8, 2), Column(CONSUMER, 12, 4)),
     "running": (Column("running", style=_bold), Column("name", 16), Column("user", 8, 2), Column("slots", 0, 3),
                 Column("progress", 34, 0, _of_progress)),
     "waiting": (Column("waiting", style=_bold), Column("name", 16), Column("user", 8, 2), Column("pri", 0, 3),
-                Column("slots", 0, 4), Column("not before", 0, 5), Column("why", 34), Column("consumer", 12, 6)),
+                Column("slots", 0, 4), Column("not before", 0, 5), Column("why", 34), Column(CONSUMER, 12, 6)),
 }
 
 
@@ -104,6 +104,8 @@ class Top:
             rows = [{**row, BUSY: _load(row.get(BUSY, ""))} for row in section.rows
                     if wanted in " ".join(row.values()).lower()]
             if rows:
+                if section.columns[0] == "waiting" and len({row[CONSUMER] for row in rows}) == 1:
+                    rows = [{**row, CONSUMER: ""} for row in rows]  # it tells no job from another
                 found += ["", *ranked(rows, _COLUMNS[section.columns[0]], width)]
         return found[1:] or ([f"nothing contains '{one_line(self.filter)}'"] if wanted else [])
 
