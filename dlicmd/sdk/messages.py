@@ -23,7 +23,7 @@ _ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\
 
 #: Commands in a message: after a colon, and one after the other. The last one ends before punctuation and a blank. A
 #: dot after a blank is a folder.
-_COMMANDS = r"(?<=:) +(dlicmd (?:\.\.\.|(?<= )\.|[^;.?]|[;.?](?! |$)|; (?=dlicmd ))+)(?:[;.?](?= |$))?"
+_COMMANDS = r"(?<=:)(?<!^dlicmd:) +(dlicmd (?:\.\.\.|(?<= )\.|[^;.?]|[;.?](?! |$)|; (?=dlicmd ))+)(?:[;.?](?= |$))?"
 _INDENT = "  "
 
 

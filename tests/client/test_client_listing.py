@@ -108,6 +108,17 @@ def test_the_steps_of_metrics_have_their_units() -> None:
     assert "loss 0.5 (step 300), val_loss 0.25 (epoch 3)" in "\n".join(page(job(lastMetrics=last), None, [], None))
 
 
+def test_times_in_reasons_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-2")
+    time.tzset()
+    try:
+        waits = job(state="PENDING_CRD_SCHEDULER", message="queued, not before 2026-11-24T00:32:03Z")
+        assert "not before 2026-11-24 02:32:03 XYZ" in "\n".join(page(waits, None, [], None))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_path_that_is_too_long_for_a_line_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = "/" + "/".join(["folder"] * 12)
     assert any(path in line for line in page(job(workDir=path), None, [], 80))

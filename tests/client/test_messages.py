@@ -19,6 +19,8 @@ LONG = "dlicmd: a sentence that is not wide"
     (f"{LONG}, as in: dlicmd run ... -- --x 1", [f"{LONG}, as in:", "  dlicmd run ... -- --x 1"]),
     (f"{LONG}: dlicmd run . --as command", [f"{LONG}:", "  dlicmd run . --as command"]),
     (f"{LONG}; dlicmd goes on", [f"{LONG}; dlicmd", "  goes on"]),
+    ("dlicmd: dlicmd packs the folder of a program; name it",
+     ["dlicmd: dlicmd packs the folder of a program;", "  name it"]),
     (f"dlicmd: {'x' * 60} in x", ["dlicmd:", f"  {'x' * 60}", "  in x"]),
 ])
 def test_long_messages_break_between_words(line: str, expected: list[str]) -> None:

@@ -10,7 +10,7 @@ from dlicmd.cli.render import Output, emit, emit_value, scalar, show_rows
 from dlicmd.cli.show import recorded
 from dlicmd.cli.show.recorded import RecordedTable
 from dlicmd.cli.show.table import terminal_width
-from dlicmd.cli.show.times import short, since
+from dlicmd.cli.show.times import localized, short, since
 from dlicmd.contract import paralleljob, states, wire
 from dlicmd.sdk import hints
 from dlicmd.sdk.client import Client
@@ -127,7 +127,7 @@ def show_why(client: Client, exec_id: str, output: Output) -> None:
 def _pending(found: Mapping[str, Any]) -> list[str]:
     """Return why an exec is pending or parked, the execs that hold slots, and what to do."""
     state = found.get(wire.STATE)
-    message = found.get(wire.MESSAGE)
+    message = localized(str(found.get(wire.MESSAGE) or ""))
     lines = [f"{found.get(wire.ID)} is {states.plain(str(state))}" + (f": {message}" if message else "")]
     holders = found.get(wire.HOLDERS)
     for holder in holders if isinstance(holders, list) else ():

@@ -78,6 +78,8 @@ class LiveView:
         cells.append(Text(fitted(parts, available), style=style, no_wrap=True, overflow="ellipsis"))
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
-        below = fitted([*how_it_goes(self._found), ViewPart("Ctrl-C detaches, the job continues")], width)
+        progress, leaving = how_it_goes(self._found), "Ctrl-C detaches"
+        below = fitted([*progress, ViewPart(f"{leaving}, the job continues")])
+        below = below if len(below) <= width else fitted([*progress, ViewPart(leaving)], width)
         reason = [Text(told, style=style, overflow="fold")] if apart else []
         return Group(row, *reason, Text(below, style="dim", no_wrap=True, overflow="ellipsis"))

@@ -11,7 +11,7 @@ from dlicmd.cli.console import paint
 from dlicmd.cli.show.listing import STATE_STYLES, metrics_of, parameters, user_of
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.times import precise, since
-from dlicmd.cli.show.views import elapsed, fitted, last_step, last_steps, reasons, where_it_is
+from dlicmd.cli.show.views import elapsed, fitted, last_step, last_steps, reasons, what_it_says, where_it_is
 from dlicmd.contract import states, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv, split_args
 from dlicmd.contract.reading import number, words
@@ -67,7 +67,7 @@ def _facts(job: Mapping[str, Any], is_terminal: bool) -> Iterator[tuple[str, str
     short."""
     line = _line(job)
     is_over = states.is_terminal(words(job.get(wire.STATE)))
-    yield "why", "; ".join(reasons(job)) if is_over else words(job.get(wire.MESSAGE))
+    yield "why", "; ".join(reasons(job)) if is_over else what_it_says(job)
     yield "submitted", " by ".join(filter(None, (precise(job.get(wire.CREATE_TIME)), user_of(job))))
     waited = since(job.get(wire.CREATE_TIME), job[wire.START_TIME]) if job.get(wire.START_TIME) else None
     yield "started", precise(job.get(wire.START_TIME)) + (f" (waited {waited})" if waited else "")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 from dlicmd.contract.reading import epoch
+
+_UTC = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z\b")
 
 
 def since(begin: Any, end: Any = None) -> str | None:
@@ -41,6 +44,11 @@ def precise(text: Any) -> str:
     known."""
     seconds = epoch(text)
     return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+
+
+def localized(text: str) -> str:
+    """Return a text with its ISO times in UTC as `precise` returns them."""
+    return _UTC.sub(lambda found: precise(found[0]), text)
 
 
 def zone() -> str:

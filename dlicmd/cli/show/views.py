@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 from dlicmd.cli.console import aside
 from dlicmd.cli.show.numbers import shown
-from dlicmd.cli.show.times import duration, since
+from dlicmd.cli.show.times import duration, localized, since
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import at, number, words
 from dlicmd.sdk import hints
@@ -115,7 +115,7 @@ def what_it_says(found: Mapping[str, Any]) -> str:
     """Return the server's message about an exec that has not ended, in one line: what it waits for or does; "" for
     none."""
     over = states.is_terminal(str(found.get(wire.STATE) or states.SUBMITTED))
-    return "" if over else one_line(str(found.get(wire.MESSAGE) or ""))
+    return "" if over else one_line(localized(str(found.get(wire.MESSAGE) or "")))
 
 
 def _activity(found: Mapping[str, Any]) -> list[ViewPart]:
