@@ -170,8 +170,8 @@ def _log_rows(command: str, kind: str) -> list[Row]:
 #: Rows of commands that succeed, or that fail in their own way.
 ROWS = [
     Row("", re.compile("Usage: .*--exec-start", re.S), code=1, piped_code=2, error="Usage:", piped_out=""),
-    Row("--help", re.compile("Usage: .*--exec-start", re.S)),
-    Row("-h", re.compile("Usage: .*--exec-start", re.S)),
+    Row("--help", re.compile("Usage: .*--exec-start", re.S), piped_out=re.compile("Usage: .*run .*help options", re.S)),
+    Row("-h", re.compile("Usage: .*--exec-start", re.S), piped_out=re.compile("Usage: .*run .*help options", re.S)),
     Row("--no-such-command", re.compile("Usage: .*--exec-start", re.S), code=1, piped_code=2,
         error="unknown option", piped_out=""),
     Row("--logon --username alice --password pw", pretty({"accessToken": "fake-token-1", "username": "alice"}),
