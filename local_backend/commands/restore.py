@@ -84,7 +84,7 @@ def _missing(settings: Settings) -> list[Path]:
     """Return the paths that `make_home` and the lock will create, the deepest last."""
     paths = settings.paths
     folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.bundles, paths.incoming,
-               paths.volumes, paths.forwarding, paths.users)
+               paths.staging, paths.volumes, paths.forwarding, paths.users)
     made = {place for folder in folders for place in (folder, *folder.parents) if not place.exists()}
     return [*sorted(made), *([] if paths.lock.exists() else [paths.lock])]
 
