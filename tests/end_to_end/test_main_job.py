@@ -31,8 +31,9 @@ def test_the_main_job_trains_and_its_result_has_the_logged_accuracy(user) -> Non
     assert shown["state"] == "FINISHED" and shown["elastic"] is True and shown["numWorker"] == 2
     assert shown["epoch"] == shown["epochs"] == 10
     last = json.loads(user.run("get", exec_id, "-o", "json").out)["lastMetrics"]
-    assert last["loss"] == {"value": shown["loss"], "step": shown["step"]} and shown["step"] == shown["steps"]
-    assert last["accuracy"] == {"value": shown["accuracy"], "step": shown["step"]}
+    assert shown["step"] == shown["steps"]
+    for name in ("loss", "accuracy"):
+        assert last[name] == {"value": shown[name], "step": shown["step"], "stepUnit": "step"}
     assert f"{last['test/accuracy']['value']:.4f}" == accuracy
     assert f"after epoch 10: test loss {last['test/loss']['value']:.4f}, test accuracy {accuracy}" in lines
 

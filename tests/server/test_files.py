@@ -46,9 +46,8 @@ def test_folders_nested_more_deeply_than_descriptors_allow_are_removed(tmp_path:
     (top := tmp_path / "deep").mkdir()
     (top / Path(*"d" * 150)).mkdir(parents=True)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 50, limits[1]))
+    highest_used = max(map(int, os.listdir("/dev/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest_used + 50, limits[1]))
     try:
         files.remove_tree(top)
     finally:
