@@ -43,12 +43,13 @@ class Screen:
         os.set_blocking(self._woken, False)
         os.set_blocking(self._waker, False)
         self._former_waker = -1
+        self._shall_suspend = False
 
     def __enter__(self) -> Screen:
         try:
             for number in _ENDING:
                 self._handlers[number] = signal.signal(number, _end)
-            self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+            self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend_soon)
             self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: None)
             self._former_waker = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
             self._take()
@@ -96,6 +97,9 @@ class Screen:
         ready, _, _ = select.select(inputs, [], [])
         if self._woken in ready:
             os.read(self._woken, 4096)
+        if self._shall_suspend:
+            self._suspend()
+            return []
         if self._input is None or self._input not in ready:
             return []
         try:
@@ -123,14 +127,18 @@ class Screen:
             except termios.error:
                 pass  # the terminal is gone
 
-    def _suspend(self, _number: int, _frame: FrameType | None) -> None:
+    def _suspend_soon(self, _number: int, _frame: FrameType | None) -> None:
+        """End the wait of `pressed`, which suspends. A handler that writes could interrupt a write of `draw`."""
+        self._shall_suspend = True
+
+    def _suspend(self) -> None:
         """Give the terminal back, stop until the shell continues this process, and take the terminal again."""
+        self._shall_suspend = False
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, self._suspend)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._suspend_soon)
         self._take()
-        self.wake()
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
