@@ -135,6 +135,15 @@ def test_one_two_and_three_workers_and_no_backend_give_the_same_bits(tmp_path, o
         assert bool(more) == (workers > 1)
 
 
+def test_metrics_of_a_regression_have_no_accuracy(tmp_path):
+    script = lay_out(tmp_path, (Path(__file__).parents[1] / "programs" / "regression.py").read_text())
+    ended = FakeRunner(tmp_path, 2).run(script)
+    assert ended.returncode == 0, ended.stderr
+    metrics = ended.of("metrics")
+    assert {name for message in metrics for name in message["values"]} == {"loss", "test/loss"}
+    assert {message.get("accuracy") for message in ended.of("progress")} == {None}
+
+
 def test_driver_and_workers_print_and_report_the_training(tmp_path):
     script = lay_out(tmp_path, SCRIPT)
     ended = FakeRunner(tmp_path, 2).run(script, "--optimizer", "sgd", "--shards", "2")

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from callbacks import Callback
 from fabric_model import FabricModel
 from small import SAMPLES, NewLogger, datasets, fabric, parts
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.worker.trainer import samples_right
@@ -48,7 +49,48 @@ def test_step_and_test_functions_give_the_results_of_the_engine():
     for a, b in zip(network.parameters(), expected.parameters(), strict=True):
         # The engine scales the loss; after a user's function it scales the gradients instead, so rounding differs.
         torch.testing.assert_close(a, b, rtol=1e-6, atol=0)
-    assert [set(entry[0]) for entry in by_user.test] == [{"loss"}, {"loss"}]
+    assert [set(entry[0]) for entry in by_user.test] == [{"loss", "accuracy"}] * 2
+    assert [entry[0]["accuracy"] for entry in by_user.test] == [0, 0]
+
+
+def regression(**changes):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(SAMPLES, 4, generator=generator)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    torch.manual_seed(3)
+    model = nn.Linear(4, 1)
+    return FabricModel(
+        model, lambda: (data, data), F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1), **changes
+    )
+
+
+class Seen(Callback):
+    def __init__(self):
+        self.logs = []
+
+    def on_batch_end(self, batch, logs=None):
+        self.logs.append(set(logs))
+
+
+def test_a_regression_has_no_accuracy():
+    seen, logger = Seen(), NewLogger()
+    history = regression(user_callback=[seen], driver_logger=logger).train(2, 4, 2)
+    assert set(history) == {"loss", "val_loss", "lr"}
+    assert seen.logs == [{"loss"}] * 6
+    # Loggers of WMLA read the accuracy of every batch.
+    assert {entry[0]["accuracy"] for entry in [*logger.train, *logger.test]} == {0}
+
+
+def test_the_0_of_eva_for_an_unknown_accuracy_is_not_an_accuracy():
+    def step(model, data, eva, train_loader, fn_args):
+        inputs, labels = data
+        model.get_optimizer().zero_grad()
+        outputs = model(inputs)
+        loss = model.get_loss_function()(outputs, labels)
+        loss.backward()
+        return eva(outputs, labels), loss
+
+    assert set(regression(fn_step_train=step).train(2, 4, 2)) == {"loss", "val_loss", "lr"}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from local_backend.elastic.errors import EngineError
 __all__ = ["NOTHING", "Gradients", "Layout", "aligned", "in_memory_order"]
 
 #: Numbers that `Layout.measure` takes.
-MEASURES = 2
+MEASURES = 3
 #: Gradients start at multiples of this many elements.
 ALIGNMENT = 16
 
@@ -69,9 +69,9 @@ class Layout:
         #: Number of values in the statistics of a shard.
         self.statistics = self.buffers.statistics + MEASURES * measuring
         self._measuring = measuring
-        self._measured = (0.0, 0.0)
+        self._measured = (0.0, 0.0, 0.0)
         #: Sums over the last step of the values passed to `measure`.
-        self.measures = (0.0, 0.0)
+        self.measures = (0.0, 0.0, 0.0)
 
     @property
     def gradient_size(self) -> int:
@@ -146,10 +146,10 @@ class Layout:
         measured = torch.tensor(self._measured, dtype=self.dtype, device=self.device)
         return measured if statistics is None else torch.cat([statistics, measured])
 
-    def measure(self, loss: float, right: float) -> None:
-        """Set the values of the shard that ran last: its part of the step's mean loss, and its number of samples
-        predicted right."""
-        self._measured = (loss, right)
+    def measure(self, loss: float, right: int | None, size: int) -> None:
+        """Set the values of the shard that ran last: its part of the step's mean loss, its number of samples predicted
+        right, None if that is unknown, and its number of samples."""
+        self._measured = (loss, 0.0, 0.0) if right is None else (loss, float(right), float(size))
 
     def views(self, flat: Tensor, offsets: Sequence[int]) -> list[Tensor]:
         """Return the gradients as views of a flat tensor. The gradient of parameter i starts at `offsets[i]`."""
@@ -167,8 +167,8 @@ class Layout:
         for parameter in self._strangers:
             parameter.grad = None
         if statistics is not None and self._measuring:
-            loss, right = statistics[-MEASURES:].tolist()
-            self.measures, statistics = (loss, right), statistics[:-MEASURES]
+            loss, right, known = statistics[-MEASURES:].tolist()
+            self.measures, statistics = (loss, right, known), statistics[:-MEASURES]
         if statistics is not None and len(statistics):
             self.buffers.load(statistics, shards)
 

@@ -312,22 +312,23 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value
 
 
-def count_correct(outputs: Any, labels: Any) -> torch.Tensor:
+def count_correct(outputs: Any, labels: Any) -> torch.Tensor | None:
     """Return the number of samples whose largest output is at the label's class, as an integer tensor.
 
-    This is `eva` of a step function. Labels may be class numbers or one value per class. If a sample has several labels
-    (pixels, tokens), each label counts as a fraction of the sample, and the sum is rounded. The result is 0 if outputs
-    and labels do not fit classification.
+    Labels may be class numbers or one value per class. If a sample has several labels (pixels, tokens), each label
+    counts as a fraction of the sample, and the sum is rounded. The result is None if outputs and labels do not fit
+    classification.
     """
     outputs = predicted(outputs)
-    none = torch.zeros((), dtype=torch.int64)
     if not isinstance(outputs, torch.Tensor) or not isinstance(labels, torch.Tensor) or outputs.dim() < 2:
-        return none
+        return None
+    if outputs.shape[1] < 2:
+        return None
     classes = outputs.argmax(1)
-    if labels.shape == outputs.shape and outputs.shape[1] > 1:
+    if labels.shape == outputs.shape:
         labels = labels.argmax(1)
     if labels.numel() != classes.numel() or labels.is_floating_point():
-        return none
+        return None
     hits = classes.view(-1).eq(labels.view(-1).to(classes.device)).sum()
     per_sample = classes.numel() // max(1, len(classes))
     return hits if per_sample <= 1 else (hits / per_sample).round().to(torch.int64)

@@ -124,10 +124,13 @@ class Reporter:
         """Report the means over the test data, also to the logger."""
         right = accuracy(action.results)
         loss = mean_loss(action.results)
-        metrics = {"loss": loss, **({} if right is None else {"accuracy": right}), **mean_metrics(action.results)}
+        own = mean_metrics(action.results)
         if self._hooks is not None:
+            # Loggers read the accuracy, also where it is unknown: then it is 0, as in `Meter.metrics`.
+            metrics = {"loss": loss, "accuracy": right or 0.0, **own}
             self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
-        self._metrics(self._steps, {f"test/{name}": value for name, value in metrics.items()})
+        known = {"loss": loss, **({} if right is None else {"accuracy": right}), **own}
+        self._metrics(self._steps, {f"test/{name}": value for name, value in known.items()})
 
     def stopped(self, action: Stopped) -> None:
         """Print that training ends before the last epoch of the plan."""

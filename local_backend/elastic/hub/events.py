@@ -18,7 +18,7 @@ class BatchResult:
     count: int
     #: Mean loss over the batch.
     loss: float
-    #: Number of samples predicted right; None if it is unknown (the user's own test function).
+    #: Number of samples predicted right; None if it is unknown, as in regression.
     correct: int | None
     #: The user's metrics, by name.
     metrics: Mapping[str, float] = field(default_factory=dict)

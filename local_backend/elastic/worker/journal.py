@@ -54,7 +54,6 @@ class WorkerLog:
                 print(f"Iteration {number}: tag test_{name}, simple_value {round(value, 5)}", flush=True)
         if self._hooks:
             metrics = {**self._tests.metrics, "loss": self._tests.loss_of_batches}
-            metrics = metrics if known else {"loss": metrics["loss"]}
             self._hooks.test_metrics(
                 Values(metrics["loss"], self._tests.accuracy, number, metrics, number, epoch, workers)
             )

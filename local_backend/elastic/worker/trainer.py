@@ -285,7 +285,7 @@ class Trainer:
                 summing.backward(shard, loss, weight * turn.finisher.scale)
             else:
                 results.append(self._step_by_user(shard, size, batch))
-        turn.layout.measure(weight * results[-1].loss, float(results[-1].correct or 0))
+        turn.layout.measure(weight * results[-1].loss, results[-1].correct, size)
         summing.end_shard(shard, weight)
         looked = marks is not None and (self._strict or (epoch == 0 and step < plan.phases))
         compared = self._mode == "exact" and (looked or (plan.is_checked(epoch, step) and len(results) == 1))
@@ -338,7 +338,7 @@ class Trainer:
             turn.finisher.finish(done + 1)
         # Hooks of the optimizer may have changed buffers.
         turn.layout.buffers.commit()
-        logs = self._logs(turn, step) if self._hooked else {}
+        logs = self._logs(turn) if self._hooked else {}
         if self.plan.phase(step) < self.plan.phases - 1:
             return
         self._schedules.after_step()
@@ -364,13 +364,13 @@ class Trainer:
         if frozen != [parameter.requires_grad for parameter in Live(self.job).parameters]:
             self.relayout()
 
-    def _logs(self, turn: Turn, step: int) -> dict[str, float]:
+    def _logs(self, turn: Turn) -> dict[str, float]:
         """Return the values of the step, which are summed along with its gradients; {} in asynchronous mode."""
         if self._local is not None:
             return {}
-        loss, right = turn.layout.measures
+        loss, right, known = turn.layout.measures
         if not turn.name:
-            return {"loss": loss, "accuracy": right / self.plan.size_of_step(step)}
+            return {"loss": loss, **({"accuracy": right / known} if known else {})}
         # A member that joins between two phases needs the losses of the earlier phases.
         losses = self.job.carried.losses
         losses[turn.name] = loss
@@ -482,19 +482,22 @@ class Trainer:
         """Call the user's step function, which runs forward and backward."""
         job = self.job
         assert job.fn_step_train is not None
-        counts: list[torch.Tensor] = []
+        counts: list[torch.Tensor | None] = []
 
         def eva(outputs: Any, labels: Any) -> torch.Tensor:
             right = count_correct(outputs, labels)
-            counts.append(right.clone())  # the user may change the returned tensor in place
-            return right
+            counts.append(None if right is None else right.clone())  # the user may change the returned tensor in place
+            return torch.zeros((), dtype=torch.int64) if right is None else right
 
         with self._computing():
             result = job.fn_step_train(self._handle, batch, eva, self._all, job.fn_args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise EngineError("fn_step_train must return the pair (acc, loss)")
-        counted = sum(int(count) for count in counts) if counts else None
-        return BatchResult(shard, size, number(result[1]), samples_right(result[0], size, counted))
+        known = [int(count) for count in counts if count is not None]
+        right = samples_right(result[0], size, sum(known) if known else None)
+        # The 0 that `eva` returns for an unknown number is not a number of right samples.
+        unknown = right == 0 and counts and not known
+        return BatchResult(shard, size, number(result[1]), None if unknown else right)
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
         return {
@@ -508,7 +511,8 @@ class Trainer:
         results = tuple(
             self._test_batch(number, len(part), stream.take(("test", number)), whole) for number, part in numbered
         )
-        correct = sum(result.correct or 0 for result in results)
+        known = [result.correct for result in results if result.correct is not None]
+        correct = sum(known) if known else None
         values = {**mean_metrics(results), **whole.compute()}
         return BatchResult(0, sum(result.count for result in results), mean_loss(results), correct, values)
 
@@ -521,8 +525,8 @@ class Trainer:
         loss = number(computed)
         if whole is not None:
             whole.update(outputs, labels)
-        metrics = {name: number(value) for name, value in self._metrics(outputs, labels).items()}
-        return BatchResult(number_, count, loss, int(count_correct(outputs, labels)), metrics)
+        metrics = self._metrics(outputs, labels)
+        return _result(number_, count, loss, count_correct(outputs, labels), metrics)
 
     def _test_by_user(self, loader: Loader) -> BatchResult:
         assert self.job.fn_test is not None
@@ -540,10 +544,10 @@ def shares(ranges: Sequence[Range], shards: int, active: int) -> tuple[Range, ..
     return tuple((first * active // shards, last * active // shards) for first, last in ranges)
 
 
-def _result(shard: int, size: int, loss: Any, correct: torch.Tensor, metrics: dict[str, Any]) -> BatchResult:
+def _result(shard: int, size: int, loss: Any, correct: torch.Tensor | None, metrics: dict[str, Any]) -> BatchResult:
     """Return the result of a shard as Python numbers. Waits for a GPU."""
     values = {name: number(value) for name, value in metrics.items()}
-    return BatchResult(shard, size, number(loss), int(correct), values)
+    return BatchResult(shard, size, number(loss), None if correct is None else int(correct), values)
 
 
 def one_value(metric: Any, outputs: Any, labels: Any) -> Any:
