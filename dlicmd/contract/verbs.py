@@ -197,7 +197,8 @@ VERBS: tuple[Verb, ...] = (
     ), 1, 1),
     Verb("demo", "--demo", "", "train the sample model and watch it", (
         ("dlicmd demo", "train on 2 workers; needs no files of yours"),
-    ), takes=_SUBMISSION, program=True),
+        ("dlicmd demo --no-follow", "print the id and return"),
+    ), takes=_SUBMISSION, own=(_own("--no-follow", Form.FLAG, "print the id and return"),), program=True),
     Verb("verify", "--exec-verify", "ID", "check an elastic job: compute its first steps again", (
         ("dlicmd verify last --steps 50", "compare the first 50 steps with 2 numbers of workers"),
     ), 1, 1, 1, own=(_own("--steps", Form.POSITIVE, "steps to compare; default 20", "N"),), takes=(
@@ -205,9 +206,10 @@ VERBS: tuple[Verb, ...] = (
     Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
         ("dlicmd login gpu1.example.org:9443", "ask for user and password"),
     ), most=1),
-    Verb("logout", "--logoff", "", "log off from the current server", (
+    Verb("logout", "--logoff", "[SERVER]", "log off from the current server, or from another one", (
         ("dlicmd logout", "log off; later verbs use the local backend"),
-    )),
+        ("dlicmd logout gpu1.example.org:9443", "log off from this server; dlicmd server ls lists the names"),
+    ), most=1),
     Verb("whoami", "--whoami", "", "show user, role and server", (
         ("dlicmd whoami -o json", "print JSON for scripts"),
     )),

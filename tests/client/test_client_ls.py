@@ -134,6 +134,15 @@ def test_why_says_what_to_do_without_words_for_programs(desk: Desk, local: FakeS
     assert json.loads(desk.run("why", "local-4", "-o", "json").out)["reason"] == "SLOTS"
 
 
+def test_why_answers_before_the_first_decision_of_the_scheduler(desk: Desk, local: FakeServer) -> None:
+    jobs(local, 5)
+    local.conf["DLICMD_EXTENSIONS"] += ",why"
+    why = {"id": "local-4", "state": "PENDING_CRD_SCHEDULER"}
+    local.replies["GET", f"{BASE}/execs/local-4/why"] = Reply(200, json.dumps(why).encode())
+    done = desk.run("why", "local-4")
+    assert "local-4 is PENDING: the scheduler" in done.out and "dlicmd follow local-4" in done.out
+
+
 def test_long_options_show_no_lists_and_objects(desk: Desk, local: FakeServer) -> None:
     jobs(local, 1)
     local.execs["local-1"]["arguments"] = ["--epochs", "2"]

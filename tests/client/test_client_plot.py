@@ -169,10 +169,13 @@ def test_only_the_metrics_to_draw_are_fetched_if_their_names_are_known(desk: Des
     (["w-4"], "1 value,"), (["w-3", "w-4"], "dlicmd.log("),
 ])
 def test_missing_metrics_are_reported(desk: Desk, two: FakeServer, words: list[str], said: str) -> None:
-    two.execs |= {name: exec_object(name) for name in ("w-3", "w-4")}
+    two.execs |= {name: exec_object(name, state="RUNNING") for name in ("w-3", "w-4")}
     two.curves["w-4"] = [curve("loss", [], left=1)]
     done = desk.run("plot", *words)
     assert (done.code, done.out) == (1, "") and said in done.err and done.err.count("\n") == 1
+    for one in ("w-3", "w-4"):
+        two.execs[one]["state"] = "FINISHED"
+    assert "yet" not in desk.run("plot", *words).err
 
 
 def test_a_job_without_the_metric_is_left_out_and_reported(desk: Desk, two: FakeServer) -> None:

@@ -107,6 +107,18 @@ def test_logout_forgets_one_server(desk: Desk, local: FakeServer, far: FakeServe
     assert desk.run("logout").code == 0
 
 
+def test_logout_takes_the_name_of_a_server(desk: Desk, local: FakeServer, far: FakeServer, other: FakeServer) -> None:
+    for server in (other, far):
+        assert desk.run("login", f"http://{name(server)}").code == 0
+    done = desk.run("logout", name(other), "-o", "json")
+    assert json.loads(done.out) == {"server": name(other)}, done.err
+    [seen] = other.requests("POST", "/logoff")
+    assert seen.headers["authorization"] == f"Bearer {OTHER_TOKEN}" and not far.requests("POST", "/logoff")
+    assert listed(desk) == ["far-1"], "another server than the current one is logged off"
+    assert desk.run("logout", name(other), "-o", "json").error == "client.usage"
+    assert desk.run("logout", "local").code == 0 and listed(desk) == ["far-1"]
+
+
 @pytest.mark.parametrize("words", [
     ["login"], ["login", "ftp://h"], ["login", "h:99999"], ["login", "h", "--rest-host", "h"], ["login", "a b"],
 ])

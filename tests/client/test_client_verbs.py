@@ -203,3 +203,10 @@ def test_the_folder_of_a_job_is_printed(desk: Desk, local: FakeServer, tmp_path:
     give(local, "local-7", workDir=f"{folder}/_submitted_code/model")
     assert desk.run("open").out == f"{folder}\n"
     assert json.loads(desk.run("open", "7", "-o", "json").out) == {"id": "local-7", "path": str(folder)}
+
+
+def test_a_demo_can_be_submitted_without_being_followed(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("demo", "--no-follow")
+    assert done.code == 0 and done.out.split() == [next(iter(local.execs))], done.err
+    assert not local.requests("GET", "/follow")
+    assert desk.run("demo", "--no-follow", "--follow", "-o", "json").error == "client.usage"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dlicmd.cli.commands.logged import logged
 from dlicmd.cli.show.series import Series, of_losses, read
-from dlicmd.contract import wire
+from dlicmd.contract import states, wire
 from dlicmd.contract.metric_names import is_loss, meant
 from dlicmd.contract.reading import number, words
 from dlicmd.sdk.client import Client
@@ -22,12 +22,14 @@ _MOST_NAMED = 8
 
 class Metrics(NamedTuple):
     """The metrics of the job `id`. `series` has those with points; `left` maps a name to the number of values without
-    a point, because they are not finite. `others` are names of metrics that were not fetched."""
+    a point, because they are not finite. `others` are names of metrics that were not fetched. `ended`: the job
+    has ended."""
 
     id: str
     series: list[Series]
     left: dict[str, int]
     others: list[str]
+    ended: bool
 
     @property
     def names(self) -> list[str]:
@@ -56,11 +58,12 @@ def fetched(
         patterns: See `chosen`.
     """
     exec_id, name = words(found.get(wire.ID)), words(found.get(wire.APP_NAME))
+    ended = states.is_terminal(words(found.get(wire.STATE)))
     if wire.EXT_CURVES not in offered:
         losses = logged(client, found, offered)
         series = [Series(exec_id, metric, of_losses(line), name)
                   for metric, line in ((TRAIN, losses.train), (TEST, losses.test)) if line]
-        return Metrics(exec_id, series, {TRAIN: losses.lost} if losses.lost else {}, [])
+        return Metrics(exec_id, series, {TRAIN: losses.lost} if losses.lost else {}, [], ended)
     named = found.get(wire.LAST_METRICS)
     known = list(named) if isinstance(named, dict) else []
     # An exec with fewer names than the most has no other metrics, so that only the chosen ones need to be fetched.
@@ -74,4 +77,4 @@ def fetched(
                                  words(curve.get(wire.UNIT)), words(curve.get(wire.SOURCE))))
         if skipped:
             left[metric] = int(skipped)
-    return Metrics(exec_id, series, left, known)
+    return Metrics(exec_id, series, left, known, ended)

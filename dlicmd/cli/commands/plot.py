@@ -89,7 +89,8 @@ def _lack(job: Metrics, taken: Sequence[str], patterns: Sequence[str], has_curve
     if job.names:
         asked = " or ".join(f"'{name}'" for name in patterns or taken)
         return f"no metric {asked}; known: {_listed(job.names)}"
-    return f"no metrics (yet); {_REMEDY}" if has_curves else "no losses in logs and recorded metrics (yet)"
+    yet = "" if job.ended else " yet"
+    return f"no metrics{yet}; {_REMEDY}" if has_curves else f"no losses{yet} in logs and recorded metrics"
 
 
 def _counted(values: int) -> str:

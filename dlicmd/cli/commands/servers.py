@@ -198,10 +198,7 @@ def server(session: Session) -> int:
         return Exit.DONE
     if words[0] != "use" or len(words) != 2:
         raise UsageProblem(f"'{inert(' '.join(words))}' is neither ls nor use NAME")
-    names = [LOCAL, *found.known]
-    if words[1] not in names:
-        raise UsageProblem(f"you are not logged on to '{inert(words[1])}', only to {', '.join(map(inert, names))}; log "
-                           f"on: dlicmd login {inert(words[1])}")
+    found.check(words[1])
     try:
         servers.save(Servers(found.known, words[1]))
     except TokenFileError:

@@ -33,6 +33,7 @@ from dlicmd.sdk.transport import FilePart, Request
 
 _EXAMPLE = '[{"type": "fs", "location": {"paths": "mnist"}}]'
 DEMO_PROGRAM = ("--epochs", "10")
+NO_FOLLOW = "--no-follow"
 _CHUNK = 2**20
 #: The most files that a dry run lists as text.
 _MOST_LISTED = 20
@@ -84,8 +85,10 @@ def _submission(session: Session) -> Submission:
 def demo(session: Session) -> int:
     """Submit a sample to the local backend, and follow it."""
     line = session.line
+    if line.flag("--follow") and line.flag(NO_FOLLOW):
+        raise UsageProblem("give --follow or --no-follow, not both")
     plain = list(session.words) if line.verb is None else ["--demo", *plain_options(line)]
-    words = demo_words(plain, line)
+    words = demo_words([word for word in plain if word != NO_FOLLOW] if line.flag(NO_FOLLOW) else plain, line)
     submission = parse_argv(words)
     submission.verb = line.verb
     with Session(words, submission, session.output) as started:
@@ -175,7 +178,7 @@ def demo_words(words: list[str], line: CommandLine) -> list[str]:
         if option not in line.values and not (option == META and SOURCE in line.values):
             chosen += [option, value]
     chosen += ["--msd-env", "DLI_QUIET=1"]
-    if not line.flag("--wait") and not line.flag("--follow"):
+    if not any(line.flag(name) for name in ("--wait", "--follow", NO_FOLLOW)):
         chosen.append("--follow")
     end = words.index("--") if "--" in words else len(words)
     own = [word for word in words[:end] if word != "--demo"]

@@ -18,6 +18,7 @@ from dlicmd.contract.options import NO_PROFILE, PROFILE
 from dlicmd.sdk import paths
 from dlicmd.sdk.calls import server_url
 from dlicmd.sdk.errors import TokenFileError, UsageProblem
+from dlicmd.sdk.messages import inert
 
 #: The name of the local backend among servers.
 LOCAL = "local"
@@ -67,6 +68,13 @@ class Servers(NamedTuple):
     def at(self, address: str) -> KnownServer | None:
         """Return the known server at an address of `address_of`, or None."""
         return next((one for one in self.known.values() if one.address == address), None)
+
+    def check(self, name: str) -> None:
+        """Raise UsageProblem unless `name` is the local backend or a known server."""
+        names = [LOCAL, *self.known]
+        if name not in names:
+            raise UsageProblem(f"you are not logged on to '{inert(name)}', only to {', '.join(map(inert, names))}; log "
+                               f"on: dlicmd login {inert(name)}")
 
     def without(self, address: str) -> Servers:
         """Return these servers without the one at an address."""
@@ -134,12 +142,21 @@ def options_of(line: CommandLine) -> dict[str, Any]:
 
 
 def use_current(line: CommandLine) -> None:
-    """Let the command line of a verb use the current server, unless it or its profile names a server."""
-    if line.command in _WITHOUT or HOST in line.values or line.text(PROFILE.name) == NO_PROFILE:
+    """Let the command line of a verb use the current server, unless it or its profile names a server. The operand of
+    `logout` is the name of a server. Raises UsageProblem, TokenFileError."""
+    named = line.operand if line.command == "--logoff" else None
+    if named is not None and HOST in line.values:
+        raise UsageProblem(f"give the server once: dlicmd logout {inert(named)}, or {HOST}")
+    if line.command in _WITHOUT or HOST in line.values:
+        return
+    if named is None and line.text(PROFILE.name) == NO_PROFILE:
         return
     servers = load()
-    if servers.current != LOCAL:
-        fill(line, servers.known[servers.current])
+    if named is not None:
+        servers.check(named)
+    name = servers.current if named is None else named
+    if name != LOCAL:
+        fill(line, servers.known[name])
 
 
 def fill(line: CommandLine, server: KnownServer) -> None:
