@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 
 import pytest
@@ -11,13 +12,17 @@ import yaml
 from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer, Reply, exec_object
 
-from dlicmd.contract.options import OPTIONS
+from dlicmd.cli.commands.help import help_text
+from dlicmd.contract.argv import parse_argv
+from dlicmd.contract.examples import EXAMPLES
+from dlicmd.contract.options import COMMANDS, OPTIONS, Option
 
 HELP_WORDS = (["--help"], ["-h"])
 #: Words that ask for the help about one command → an option or command that it names.
 HELP_OF_ONE = (
     (["--exec-start", "--help"], "--numWorker N"), (["--exec-get", "x", "--nonsense", "--help"], "dlicmd get"),
     (["run", "--help"], "--gpus N"), (["logs", "-h"], "--tail N"), (["help", "--exec-verify"], "--steps N"),
+    (["help", "--numWorker"], "number of workers"), (["help", "--follow"], "dlicmd --follow last"),
 )
 
 
@@ -200,6 +205,17 @@ def test_train_logs_are_printed_byte_for_byte(desk: Desk, local: FakeServer) -> 
         assert done.raw_out == raw + b"\n"
         assert local.seen[-1].target.endswith(f"/log?logType={kind}")
         assert local.seen[-1].headers["accept"] == "text/plain"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_help_of_a_long_command_has_examples_of_it(command: Option) -> None:
+    page = help_text(command.name)
+    for line, _ in EXAMPLES[command.name]:
+        words = shlex.split(line.removeprefix('eval "$(').removesuffix(')"').partition(" > ")[0])
+        assert line in page and words[0] == "dlicmd"
+        if command.name != "--help":
+            found = parse_argv(words[1:])
+            assert found.command == command.name and (not found.program or "--" in words)
 
 
 def test_help_and_version_are_printed(desk: Desk) -> None:

@@ -9,6 +9,7 @@ from click import HelpFormatter
 
 from dlicmd.cli.manner import FILE_NAME
 from dlicmd.contract.argv import SUBMITTING
+from dlicmd.contract.examples import EXAMPLES
 from dlicmd.contract.exits import MEANING
 from dlicmd.contract.options import BY_NAME, FILE, OPTIONS, OWN_OPTIONS, Local, Option, Section, help_sections
 from dlicmd.contract.verb_argv import OPTIONS_TOPIC
@@ -46,8 +47,8 @@ _OF_WAITING = ("--follow", "--wait", "--wait-timeout", "--junit", "--pass-exit-c
 
 
 def help_text(topic: str | None = None) -> str:
-    """Return the help about a verb or a long command, about all long commands and options (`OPTIONS_TOPIC`), or about
-    all verbs. It is as wide as the terminal."""
+    """Return the help about a verb, a long command or an option, about all long commands and options (`OPTIONS_TOPIC`),
+    or about all verbs. It is as wide as the terminal."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
     if topic is None:
         page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
@@ -65,9 +66,14 @@ def help_text(topic: str | None = None) -> str:
         _write_text(page, _LONG_NOTE)
     elif topic in BY_VERB:
         _write_verb(page, BY_VERB[topic])
-    else:
+    elif topic in EXAMPLES:
         _write_command(page, BY_NAME[topic])
-    return page.getvalue().rstrip("\n")
+    else:
+        page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
+        _write_options(page, BY_NAME[topic].group.value, [BY_NAME[topic]])
+        page.write_paragraph()
+        _write_text(page, "All commands and options: dlicmd help options")
+    return page.getvalue().strip("\n")
 
 
 def help_as_original() -> str:
@@ -121,12 +127,10 @@ def _write_command(page: HelpFormatter, command: Option) -> None:
     value = f" {_value(command)}" if _value(command) else ""
     page.write_usage("dlicmd", f"{command.name}{value} [OPTIONS]" + (" [-- PROGRAM ARGUMENTS]" if submits else ""))
     page.write_paragraph()
-    page.write_text(_sentence(command.help) + (f" The short form is: dlicmd {verb.name}." if verb else ""))
-    if submits:
-        _write_examples(page, (
-            (f"dlicmd {command.name}{value and ' PyTorch'} --model-dir . --model-main train.py -- --epochs 10",
-             "words after -- go to the program"),))
-    taken = [option for option in OPTIONS if not option.hidden and (
+    _write_text(page, _sentence(command.help) + (f" The short form is: dlicmd {verb.name}." if verb else ""))
+    _write_examples(page, EXAMPLES[command.name])
+    ignored = Local.IGNORED if command.name == "--demo" else None  # the demo runs on the local backend alone
+    taken = [option for option in OPTIONS if not option.hidden and option.local is not ignored and (
         (submits and option.group in _OF_SUBMISSIONS) or option.name in _names_of(command.name))]
     own = OWN_OPTIONS.get(command.name, ())
     for group in Section:
@@ -137,10 +141,13 @@ def _write_command(page: HelpFormatter, command: Option) -> None:
 
 
 def _names_of(command: str) -> Sequence[str]:
-    """Return the names of output options that have an effect on a long command."""
+    """Return the names of options beside those of submissions that have an effect on a long command."""
     if command in SUBMITTING:
         return ("--dry-run", *_OF_WAITING)
     return {
+        "--logon": ("--rest-host", "--rest-port", "--username", "--password", "--keyring"),
+        "--logoff": ("--rest-host", "--rest-port"), "--hpo-start": ("--model-dir",),
+        "--hpo-get-all": ("--query-args",),
         "--exec-get-all": ("--query-args",), "--rp-usage": ("--query-args",), "--exec-verify": _OF_WAITING,
         "--exec-trainresult": ("--to", "--unpack", "--force"), "--app-wait": ("--wait-timeout", "--pass-exit-code"),
     }.get(command, ())
