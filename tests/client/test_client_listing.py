@@ -108,6 +108,20 @@ def test_the_steps_of_metrics_have_their_units() -> None:
     assert "loss 0.5 (step 300), val_loss 0.25 (epoch 3)" in "\n".join(page(job(lastMetrics=last), None, [], None))
 
 
+@pytest.mark.parametrize(("message", "told"), [
+    ("ModuleNotFoundError: No module named 'sklearn.svm'", "dlicmd run --wait -- pip install scikit-learn"),
+    ("ImportError: attempted relative import with no known parent package", "dlicmd run -- python -m pkg.main"),
+    ("EOFError: EOF when reading a line", "dlicmd run main.py -- VALUE"),
+    ("ValueError: environment variable RANK expected, but not set", "dlicmd run main.py --as ddp"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'x'", "dlicmd run main.py --data PATH"),
+])
+def test_a_common_error_of_a_program_leads_to_its_remedy(message: str, told: str) -> None:
+    failed = job(state="ERROR", reason="PROGRAM_FAILED", message=message, workDir="/x/_submitted_code/pkg")
+    for found in (page(failed, None, [], None), why_ended(failed, [])):
+        assert told in found[-1] and "dlicmd logs local-1" in found[-1]
+    assert told not in why_ended(failed | {"reason": "PENDING_TIMEOUT"}, [])[-1]
+
+
 def test_times_in_reasons_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "XYZ-2")
     time.tzset()

@@ -10,6 +10,7 @@ from typing import Any
 from dlicmd.cli.console import paint
 from dlicmd.cli.show.listing import STATE_STYLES, metrics_of, parameters, user_of
 from dlicmd.cli.show.numbers import shown
+from dlicmd.cli.show.remedies import remedy
 from dlicmd.cli.show.times import precise, since
 from dlicmd.cli.show.views import elapsed, fitted, last_step, last_steps, reasons, what_it_says, where_it_is
 from dlicmd.contract import states, wire
@@ -142,16 +143,16 @@ def _line(job: Mapping[str, Any]) -> CommandLine | None:
 
 
 def next_commands(job: Mapping[str, Any]) -> list[str]:
-    """Return the commands that are useful for a job in this state."""
+    """Return the commands that are useful for a job in this state, after the remedy for a common error."""
     state, exec_id = words(job.get(wire.STATE)), words(job.get(wire.ID))
     if state == states.FINISHED:
         fetch = hints.command("result", exec_id, *([] if job.get(wire.HAS_RESULT, True) else ["--list"]))
         verbs = ["logs", *(["plot"] if metrics_of(job) else [])]
         return [fetch, *(hints.command(verb, exec_id) for verb in verbs)]
     if states.is_terminal(state):
-        verbs = ["logs"] if has_run(job) else ["why"]
-    else:
-        verbs = ["follow", "stop"] if state == states.RUNNING else ["why", "follow", "stop"]
+        told = remedy(job) if state == states.ERROR else None
+        return [*([] if told is None else [told]), hints.command("logs" if has_run(job) else "why", exec_id)]
+    verbs = ["follow", "stop"] if state == states.RUNNING else ["why", "follow", "stop"]
     return [hints.command(verb, exec_id) for verb in verbs]
 
 
