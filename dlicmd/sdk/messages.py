@@ -15,8 +15,12 @@ Progress: TypeAlias = Callable[[str, "int | None"], AbstractContextManager["Call
 LEVELS = ("debug", "info", "warn", "error")
 
 _level = "info"
-#: C0 and C1 controls except tab and newline, and the characters that change the direction of text.
-_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+#: C0 and C1 controls except tab and newline, the characters that change the direction of text, and those that have no
+#: width, except the joiners that scripts and emoji need.
+_CONTROL = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
 #: Whole terminal sequences: CSI, OSC and other strings, two-character escapes. Each must be complete, in one line and
 #: of a known form. An open sequence must not remove the text of others after it.
 _ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]?[0-~]"

@@ -102,7 +102,8 @@ def safe_name(name: str) -> str:
     Return "" when nothing usable is left.
     """
     name = re.split(r"[/\\]", name)[-1]
-    name = re.sub(r'[\x00-\x1f\x7f-\x9f<>:"|?*\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]', "", name)
+    invisible = r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
+    name = re.sub(rf'[\x00-\x1f\x7f-\x9f<>:"|?*{invisible}]', "", name)
     name = name.strip(" .").lstrip("-~")
     if re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name):
         return ""

@@ -18,7 +18,7 @@ WHOLE = [
     "\x1b(0", "\x1b#8", "\x1b=", "\x1b]0;title\x07", "\x1b]0;title\x1b\\", "\x1b]52;c;cm0gLXJmIC8=\x07",
     "\x1b]8;;http://evil.example\x1b\\", "\x1b]1337;File=:AA==\x07", "\x1bP+q544e\x1b\\", "\x1b_Gf=24;AAAA\x1b\\",
     "\x1b^x\x1b\\", "\x1bXx\x1b\\", "\x07", "\x08\x08\x08", "\x00", "\x7f", "\x0e", "\x85", "\u202e", "\u2066",
-    "\u200f", "\u061c",
+    "\u200f", "\u061c", "\u200b", "\u2060", "\ufeff", "\xad", "\U000e0041",
 ]
 #: Unterminated sequences: the text after them must stay visible.
 OPEN = ["\x1b", "\x1b[", "\x1b]", "\x1b]0;", "\x1bP", "\x1b_", "\x1b^", "\x1bX", "\x9b", "\x9d", "\x90", "\x1b[1;",

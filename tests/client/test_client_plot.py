@@ -235,7 +235,7 @@ def test_parquet_without_its_library_is_refused_with_the_remedy(desk: Desk, two:
 
 
 def test_names_of_a_program_have_no_effect_on_a_terminal(desk: Desk, two: FakeServer) -> None:
-    bad = "a\x1b[2Jb/c\n\u202e损失"
+    bad = "a\x1b[2Jb/c\n\u202e损失" + "m" * 200
     two.execs["w-1"]["appName"] = bad
     two.curves["w-1"] = [curve(bad, [[1, 1.0], [2, 2.0]], unit=bad, stepUnit=bad)]
     shown = COLOR.sub("", desk.on_a_terminal("plot", "w-1", "--metric", "*"))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dlicmd.cli.render import scalar
 from dlicmd.cli.show.numbers import told_apart
 from dlicmd.cli.show.series import Point
-from dlicmd.cli.show.table import column_width, table, terminal_width
+from dlicmd.cli.show.table import column_width, cut, table, terminal_width
 from dlicmd.cli.show.views import step_text
 from dlicmd.contract import wire
 from dlicmd.contract.metric_names import losses_first
@@ -80,9 +80,16 @@ def drawn(jobs: Sequence[Compared], first: str = "") -> str:
         return _of_many(jobs, rows, first)
     # The letters keep the column names distinct for any ids.
     columns = ("name", *(f"{letter}: {one_line(job.id)}" for letter, job in zip("ABC", jobs, strict=False)))
-    cells = [dict(zip(columns, (_CALLED.get(name, name), *_with_steps(jobs, name, texts(row))), strict=True))
+    widest = terminal_width() // 2 if sys.stdout.isatty() else None
+    cells = [dict(zip(columns, (_heading(name, widest), *_with_steps(jobs, name, texts(row))), strict=True))
              for name, row in rows.items()]
     return table(cells, columns) if cells else ""
+
+
+def _heading(name: str, widest: int | None) -> str:
+    """Return the name of a row, at most `widest` columns of a terminal wide."""
+    called = one_line(_CALLED.get(name, name))
+    return called if widest is None else cut(called, widest)
 
 
 def texts(values: Sequence[Any]) -> list[str]:

@@ -10,7 +10,7 @@ from dlicmd.cli.console import has_styles, paint
 from dlicmd.cli.show.chart import chart, sign
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.series import Series
-from dlicmd.cli.show.table import column_width, table
+from dlicmd.cli.show.table import column_width, cut, table
 from dlicmd.contract.metric_names import kind
 from dlicmd.sdk.messages import one_line
 
@@ -52,7 +52,7 @@ def drawn(series: Sequence[Series], columns: int, lines: int) -> str:
     available = (lines - sum(len(legend) + _OTHER_ROWS for legend in legends)) // len(found)
     height = min(_MOST_ROWS, max(_LEAST_ROWS, available))
     return "\n\n".join(
-        "\n".join([paint(panel.title, "bold"), *_chart(panel, columns, height), *legend])
+        "\n".join([paint(cut(one_line(panel.title), columns), "bold"), *_chart(panel, columns, height), *legend])
         for panel, legend in zip(found, legends, strict=True))
 
 
