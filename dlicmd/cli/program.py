@@ -96,7 +96,14 @@ def _command(words: list[str], line: CommandLine, called: Manner) -> int:
 
         use_current(line)
     with Session(words, line, output) as session:
+        session.renewal = _renewed if line.verb is not None else None
         return run(session)
+
+
+def _renewed(session: Any, denied: str) -> str | None:
+    from dlicmd.cli.renewal import renewed  # only for an expired logon
+
+    return renewed(session, denied)
 
 
 def _as_original(words: list[str]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
 
@@ -45,6 +46,8 @@ class Session(Closing):
         self.words, self.line, self.output = words, line, output
         #: The exec that was submitted or waited for, in its last known state.
         self.watched: dict[str, Any] = {}
+        #: Returns another token for the session in place of one that its server denies, or None.
+        self.renewal: Callable[[Session, str], str | None] | None = None
         self._client = client
         self._place: Place | None = None
 
@@ -80,6 +83,8 @@ class Session(Closing):
         backend."""
         if self._client is None:
             self._client = self.connect(with_token=True)
+            if self.place is not None and self.renewal is not None:
+                self._client.renewal = partial(self.renewal, self)
         return self._client
 
     def connect(self, with_token: bool) -> Client:
@@ -96,7 +101,7 @@ class Session(Closing):
         transport = self._transport(place)
         if place.http and not transport.is_private:
             warn(f"--http: all data, including your token, is sent to {place.host} unencrypted")
-        token = self._token() if with_token else None
+        token = self.token() if with_token else None
         return Client(token=token, transport=transport, timeout=timeout)
 
     @property
@@ -155,7 +160,7 @@ class Session(Closing):
         return open_transport(place.host, place.port, http=place.http, ca_cert=trust.get("--ca-cert"),
                               insecure=self._is_on("--insecure"), may_trust=auth.may_trust if as_original else None)
 
-    def _token(self) -> str:
+    def token(self) -> str:
         """Return the token for the server: the given one, or the one that this server issued. A stored token that
         another server issued is never sent. As the original client, prefer the token file. Raises Denied."""
         given = auth.given_token(self.line.text("--jwt-token"))

@@ -111,6 +111,8 @@ class Calls(Closing):
             isinstance(self._way, PlainTransport) and backend.is_own(self._way.where))
         self._transport = Repeating(self._way, self.retries)
         self._extensions: frozenset[str] | None = None
+        #: Returns another token in place of one that the server denies, or None.
+        self.renewal: Callable[[str], str | None] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._shown}>"
@@ -128,7 +130,9 @@ class Calls(Closing):
         The method is for programs that repeat calls themselves. To close one of the two clients closes the connection
         of both.
         """
-        return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
+        found = type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
+        found.renewal = self.renewal
+        return found
 
     def _listed(self, path: str, query: str | None, headers: dict[str, str] | None = None) -> Answer:
         """Return the answer with a list. The user's query is only escaped for the URL. Raises QueryRefused when the
@@ -151,7 +155,20 @@ class Calls(Closing):
         self, method: str, target: str, headers: dict[str, str] | None = None,
         body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
     ) -> Answer:
-        return self._transport.send(self._request(method, target, headers, body, timeout)._replace(streamed=streamed))
+        return self._sent(self._request(method, target, headers, body, timeout)._replace(streamed=streamed))
+
+    def _sent(self, request: Request) -> Answer:
+        """Return the answer to a request. A call without a body, whose token the server denies, is repeated with the
+        token of `renewal`."""
+        answer = self._transport.send(request)
+        if answer.status != 401 or self.renewal is None or self._token is None or request.body is not None:
+            return answer
+        token = self.renewal(self._token)
+        if token is None or token == self._token:
+            return answer
+        content(answer)  # a streamed answer holds the connection until it is read
+        self._token = token
+        return self._transport.send(request._replace(headers={**request.headers, "Authorization": f"Bearer {token}"}))
 
     def _request(
         self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
@@ -174,7 +191,7 @@ class Calls(Closing):
             raise NoSuchExec(str(exec_id))
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
         request = self._request(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
-        answer = self._transport.send(
+        answer = self._sent(
             request._replace(timeout=request.timeout + held, streamed=streamed, harmless=action == STOP))
         if answer.status in UNKNOWN:
             plain = not action and method == "GET"
@@ -206,6 +223,9 @@ def checked(answer: Answer, what: str) -> Answer:
     requested."""
     if 200 <= answer.status < 300:
         return answer
+    if answer.status == 401 and hints.has_verb():
+        raise Denied(f"the logon has expired or was revoked. Log on again: {hints.logon()}", answer.status,
+                     answer.code, content(answer))
     if answer.status == 401:
         raise refused(Denied, "Authentication error. The request was denied", answer, f" Log on again: {hints.logon()}")
     if answer.status == 403:

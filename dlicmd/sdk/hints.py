@@ -105,8 +105,13 @@ def all_execs() -> str:
 
 def logon() -> str:
     """Return the command or the method that logs on to the server."""
-    missing = "dlicmd login HOST" if _typed else "dlicmd --logon --rest-host HOST"
+    missing = "dlicmd login" if _typed else "dlicmd --logon --rest-host HOST"
     return either(command("--logon") if _connection else missing, "Client.logon(username, password)")
+
+
+def has_verb() -> bool:
+    """Return whether the user typed a verb."""
+    return bool(_typed)
 
 
 def http() -> str:

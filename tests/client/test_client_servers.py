@@ -9,6 +9,7 @@ import pytest
 from client_desk import Desk
 from fake_server import TOKEN, FakeServer, Reply, exec_object
 from screen_desk import Screen
+from support import eventually
 
 OTHER_TOKEN = "fake-token-2"
 
@@ -214,3 +215,53 @@ def test_a_password_is_not_sent_to_a_foreign_web_server(desk: Desk, far: FakeSer
 def test_an_unreachable_server_is_reported_before_a_password_is_asked_for(desk: Desk, words: list[str]) -> None:
     screen = Screen(desk, *words, DLICMD_RETRIES="0")
     assert screen.ended() == 8 and "Username" not in screen.text
+
+
+def expire(server: FakeServer, *kept: str) -> None:
+    """Let the server deny the token that it has issued, unless it is in `kept`, and issue another one."""
+    server.tokens = {OTHER_TOKEN, *kept}
+    answer = json.dumps({"accessToken": OTHER_TOKEN, "username": "alice", "role": "User"})
+    server.replies["GET", "/auth/v1/logon"] = Reply(200, answer.encode())
+
+
+@pytest.mark.parametrize("verb", ["follow", "wait"])
+def test_a_logon_that_expires_meanwhile_leads_to_the_next_command(
+    desk: Desk, local: FakeServer, far: FakeServer, verb: str,
+) -> None:
+    assert desk.run("login", f"http://{name(far)}").code == 0
+    del desk.environment["DLICMD_PASSWORD"]
+    waiting = Screen(desk, verb, "far-1")
+    eventually(lambda: len(far.requests("GET", "/execs/far-1")) > 1, "dlicmd asks for the job")
+    expire(far)
+    assert waiting.ended() == 9
+    assert "dlicmd login" in waiting.text and f"dlicmd {verb} far-1" in waiting.text
+    done = desk.run("ls")
+    assert done.code == 9 and done.err.count("\n") == 1 and done.err.endswith(": dlicmd login\n")
+
+
+@pytest.mark.parametrize("verb", ["follow", "wait"])
+def test_an_expired_logon_is_renewed_with_the_credentials_of_the_environment(
+    desk: Desk, local: FakeServer, far: FakeServer, verb: str,
+) -> None:
+    far.execs["far-1"]["state"] = "FINISHED"
+    assert desk.run("login", f"http://{name(far)}").code == 0
+    expire(far)
+    desk.environment["DLICMD_USERNAME"] = "bob"
+    assert desk.run(verb, "far-1").code == 9, "another user was logged on"
+    desk.environment["DLICMD_USERNAME"] = "alice"
+    assert desk.run(verb, "far-1").code == 0
+    del desk.environment["DLICMD_PASSWORD"]
+    assert listed(desk) == ["far-1"], "the new token was not stored"
+
+
+def test_an_expired_logon_takes_the_token_of_a_newer_login(desk: Desk, local: FakeServer, far: FakeServer) -> None:
+    assert desk.run("login", f"http://{name(far)}").code == 0
+    password = desk.environment.pop("DLICMD_PASSWORD")
+    follower = Screen(desk, "follow", "far-1")
+    eventually(lambda: len(far.requests("GET", "/execs/far-1")) > 1, "dlicmd asks for the job")
+    expire(far, TOKEN)
+    desk.environment["DLICMD_PASSWORD"] = password
+    assert desk.run("login", f"http://{name(far)}").code == 0
+    far.tokens.discard(TOKEN)
+    far.execs["far-1"]["state"] = "FINISHED"
+    assert follower.ended() == 0, follower.text

@@ -36,7 +36,8 @@ def logon(session: Session) -> int:
         return login(session)
     if session.line.text("--rest-host") is None:
         raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
-    from dlicmd.cli.commands.servers import forget, keep, reached  # only for a logon
+    from dlicmd.cli.commands.servers import forget, reached  # only for a logon
+    from dlicmd.cli.renewal import keep
 
     asks = session.line.text("--password") is None and question.is_answerable() and not session.output.is_original
     client = reached(session) if asks else session.connect(with_token=False)

@@ -8,8 +8,9 @@ from typing import Any
 
 from dlicmd.cli import auth, question
 from dlicmd.cli.config import servers
-from dlicmd.cli.config.servers import HOST, LOCAL, PORT, KnownServer, Servers
+from dlicmd.cli.config.servers import HOST, LOCAL, PORT, Servers
 from dlicmd.cli.render import emit, emit_value, show_rows
+from dlicmd.cli.renewal import keep
 from dlicmd.cli.session import Session
 from dlicmd.cli.trust import Certificate, offered
 from dlicmd.contract import wire
@@ -46,23 +47,6 @@ def login(session: Session) -> int:
         emit(inert(f"logged on to {name} as {username}" + (f" ({role})" if isinstance(role, str) else "")))
         info(f"verbs now use {inert(name)}; to use the local backend again: dlicmd server use {LOCAL}")
     return Exit.DONE
-
-
-def keep(session: Session, username: str, token: str, is_current: bool) -> None:
-    """Store the token of the session's server. Raises TokenFileError."""
-    place = session.place
-    assert place is not None
-    known = session.known_server
-    if known is not None:
-        servers.fill(session.line, known)
-    options = servers.options_of(session.line)
-    if place.http:
-        options["--http"] = True
-    name = session.server_name
-    if session.keyring:
-        auth.write_token(token, True, name)
-        options["--keyring"] = True
-    servers.remember(KnownServer(name, options, username, None if session.keyring else token), is_current)
 
 
 def reached(session: Session) -> Client:

@@ -17,7 +17,7 @@ from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk import hints
 from dlicmd.sdk.client import Client
-from dlicmd.sdk.errors import Unreachable, WaitTimeout
+from dlicmd.sdk.errors import Denied, Unreachable, WaitTimeout
 from dlicmd.sdk.follow import Clock, patiently, wait
 from dlicmd.sdk.follow import watch as news
 from dlicmd.sdk.messages import inert, info
@@ -48,6 +48,12 @@ def follow_to_end(session: Session, exec_id: str) -> int:
         info(f"detached; {exec_id} continues. Come back with: {back}")
         _tell_what_goes_on(session)
         return Exit.INTERRUPTED
+    except Denied as problem:
+        if problem.status != 401:
+            raise
+        back = hints.command("--wait" if silent else "--follow", exec_id)
+        raise Denied(f"{str(problem).rstrip('.')}; {exec_id} continues: {back}", problem.status, problem.code,
+                     problem.body) from None
     except WaitTimeout:
         session.watched.update(session.client.exec(exec_id))
         _tell_what_goes_on(session)
