@@ -96,6 +96,11 @@ class HomePaths:
         return self.home / "restoring"
 
     @property
+    def backed_up(self) -> Path:
+        """When the last backup was made, and its file."""
+        return self.home / "backup.json"
+
+    @property
     def keys(self) -> Path:
         """Private keys that sign tokens."""
         return self.home / "keys"
