@@ -77,7 +77,8 @@ def backup(file: Path, results: bool, force: bool, key_file: Path | None, output
                    "unnoticed.")
 def restore(file: Path, force: bool, key_file: Path | None, allow_untagged: bool) -> None:
     """Restore the backup FILE into DLICMD_HOME, completely or not at all. No server and no job may be running there.
-    Existing results are not changed. The authentication tag of FILE is verified first."""
+    Existing results are not changed. The authentication tag of FILE is verified first. FILE may also be a copy of the
+    database in the folder before-upgrade of DLICMD_HOME; then only the database is restored."""
     from local_backend.commands.backup_tag import BackupError
     from local_backend.commands.restore import BackupSource
     from local_backend.commands.restore import restore as put_back
@@ -88,8 +89,8 @@ def restore(file: Path, force: bool, key_file: Path | None, allow_untagged: bool
             done = put_back(settings_of(), BackupSource(file, key_file, allow_untagged, advance), force)
     except BackupError as problem:
         fail(f"{problem} [{problem.code}]")
-    click.echo(f"restored execs: {done.manifest.execs}")
-    if done.manifest.execs and not done.manifest.results:
+    click.echo("restored the database" if done.manifest is None else f"restored execs: {done.manifest.execs}")
+    if done.manifest is not None and done.manifest.execs and not done.manifest.results:
         click.echo("without results: the backup was made without --results, so logs, models and checkpoints exist "
                    "only where they were still in place; launcher logs of the execs note this")
     if done.kept is not None:

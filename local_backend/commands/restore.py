@@ -17,7 +17,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -44,9 +44,11 @@ from local_backend.serving.server import ServingError, locked, make_home
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.migrations.upgrade import VERSIONS
-from local_backend.store.schema import events
+from local_backend.store.schema import events, tokens
 
 _STAGE = ".restore-"
+#: The first bytes of an SQLite file.
+_SQLITE = b"SQLite format 3\0"
 _MANIFEST_LARGEST = 1 << 16
 _PIECE = 1 << 20
 
@@ -55,7 +57,8 @@ _PIECE = 1 << 20
 class Restored:
     """The result of a restore."""
 
-    manifest: BackupManifest
+    #: None after the restore of a database alone.
+    manifest: BackupManifest | None
     #: Folder with the earlier state of the home, None if there was none.
     kept: Path | None
 
@@ -79,6 +82,8 @@ def restore(settings: Settings, given: BackupSource, force: bool) -> Restored:
                           "restore the home from its copy")
     try:
         with open(given.file, "rb") as opened:
+            if opened.read(len(_SQLITE)) == _SQLITE:
+                return _restore_database(settings, given, force)
             verified = _Verified(settings, given, opened)
             return _into_home(settings, verified, force)
     except OSError as problem:
@@ -132,17 +137,57 @@ class _Verified:
 
 def _into_home(settings: Settings, backup: _Verified, force: bool) -> Restored:
     new = _missing(settings)
+    with _alone(settings):
+        try:
+            return _restore(settings, backup, force)
+        except BaseException:
+            if not settings.paths.restoring.exists():
+                _remove(new)
+            raise
+
+
+@contextmanager
+def _alone(settings: Settings) -> Iterator[None]:
+    """Keep servers from the home within the block. Raises BackupError."""
     try:
         make_home(settings)
         with locked(settings):
-            try:
-                return _restore(settings, backup, force)
-            except BaseException:
-                if not settings.paths.restoring.exists():
-                    _remove(new)
-                raise
+            yield
     except ServingError as problem:
         raise BackupError("backup.refused", str(problem)) from None
+
+
+def _restore_database(settings: Settings, given: BackupSource, force: bool) -> Restored:
+    """Put the copy of a database that was saved before a migration into the home. Raises BackupError and OSError."""
+    paths = settings.paths
+    if given.file.parent != paths.before_upgrade and not given.untagged:
+        raise BackupError("backup.untagged", f"{given.file} is a database without an authentication tag, and not in "
+                          f"{paths.before_upgrade}. If you trust its origin, add --allow-untagged")
+    with _alone(settings):
+        _refuse(paths, force)
+        stage = Path(mkdtemp(prefix=_STAGE, dir=settings.home))
+        try:
+            shutil.copyfile(given.file, stage / DATABASE)
+            (stage / DATABASE).chmod(0o600)
+            _check_database(given.file, stage / DATABASE)
+            _skip_event_ids(stage / DATABASE)
+            _forget_tokens(stage / DATABASE)
+            os.sync()
+            write_atomic(paths.restoring, b"")
+            kept = _move_away(paths, [])
+            os.rename(stage / DATABASE, paths.database)
+            sync_directory(paths.home)
+            paths.restoring.unlink()
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    return Restored(None, kept)
+
+
+def _forget_tokens(database: Path) -> None:
+    """Delete the tokens of logons, which may be revoked by now."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (tokens.name,)).fetchone():
+            connection.execute(f"DELETE FROM {tokens.name}")
 
 
 def _missing(settings: Settings) -> list[Path]:
@@ -274,6 +319,11 @@ def _check(file: Path, manifest: BackupManifest, database: Path) -> None:
     if manifest.schema not in VERSIONS:
         raise BackupError("backup.version", f"{file} was made by a newer version of this program; use version "
                           f"{manifest.version} or later")
+    _check_database(file, database)
+
+
+def _check_database(file: Path, database: Path) -> None:
+    """Raise BackupError if a database is damaged."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
@@ -315,13 +365,7 @@ def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:
     for name in folders:
         (stage / name).mkdir(mode=0o700, exist_ok=True)
     write_atomic(paths.restoring, b"")
-    kept = paths.home / f"replaced-{datetime.fromtimestamp(time.time(), timezone.utc):%Y%m%dT%H%M%S.%fZ}"
-    old = [path for path in paths.home.glob(f"{paths.database.name}*") if path.is_file()]
-    old += [folder for folder in folders.values() if folder.exists() and any(folder.iterdir())]
-    if old:
-        kept.mkdir(mode=0o700)
-    for path in old:
-        os.rename(path, kept / path.name)
+    kept = _move_away(paths, list(folders.values()))
     for tree in trees.glob("*/*"):
         target = paths.job(tree.name, tree.parent.name).root
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -334,4 +378,16 @@ def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:
     os.rename(stage / DATABASE, paths.database)
     sync_directory(paths.home)
     paths.restoring.unlink()
+    return kept
+
+
+def _move_away(paths: HomePaths, folders: list[Path]) -> Path | None:
+    """Move the database and these folders into a new folder of the home. Return it, None if there was nothing."""
+    kept = paths.home / f"replaced-{datetime.fromtimestamp(time.time(), timezone.utc):%Y%m%dT%H%M%S.%fZ}"
+    old = [path for path in paths.home.glob(f"{paths.database.name}*") if path.is_file()]
+    old += [folder for folder in folders if folder.exists() and any(folder.iterdir())]
+    if old:
+        kept.mkdir(mode=0o700)
+    for path in old:
+        os.rename(path, kept / path.name)
     return kept if old else None

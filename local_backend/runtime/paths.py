@@ -101,6 +101,11 @@ class HomePaths:
         return self.home / "backup.json"
 
     @property
+    def before_upgrade(self) -> Path:
+        """Copies of the database from before its migrations."""
+        return self.home / "before-upgrade"
+
+    @property
     def keys(self) -> Path:
         """Private keys that sign tokens."""
         return self.home / "keys"
