@@ -35,12 +35,15 @@ class Vault:
     def seal(self, secret: bytes) -> bytes:
         """Return `secret` sealed for storage on a disk: printable ASCII. Make the first key if there is none. Raises
         VaultError."""
-        try:
-            if not self._file.exists():
-                self._make()
-        except OSError as problem:
-            raise VaultError(f"cannot make a key in {self._file}: {problem.strerror or problem}") from None
+        self._make_if_missing()
         return self._keys().encrypt(secret)
+
+    def lines(self) -> list[bytes]:
+        """Return the keys as text, from which other keys are derived. Make the first key if there is none. Raises
+        VaultError."""
+        self._make_if_missing()
+        self._keys()
+        return self._content().split()
 
     def open(self, sealed: bytes) -> bytes:
         """Return the secret that `seal` sealed. Raises VaultError."""
@@ -85,6 +88,13 @@ class Vault:
             write_atomic(self._file, content)
         except OSError as problem:
             raise VaultError(f"cannot write {self._file}: {problem.strerror or problem}") from None
+
+    def _make_if_missing(self) -> None:
+        try:
+            if not self._file.exists():
+                self._make()
+        except OSError as problem:
+            raise VaultError(f"cannot make a key in {self._file}: {problem.strerror or problem}") from None
 
     def _make(self) -> None:
         """Make the first key. If several processes make one at the same time, one key wins, and all processes use

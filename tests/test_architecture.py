@@ -65,8 +65,8 @@ MAY_IMPORT = {
         "local_backend.sources",
     },
     "local_backend.commands": {
-        "dlicmd.contract", "local_backend", "local_backend.serving", "local_backend.api", "local_backend.services",
-        "local_backend.store",
+        "dlicmd.contract", "dlicmd.cli.show.progress", "local_backend", "local_backend.serving", "local_backend.api",
+        "local_backend.services", "local_backend.store",
         "local_backend.runtime", "local_backend.data", "local_backend.forward", "local_backend.scheduler",
         "local_backend.sources",
     },
@@ -108,7 +108,7 @@ def test_packages_import_only_allowed_packages(package: str) -> None:
         for module in imports(path) - {"dlicmd.__version__"}:
             if module.split(".")[0] in ("dlicmd", "local_backend"):
                 parts = module.split(".")
-                seen = {package_of(module), *(".".join(parts[:count]) for count in (2, 3))}
+                seen = {package_of(module), *(".".join(parts[:count]) for count in (2, 3, 4))}
                 assert seen & (MAY_IMPORT[package] | {package}), f"{path.relative_to(ROOT)} imports {module}"
 
 
@@ -213,6 +213,14 @@ def test_every_error_code_of_the_server_is_listed() -> None:
                     raised |= set(found) if node.func.id in {*KINDS, "cls", "error_response"} else set()
     listed = error_codes.SERVER.keys() - {"http.method", "http.no_such_path"}  # raised by FastAPI
     assert raised == listed
+
+
+def test_every_error_code_of_a_backup_is_listed() -> None:
+    raised = {str(node.args[0].value) for path in sources("local_backend.commands")
+              for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BackupError"
+              and isinstance(node.args[0], ast.Constant)}
+    assert raised == error_codes.BACKUP.keys()
 
 
 def test_every_error_code_of_the_client_is_listed() -> None:

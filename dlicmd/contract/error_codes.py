@@ -131,3 +131,14 @@ CLIENT = {
     "token.file": "the token file cannot be used",
     "client.usage": "the command line is wrong",
 }
+#: Codes of backups and restores (`local-backend backup`, `restore`) → meaning. The message ends with the code.
+BACKUP = {
+    "backup.changed": "the backup was changed after it was made, or its tag was removed",
+    "backup.damaged": "the file is damaged, or not a backup",
+    "backup.failed": "a file or the database cannot be read or written",
+    "backup.foreign": "the backup was made with another key",
+    "backup.key": "the key of the authentication tag cannot be used",
+    "backup.refused": "the backup or restore is not possible now",
+    "backup.untagged": "the file has no authentication tag",
+    "backup.version": "another version of the program made the backup",
+}

@@ -27,10 +27,10 @@ STAGING = "staging"
 
 def home() -> Path:
     """Return `DLICMD_HOME`, or `dlicmd` below the platform's per-user state directory. The directory may not exist
-    yet."""
+    yet. The path is absolute and without links: it identifies the processes of jobs, however a user spells it."""
     named = os.environ.get("DLICMD_HOME")
     if named:
-        return Path(named).expanduser().absolute()
+        return Path(os.path.realpath(Path(named).expanduser()))
     import platformdirs  # a variable usually names the folder
 
-    return Path(platformdirs.user_state_dir("dlicmd", appauthor=False))
+    return Path(os.path.realpath(platformdirs.user_state_dir("dlicmd", appauthor=False)))

@@ -2,11 +2,12 @@
 
 A gzipped tar: `manifest.json`, `backend.db`, then `jobs/<id>/`, `trees/<user>/<id>/` (RESULT_DIR), and
 `bundles/<digest>/`. The database is copied first, so its copy does not contain later changes of execs. A file that
-grows is cut at the size that it had when it was opened.
+grows is cut at the size that it had when it was opened. The file ends with an authentication tag (backup_tag.py).
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -21,26 +22,24 @@ from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from dlicmd import __version__
-from local_backend.files import sync_directory
+from local_backend.commands.backup_tag import Advance, BackupError, Hashed, keys, tag
+from local_backend.files import sync_directory, write_json
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.schema import tokens
 
-FORMAT = 1
+FORMAT = 2
+#: The format of earlier versions: the same without a tag.
+UNTAGGED = 1
 MANIFEST, DATABASE, JOBS, BUNDLES, TREES = "manifest.json", "backend.db", "jobs", "bundles", "trees"
 #: Seconds to wait for a writer of the database.
 _BUSY = 60.0
 _PIECE = 1 << 20
-
-
-class BackupError(Exception):
-    """A backup or a restore failed. The text is one line: the reason, and what to do. Nothing was changed, unless the
-    text says that the home is incomplete."""
 
 
 @dataclass(frozen=True)
@@ -65,33 +64,40 @@ class Made:
     left_out: int = 0
 
 
-def backup(settings: Settings, file: Path, results: bool, force: bool) -> Made:
-    """Write `file`, completely or not at all, and readable only for its owner. Raises BackupError."""
+def backup(
+    settings: Settings, file: Path, results: bool, force: bool, *, key: Path | None = None,
+    advance: Advance | None = None,
+) -> Made:
+    """Write `file`, completely or not at all, and readable only for its owner. `key` is a key file for the tag, None
+    for the key of the home. `advance` is called with the number of bytes written. Raises BackupError."""
     if settings.database is not None:
-        raise BackupError("the database is a PostgreSQL database: back it up with pg_dump, and back up the home "
-                          "with tar or rsync")
+        raise BackupError("backup.refused", "the database is a PostgreSQL database: back it up with pg_dump, and back "
+                          "up the home with tar or rsync")
     if not settings.paths.database.exists():
-        raise BackupError(f"nothing to back up: {settings.paths.database} does not exist")
+        raise BackupError("backup.refused", f"nothing to back up: {settings.paths.database} does not exist")
     if file.is_dir() or (file.exists() and not force):
-        raise BackupError(f"{file} already exists; choose another file, or add --force")
+        raise BackupError("backup.refused", f"{file} already exists; choose another file, or add --force")
+    line = keys(settings.paths.vault, key, make=True)[0]
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
             copy = Path(folder) / DATABASE
             schema = _copy_database(settings.paths.database, copy)
-            made = _write(settings.paths, copy, schema, temporary, results)
+            made = _write(settings.paths, copy, schema, temporary, results, line, advance)
         os.replace(temporary, file)
         sync_directory(file.parent)
     except OSError as problem:
         where = problem.filename or file
-        raise BackupError(f"cannot write {file}: {where}: {problem.strerror or problem}") from None
+        raise BackupError("backup.failed", f"cannot write {file}: {where}: {problem.strerror or problem}") from None
     except sqlite3.Error as problem:
-        raise BackupError(f"cannot read {settings.paths.database}: {problem}; for details: local-backend "
-                          "doctor") from None
+        raise BackupError("backup.failed", f"cannot read {settings.paths.database}: {problem}; for details: "
+                          "local-backend doctor") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     made.size = file.stat().st_size
+    with suppress(OSError):
+        write_json(settings.paths.backed_up, {"time": made.manifest.created, "file": str(file), "bytes": made.size})
     return made
 
 
@@ -108,13 +114,16 @@ def _copy_database(source: Path, target: Path) -> str:
         copy.execute("PRAGMA journal_mode=DELETE")
         found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
-            raise BackupError(f"{source} is damaged ({' '.join(str(found).split())}); nothing was written")
+            raise BackupError("backup.failed", f"{source} is damaged ({' '.join(str(found).split())}); nothing was "
+                              "written")
         copy.execute(f"DELETE FROM {tokens.name}")
         copy.execute("VACUUM")
         return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
 
-def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: bool) -> Made:
+def _write(  # noqa: PLR0917
+    paths: HomePaths, copy: Path, schema: str, target: Path, results: bool, line: bytes, advance: Advance | None
+) -> Made:
     database = Database(copy)
     try:
         rows = [row for row in database.read(execs.briefs) if not row.deleted]
@@ -124,7 +133,11 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
     made = Made(manifest)
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file:
-        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as archive:
+        hashed = Hashed(file, advance)
+        with (
+            gzip.GzipFile("", "wb", 1, cast("IO[bytes]", hashed)) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
             text = json.dumps(asdict(manifest)).encode()
             entry = tarfile.TarInfo(MANIFEST)
             entry.size, entry.mode = len(text), 0o600
@@ -134,6 +147,7 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
                 _add_exec(archive, paths.job(row.id, row.creator), row.creator, results, made)
             for name in sorted({row.bundle for row in rows if row.bundle is not None}):
                 _add_folder(archive, paths.bundle(name), PurePosixPath(BUNDLES, name), made)
+        file.write(tag(line, hashed.hash.digest()))
         file.flush()
         os.fsync(file.fileno())
     return made
@@ -188,6 +202,8 @@ def _add(archive: tarfile.TarFile, path: Path, name: PurePosixPath, made: Made) 
         else:
             made.left_out += 1
     finally:
+        # The archive keeps all entries, although a stream needs none.
+        archive.members.clear()  # type: ignore[attr-defined]
         os.close(fd)
 
 

@@ -106,7 +106,7 @@ def _home(patient: Patient) -> Iterator[Finding]:
         yield Finding("home", WARNING, f"{paths.home} does not exist", "start the server once: local-backend serve")
         return
     bad = 0
-    own = (paths.home, paths.keys, paths.tls, paths.forwarding)
+    own = (paths.home, paths.keys, paths.tls, paths.forwarding, paths.before_upgrade, paths.vault.parent)
     folders = [*own, paths.jobs, paths.incoming, paths.volumes, paths.users, patient.settings.result_fs]
     files = [path for folder in own if folder.is_dir() for path in folder.iterdir() if not path.is_dir()]
     for path in [*folders, *files]:
@@ -240,7 +240,7 @@ def _database(patient: Patient) -> Iterator[Finding]:
     elif found != VERSIONS[-1]:
         yield Finding("database", WARNING,
                       f"{database.name} has schema {found or 'none'}; this version uses {VERSIONS[-1]}",
-                      "back it up; the next start of the server migrates it")
+                      "the next start of the server saves it, then migrates it")
     else:
         yield Finding("database", OK, f"{database.name} is intact, schema {found}")
     if isinstance(where, Path) and not wal_is_safe(sqlite3.sqlite_version_info):

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dlicmd.cli.show.progress import bar
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
@@ -17,6 +18,9 @@ from dlicmd.contract.sizes import parse_size, show_size
 from local_backend.commands.running import call, fail, running, said_here, server_pid, settings_here, settings_of
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+_KEY = click.option("--key-file", type=click.Path(path_type=Path), metavar="KEY",
+                    help="File with the key of the authentication tag: a copy of vault/secrets.key, or 1 line of at "
+                         "least 16 characters (default: vault/secrets.key of DLICMD_HOME).")
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
@@ -39,18 +43,20 @@ class _SizeType(click.ParamType):
 @_FILE
 @click.option("--results", is_flag=True, help="Include models, checkpoints and logs of the programs.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@_KEY
 @_OUTPUT
-def backup(file: Path, results: bool, force: bool, output: str) -> None:
+def backup(file: Path, results: bool, force: bool, key_file: Path | None, output: str) -> None:
     """Back up the database, the submitted programs and the data of every exec to FILE. The server may run meanwhile.
-    The backup does not include tokens and keys: keep a copy of vault/secrets.key, because without it the secrets in
-    the backup are lost."""
-    from local_backend.commands.backup import BackupError
+    FILE ends with an authentication tag. The backup does not include tokens and keys: keep a copy of
+    vault/secrets.key, because without it the secrets in the backup are lost, and the tag cannot be verified."""
     from local_backend.commands.backup import backup as make
+    from local_backend.commands.backup_tag import BackupError
 
     try:
-        made = make(settings_here(), file.expanduser().absolute(), results, force)
+        with bar("backing up") as advance:
+            made = make(settings_here(), file.expanduser().absolute(), results, force, key=key_file, advance=advance)
     except BackupError as problem:
-        fail(str(problem))
+        fail(f"{problem} [{problem.code}]")
     if output == "json":
         click.echo(json.dumps({"file": str(file), "bytes": made.size, "leftOut": made.left_out,
                                **asdict(made.manifest)}, indent=2))
@@ -65,18 +71,26 @@ def backup(file: Path, results: bool, force: bool, output: str) -> None:
 @_FILE
 @click.option("--force", is_flag=True,
               help="Restore even if DLICMD_HOME has execs; they are moved into a folder of DLICMD_HOME.")
-def restore(file: Path, force: bool) -> None:
+@_KEY
+@click.option("--allow-untagged", is_flag=True,
+              help="Restore a backup of an earlier version, which has no authentication tag. Changes to it remain "
+                   "unnoticed.")
+def restore(file: Path, force: bool, key_file: Path | None, allow_untagged: bool) -> None:
     """Restore the backup FILE into DLICMD_HOME, completely or not at all. No server and no job may be running there.
-    Existing results are not changed."""
-    from local_backend.commands.backup import BackupError
+    Existing results are not changed. The authentication tag of FILE is verified first. FILE may also be a copy of the
+    database in the folder before-upgrade of DLICMD_HOME; then only the database is restored."""
+    from local_backend.commands.backup_tag import BackupError
+    from local_backend.commands.restore import BackupSource
     from local_backend.commands.restore import restore as put_back
 
+    file = file.expanduser().absolute()
     try:
-        done = put_back(settings_of(), file.expanduser().absolute(), force)
+        with bar("reading the backup", file.stat().st_size if file.is_file() else None) as advance:
+            done = put_back(settings_of(), BackupSource(file, key_file, allow_untagged, advance), force)
     except BackupError as problem:
-        fail(str(problem))
-    click.echo(f"restored execs: {done.manifest.execs}")
-    if done.manifest.execs and not done.manifest.results:
+        fail(f"{problem} [{problem.code}]")
+    click.echo("restored the database" if done.manifest is None else f"restored execs: {done.manifest.execs}")
+    if done.manifest is not None and done.manifest.execs and not done.manifest.results:
         click.echo("without results: the backup was made without --results, so logs, models and checkpoints exist "
                    "only where they were still in place; launcher logs of the execs note this")
     if done.kept is not None:

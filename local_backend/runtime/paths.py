@@ -96,6 +96,16 @@ class HomePaths:
         return self.home / "restoring"
 
     @property
+    def backed_up(self) -> Path:
+        """When the last backup was made, and its file."""
+        return self.home / "backup.json"
+
+    @property
+    def before_upgrade(self) -> Path:
+        """Copies of the database from before its migrations."""
+        return self.home / "before-upgrade"
+
+    @property
     def keys(self) -> Path:
         """Private keys that sign tokens."""
         return self.home / "keys"

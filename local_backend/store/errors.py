@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy.exc import SQLAlchemyError
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+#: PostgreSQL's code of this error.
+_DISK_FULL = "53100"
 
 
 class DatabaseError(RuntimeError):
@@ -14,3 +19,11 @@ class Occupied(SQLAlchemyError):
 
     def __init__(self) -> None:
         super().__init__(self.__doc__)
+
+
+def is_full(problem: SQLAlchemyError) -> bool:
+    """Return whether a write failed because the disk of the database is full."""
+    original = problem.orig if isinstance(problem, DBAPIError) else None
+    if isinstance(original, sqlite3.OperationalError):  # Python 3.10 does not tell the code of the error
+        return str(original) == "database or disk is full"
+    return getattr(original, "sqlstate", None) == _DISK_FULL

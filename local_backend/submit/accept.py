@@ -23,6 +23,7 @@ from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, worker_tas
 from local_backend.settings import Limits
 from local_backend.store import exec_secrets, execs, submission_keys
 from local_backend.store.database import Database
+from local_backend.store.errors import is_full
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit.folders import complete, discard, reserve
@@ -194,6 +195,11 @@ def _prepare(paths: ExecPaths, spec: Workload) -> None:
 
 def _not_stored(problem: SQLAlchemyError) -> StorageFailed:
     original = getattr(problem, "orig", None) or problem
+    if is_full(problem):
+        return StorageFailed(
+            "storage.full", f"the disk of the server's database is full ({original}); nothing was stored. Free some "
+            "space on it and submit again"
+        )
     return StorageFailed(
         "storage.failed", f"the server could not store the submission ({original}); nothing was stored"
     )

@@ -202,7 +202,7 @@ def _profile(hardware: Hardware) -> str:
     profile = named.lower().removeprefix("mig-").removeprefix("mig ")
     if profile and not _PROFILE.fullmatch(profile):
         raise Invalid(
-            "submission.resources",
+            "submission.hardware",
             f"hardwareSpec gpu.mig_profile: '{named[:40]}' is not a valid profile, for example 1g.10gb",
         )
     return profile or (ANY_SLICE if kind == ANY_SLICE else "")

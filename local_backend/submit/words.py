@@ -98,7 +98,7 @@ def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
 def _sources(value: Any, what: str) -> list[Any]:
     """Return a list of data sources from a list, from JSON text, or from one source alone."""
     if isinstance(value, str):
-        value = _json(value, what)
+        value = _json(value, what, "submission.data_source")
     if isinstance(value, dict):
         return [value]
     if not isinstance(value, list):
@@ -107,14 +107,14 @@ def _sources(value: Any, what: str) -> list[Any]:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = _json(text, "the data part")
+    value = _json(text, "the data part", "submission.data_part")
     if not isinstance(value, dict):
         raise Invalid("submission.data_part", "the data part is not a JSON object")
     return value
 
 
-def _json(text: str, what: str) -> Any:
+def _json(text: str, what: str, code: str) -> Any:
     try:
         return strict_json.read(text)
     except ValueError as problem:
-        raise Invalid("submission.data_part", f"{what} {problem}") from None
+        raise Invalid(code, f"{what} {problem}") from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,27 +20,40 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from cryptography.fernet import Fernet
 from live_server import Live, settings_for
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.cli import main
-from local_backend.commands import doctor
+from local_backend.commands import backup_tag, doctor
 from local_backend.runtime import bundles
 from local_backend.serving.server import ServingError, locked, make_home, open_database
 from local_backend.store import execs, tokens
 
 Command = Callable[..., Result]
+#: The line of a key file.
+LINE = "correct horse battery staple"
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key file for the tags of backups that move between homes."""
+    file = tmp_path_factory.mktemp("keys") / "key"
+    file.write_text(f"{LINE}\n")
+    return file
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs `local-backend WORDS` on a home."""
+def command(monkeypatch: pytest.MonkeyPatch, key: Path) -> Command:
+    """Runs `local-backend WORDS` on a home. Backups have a tag made with `key`, unless `home_key` is true."""
     monkeypatch.setenv("DLI_SLOTS", "2")
     monkeypatch.delenv("DLI_DATABASE", raising=False)
     monkeypatch.setattr("local_backend.settings.user_name", lambda: "alice")
 
-    def run(home: Path, *words: str) -> Result:
+    def run(home: Path, *words: str, home_key: bool = False) -> Result:
         monkeypatch.setenv("DLICMD_HOME", str(home))
+        if words[0] in {"backup", "restore"} and not home_key:
+            words += ("--key-file", str(key))
         return CliRunner().invoke(main, words, catch_exceptions=False)
 
     return run
@@ -60,12 +75,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @pytest.fixture(scope="module")
-def made(served: Live, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(served: Live, tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
     """A backup with results."""
     from local_backend.commands.backup import backup
 
     file = tmp_path_factory.mktemp("backup") / "b.tar.gz"
-    backup(served.settings, file, results=True, force=False)
+    backup(served.settings, file, results=True, force=False, key=key)
     return file
 
 
@@ -187,7 +202,8 @@ def entries(made: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
 
 
 def rewritten(made: Path, target: Path, change: Callable[[tarfile.TarInfo, bytes], bytes | None], *more: str) -> Path:
-    """Write the backup to `target` with changed contents (None: left out) and additional files `more`."""
+    """Write the backup to `target` with changed contents (None: left out) and additional files `more`, and a valid
+    tag."""
     with tarfile.open(target, "w:gz") as archive:
         for entry, content in entries(made):
             new = change(entry, content)
@@ -198,6 +214,8 @@ def rewritten(made: Path, target: Path, change: Callable[[tarfile.TarInfo, bytes
             entry = tarfile.TarInfo(name)
             entry.size = 1
             archive.addfile(entry, io.BytesIO(b"x"))
+    with target.open("ab") as file:
+        file.write(backup_tag.tag(LINE.encode(), hashlib.sha256(target.read_bytes()).digest()))
     return target
 
 
@@ -212,7 +230,7 @@ def same(_entry: tarfile.TarInfo, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("change", "more", "said"), [
-    (with_manifest(format=2), (), "another version"),
+    (with_manifest(format=3), (), "another version"),
     (with_manifest(schema="9999"), (), "newer version"),
     (with_manifest(unknown=1), (), "damaged"),
     (lambda e, c: c if e.name != "manifest.json" else None, (), "not a backup"),
@@ -245,6 +263,84 @@ def test_a_truncated_backup_changes_nothing(made: Path, tmp_path: Path, command:
     refused = command(tmp_path / "none", "restore", str(tmp_path / "nope"))
     assert refused.exit_code == 1 and str(tmp_path / "nope") in refused.output
     assert not (tmp_path / "none").exists()
+
+
+def test_a_changed_backup_is_refused_before_anything_is_written(made: Path, tmp_path: Path, command: Command) -> None:
+    content = made.read_bytes()
+    half = len(content) // 2
+    other = made.with_name("other")
+    if not other.exists():
+        other.write_bytes(rewritten(made, tmp_path / "other", same).read_bytes())
+        (tmp_path / "other").unlink()
+    tag = backup_tag.SIZE
+    for name, bad, code in (
+        ("flipped", content[:half] + bytes([content[half] ^ 1]) + content[half + 1:], "backup.changed"),
+        ("reordered", content[half:-tag] + content[:half] + content[-tag:], "backup.changed"),
+        ("longer", content[:-tag] + b"x" + content[-tag:], "backup.changed"),
+        ("tag of another", content[:-tag] + other.read_bytes()[-tag:], "backup.changed"),
+        ("other tag", content[:-12] + bytes([content[-12] ^ 1]) + content[-11:], "backup.changed"),
+        ("cut", content[:half], "backup.untagged"),
+        ("appended", content + b"x", "backup.untagged"),
+    ):
+        (tmp_path / "bad").write_bytes(bad)
+        refused = command(tmp_path / "home", "restore", str(tmp_path / "bad"))
+        assert refused.exit_code == 1 and f"[{code}]" in refused.output, (name, refused.output)
+        assert os.listdir(tmp_path) == ["bad"], name
+
+
+def test_the_key_of_the_home_verifies_its_backups_and_no_others(served: Live, tmp_path: Path, command: Command) -> None:
+    home, file = served.settings.home, tmp_path / "b.tar.gz"
+    assert command(home, "backup", str(file), home_key=True).exit_code == 0
+    new = tmp_path / "new"
+    refused = command(new, "restore", str(file), home_key=True)
+    assert refused.exit_code == 1 and "[backup.foreign]" in refused.output and not new.exists()
+    refused = command(new, "restore", str(file))
+    assert refused.exit_code == 1 and "[backup.foreign]" in refused.output and not new.exists()
+    with_copy = command(new, "restore", str(file), "--key-file", str(home / "vault" / "secrets.key"), home_key=True)
+    assert with_copy.exit_code == 0 and len(rows(new)) == 2
+    shutil.copytree(home / "vault", tmp_path / "again" / "vault")
+    assert command(tmp_path / "again", "restore", str(file), home_key=True).exit_code == 0
+
+
+def test_an_older_key_of_the_home_still_verifies_until_it_is_removed(
+    served: Live, tmp_path: Path, command: Command
+) -> None:
+    file, vault = tmp_path / "b.tar.gz", tmp_path / "home" / "vault"
+    assert command(served.settings.home, "backup", str(file), home_key=True).exit_code == 0
+    old = (served.settings.home / "vault" / "secrets.key").read_text()
+    vault.mkdir(parents=True)
+    (vault / "secrets.key").write_text(Fernet.generate_key().decode() + "\n")
+    assert "[backup.foreign]" in command(tmp_path / "home", "restore", str(file), home_key=True).output
+    with (vault / "secrets.key").open("a") as keys:
+        keys.write(old)
+    assert command(tmp_path / "home", "restore", str(file), home_key=True).exit_code == 0
+
+
+def test_a_backup_of_an_earlier_version_needs_an_option(made: Path, tmp_path: Path, command: Command) -> None:
+    old, stripped = tmp_path / "old", tmp_path / "stripped"
+    old.write_bytes(rewritten(made, tmp_path / "x", with_manifest(format=1)).read_bytes()[:-backup_tag.SIZE])
+    stripped.write_bytes(made.read_bytes()[:-backup_tag.SIZE])
+    assert "[backup.untagged]" in command(tmp_path / "home", "restore", str(old)).output
+    assert "[backup.changed]" in command(tmp_path / "home", "restore", str(stripped), "--allow-untagged").output
+    assert not (tmp_path / "home").exists()
+    assert command(tmp_path / "home", "restore", str(old), "--allow-untagged").exit_code == 0
+    assert len(rows(tmp_path / "home")) == 2
+
+
+def test_an_unusable_key_file_is_refused(served: Live, made: Path, tmp_path: Path, command: Command) -> None:
+    (tmp_path / "short").write_text("secret\n")
+    for name in ("short", "missing"):
+        for words in (("restore", str(made)), ("backup", str(tmp_path / "b"))):
+            home = served.settings.home if words[0] == "backup" else tmp_path / "home"
+            refused = command(home, *words, "--key-file", str(tmp_path / name), home_key=True)
+            assert refused.exit_code == 1 and "[backup.key]" in refused.output
+    assert os.listdir(tmp_path) == ["short"]
+
+
+def test_a_backup_is_an_ordinary_compressed_archive(made: Path) -> None:
+    listed = subprocess.run(["tar", "-tzf", made], capture_output=True, text=True, check=True)
+    assert "backend.db" in listed.stdout.split() and not listed.stderr
+    subprocess.run(["gzip", "-t", made], check=True)
 
 
 def test_after_a_failed_restore_the_restore_can_be_repeated(

@@ -65,10 +65,10 @@ def test_secrets_in_the_command_line_are_masked(live: Live, lake: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "data", "code", "said"), [
-    ("--data-source=[{", None, "submission.data_part", "--data-source"),
+    ("--data-source=[{", None, "submission.data_source", "--data-source"),
     ("--data-source 3", None, "submission.data_source", "--data-source"),
     ("--data-source=" + json.dumps([FS] * 101), None, "submission.data_source", "100"),
-    ("", {"dataSource": "[{"}, "submission.data_part", "'dataSource'"),
+    ("", {"dataSource": "[{"}, "submission.data_source", "'dataSource'"),
     ("", {"dataSource": 3}, "submission.data_source", "'dataSource'"),
     ("--data-source " + json.dumps([{"type": "ffs"}]), None, "submission.data_source", "'fs'"),
 ])

@@ -102,6 +102,17 @@ def test_any_failed_database_write_refuses_the_submission(live: Live, monkeypatc
     assert live.submit(ARGS, CONTENT).status == 200
 
 
+def test_a_full_disk_of_the_database_refuses_the_submission(live: Live) -> None:
+    def limit(pages: int) -> None:
+        live.database.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}"))
+
+    limit(1)  # SQLite takes the present number of pages
+    refused = live.submit(f"{ARGS} {'x' * 50000}", CONTENT)
+    assert refused.error == (507, "storage.full") and "database" in refused.text and live.nothing_left()
+    limit(2**30)
+    assert live.submit(ARGS, CONTENT).status == 200
+
+
 def test_a_connection_lost_after_the_commit_keeps_the_exec_complete(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
