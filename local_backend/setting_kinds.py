@@ -132,7 +132,18 @@ def _labels(text: str, base: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def _socket(text: str) -> str:
+    if not text.startswith("/"):
+        host, colon, port = text.rpartition(":")
+        if not (host and colon):
+            raise ValueError(text)
+        _number(port, 1, 65_535)
+    return text
+
+
 TEXT = SettingKind("a text", str)
+#: A Unix socket or a UDP port.
+SOCKET = SettingKind("the path of a socket, or HOST:PORT", _socket)
 #: A path of a file or a folder; `~` is the home directory of the user. The value is absolute.
 FILE = SettingKind("a path; ~NAME needs a user NAME", _file)
 SWITCH = SettingKind("true or false", _switch, lambda value: str(value).lower())

@@ -16,6 +16,7 @@ from local_backend import logs
 from local_backend.runtime.paths import HomePaths
 from local_backend.setting_kinds import (
     FILE,
+    SOCKET,
     SWITCH,
     TEXT,
     WORDS,
@@ -177,6 +178,12 @@ class Settings:
     log_level: str = setting(
         "info", "DLI_LOG_LEVEL", choice(*logs.LEVELS), "lowest level that is logged (`--log-level`)")
     log_bytes: int = setting(10 * 2**20, "DLI_LOG_BYTES", size(4096), "bytes after which a new log file begins")
+    audit_syslog: str | None = setting(
+        None, "DLI_AUDIT_SYSLOG", SOCKET,
+        "syslog daemon that also gets [the audit records](#the-audit-log): `/dev/log`, or `HOST:PORT` for UDP", "none")
+    audit_journal: Path | None = setting(
+        None, "DLI_AUDIT_JOURNAL", FILE,
+        "socket of journald, which also gets the audit records: usually `/run/systemd/journal/socket`", "none")
     open_metrics: bool = setting(
         False, "DLI_OPEN_METRICS", SWITCH, "`true`: `/metrics` needs no token (`--open-metrics`)")
     ready_free_bytes: int = setting(

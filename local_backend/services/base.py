@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Protocol
 
 from local_backend import logs
-from local_backend.audit import AuditLog
+from local_backend.audit import AuditLog, outputs_of, stamp
 from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
@@ -95,16 +95,14 @@ class Recorder:
             outcome, code = "failed", "server.failed"
             raise
         finally:
-            self.note(caller.name, caller.address, action, record.about, outcome, code)
+            self.note(caller, action, record.about, outcome, code)
 
-    def note(  # noqa: PLR0917
-        self, user: str, address: str, action: str, about: list[str], outcome: str, code: str | None
-    ) -> None:
+    def note(self, caller: Caller, action: str, about: list[str], outcome: str, code: str | None) -> None:
         """Write one audit record."""
         self.audit.write({
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "user": user[:_LONGEST],
-            "from": address,
+            "time": stamp(time.time()),
+            "user": caller.name[:_LONGEST],
+            "from": caller.address,
             "action": action,
             "about": [text[:_LONGEST] for text in dict.fromkeys(about)],
             "outcome": outcome,
@@ -126,3 +124,8 @@ class Base(Recorder):
 
     database: Database
     wake: Callable[[], None]
+
+
+def audit_log(settings: Settings) -> AuditLog:
+    """Return the audit log that the settings describe."""
+    return AuditLog(settings.paths.audit, outputs_of(settings.audit_syslog, settings.audit_journal))

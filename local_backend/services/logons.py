@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from local_backend.audit import RefusedLogons
 from local_backend.errors import BackendError, StorageFailed, Unauthorized
 from local_backend.services.access import Caller, caller_named
 from local_backend.services.base import Base
-from local_backend.services.passwords import Passwords, same
+from local_backend.services.passwords import Passwords, Verified, same
 from local_backend.store import tokens
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ class Logon:
 class LogonService:
     """Admits users by passwords and tokens."""
 
-    def __init__(self, base: Base, token: str, password: str | None) -> None:
+    def __init__(self, base: Base, refused: RefusedLogons, token: str, password: str | None) -> None:
         """`token` is a token and a password of the user that the server runs as; `password` is another password."""
         self._base = base
+        self._refused = refused
         self._token = token
         self._passwords = Passwords(base.settings, base.database, token, password)
 
@@ -53,16 +55,16 @@ class LogonService:
 
         Raises Unauthorized (`auth.wrong_password`) after a delay, Busy (`auth.too_many_tries`).
         """
-        return await self._admitted(user, password, address, _PASSWORD)
+        return (await self._admitted(user, password, address, _PASSWORD)).caller
 
     async def logon(self, user: str, password: str, address: str) -> Logon:
         """Make a token for the user of this name and password, and record the logon.
 
         Raises Unauthorized (`auth.wrong_password`), Busy (`auth.too_many_tries`), StorageFailed (`auth.no_keys`).
         """
-        caller = await self._admitted(user, password, address, _LOGON)
-        made = await asyncio.to_thread(self._made, caller, password)
-        self._base.note(caller.name, address, _LOGON, [], "done", None)
+        found = await self._admitted(user, password, address, _LOGON)
+        made = await asyncio.to_thread(self._made, found)
+        self._base.note(made.caller, _LOGON, [], "done", None)
         return made
 
     def is_own(self, token: str) -> bool:
@@ -94,19 +96,25 @@ class LogonService:
             for token in given:
                 self._base.database.write(partial(tokens.revoke, token=token))
 
-    async def _admitted(self, user: str, password: str, address: str, action: str) -> Caller:
+    def close(self) -> None:
+        """Write the refused logons of the present interval."""
+        self._refused.close()
+
+    async def _admitted(self, user: str, password: str, address: str, action: str) -> Verified:
+        """Return the user of a name and password. Raises the errors of `by_password`."""
         try:
             found = await self._passwords.owner(user, password, address)
             if found is None:
                 raise Unauthorized("auth.wrong_password", "User or password is wrong")
         except BackendError as problem:
-            self._base.note(user, address, action, [], "refused", problem.code)
+            self._refused.note(user, address, action, problem.code)
             raise
-        return Caller(found.name, found.admin, address)
+        return replace(found, caller=replace(found.caller, address=address))
 
-    def _made(self, caller: Caller, password: str) -> Logon:
-        """Return a new token. The password is compared again in the transaction that stores the token: the token must
-        not outlive a change of the password, or the removal of the user."""
+    def _made(self, found: Verified) -> Logon:
+        """Return a new token. The transaction that stores the token checks that the password has not changed: the token
+        must not outlive a change of the password, or the removal of the user."""
+        caller = found.caller
         now = time.time()
         ends = now + self._base.settings.token_seconds
         claims = {**_claims(caller), "iat": int(now), "exp": math.ceil(ends)}
@@ -118,7 +126,7 @@ class LogonService:
             ) from None
 
         def keep(connection: Connection) -> bool:
-            right = self._passwords.still_right(connection, caller.name, password)
+            right = self._passwords.still_right(connection, found)
             if right:
                 tokens.keep(connection, token, caller.name, ends)
             return right

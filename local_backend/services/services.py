@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from local_backend.audit import AuditLog
+from local_backend.audit import RefusedLogons, outputs_of
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
@@ -13,7 +13,7 @@ from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
 from local_backend.services.applications import ApplicationService
-from local_backend.services.base import Base, SupervisorCalls
+from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
@@ -58,7 +58,7 @@ def make_services(
 
     Raises DataError when the file of connections cannot be used, VaultError.
     """
-    base = Base(settings, AuditLog(settings.paths.audit), database, supervisor.wake)
+    base = Base(settings, audit_log(settings), database, supervisor.wake)
 
     @cache
     def kinds() -> frozenset[str]:
@@ -73,6 +73,7 @@ def make_services(
     execs = ExecService(base, supervisor, sight)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
+    refused = RefusedLogons(settings.paths.refused_logons, outputs_of(settings.audit_syslog, settings.audit_journal))
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
     return Services(
@@ -84,7 +85,7 @@ def make_services(
         applications=ApplicationService(execs),
         plans=plans,
         users=UserService(base),
-        logons=LogonService(base, token, password),
+        logons=LogonService(base, refused, token, password),
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),
         holdings=HoldingService(base),

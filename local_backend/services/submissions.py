@@ -131,7 +131,7 @@ class SubmissionService:
         base = self.execs.base
         _count(problem)
         outcome = "failed" if problem.is_failure else "refused"
-        base.note(caller.name, caller.address, "exec.submit", [], outcome, problem.code)
+        base.note(caller, "exec.submit", [], outcome, problem.code)
 
     def submit(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         """Make an exec of a received submission, or return the one that was made earlier with the same key.
