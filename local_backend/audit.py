@@ -182,7 +182,7 @@ class _Raising(SysLogHandler):
         raise  # noqa: PLE0704
 
 
-class Journal:
+class Journald:
     """Sends records to journald through its socket, in its native protocol: https://systemd.io/JOURNAL_NATIVE_PROTOCOL.
     Values are text without line breaks, so each field is one line."""
 
@@ -203,7 +203,7 @@ class Journal:
 
 def outputs_of(syslog: str | None, journal: Path | None) -> list[Output]:
     """Return the outputs that the settings name."""
-    return [*([Syslog(syslog)] if syslog else []), *([Journal(journal)] if journal else [])]
+    return [*([Syslog(syslog)] if syslog else []), *([Journald(journal)] if journal else [])]
 
 
 def stamp(seconds: float) -> str:

@@ -56,6 +56,7 @@ def application() -> FastAPI:
         title="dlicmd local backend",
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
+        docs_url=None,  # its page loads scripts from another host; the documentation contains the same reference
         redoc_url=None,
     )
     for router in ROUTERS:
