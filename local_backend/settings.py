@@ -125,6 +125,9 @@ class Settings:
         "a file of the home", secret=True)
     token_seconds: float = setting(
         12 * 3600.0, "DLI_TOKEN_SECONDS", number(1, 10**9), "lifetime of a token made by `--logon`")
+    api_token_days: int = setting(
+        365, "DLI_API_TOKEN_DAYS", number(1, 100_000),
+        "maximum days for which a [token for a program](team-server.md#tokens-for-programs) may be valid")
     #: File with connections, in addition to those in the database.
     connections: Path | None = setting(
         None, "DLI_CONNECTIONS", FILE, "YAML file with [connections](connections.md) (`--connections`)", "none")

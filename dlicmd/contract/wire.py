@@ -35,6 +35,7 @@ HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
 ALGORITHMS = SEARCHES + "/algorithm"
 USERS = BASE + "/users"
+TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
 
@@ -150,6 +151,13 @@ ROLE = "role"  # user or admin
 CREATED = "created"  # ISO-8601, Z
 PASSWORD = "password"
 OLD_PASSWORD = "oldPassword"
+
+# Keys of a token for a program, beside `id`, `name`, `user` and `created`, and of the body that makes one. Only the
+# answer to this body contains the token
+SCOPE = "scope"  # read, submit or admin
+EXPIRES = "expires"  # ISO-8601, Z
+EXPIRES_IN = "expiresIn"  # int, seconds
+TOKEN = "token"
 
 # Keys of a connection, beside `id`, `name` and `created`, and of the body that creates one. Secret `values` are never
 # shown. `secrets` says where each is stored: "sealed", "env:NAME" or "keyring:SERVICE/USER"

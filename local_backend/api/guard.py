@@ -17,6 +17,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
+from dataclasses import replace
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
@@ -124,7 +125,7 @@ class Guard:
             found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
                 scope[TOKEN] = token
-                return Caller(found.name, found.admin, address)
+                return replace(found, address=address)
         scope[TOKEN] = None
         given = headers.getlist("authorization")
         pair = basic_credentials(given[0]) if len(given) == 1 else None

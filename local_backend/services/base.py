@@ -80,12 +80,14 @@ class Recorder:
     @contextlib.contextmanager
     def recorded(self, caller: Caller, action: str, *about: str) -> Iterator[AuditRecord]:
         """Write an audit record when the block ends: `done`, `refused`, `failed`, or `cut` if it was interrupted.
+        Raises Denied (`auth.scope`) before the block if the caller's token does not permit the action.
 
         `action` is the object and the verb: `exec.stop`. `about` names the objects; the block may add more.
         """
         record = AuditRecord([*about])
         outcome, code = "cut", None
         try:
+            caller.check_scope(action)
             yield record
             outcome = "done"
         except BackendError as problem:
@@ -103,6 +105,7 @@ class Recorder:
             "time": stamp(time.time()),
             "user": caller.name[:_LONGEST],
             "from": caller.address,
+            **({"token": caller.token} if caller.token else {}),
             "action": action,
             "about": [text[:_LONGEST] for text in dict.fromkeys(about)],
             "outcome": outcome,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from local_backend.audit import RefusedLogons
 from local_backend.errors import BackendError, StorageFailed, Unauthorized
-from local_backend.services.access import Caller, caller_named
+from local_backend.services.access import Caller, caller_of
 from local_backend.services.base import Base
 from local_backend.services.passwords import Passwords, Verified, same
 from local_backend.store import tokens
@@ -75,17 +75,24 @@ class LogonService:
         """Return the user of a valid token, None for any other text. Raises OSError when the keys cannot be read."""
         if self.is_own(token):
             return Caller(self._base.settings.user, True)
-        if token.count(".") != 2 or self.keys.claims(token) is None:
+        is_for_program = token.startswith(tokens.PREFIX)
+        if not is_for_program and (token.count(".") != 2 or self.keys.claims(token) is None):
             return None
 
         def look(connection: Connection) -> Caller | None:
-            name = tokens.user_of(connection, token)
-            return None if name is None else caller_named(connection, name, self._base.settings)
+            row = tokens.find(connection, token)
+            if row is None or (row.scope is not None) != is_for_program:
+                return None
+            return caller_of(connection, row, self._base.settings)
 
         return self._base.database.read(look)
 
     def claims(self, caller: Caller, token: str) -> dict[str, Any]:
         """Return the claims of a valid token. The server's own token has no times."""
+        if token.startswith(tokens.PREFIX):
+            row = self._base.database.read(lambda c: tokens.find(c, token))
+            return {**_claims(caller), **({"iat": int(row.created), "exp": int(row.expires)}
+                                          if row is not None and row.created is not None else {})}
         signed = None if self.is_own(token) else self.keys.claims(token)
         times = {key: signed[key] for key in ("iat", "exp")} if signed is not None else {}
         return {**_claims(caller), **times}

@@ -24,6 +24,7 @@ from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
+from local_backend.services.tokens import TokenService
 from local_backend.services.users import UserService
 from local_backend.services.views import Sight
 from local_backend.settings import Settings
@@ -42,6 +43,7 @@ class Services:
     applications: ApplicationService
     plans: PlanService
     users: UserService
+    tokens: TokenService
     logons: LogonService
     connections: ConnectionService
     data: DataService
@@ -85,6 +87,7 @@ def make_services(
         applications=ApplicationService(execs),
         plans=plans,
         users=UserService(base),
+        tokens=TokenService(base),
         logons=LogonService(base, refused, token, password),
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),

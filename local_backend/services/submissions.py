@@ -116,6 +116,7 @@ class SubmissionService:
         """
         most = self.execs.base.settings.limits.upload_bytes
         try:
+            caller.check_scope("exec.submit")
             if size > most:
                 sentence = f"the upload is larger than {most} bytes, the limit of this server"
                 raise TooLarge("submission.too_large", sentence)

@@ -48,6 +48,7 @@ class UserRow:
     password: str
     role: str
     created: float
+    subject: str | None = None
 
 
 def is_name(name: object) -> bool:
