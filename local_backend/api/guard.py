@@ -43,7 +43,7 @@ CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 PLATFORM_LOGONS = ("/icp4d-api/v1/authorize", "/v1/authorize")
 #: The client as a file, for users who have none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, *PLATFORM_LOGONS})
+LOGON_PATHS = frozenset({wire.LOGON, wire.OIDC, CONDUCTOR_LOGON, *PLATFORM_LOGONS})
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"

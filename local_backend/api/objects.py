@@ -155,7 +155,8 @@ def _holder(row: ExecRow) -> Holder:
 
 def user_object(row: UserRow) -> UserObject:
     """Return a user without the password."""
-    return {"name": row.name, "role": row.role, "created": iso(row.created)}
+    shown: UserObject = {"name": row.name, "role": row.role, "created": iso(row.created), "subject": row.subject}
+    return present(shown)
 
 
 def token_object(row: TokenRow) -> TokenObject:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from sqlalchemy import Connection
 
 from local_backend.audit import RefusedLogons
 from local_backend.errors import BackendError, StorageFailed, Unauthorized
-from local_backend.services.access import Caller, caller_of
+from local_backend.services.access import Caller, caller_named, caller_of
 from local_backend.services.base import Base
 from local_backend.services.passwords import Passwords, Verified, same
 from local_backend.store import tokens
@@ -63,7 +64,7 @@ class LogonService:
         Raises Unauthorized (`auth.wrong_password`), Busy (`auth.too_many_tries`), StorageFailed (`auth.no_keys`).
         """
         found = await self._admitted(user, password, address, _LOGON)
-        made = await asyncio.to_thread(self._made, found)
+        made = await asyncio.to_thread(self._made, found.caller, lambda c: self._passwords.still_right(c, found))
         self._base.note(made.caller, _LOGON, [], "done", None)
         return made
 
@@ -118,10 +119,16 @@ class LogonService:
             raise
         return replace(found, caller=replace(found.caller, address=address))
 
-    def _made(self, found: Verified) -> Logon:
-        """Return a new token. The transaction that stores the token checks that the password has not changed: the token
-        must not outlive a change of the password, or the removal of the user."""
-        caller = found.caller
+    def issue(self, caller: Caller) -> Logon:
+        """Make a token for a user who was admitted without a password.
+
+        Raises Unauthorized (`auth.wrong_password`) if the user was removed meanwhile, StorageFailed (`auth.no_keys`).
+        """
+        return self._made(caller, lambda c: caller_named(c, caller.name, self._base.settings) is not None)
+
+    def _made(self, caller: Caller, is_right: Callable[[Connection], bool]) -> Logon:
+        """Return a new token. The transaction that stores the token checks by `is_right` that the user is still
+        admitted: the token must not outlive a change of the password, or the removal of the user."""
         now = time.time()
         ends = now + self._base.settings.token_seconds
         claims = {**_claims(caller), "iat": int(now), "exp": math.ceil(ends)}
@@ -133,7 +140,7 @@ class LogonService:
             ) from None
 
         def keep(connection: Connection) -> bool:
-            right = self._passwords.still_right(connection, found)
+            right = is_right(connection)
             if right:
                 tokens.keep(connection, token, caller.name, ends)
             return right

@@ -7,6 +7,7 @@ from functools import cache
 
 from local_backend.audit import RefusedLogons, outputs_of
 from local_backend.forward.service import Forwarding
+from local_backend.oidc import OidcTokens
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.housekeeper import Housekeeper
@@ -20,6 +21,7 @@ from local_backend.services.execs import ExecService
 from local_backend.services.holdings import HoldingService
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
+from local_backend.services.oidc import OidcService
 from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
 from local_backend.services.submission_keys import SubmissionKeys
@@ -45,6 +47,7 @@ class Services:
     users: UserService
     tokens: TokenService
     logons: LogonService
+    oidc: OidcService
     connections: ConnectionService
     data: DataService
     holdings: HoldingService
@@ -76,6 +79,7 @@ def make_services(
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
     refused = RefusedLogons(settings.paths.refused_logons, outputs_of(settings.audit_syslog, settings.audit_journal))
+    logons = LogonService(base, refused, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
     return Services(
@@ -88,7 +92,8 @@ def make_services(
         plans=plans,
         users=UserService(base),
         tokens=TokenService(base),
-        logons=LogonService(base, refused, token, password),
+        logons=logons,
+        oidc=OidcService(base, logons, refused, OidcTokens(settings.oidc)),
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),
         holdings=HoldingService(base),

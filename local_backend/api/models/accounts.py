@@ -70,6 +70,18 @@ class PlatformToken(TypedDict):
     """The token"""
 
 
+@described
+class OidcIssuer(TypedDict):
+    """The issuer of OIDC logons."""
+
+    issuer: str
+    """URL of the issuer"""
+    clientId: str
+    """ID of the client at the issuer"""
+    scopes: str
+    """Scopes for the issuer, separated by spaces"""
+
+
 _ROLE = one_of(*users.ROLES)
 _SCOPE = one_of("read", "submit", "admin")
 
@@ -84,6 +96,8 @@ class UserObject(TypedDict):
     """Role of the user"""
     created: Time
     """Time at which the user was added"""
+    subject: NotRequired[Known[str]]
+    """Account of the OIDC issuer that logs on as this user: issuer, space, subject"""
 
 
 @described
@@ -96,6 +110,14 @@ class NewUser(TypedDict):
     """Password"""
     role: Annotated[str, _ROLE]
     """Role of the user"""
+
+
+@described
+class NewSubject(TypedDict):
+    """An account of the OIDC issuer."""
+
+    subject: str
+    """Its subject"""
 
 
 @described
@@ -187,6 +209,15 @@ class PlatformLogon(Body):
     """Password"""
     api_key: Annotated[str | None, _text_at("api_key")] = None
     """The password under another name; counts if `password` is absent"""
+
+
+class OidcLogon(Body):
+    """A token of the OIDC issuer."""
+
+    token: Annotated[str, _text_at(wire.OIDC_TOKEN)]
+    """ID token, or access token in the form of a JWT"""
+    nonce: Annotated[str | None, _text_at(wire.NONCE)] = None
+    """The nonce that the client sent to the issuer; required if the token contains one"""
 
 
 class NewToken(Body):
