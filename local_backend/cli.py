@@ -20,6 +20,7 @@ from local_backend import logs
 from local_backend.commands import maintenance
 from local_backend.commands.connections import connection
 from local_backend.commands.running import call, fail, running, said, settings_of
+from local_backend.commands.tokens import token
 from local_backend.commands.users import user
 from local_backend.commands.volumes import volume
 
@@ -36,7 +37,7 @@ def main() -> None:
     """Manage the local backend of dlicmd. Its state is in DLICMD_HOME."""
 
 
-for _command in (*maintenance.COMMANDS, user, volume, connection):
+for _command in (*maintenance.COMMANDS, user, token, volume, connection):
     main.add_command(_command)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dlicmd.contract.sizes import parse_size, show_size
 
@@ -132,7 +133,29 @@ def _labels(text: str, base: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def _issuer(text: str) -> str:
+    parts = urlsplit(text)
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    permitted = parts.scheme == "https" or (parts.scheme == "http" and local)
+    if not (permitted and parts.hostname) or parts.query or parts.fragment:
+        raise ValueError(text)
+    return text
+
+
+def _socket(text: str) -> str:
+    if not text.startswith("/"):
+        host, colon, port = text.rpartition(":")
+        if not (host and colon):
+            raise ValueError(text)
+        _number(port, 1, 65_535)
+    return text
+
+
 TEXT = SettingKind("a text", str)
+#: The URL of an OIDC issuer. Answers over plain HTTP could come from any machine between the two.
+ISSUER = SettingKind("a URL with https, or with http on the loopback", _issuer)
+#: A Unix socket or a UDP port.
+SOCKET = SettingKind("the path of a socket, or HOST:PORT", _socket)
 #: A path of a file or a folder; `~` is the home directory of the user. The value is absolute.
 FILE = SettingKind("a path; ~NAME needs a user NAME", _file)
 SWITCH = SettingKind("true or false", _switch, lambda value: str(value).lower())

@@ -16,6 +16,8 @@ from local_backend import logs
 from local_backend.runtime.paths import HomePaths
 from local_backend.setting_kinds import (
     FILE,
+    ISSUER,
+    SOCKET,
     SWITCH,
     TEXT,
     WORDS,
@@ -85,6 +87,37 @@ class Quotas:
         return self.stored_bytes is not None or self.keep_bytes is not None
 
 
+@dataclass(frozen=True)
+class OidcSettings:
+    """Logons with the accounts of an OIDC issuer; off without an issuer."""
+
+    issuer: str | None = setting(
+        None, "DLI_OIDC_ISSUER", ISSUER, "issuer of [OIDC logons](team-server.md#oidc-logons): its exact `iss`", "off")
+    client_id: str | None = setting(
+        None, "DLI_OIDC_CLIENT_ID", TEXT, "ID of `dlicmd` at the issuer, as a public client with the device grant",
+        "none")
+    audience: str | None = setting(
+        None, "DLI_OIDC_AUDIENCE", TEXT, "`aud` that tokens must have", "the value of `DLI_OIDC_CLIENT_ID`")
+    scopes: str = setting(
+        "openid profile email", "DLI_OIDC_SCOPES", TEXT, "scopes that `dlicmd login --oidc` asks for",
+        "`openid profile email`")
+    user_claim: str = setting(
+        "preferred_username", "DLI_OIDC_USER_CLAIM", TEXT, "claim with the name of a new user", "`preferred_username`")
+    subject_claim: str = setting(
+        "sub", "DLI_OIDC_SUBJECT_CLAIM", TEXT, "claim that identifies an account for ever", "`sub`")
+    admin_claim: str | None = setting(
+        None, "DLI_OIDC_ADMIN_CLAIM", TEXT,
+        "claim that decides the role at each logon, such as `groups` or `realm_access.roles`",
+        "the role of the user stays")
+    admin_values: tuple[str, ...] = setting(
+        (), "DLI_OIDC_ADMIN_VALUES", WORDS, "values of this claim, separated by commas, that make an administrator",
+        "none")
+    create_users: bool = setting(
+        False, "DLI_OIDC_CREATE_USERS", SWITCH, "`true`: the first logon of an account makes its user")
+    authority: Path | None = setting(
+        None, "DLI_OIDC_CA_CERT", FILE, "certificate authority of the issuer", "those of the system")
+
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 #: Labels that every Kubernetes node has.
 MACHINE_LABELS: Mapping[str, str] = {
@@ -124,6 +157,9 @@ class Settings:
         "a file of the home", secret=True)
     token_seconds: float = setting(
         12 * 3600.0, "DLI_TOKEN_SECONDS", number(1, 10**9), "lifetime of a token made by `--logon`")
+    api_token_days: int = setting(
+        365, "DLI_API_TOKEN_DAYS", number(1, 100_000),
+        "maximum days for which a [token for a program](team-server.md#tokens-for-programs) may be valid")
     #: File with connections, in addition to those in the database.
     connections: Path | None = setting(
         None, "DLI_CONNECTIONS", FILE, "YAML file with [connections](connections.md) (`--connections`)", "none")
@@ -177,12 +213,19 @@ class Settings:
     log_level: str = setting(
         "info", "DLI_LOG_LEVEL", choice(*logs.LEVELS), "lowest level that is logged (`--log-level`)")
     log_bytes: int = setting(10 * 2**20, "DLI_LOG_BYTES", size(4096), "bytes after which a new log file begins")
+    audit_syslog: str | None = setting(
+        None, "DLI_AUDIT_SYSLOG", SOCKET,
+        "syslog daemon that also gets [the audit records](#the-audit-log): `/dev/log`, or `HOST:PORT` for UDP", "none")
+    audit_journal: Path | None = setting(
+        None, "DLI_AUDIT_JOURNAL", FILE,
+        "socket of journald, which also gets the audit records: usually `/run/systemd/journal/socket`", "none")
     open_metrics: bool = setting(
         False, "DLI_OPEN_METRICS", SWITCH, "`true`: `/metrics` needs no token (`--open-metrics`)")
     ready_free_bytes: int = setting(
         256 * 2**20, "DLI_READY_FREE_BYTES", size(0), "minimum free bytes for `/readyz`")
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
+    oidc: OidcSettings = field(default_factory=OidcSettings)
     #: The values that flags, environment and file set, with their sources.
     said: GivenSettings = field(default=GivenSettings({}, {}), repr=False, compare=False)
 
@@ -235,7 +278,10 @@ class Settings:
         }
         values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert", "tls_self_signed"} & set(values)
         settings = cls(home=home, user=user_name(), said=found, limits=Limits(**_values(Limits, found)),
-                       quotas=Quotas(**_values(Quotas, found)), **values)
+                       quotas=Quotas(**_values(Quotas, found)), oidc=OidcSettings(**_values(OidcSettings, found)),
+                       **values)
+        if settings.oidc.issuer and not settings.oidc.client_id:
+            raise ValueError("DLI_OIDC_ISSUER needs DLI_OIDC_CLIENT_ID")
         rows = dict(settings_of(cls))
         for name in ("cache_dir", "shared_cache_dir"):
             folder = getattr(settings, name)
@@ -253,7 +299,7 @@ class Settings:
 #: Every setting of the server; docs/operations.md is generated from this.
 TABLE = (
     Setting("DLICMD_HOME", FILE, "state directory", "see above", in_file=False),
-    *(row for group in (Settings, Limits, Quotas) for _, row in settings_of(group)),
+    *(row for group in (Settings, Limits, Quotas, OidcSettings) for _, row in settings_of(group)),
     Setting("DLI_PASSWORD", TEXT, "password for `--logon`, an alternative to the token in `backend.json`", "none",
             in_file=False, secret=True),
     Setting("DLI_USER_PASSWORD", TEXT, "password for `local-backend user add` and `passwd`", "the command asks",

@@ -12,11 +12,13 @@ from dlicmd.contract.argv import join_args, split_args
 
 MASK = "***"
 #: Names that look secret. Mask too much rather than too little: MYSQL_PWD, PGPASSFILE, Authorization; not AUTHOR.
+#: Short words count only between separators: GITHUB_PAT, DB_PW, BLOB_SAS_URL; not PATH, SASKIA.
 _NAME = re.compile(
-    r"TOKEN|SECRET|PASS|PWD|KEY(?!SPACE)|CREDENTIAL|JWT|BEARER|AUTH(?!OR(?!I))|COOKIE|DSN|SIGNATURE", re.IGNORECASE
+    r"TOKEN|SECRET|PASS|PWD|KEY(?!SPACE)|CREDENTIAL|JWT|BEARER|AUTH(?!OR(?!I))|COOKIE|DSN|SIGNATURE|SESSION"
+    r"|WEBHOOK|CONN(?:ECTION)?[_-]?STR|(?:^|[_.:-])(?:PAT|SAS|PW|OTP|SIG)(?:[_.:0-9-]|$)", re.IGNORECASE
 )
 #: Other names of connection values that are secrets.
-_NAMES = frozenset({"sas", "connection_string", "service_account"})
+_NAMES = frozenset({"service_account"})
 _SECRET_OPTION = re.compile(rf"(?!.*TOKENI)(?:{_NAME.pattern})", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 _OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
@@ -32,9 +34,10 @@ _PUBLIC = frozenset({
 })
 #: A password in a URL extends to the last @ and may contain any character. Mask too much rather than too little.
 _USER = re.compile(r"(://[^/?#@:]*):.*@", re.DOTALL)
-#: `password=...`, up to the next `,name=` or, in a URL, the next `&`.
+#: `password=...`, up to the next `,name=` or, in a URL, the next `&`. A connection string of Azure separates with `;`.
 _SECRET_PAIR = re.compile(
-    r"((?:^|[,?&])\s*[\w.-]*(?:TOKEN|SECRET|PASS|PWD|(?<!ROUTING_)KEY|CREDENTIAL|JWT|BEARER|SIG)[\w.-]*\s*=)"
+    r"((?:^|[,?&;])\s*(?:[\w.-]*(?:TOKEN|SECRET|PASS|PWD|(?<!ROUTING_)KEY|CREDENTIAL|JWT|BEARER|SIG|SESSION)[\w.-]*"
+    r"|(?:[\w.-]*[_.-])?(?:PAT|SAS|PW|OTP))\s*=)"
     r"(?=.).*?(?=,\s*\w+\s*=|[&#]|$)", re.IGNORECASE | re.DOTALL,
 )
 
@@ -136,7 +139,7 @@ def _masked_variable(pair: str) -> str:
     name, equals, value = pair.partition("=")
     if value and _NAME.search(name):
         return f"{name}={MASK}"
-    return f"{name}{equals}{masked_place(value)}" if "://" in value else pair
+    return f"{name}{equals}{masked_place(value)}" if "://" in value or ";" in value else pair
 
 
 def _masked_source_text(text: str) -> str:

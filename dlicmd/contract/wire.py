@@ -9,6 +9,8 @@ LOGON = "/auth/v1/logon"
 LOGOFF = "/auth/v1/logoff"
 #: Returns the user of a token, in the format of the platform around the recorded server.
 VALIDATE = "/v1/preauth/validateAuth"
+#: Exchanges a token of an OIDC issuer for a token of this server. GET says which issuer.
+OIDC = "/auth/v1/oidc"
 CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"
@@ -35,6 +37,7 @@ HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
 ALGORITHMS = SEARCHES + "/algorithm"
 USERS = BASE + "/users"
+TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
 
@@ -144,12 +147,27 @@ STOP_GRACE = "stopGrace"  # seconds between SIGTERM and SIGKILL of a stopped job
 # Keys of the logon answer
 ACCESS_TOKEN = "accessToken"
 
+# Keys of the answer to GET /auth/v1/oidc, and of the body of POST
+ISSUER = "issuer"
+CLIENT_ID = "clientId"
+SCOPES = "scopes"  # separated by spaces
+OIDC_TOKEN = "token"
+NONCE = "nonce"
+
 # Keys of a user, and of the body that creates or changes one
 NAME = "name"
 ROLE = "role"  # user or admin
 CREATED = "created"  # ISO-8601, Z
+SUBJECT = "subject"  # the account of an OIDC issuer that logs on as this user
 PASSWORD = "password"
 OLD_PASSWORD = "oldPassword"
+
+# Keys of a token for a program, beside `id`, `name`, `user` and `created`, and of the body that makes one. Only the
+# answer to this body contains the token
+SCOPE = "scope"  # read, submit or admin
+EXPIRES = "expires"  # ISO-8601, Z
+EXPIRES_IN = "expiresIn"  # int, seconds
+TOKEN = "token"
 
 # Keys of a connection, beside `id`, `name` and `created`, and of the body that creates one. Secret `values` are never
 # shown. `secrets` says where each is stored: "sealed", "env:NAME" or "keyring:SERVICE/USER"

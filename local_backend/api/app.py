@@ -32,6 +32,7 @@ from local_backend.api import (
     slots,
     slots_view,
     submitted_code,
+    tokens,
     users,
     verifying,
 )
@@ -46,7 +47,7 @@ ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, files.router,
     lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router, resplans.router, users.router,
     connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
-    verifying.router, searches.router,
+    verifying.router, searches.router, tokens.router,
 )
 
 
@@ -56,6 +57,7 @@ def application() -> FastAPI:
         title="dlicmd local backend",
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
+        docs_url=None,  # its page loads scripts from another host; the documentation contains the same reference
         redoc_url=None,
     )
     for router in ROUTERS:

@@ -11,9 +11,16 @@ from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.basic import basic_credentials, is_malformed
 from local_backend.api.depends import TOKEN, TheCaller, TheServices
-from local_backend.api.description import ANYONE, EVERY_USER, about
+from local_backend.api.description import ANYONE, EVERY_USER, UNNAMED, about
 from local_backend.api.guard import CONDUCTOR_LOGON, PLATFORM_LOGONS, SESSION, address_of, presented, session
-from local_backend.api.models.accounts import LoggedOff, LoggedOn, PlatformLogon, PlatformToken
+from local_backend.api.models.accounts import (
+    LoggedOff,
+    LoggedOn,
+    OidcIssuer,
+    OidcLogon,
+    PlatformLogon,
+    PlatformToken,
+)
 from local_backend.api.route import Route
 from local_backend.errors import Invalid, Unauthorized
 from local_backend.services.services import Services
@@ -59,6 +66,25 @@ async def authorize(request: Request, services: TheServices, body: PlatformLogon
     made = await services.logons.logon(body.username, password, address_of(request.scope))
     found: PlatformToken = {"_messageCode_": "200", "message": "Success", "token": made.token}
     return JsonAnswer(found, headers=_PRIVATE)
+
+
+@router.get(wire.OIDC)
+@about(ANYONE, extension=UNNAMED, errors={404: "oidc.off"})
+async def oidc_issuer(services: TheServices) -> JsonAnswer[OidcIssuer]:
+    """Return the issuer whose tokens this server exchanges, and the client that asks the issuer for them."""
+    found = services.oidc.settings
+    return JsonAnswer({"issuer": str(found.issuer), "clientId": str(found.client_id), "scopes": found.scopes})
+
+
+@router.post(wire.OIDC)
+@about(ANYONE, extension=UNNAMED, errors={
+    400: "body.json body.value", 401: "oidc.token", 403: "oidc.collision oidc.name oidc.unknown_user", 404: "oidc.off",
+    503: "oidc.issuer",
+})
+async def oidc_logon(request: Request, services: TheServices, body: OidcLogon) -> JsonAnswer[LoggedOn]:
+    """Exchange an ID token, or an access token in the form of a JWT, of the issuer for a token of this server."""
+    made = await services.oidc.logon(body.token, body.nonce, address_of(request.scope))
+    return _said({**made.claims, wire.ACCESS_TOKEN: made.token})
 
 
 @router.get(wire.VALIDATE)

@@ -57,8 +57,9 @@ _MEANINGS = {
 }
 #: Errors of every call: status → codes. A call that is not HTTP gets 400 without a code.
 COMMON = {
-    400: "", 401: "auth.required auth.wrong_password", 403: "http.host http.origin", 404: "http.no_such_path",
-    405: "http.method", 413: "http.too_large", 415: "http.compressed", 429: "auth.too_many_tries",
+    400: "", 401: "auth.required auth.wrong_password", 403: "auth.scope http.host http.origin",
+    404: "http.no_such_path", 405: "http.method", 413: "http.too_large", 415: "http.compressed",
+    429: "auth.too_many_tries",
     500: "server.failed", 503: "database.unreachable", 507: "auth.no_keys database.failed keys.failed",
 }
 #: Meaning of each parameter whose route does not say it.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
+from dataclasses import replace
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
@@ -42,7 +43,7 @@ CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 PLATFORM_LOGONS = ("/icp4d-api/v1/authorize", "/v1/authorize")
 #: The client as a file, for users who have none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, *PLATFORM_LOGONS})
+LOGON_PATHS = frozenset({wire.LOGON, wire.OIDC, CONDUCTOR_LOGON, *PLATFORM_LOGONS})
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"
@@ -124,7 +125,7 @@ class Guard:
             found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
                 scope[TOKEN] = token
-                return Caller(found.name, found.admin, address)
+                return replace(found, address=address)
         scope[TOKEN] = None
         given = headers.getlist("authorization")
         pair = basic_credentials(given[0]) if len(given) == 1 else None

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from dlicmd.contract import states, wire
 from dlicmd.contract.secret import masked_arguments
-from local_backend.api.models.accounts import ConnectionObject, UserObject
+from local_backend.api.models.accounts import ConnectionObject, TokenObject, UserObject
 from local_backend.api.models.applications import Application, ApplicationDetails
 from local_backend.api.models.common import present
 from local_backend.api.models.execs import Exec, Holder, MoreOfExec, Pending, Told, Why
@@ -24,6 +24,7 @@ from local_backend.services.connections import ConnectionService
 from local_backend.services.views import HAS_SLOTS, ExecView, is_parked, pack_id, slots_of
 from local_backend.store.connections import ConnectionRow
 from local_backend.store.execs import NAMESPACE, ExecRow
+from local_backend.store.tokens import TokenRow
 from local_backend.store.users import UserRow
 
 #: Address of the host that runs all processes.
@@ -154,7 +155,16 @@ def _holder(row: ExecRow) -> Holder:
 
 def user_object(row: UserRow) -> UserObject:
     """Return a user without the password."""
-    return {"name": row.name, "role": row.role, "created": iso(row.created)}
+    shown: UserObject = {"name": row.name, "role": row.role, "created": iso(row.created), "subject": row.subject}
+    return present(shown)
+
+
+def token_object(row: TokenRow) -> TokenObject:
+    """Return a token for a program. Its text is stored nowhere."""
+    return {
+        "id": row.id or "", "name": row.name or "", "user": row.user, "scope": row.scope or "",
+        "created": iso(row.created or 0.0), "expires": iso(row.expires),
+    }
 
 
 def connection_object(row: ConnectionRow, caller: Caller, connections: ConnectionService) -> ConnectionObject:

@@ -13,7 +13,7 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import ADMINISTRATORS, EVERY_USER, UNNAMED, about
 from local_backend.api.guard import address_of
-from local_backend.api.models.accounts import NewPassword, NewUser, UserObject
+from local_backend.api.models.accounts import NewPassword, NewSubject, NewUser, UserObject
 from local_backend.api.objects import user_object
 from local_backend.api.route import Route
 from local_backend.errors import AccessDenied, Invalid, Unauthorized
@@ -64,6 +64,17 @@ async def set_password(
         except Unauthorized:
             raise AccessDenied("auth.wrong_password", f"{wire.OLD_PASSWORD} is wrong") from None
     await run_in_threadpool(services.users.set_password, caller, name, given.get(wire.PASSWORD))
+    return Response(status_code=204)
+
+
+@router.put(_ONE + f"/{wire.SUBJECT}", status_code=204)
+@about(ADMINISTRATORS, extension=UNNAMED, body=NewSubject, errors={
+    400: "body.json oidc.off user.invalid", 403: "auth.admin_only", 404: "user.not_found", 409: "user.exists",
+})
+def link(services: TheServices, caller: TheCaller, name: UserName, body: Written = None) -> Response:
+    """Let the account of the OIDC issuer with this `subject`, and no other account, log on as a user. Only for
+    administrators."""
+    services.users.link(caller, name, body.get(wire.SUBJECT) if isinstance(body, dict) else None)
     return Response(status_code=204)
 
 

@@ -115,10 +115,9 @@ def answering(found: dict[str, Any]) -> Iterator[None]:
 
 def base_of(settings: Settings, database: Database) -> Base:
     """Return the base of services for a command while no server runs. Its `wake` does nothing."""
-    from local_backend.audit import AuditLog
-    from local_backend.services.base import Base
+    from local_backend.services.base import Base, audit_log
 
-    return Base(settings, AuditLog(settings.paths.audit), database, lambda: None)
+    return Base(settings, audit_log(settings), database, lambda: None)
 
 
 def owner(settings: Settings) -> Caller:

@@ -99,6 +99,17 @@ def passwd(name: str, password_stdin: bool) -> None:
     click.echo(f"changed the password of {name}")
 
 
+@user.command()
+@click.argument("name")
+@click.argument("subject")
+def link(name: str, subject: str) -> None:
+    """Let the account of the OIDC issuer with this SUBJECT log on as the user NAME."""
+    _mind_name(name, new=False)
+    _change("PUT", wire.user_path(name, wire.SUBJECT), {wire.SUBJECT: subject},
+            lambda users, caller: users.link(caller, name, subject))
+    click.echo(f"linked {name} with {subject}")
+
+
 def _listed() -> Sequence[Mapping[str, Any]]:
     """Return all users, without their passwords."""
     found = running()

@@ -81,12 +81,11 @@ def remove(name: str) -> None:
 
 def _service() -> tuple[VolumeService, Caller]:
     """Return the service, and the user that the server runs as. Volumes are files, so no running server is asked."""
-    from local_backend.audit import AuditLog
-    from local_backend.services.base import Recorder
+    from local_backend.services.base import Recorder, audit_log
     from local_backend.services.volumes import VolumeService
 
     settings = settings_here()
-    return VolumeService(Recorder(settings, AuditLog(settings.paths.audit))), owner(settings)
+    return VolumeService(Recorder(settings, audit_log(settings))), owner(settings)
 
 
 def _shown(users: Sequence[str]) -> str:

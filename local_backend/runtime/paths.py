@@ -80,6 +80,11 @@ class HomePaths:
         return self.home / "audit.log"
 
     @property
+    def refused_logons(self) -> Path:
+        """Log of refused logons, with one line per interval for each account and address."""
+        return self.home / "refused-logons.log"
+
+    @property
     def lock(self) -> Path:
         """Lock file that the only server of this home holds with flock."""
         return self.home / "backend.lock"

@@ -10,6 +10,17 @@ from local_backend.errors import AccessDenied
 from local_backend.settings import Settings
 from local_backend.store import users
 from local_backend.store.execs import ExecRow
+from local_backend.store.tokens import TokenRow
+
+#: Scopes of tokens for programs. Each permits what the ones before it permit.
+READ, SUBMIT, ADMIN = SCOPES = ("read", "submit", "admin")
+#: The changes that a token with a scope may make. A token with ADMIN may make all changes.
+_CHANGES = {
+    READ: frozenset({"auth.logoff"}),
+    SUBMIT: frozenset({
+        "auth.logoff", "application.stop", "data.preview", "exec.check", "exec.stop", "exec.submit", "exec.verify",
+    }),
+}
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,9 @@ class Caller:
     admin: bool
     #: The address of the call, empty for a command on the server's machine.
     address: str = ""
+    #: Name and scope of the token for a program that the call has; empty for any other call.
+    token: str = ""
+    scope: str = ""
 
     @property
     def sees_of(self) -> str | None:
@@ -37,6 +51,13 @@ class Caller:
                 "auth.admin_only", f"Only an administrator {action}; {self.name} is not an administrator"
             )
 
+    def check_scope(self, change: str) -> None:
+        """Raise Denied (`auth.scope`) if the scope of the caller's token does not permit a change, such as
+        `exec.stop`."""
+        if self.scope in _CHANGES and change not in _CHANGES[self.scope]:
+            sentence = f"The token {self.token} has the scope {self.scope}, which does not permit {change}"
+            raise AccessDenied("auth.scope", sentence)
+
 
 def caller_named(connection: Connection, name: str, settings: Settings) -> Caller | None:
     """Return the user of this name with the present role, None if no such user exists.
@@ -47,3 +68,12 @@ def caller_named(connection: Connection, name: str, settings: Settings) -> Calle
         return Caller(name, True)
     row = None if settings.embedded else users.get(connection, name)
     return None if row is None else Caller(row.name, row.role == users.ADMIN)
+
+
+def caller_of(connection: Connection, row: TokenRow, settings: Settings) -> Caller | None:
+    """Return the user of a token with the present role, None if no such user exists. Of a token for a program, only the
+    scope `admin` gives the rights of an administrator."""
+    found = caller_named(connection, row.user, settings)
+    if found is None or row.scope is None:
+        return found
+    return Caller(found.name, found.admin and row.scope == ADMIN, token=row.name or "", scope=row.scope)

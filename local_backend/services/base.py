@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Protocol
 
 from local_backend import logs
-from local_backend.audit import AuditLog
+from local_backend.audit import AuditLog, outputs_of, stamp
 from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
@@ -80,12 +80,14 @@ class Recorder:
     @contextlib.contextmanager
     def recorded(self, caller: Caller, action: str, *about: str) -> Iterator[AuditRecord]:
         """Write an audit record when the block ends: `done`, `refused`, `failed`, or `cut` if it was interrupted.
+        Raises Denied (`auth.scope`) before the block if the caller's token does not permit the action.
 
         `action` is the object and the verb: `exec.stop`. `about` names the objects; the block may add more.
         """
         record = AuditRecord([*about])
         outcome, code = "cut", None
         try:
+            caller.check_scope(action)
             yield record
             outcome = "done"
         except BackendError as problem:
@@ -95,16 +97,15 @@ class Recorder:
             outcome, code = "failed", "server.failed"
             raise
         finally:
-            self.note(caller.name, caller.address, action, record.about, outcome, code)
+            self.note(caller, action, record.about, outcome, code)
 
-    def note(  # noqa: PLR0917
-        self, user: str, address: str, action: str, about: list[str], outcome: str, code: str | None
-    ) -> None:
+    def note(self, caller: Caller, action: str, about: list[str], outcome: str, code: str | None) -> None:
         """Write one audit record."""
         self.audit.write({
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "user": user[:_LONGEST],
-            "from": address,
+            "time": stamp(time.time()),
+            "user": caller.name[:_LONGEST],
+            "from": caller.address,
+            **({"token": caller.token} if caller.token else {}),
             "action": action,
             "about": [text[:_LONGEST] for text in dict.fromkeys(about)],
             "outcome": outcome,
@@ -126,3 +127,8 @@ class Base(Recorder):
 
     database: Database
     wake: Callable[[], None]
+
+
+def audit_log(settings: Settings) -> AuditLog:
+    """Return the audit log that the settings describe."""
+    return AuditLog(settings.paths.audit, outputs_of(settings.audit_syslog, settings.audit_journal))

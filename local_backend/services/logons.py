@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
+from local_backend.audit import RefusedLogons
 from local_backend.errors import BackendError, StorageFailed, Unauthorized
-from local_backend.services.access import Caller, caller_named
+from local_backend.services.access import Caller, caller_named, caller_of
 from local_backend.services.base import Base
-from local_backend.services.passwords import Passwords, same
+from local_backend.services.passwords import Passwords, Verified, same
 from local_backend.store import tokens
 
 if TYPE_CHECKING:
@@ -35,9 +37,10 @@ class Logon:
 class LogonService:
     """Admits users by passwords and tokens."""
 
-    def __init__(self, base: Base, token: str, password: str | None) -> None:
+    def __init__(self, base: Base, refused: RefusedLogons, token: str, password: str | None) -> None:
         """`token` is a token and a password of the user that the server runs as; `password` is another password."""
         self._base = base
+        self._refused = refused
         self._token = token
         self._passwords = Passwords(base.settings, base.database, token, password)
 
@@ -53,16 +56,16 @@ class LogonService:
 
         Raises Unauthorized (`auth.wrong_password`) after a delay, Busy (`auth.too_many_tries`).
         """
-        return await self._admitted(user, password, address, _PASSWORD)
+        return (await self._admitted(user, password, address, _PASSWORD)).caller
 
     async def logon(self, user: str, password: str, address: str) -> Logon:
         """Make a token for the user of this name and password, and record the logon.
 
         Raises Unauthorized (`auth.wrong_password`), Busy (`auth.too_many_tries`), StorageFailed (`auth.no_keys`).
         """
-        caller = await self._admitted(user, password, address, _LOGON)
-        made = await asyncio.to_thread(self._made, caller, password)
-        self._base.note(caller.name, address, _LOGON, [], "done", None)
+        found = await self._admitted(user, password, address, _LOGON)
+        made = await asyncio.to_thread(self._made, found.caller, lambda c: self._passwords.still_right(c, found))
+        self._base.note(made.caller, _LOGON, [], "done", None)
         return made
 
     def is_own(self, token: str) -> bool:
@@ -73,17 +76,24 @@ class LogonService:
         """Return the user of a valid token, None for any other text. Raises OSError when the keys cannot be read."""
         if self.is_own(token):
             return Caller(self._base.settings.user, True)
-        if token.count(".") != 2 or self.keys.claims(token) is None:
+        is_for_program = token.startswith(tokens.PREFIX)
+        if not is_for_program and (token.count(".") != 2 or self.keys.claims(token) is None):
             return None
 
         def look(connection: Connection) -> Caller | None:
-            name = tokens.user_of(connection, token)
-            return None if name is None else caller_named(connection, name, self._base.settings)
+            row = tokens.find(connection, token)
+            if row is None or (row.scope is not None) != is_for_program:
+                return None
+            return caller_of(connection, row, self._base.settings)
 
         return self._base.database.read(look)
 
     def claims(self, caller: Caller, token: str) -> dict[str, Any]:
         """Return the claims of a valid token. The server's own token has no times."""
+        if token.startswith(tokens.PREFIX):
+            row = self._base.database.read(lambda c: tokens.find(c, token))
+            return {**_claims(caller), **({"iat": int(row.created), "exp": int(row.expires)}
+                                          if row is not None and row.created is not None else {})}
         signed = None if self.is_own(token) else self.keys.claims(token)
         times = {key: signed[key] for key in ("iat", "exp")} if signed is not None else {}
         return {**_claims(caller), **times}
@@ -94,19 +104,31 @@ class LogonService:
             for token in given:
                 self._base.database.write(partial(tokens.revoke, token=token))
 
-    async def _admitted(self, user: str, password: str, address: str, action: str) -> Caller:
+    def close(self) -> None:
+        """Write the refused logons of the present interval."""
+        self._refused.close()
+
+    async def _admitted(self, user: str, password: str, address: str, action: str) -> Verified:
+        """Return the user of a name and password. Raises the errors of `by_password`."""
         try:
             found = await self._passwords.owner(user, password, address)
             if found is None:
                 raise Unauthorized("auth.wrong_password", "User or password is wrong")
         except BackendError as problem:
-            self._base.note(user, address, action, [], "refused", problem.code)
+            self._refused.note(user, address, action, problem.code)
             raise
-        return Caller(found.name, found.admin, address)
+        return replace(found, caller=replace(found.caller, address=address))
 
-    def _made(self, caller: Caller, password: str) -> Logon:
-        """Return a new token. The password is compared again in the transaction that stores the token: the token must
-        not outlive a change of the password, or the removal of the user."""
+    def issue(self, caller: Caller) -> Logon:
+        """Make a token for a user who was admitted without a password.
+
+        Raises Unauthorized (`auth.wrong_password`) if the user was removed meanwhile, StorageFailed (`auth.no_keys`).
+        """
+        return self._made(caller, lambda c: caller_named(c, caller.name, self._base.settings) is not None)
+
+    def _made(self, caller: Caller, is_right: Callable[[Connection], bool]) -> Logon:
+        """Return a new token. The transaction that stores the token checks by `is_right` that the user is still
+        admitted: the token must not outlive a change of the password, or the removal of the user."""
         now = time.time()
         ends = now + self._base.settings.token_seconds
         claims = {**_claims(caller), "iat": int(now), "exp": math.ceil(ends)}
@@ -118,7 +140,7 @@ class LogonService:
             ) from None
 
         def keep(connection: Connection) -> bool:
-            right = self._passwords.still_right(connection, caller.name, password)
+            right = is_right(connection)
             if right:
                 tokens.keep(connection, token, caller.name, ends)
             return right

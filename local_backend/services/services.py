@@ -5,25 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from local_backend.audit import AuditLog
+from local_backend.audit import RefusedLogons, outputs_of
 from local_backend.forward.service import Forwarding
+from local_backend.oidc import OidcTokens
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
 from local_backend.services.applications import ApplicationService
-from local_backend.services.base import Base, SupervisorCalls
+from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
 from local_backend.services.holdings import HoldingService
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
+from local_backend.services.oidc import OidcService
 from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
+from local_backend.services.tokens import TokenService
 from local_backend.services.users import UserService
 from local_backend.services.views import Sight
 from local_backend.settings import Settings
@@ -42,7 +45,9 @@ class Services:
     applications: ApplicationService
     plans: PlanService
     users: UserService
+    tokens: TokenService
     logons: LogonService
+    oidc: OidcService
     connections: ConnectionService
     data: DataService
     holdings: HoldingService
@@ -58,7 +63,7 @@ def make_services(
 
     Raises DataError when the file of connections cannot be used, VaultError.
     """
-    base = Base(settings, AuditLog(settings.paths.audit), database, supervisor.wake)
+    base = Base(settings, audit_log(settings), database, supervisor.wake)
 
     @cache
     def kinds() -> frozenset[str]:
@@ -73,6 +78,8 @@ def make_services(
     execs = ExecService(base, supervisor, sight)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
+    refused = RefusedLogons(settings.paths.refused_logons, outputs_of(settings.audit_syslog, settings.audit_journal))
+    logons = LogonService(base, refused, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
     return Services(
@@ -84,7 +91,9 @@ def make_services(
         applications=ApplicationService(execs),
         plans=plans,
         users=UserService(base),
-        logons=LogonService(base, token, password),
+        tokens=TokenService(base),
+        logons=logons,
+        oidc=OidcService(base, logons, refused, OidcTokens(settings.oidc)),
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),
         holdings=HoldingService(base),

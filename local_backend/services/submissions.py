@@ -116,6 +116,7 @@ class SubmissionService:
         """
         most = self.execs.base.settings.limits.upload_bytes
         try:
+            caller.check_scope("exec.submit")
             if size > most:
                 sentence = f"the upload is larger than {most} bytes, the limit of this server"
                 raise TooLarge("submission.too_large", sentence)
@@ -131,7 +132,7 @@ class SubmissionService:
         base = self.execs.base
         _count(problem)
         outcome = "failed" if problem.is_failure else "refused"
-        base.note(caller.name, caller.address, "exec.submit", [], outcome, problem.code)
+        base.note(caller, "exec.submit", [], outcome, problem.code)
 
     def submit(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         """Make an exec of a received submission, or return the one that was made earlier with the same key.

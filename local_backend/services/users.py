@@ -13,6 +13,7 @@ from local_backend.errors import Conflict, Invalid, NotFound
 from local_backend.files import remove_tree
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
+from local_backend.services.oidc import identity
 from local_backend.store import users
 from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExists, UserRow
 
@@ -49,6 +50,23 @@ class UserService:
             if caller.name != name:
                 caller.check_admin("changes the passwords of other users")
             self._change(lambda c, kept: users.set_password(c, name, kept), _text(password, "password"))
+
+    def link(self, caller: Caller, name: str, subject: object) -> None:
+        """Let the account of the OIDC issuer with this subject log on as a user. Raises Denied, Invalid
+        (`user.invalid`, `oidc.off`), NotFound (`user.not_found`), Conflict (`user.exists`)."""
+        with self.base.recorded(caller, "user.link", name) as record:
+            caller.check_admin("links users with accounts")
+            issuer = self.base.settings.oidc.issuer
+            if issuer is None:
+                raise Invalid("oidc.off", "This server has no OIDC logons; set DLI_OIDC_ISSUER")
+            account = identity(issuer, _text(subject, "subject"))
+            record.about.append(account)
+            try:
+                self.base.database.write(lambda c: users.link(c, name, account))
+            except NoSuchUser as problem:
+                raise NotFound("user.not_found", str(problem)) from None
+            except UserExists as problem:
+                raise Conflict("user.exists", str(problem)) from None
 
     def remove(self, caller: Caller, name: str) -> None:
         """Remove a user and revoke all tokens of this user. Remove the Python environment of the user's jobs, too.

@@ -56,8 +56,8 @@ class Protocol(H11Protocol):
             hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
             code = hint if hint in _NO_REQUESTS else 400
             reason, sentence = _NO_REQUESTS[code]
-            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close"),
-                       ("Content-Length", str(len(sentence)))]
+            headers = [*self.server_state.default_headers, (b"Content-Type", b"text/plain; charset=utf-8"),
+                       (b"Connection", b"close"), (b"Content-Length", str(len(sentence)).encode())]
             for event in (h11.Response(status_code=code, headers=headers, reason=reason),
                           h11.Data(data=sentence.encode("ascii")), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

@@ -281,6 +281,7 @@ def _run(
         services.housekeeper.close()
         services.forwarding.close()
         supervisor.close()
+        services.logons.close()
         services.base.audit.close()
     if not server.may_go_on():
         raise ServingError(f"{settings.home} was removed or replaced while the server was running; its running jobs "

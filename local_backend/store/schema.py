@@ -75,15 +75,21 @@ users = Table(
     Column("password", String(255), nullable=False),  # argon2 hash
     Column("role", String(20), nullable=False),
     Column("created", Float, nullable=False),  # epoch seconds
+    Column("subject", Text),  # the account of an OIDC issuer that logs on as this user; see users.py
 )
 
-#: Tokens made by logon, as SHA-256, that are neither expired nor revoked.
+#: Tokens as SHA-256, of logons and for programs, that are neither expired nor revoked.
 tokens = Table(
     "tokens",
     metadata,
     Column("hash", String(64), primary_key=True),
     Column("user", String(200), nullable=False),
     Column("expires", Float, nullable=False),
+    Column("id", String(16)),  # the rest is NULL for a token of a logon
+    Column("name", String(64)),
+    Column("scope", String(20)),
+    Column("created", Float),  # epoch seconds
+    Index("tokens_by_user", "user"),
 )
 
 #: Documents that are stored as a whole, as JSON: the resource plans.

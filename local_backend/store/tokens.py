@@ -1,13 +1,37 @@
-"""Tokens made by logon, stored as SHA-256 with their expiry. A signed token that is not stored is invalid."""
+"""Tokens, stored as SHA-256 with their expiry: those of logons, and those that users make for programs.
+
+A token of a logon is signed, and one that is not stored is invalid all the same. A token for a program is a random text
+with a name and a scope.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select
 
 from local_backend.store.schema import tokens
+
+#: The first characters of a token for a program, by which programs that look for leaked secrets find it.
+PREFIX = "dlit_"
+#: Number of random bytes of a token.
+_RANDOM = 32
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One row of `tokens`, with the same names, without its hash. Of a token of a logon, only user and expiry are
+    known."""
+
+    user: str
+    expires: float
+    id: str | None = None
+    name: str | None = None
+    scope: str | None = None
+    created: float | None = None
 
 
 def digest(token: str) -> str:
@@ -16,16 +40,29 @@ def digest(token: str) -> str:
 
 
 def keep(connection: Connection, token: str, user: str, expires: float) -> None:
-    """Store a new token of `user` that expires at `expires` (epoch seconds), and delete all expired tokens."""
-    connection.execute(delete(tokens).where(tokens.c.expires <= time.time()))
-    connection.execute(insert(tokens).values(hash=digest(token), user=user, expires=expires))
+    """Store a new token of a logon of `user` that expires at `expires` (epoch seconds), and delete all expired
+    tokens."""
+    _insert(connection, token, TokenRow(user, expires))
 
 
-def user_of(connection: Connection, token: str) -> str | None:
-    """Return the user of a token; None if it is unknown, revoked or expired."""
-    query = select(tokens.c.user).where(tokens.c.hash == digest(token), tokens.c.expires > time.time())
-    user: str | None = connection.execute(query).scalar()
-    return user
+def make(connection: Connection, user: str, name: str, scope: str, seconds: float) -> tuple[TokenRow, str]:
+    """Store a new token for a program, and delete all expired tokens. Return the token, which is stored nowhere."""
+    now = time.time()
+    row, token = TokenRow(user, now + seconds, secrets.token_hex(8), name, scope, now), PREFIX + _random()
+    _insert(connection, token, row)
+    return row, token
+
+
+def find(connection: Connection, token: str) -> TokenRow | None:
+    """Return a token; None if it is unknown, revoked or expired."""
+    found = _found(connection, tokens.c.hash == digest(token))
+    return found[0] if found else None
+
+
+def of_programs(connection: Connection, user: str | None) -> list[TokenRow]:
+    """Return the tokens for programs of a user, oldest first; with None those of all users."""
+    for_program = tokens.c.id.is_not(None)
+    return _found(connection, for_program if user is None else and_(for_program, tokens.c.user == user))
 
 
 def revoke(connection: Connection, token: str) -> None:
@@ -33,6 +70,26 @@ def revoke(connection: Connection, token: str) -> None:
     connection.execute(delete(tokens).where(tokens.c.hash == digest(token)))
 
 
+def revoke_id(connection: Connection, token_id: str) -> None:
+    """Revoke the token for a program with this id."""
+    connection.execute(delete(tokens).where(tokens.c.id == token_id))
+
+
 def revoke_all(connection: Connection, user: str) -> None:
     """Revoke all tokens of a user."""
     connection.execute(delete(tokens).where(tokens.c.user == user))
+
+
+def _random() -> str:
+    return secrets.token_urlsafe(_RANDOM)
+
+
+def _insert(connection: Connection, token: str, row: TokenRow) -> None:
+    connection.execute(delete(tokens).where(tokens.c.expires <= time.time()))
+    connection.execute(insert(tokens).values(hash=digest(token), **vars(row)))
+
+
+def _found(connection: Connection, condition: ColumnElement[bool]) -> list[TokenRow]:
+    columns = [tokens.c[name] for name in TokenRow.__dataclass_fields__]
+    query = select(*columns).where(condition, tokens.c.expires > time.time()).order_by(tokens.c.created, tokens.c.id)
+    return [TokenRow(**row) for row in connection.execute(query).mappings()]

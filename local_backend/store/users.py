@@ -48,6 +48,7 @@ class UserRow:
     password: str
     role: str
     created: float
+    subject: str | None = None
 
 
 def is_name(name: object) -> bool:
@@ -69,11 +70,12 @@ def checked_password(password: str) -> str:
     return password
 
 
-def add(connection: Connection, name: str, password: str, role: str) -> None:
-    """Add a user; `password` is a hash. Raises UserExists."""
+def add(connection: Connection, name: str, password: str, role: str, subject: str | None = None) -> None:
+    """Add a user; `password` is a hash, or any other text for a user without a password. Raises UserExists."""
     if get(connection, name) is not None:
         raise UserExists(f"There is a user {name!r} already")
-    connection.execute(insert(users).values(name=name, password=password, role=role, created=time.time()))
+    connection.execute(insert(users).values(name=name, password=password, role=role, created=time.time(),
+                                             subject=subject))
 
 
 def get(connection: Connection, name: str) -> UserRow | None:
@@ -82,6 +84,26 @@ def get(connection: Connection, name: str) -> UserRow | None:
         return None
     found = connection.execute(select(users).where(users.c.name == name)).mappings().first()
     return UserRow(**found) if found else None
+
+
+def with_subject(connection: Connection, subject: str) -> UserRow | None:
+    """Return the user that an account of an OIDC issuer logs on as, or None. `subject` is `ISSUER SUBJECT`."""
+    found = connection.execute(select(users).where(users.c.subject == subject)).mappings().first()
+    return UserRow(**found) if found else None
+
+
+def link(connection: Connection, name: str, subject: str) -> None:
+    """Let an account of an OIDC issuer log on as a user, and no other account. Raises NoSuchUser, UserExists."""
+    other = with_subject(connection, subject)
+    if other is not None and other.name != name:
+        raise UserExists(f"This account logs on as the user {other.name!r} already")
+    if connection.execute(update(users).where(users.c.name == name).values(subject=subject)).rowcount != 1:
+        raise NoSuchUser(name)
+
+
+def set_role(connection: Connection, name: str, role: str) -> None:
+    """Set the role of a user."""
+    connection.execute(update(users).where(users.c.name == name).values(role=role))
 
 
 def everybody(connection: Connection) -> list[UserRow]:

@@ -17,7 +17,7 @@ ELASTIC = "--exec-start edtPyTorch --numWorker 2 --model-main main.py"
 #: The states on which recorded scripts continue to poll, and the final states of the contract (3.1).
 KNOWN = {"SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING", "FINISHED", "KILLED", "ERROR"}
 #: Metrics for operators, which no client of the contract reads, and the description itself.
-OWN = {wire.METRICS, "/openapi.json", "/docs", "/docs/oauth2-redirect"}
+OWN = {wire.METRICS, "/openapi.json"}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ PATHS = ("/icp4d-api/v1/authorize", "/v1/authorize")
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "SLOW", 0.0)
+    monkeypatch.setattr(throttle, "DELAY", 0.0)
 
 
 def authorize(live: Live, body: Any, path: str = PATHS[0], **headers: str) -> Answer:
@@ -74,7 +74,8 @@ def test_a_client_that_accepts_only_json_gets_the_refusal_as_json(live: Live) ->
 def test_logons_are_recorded_without_their_secrets(live: Live) -> None:
     for secret in ({"password": PASSWORD}, {"api_key": "guess-1"}):
         authorize(live, {"username": "alice", **secret}, PATHS[1])
-    text = (live.settings.home / "audit.log").read_text(encoding="utf-8")
+    live.services.logons.close()
+    text = "".join((live.settings.home / name).read_text() for name in ("audit.log", "refused-logons.log"))
     found = [json.loads(line) for line in text.splitlines()]
     assert [(one["user"], one["from"], one["action"], one["outcome"], one.get("code")) for one in found] == [
         ("alice", "127.0.0.1", "auth.logon", "done", None),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from live_server import TOKEN, Live, basic, quoted, route_table, settings_for
+from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 from local_backend import audit
 from local_backend.api.guard import OPEN_PATHS
-from local_backend.audit import AuditLog
+from local_backend.audit import AuditLog, RefusedLogons
 from local_backend.cli import main
-from local_backend.services import passwords
+from local_backend.services import throttle
 from local_backend.services.access import Caller
 from local_backend.services.base import Recorder
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "SLOW", 0.0)
+    monkeypatch.setattr(throttle, "DELAY", 0.0)
 
 
 def entries(live: Live) -> list[dict[str, Any]]:
@@ -63,18 +66,129 @@ def test_submits_stops_and_deletes_of_an_exec_are_recorded(start: Callable[..., 
     assert (live.settings.home / "audit.log").stat().st_mode & 0o777 == 0o600
 
 
+def refused(live: Live) -> list[dict[str, Any]]:
+    """End the interval of refused logons, and return all entries about them."""
+    live.services.logons.close()
+    path = live.settings.home / "refused-logons.log"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def test_logons_and_wrong_passwords_are_recorded(live: Live) -> None:
     live.call("GET", wire.LOGON, headers=basic("alice", TOKEN), token=None, base="")
     live.call("GET", wire.LOGON, headers=basic("eve", "guess-1"), token=None, base="")
     live.call("GET", "/execs", headers=basic("mallory", "guess-2"), token=None)
     live.call("GET", "/execs", headers=basic("alice", TOKEN), token=None)
     live.call("GET", "/execs", token=None)
-    assert [shown(found) for found in entries(live)] == [
-        ("alice", "auth.logon", [], "done", None),
+    assert [shown(found) for found in entries(live)] == [("alice", "auth.logon", [], "done", None)]
+    assert [shown(found) for found in refused(live)] == [
         ("eve", "auth.logon", [], "refused", "auth.wrong_password"),
         ("mallory", "auth.password", [], "refused", "auth.wrong_password"),
     ]
-    assert "guess" not in (live.settings.home / "audit.log").read_text()
+    log = live.settings.home / "refused-logons.log"
+    assert "guess" not in log.read_text() and log.stat().st_mode & 0o777 == 0o600
+
+
+def test_refused_logons_are_counted_and_leave_the_audit_log_alone(live: Live) -> None:
+    live.call("DELETE", "/execs")
+    for number in range(throttle.FREE + 3):
+        live.call("GET", wire.LOGON, headers=basic("eve" * 100, f"guess-{number}"), token=None, base="")
+    assert [found["action"] for found in entries(live)] == ["exec.delete"]
+    wrong, throttled = refused(live)
+    assert wrong["user"] == throttled["user"] == ("eve" * 100)[:64] and wrong["from"] == "127.0.0.1"
+    assert (wrong["count"], wrong["code"]) == (throttle.FREE, "auth.wrong_password")
+    assert (throttled["count"], throttled["code"]) == (3, "auth.too_many_tries")
+    assert wrong["first"] <= wrong["last"] == wrong["time"] <= throttled["first"]
+
+
+def test_the_log_of_refused_logons_is_bounded_in_lines_and_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_REFUSED_BYTES", 100_000)
+    log = RefusedLogons(tmp_path / "refused-logons.log")
+    for interval in range(10):
+        for number in range(5000):
+            log.note(f"user {number}" * 50, f"10.{interval}.0.{number % 256}", "auth.logon", "auth.wrong_password")
+        assert len(log._series) <= audit.MOST_LINES + 1
+        log.flush()
+    log.close()
+    files = list(tmp_path.iterdir())
+    assert len(files) == 5 and sum(path.stat().st_size for path in files) < 600_000
+    last = json.loads((tmp_path / "refused-logons.log").read_text().splitlines()[-1])
+    assert (last["action"], last["count"]) == ("auth.others", 5000 - audit.MOST_LINES)
+
+
+def test_an_interval_ends_without_a_further_logon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "INTERVAL", 0.01)
+    path = tmp_path / "refused-logons.log"
+    log = RefusedLogons(path)
+    for count in (1, 2):
+        log.note("eve", "10.0.0.1", "auth.logon", "auth.wrong_password")
+        eventually(lambda n=count: path.exists() and len(path.read_text().splitlines()) == n, "the interval ends")
+    log.close()
+    assert len(path.read_text().splitlines()) == 2
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """A socket of a log daemon, and a function that returns the next datagram."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.bind(str(tmp_path / "daemon"))
+        yield lambda: sock.recv(65536).decode("ascii")
+
+
+def test_records_go_to_syslog(start: Callable[..., Live], tmp_path: Path, daemon: Callable[[], str]) -> None:
+    live = start(audit_syslog=str(tmp_path / "daemon"))
+    live.call("DELETE", "/execs")
+    said = daemon()
+    assert said.startswith(f"<86>dlicmd[{os.getpid()}]: ") and said.endswith("\0")  # authpriv.info
+    (entry,) = entries(live)
+    assert json.loads(said[said.index("{"):-1]) == entry
+    live.call("GET", wire.LOGON, headers=basic("eve", "guess"), token=None, base="")
+    live.services.logons.close()
+    assert '"count": 1' in daemon()
+
+
+def test_records_go_to_a_syslog_daemon_over_udp(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(PATIENCE)
+        address = f"127.0.0.1:{sock.getsockname()[1]}"
+        log = AuditLog(tmp_path / "audit.log", audit.outputs_of(address, None))
+        log.write({"user": "bob", "about": [f"local-{number}" for number in range(10_000)]})
+        log.close()
+        said = sock.recv(65536).decode()
+    assert json.loads(said[said.index("{"):-1])["about"][0] == "local-0" and len(said) < 8192
+
+
+def test_records_go_to_journald(start: Callable[..., Live], tmp_path: Path, daemon: Callable[[], str]) -> None:
+    live = start(audit_journal=tmp_path / "daemon")
+    evil = "x\nPRIORITY=0\n\u2028"
+    live.call("POST", f"/execs/{quoted(evil)}/stop")
+    lines = daemon().splitlines()
+    fields = dict(line.split("=", 1) for line in lines)
+    assert len(lines) == len(fields)
+    (entry,) = entries(live)
+    assert json.loads(fields["MESSAGE"]) == entry and entry["about"] == [evil]
+    assert {"PRIORITY": "6", "SYSLOG_IDENTIFIER": "dlicmd", "DLICMD_USER": "alice", "DLICMD_ACTION": "exec.stop",
+            "DLICMD_OUTCOME": "refused", "DLICMD_CODE": "exec.not_found"}.items() <= fields.items()
+
+
+def test_a_missing_log_daemon_is_reported_once_and_used_once_it_runs(
+    start: Callable[..., Live], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = start(audit_syslog=str(tmp_path / "s"), audit_journal=tmp_path / "j")
+    for _ in range(3):
+        assert live.call("DELETE", "/execs").status == 204
+    assert [record.levelname for record in caplog.records if "cannot write" in record.getMessage()] == ["ERROR"] * 2
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog, \
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        syslog.bind(str(tmp_path / "s"))
+        journal.bind(str(tmp_path / "j"))
+        live.call("DELETE", "/execs")
+        assert syslog.recv(65536) and journal.recv(65536)
+    assert len(entries(live)) == 4
+    assert sum("works again" in record.getMessage() for record in caplog.records) == 2
 
 
 #: The record of every call that changes something. The body may be valid or not.
@@ -95,6 +209,8 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.USERS): (None, "user.add"),
     ("PUT", wire.USERS + "/{name}/password"): (None, "user.password"),
     ("DELETE", wire.USERS + "/{name}"): (None, "user.remove"),
+    ("POST", wire.TOKENS): ({"name": "ci", "scope": "read", "expiresIn": 1}, "token.create"),
+    ("DELETE", wire.TOKENS + "/{name}"): (None, "token.revoke"),
     ("POST", wire.CONNECTIONS): ({"name": "c", "type": "none"}, "connection.add"),
     ("DELETE", wire.CONNECTIONS + "/{name}"): (None, "connection.remove"),
     ("POST", wire.CONNECTIONS + "/{name}/test"): (None, "connection.test"),
@@ -158,9 +274,10 @@ def test_a_hostile_name_cannot_forge_a_line(live: Live) -> None:
     live.call("POST", f"/execs/{quoted(evil)}/stop")
     live.call("GET", wire.LOGON, headers=basic(evil, "x"), token=None, base="")
     live.call("DELETE", "/resplans/resplan/" + "x" * 5000)
-    raw = (live.settings.home / "audit.log").read_bytes()
+    (logon,) = refused(live)
+    raw = b"".join((live.settings.home / name).read_bytes() for name in ("audit.log", "refused-logons.log"))
     assert len(raw.splitlines()) == 3 and all(32 <= byte < 127 for byte in raw.replace(b"\n", b""))
-    stop, logon, plan = entries(live)
+    stop, plan = entries(live)
     assert stop["about"] == [evil] and len(plan["about"][0]) == 500
     assert logon["user"] == evil.partition(":")[0]
 

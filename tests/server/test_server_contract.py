@@ -209,7 +209,7 @@ def test_an_unknown_path_or_method_is_refused(live: Live) -> None:
 
 def test_openapi_describes_every_path(live: Live) -> None:
     described = live.call("GET", "/openapi.json", base="").json()["paths"]
-    assert wire.EXECS + "/{exec_id}/follow" in described and live.call("GET", "/docs", base="").status == 200
+    assert wire.EXECS + "/{exec_id}/follow" in described
 
 
 def test_an_archive_submission_is_stored_on_disk(live: Live) -> None:

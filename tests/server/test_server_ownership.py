@@ -37,6 +37,8 @@ CHANGES = {
     ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
     **{(method, wire.SEARCHES + below): 501 for method in ("POST", "PUT", "DELETE") for below in ("", "/{rest:path}")},
     ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
+    ("POST", wire.TOKENS): 400,  # without a body
+    ("DELETE", wire.TOKENS + "/{name}"): 404,
 }
 #: Calls that only administrators may make.
 PRIVATE = {("GET", wire.USERS)}

@@ -14,12 +14,12 @@ from live_server import PASSWORD, TOKEN, Answer, Live, basic, settings_for
 
 from dlicmd.contract import wire
 from local_backend.api.guard import CONDUCTOR_LOGON, SESSION
-from local_backend.services import passwords
+from local_backend.services import throttle
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "SLOW", 0.0)
+    monkeypatch.setattr(throttle, "DELAY", 0.0)
 
 
 def logged_on(live: Live) -> Answer:

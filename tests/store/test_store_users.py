@@ -53,7 +53,7 @@ def test_tokens_end_with_a_new_password_and_with_the_user(database: Database, ch
             database.write(lambda c, n=name, m=number: tokens.keep(c, f"{n}-{m}", n, time.time() + 600))
     database.write(change)
     left = [token for token in ("bob-0", "bob-2", "carol-0", "carol-2")
-            if database.read(lambda c, token=token: tokens.user_of(c, token))]
+            if database.read(lambda c, token=token: tokens.find(c, token))]
     assert left == ["carol-0", "carol-2"]
 
 

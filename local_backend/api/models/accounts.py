@@ -70,7 +70,20 @@ class PlatformToken(TypedDict):
     """The token"""
 
 
+@described
+class OidcIssuer(TypedDict):
+    """The issuer of OIDC logons."""
+
+    issuer: str
+    """URL of the issuer"""
+    clientId: str
+    """ID of the client at the issuer"""
+    scopes: str
+    """Scopes for the issuer, separated by spaces"""
+
+
 _ROLE = one_of(*users.ROLES)
+_SCOPE = one_of("read", "submit", "admin")
 
 
 @described
@@ -83,6 +96,8 @@ class UserObject(TypedDict):
     """Role of the user"""
     created: Time
     """Time at which the user was added"""
+    subject: NotRequired[Known[str]]
+    """Account of the OIDC issuer that logs on as this user: issuer, space, subject"""
 
 
 @described
@@ -98,6 +113,14 @@ class NewUser(TypedDict):
 
 
 @described
+class NewSubject(TypedDict):
+    """An account of the OIDC issuer."""
+
+    subject: str
+    """Its subject"""
+
+
+@described
 class NewPassword(TypedDict):
     """A new password."""
 
@@ -105,6 +128,32 @@ class NewPassword(TypedDict):
     """The new password"""
     oldPassword: NotRequired[str]
     """The present password; required for users who are not administrators"""
+
+
+@described
+class TokenObject(TypedDict):
+    """A token for a program, without its text."""
+
+    id: str
+    """ID of the token"""
+    name: str
+    """Name of the token"""
+    user: str
+    """User that the token acts for"""
+    scope: Annotated[str, _SCOPE]
+    """Calls that the token permits"""
+    created: Time
+    """Time at which the token was made"""
+    expires: Time
+    """Time until which the token is valid"""
+
+
+@described
+class CreatedToken(TokenObject):
+    """A new token for a program."""
+
+    token: str
+    """The token"""
 
 
 @described
@@ -160,6 +209,29 @@ class PlatformLogon(Body):
     """Password"""
     api_key: Annotated[str | None, _text_at("api_key")] = None
     """The password under another name; counts if `password` is absent"""
+
+
+class OidcLogon(Body):
+    """A token of the OIDC issuer."""
+
+    token: Annotated[str, _text_at(wire.OIDC_TOKEN)]
+    """ID token, or access token in the form of a JWT"""
+    nonce: Annotated[str | None, _text_at(wire.NONCE)] = None
+    """The nonce that the client sent to the issuer; required if the token contains one"""
+
+
+class NewToken(Body):
+    """A token for a program to make."""
+
+    name: Annotated[str, _text_at(wire.NAME)]
+    """Name of the token, which records of its calls contain"""
+    scope: Annotated[str, _text_at(wire.SCOPE), _SCOPE]
+    """`read`: calls that change nothing. `submit`: also submit, check, verify and stop own execs. `admin`: all calls of
+    an administrator; only administrators have such tokens"""
+    expiresIn: Annotated[int, Refusal(f'"{wire.EXPIRES_IN}" must be a whole number of seconds')]
+    """Seconds until the token expires"""
+    user: Annotated[str | None, _text_at(wire.USER)] = None
+    """User that the token acts for, by default the caller"""
 
 
 class NewConnection(Body):
