@@ -18,6 +18,7 @@ from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
 from local_backend.services.holdings import HoldingService
+from local_backend.services.load import Load
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
 from local_backend.services.plans import PlanService
@@ -49,6 +50,7 @@ class Services:
     machine: MachineService
     forwarding: Forwarding
     housekeeper: Housekeeper
+    load: Load
 
 
 def make_services(
@@ -94,4 +96,5 @@ def make_services(
         ),
         forwarding=forwarding,
         housekeeper=housekeeper,
+        load=Load(settings.quotas, shared=not settings.embedded),
     )
