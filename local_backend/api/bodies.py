@@ -66,7 +66,7 @@ def _paced(receive: Receive, begun: Callable[[], bool]) -> Receive:
         except asyncio.TimeoutError:
             if begun():
                 return {"type": "http.disconnect"}
-            sentence = f"The body arrives too slowly, {received} bytes so far; send at least {LEAST_RATE} bytes per second"
+            sentence = f"The body arrives too slowly ({received} bytes); send {LEAST_RATE} bytes or more a second"
             raise BodyRefused(TooSlow("http.too_slow", sentence)) from None
         # Only the time of the client counts, not the time in which the server stores what has arrived.
         waited += time.monotonic() - start

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_users_take_turns(users: list[str], workers: int) -> None:
         for user in set(users):
             # Between two calls of one user, each other user who waits has one call.
             places = [at for at, one in enumerate(order) if one == user]
-            for before, after in zip(places, places[1:], strict=False):
+            for before, after in pairwise(places):
                 between = order[before + 1:after]
                 assert set(order[after:]) - {user} <= set(between), order
                 assert len(between) == len(set(between)), order
