@@ -20,7 +20,6 @@ from support import PATIENCE
 from local_backend.data import transfer
 from local_backend.data.download import release
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.probe import ProbeRequest
 from local_backend.data.progress import Cancelled
 from local_backend.data.registry import find
 
@@ -203,14 +202,6 @@ def test_a_redirect_does_not_leak_credentials(
         get(desk, site, "here", **values)
         assert desk.read() == {"here": b"few"} and other.shown and set(other.shown) == {None}
         assert all(site.shown) == bool(values)
-
-
-@pytest.mark.parametrize("host", ["168.63.129.16", "[::ffff:169.254.169.254]", "0xa9fea9fe", "2852039166"])
-def test_a_redirect_to_a_refused_address_is_not_followed(site: Site, host: str) -> None:
-    site.moved = {"/here": f"http://{host}/latest"}
-    request = ProbeRequest(kind="http", values={"url": site.url}, location={"paths": "here"}, loopback=True)
-    found = request.run(PATIENCE)
-    assert not found["ok"] and "does not connect to the address" in found["message"]
 
 
 def test_only_an_altered_file_is_fetched_again(desk: Desk, site: Site) -> None:
