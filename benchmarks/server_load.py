@@ -190,16 +190,17 @@ def fill(database: Path, count: int) -> None:
 
 
 class Backend:
-    """The server as a process, and a context manager. At the end its jobs are stopped, unless `jobs_go_on`."""
+    """The server as a process, and a context manager. At the end its jobs are stopped, unless `jobs_go_on`. `options`
+    are those of `local-backend serve`."""
 
-    def __init__(self, home: Path, jobs_go_on: bool = False) -> None:
-        self.home, self.started = home, 0.0
+    def __init__(self, home: Path, jobs_go_on: bool = False, options: tuple[str, ...] = ()) -> None:
+        self.home, self.started, self._options = home, 0.0, options
         self._stop = ["stop"] if jobs_go_on else ["stop", "--jobs"]
         self._environment = {**os.environ, "DLICMD_HOME": str(home), "DLI_SLOTS": "1"}
 
     def __enter__(self) -> Backend:
         begin = time.perf_counter()
-        command = [sys.executable, "-m", "local_backend.cli", "serve", "--port", "0"]
+        command = [sys.executable, "-m", "local_backend.cli", "serve", "--port", "0", *self._options]
         self._process = subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None and self._process.stdout.readline(), "the server did not start"
         self.started = time.perf_counter() - begin

@@ -9,6 +9,7 @@
     ├── Conflict           not possible in the present state
     ├── Mismatch           the idempotency key belongs to another submission
     ├── TooLarge           larger than a limit of this server
+    ├── TooSlow            the body arrives too slowly
     ├── Busy               too many calls of this kind at present
     ├── OverQuota          over a quota of the user
     ├── StorageFailed      the disk or the database is full or refuses writes
@@ -68,6 +69,10 @@ class Mismatch(BackendError):
 
 class TooLarge(BackendError):
     """The request is larger than the limits of this server."""
+
+
+class TooSlow(BackendError):
+    """The body of the request arrives too slowly, or takes too long."""
 
 
 class Busy(BackendError):

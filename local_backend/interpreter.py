@@ -10,13 +10,15 @@ from collections.abc import Iterator
 #: New objects after which Python collects garbage among them. A decision about 1,000 jobs makes some 10,000 objects.
 #: With Python's default of 700, collections interrupt it a dozen times, sometimes for as long as the decision takes.
 _NEW = 20_000
-#: Seconds after which another thread may run. A call that arrives while the scheduler decides about thousands of jobs
-#: waits this long after each return from the database or a file, a dozen times. Python's default is 0.005.
+#: Seconds after which another thread may run. A call that arrives while another thread computes waits this long after
+#: each return from the database or a file, a dozen times. Python's default is 0.005.
 _TURN = 0.001
 
 
 def calm() -> None:
-    """Collect garbage less often, and never among the present objects: modules never become garbage."""
+    """Collect garbage less often, and never among the present objects: modules never become garbage. Let other threads
+    run soon while one computes."""
+    sys.setswitchinterval(_TURN)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW, 10, 10)
@@ -24,18 +26,12 @@ def calm() -> None:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """Let other threads run while this thread computes in the block. Only one thread at a time may use this: the
-    settings apply to all threads.
-
-    Garbage collection is off in the block. Objects made from thousands of jobs have no cycles, and collections would
-    visit them more than once.
-    """
-    before, collects = sys.getswitchinterval(), gc.isenabled()
-    sys.setswitchinterval(_TURN)
+    """Collect no garbage in the block: objects made from thousands of jobs have no cycles, and collections would visit
+    them more than once. Only one thread at a time may use this: the setting applies to all threads."""
+    collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
             gc.enable()
-        sys.setswitchinterval(before)

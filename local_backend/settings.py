@@ -53,20 +53,37 @@ class Limits:
         512 * 2**20, "DLI_MAX_UNPACK_MEMORY", size(), "maximum memory to unpack an upload")
 
 
+def _on_a_team(limit: str) -> str:
+    """Return the text of a default that only servers for several users have."""
+    return f"{limit} on a server for several users, else no limit"
+
+
 @dataclass(frozen=True)
 class Quotas:
     """Quotas of each user, and how long ended execs are kept; None means no limit. Bytes are those of programs, results
-    and logs."""
+    and logs. A server for several users begins with the quotas of `for_a_team`."""
 
     active_execs: int | None = setting(
-        None, "DLI_USER_ACTIVE_EXECS", number(1, 10**9), "maximum pending and running execs of one user", "no limit")
+        None, "DLI_USER_ACTIVE_EXECS", number(1, 10**9), "maximum pending and running execs of one user",
+        _on_a_team("1,000"))
     stored_execs: int | None = setting(
         None, "DLI_USER_STORED_EXECS", number(1, 10**9),
         "maximum execs of one user, including pending, running and finished execs", "no limit")
     stored_bytes: int | None = setting(
         None, "DLI_USER_STORED_BYTES", size(),
         "maximum bytes of the execs of one user: programs, results, logs, and the packages that the user installed",
-        "no limit")
+        _on_a_team("200 GiB"))
+    submissions_per_minute: int | None = setting(
+        None, "DLI_USER_SUBMISSIONS_PER_MINUTE", number(1, 10**9), "maximum submissions of one user within a minute",
+        _on_a_team("300"))
+    streams: int | None = setting(
+        None, "DLI_USER_STREAMS", number(1, 10**9),
+        "maximum open streams of one user: followed jobs, logs, files and results that are being sent",
+        _on_a_team("64"))
+    uploads: int | None = setting(
+        None, "DLI_USER_UPLOADS", number(1, 10**9), "maximum simultaneous uploads of one user", _on_a_team("16"))
+    upload_seconds: int | None = setting(
+        None, "DLI_USER_UPLOAD_SECONDS", number(1, 10**9), "maximum seconds of an upload", _on_a_team("3,600"))
     free_bytes: int = setting(
         64 * 2**20, "DLI_MIN_FREE_BYTES", size(),
         "minimum free bytes on the disks of home and results; below it, no submission is accepted")
@@ -75,6 +92,13 @@ class Quotas:
     keep_bytes: int | None = setting(
         None, "DLI_KEEP_BYTES", size(),
         "total bytes of all execs; above it, the oldest finished execs are removed", "no limit")
+
+    @classmethod
+    def for_a_team(cls, **given: Any) -> Quotas:
+        """Return the quotas of a server for several users: those given, and defaults for the others."""
+        return cls(**{
+            "active_execs": 1000, "stored_bytes": 200 * 2**30, "submissions_per_minute": 300, "streams": 64,
+            "uploads": 16, "upload_seconds": 3600, **given})
 
     @property
     def limit_users(self) -> bool:
@@ -278,8 +302,8 @@ class Settings:
         }
         values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert", "tls_self_signed"} & set(values)
         settings = cls(home=home, user=user_name(), said=found, limits=Limits(**_values(Limits, found)),
-                       quotas=Quotas(**_values(Quotas, found)), oidc=OidcSettings(**_values(OidcSettings, found)),
-                       **values)
+                       quotas=(Quotas if values["embedded"] else Quotas.for_a_team)(**_values(Quotas, found)),
+                       oidc=OidcSettings(**_values(OidcSettings, found)), **values)
         if settings.oidc.issuer and not settings.oidc.client_id:
             raise ValueError("DLI_OIDC_ISSUER needs DLI_OIDC_CLIENT_ID")
         rows = dict(settings_of(cls))

@@ -73,6 +73,7 @@ def create_app(services: Services) -> Guard:
     app.state.services = services
     app.state.archives = Archives()
     app.state.endings = Endings()
+    app.state.exposition = health.Exposition()
     hosts, addresses = _own_names(services.base.settings)
     return Guard(app, services, hosts, addresses)
 

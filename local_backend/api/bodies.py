@@ -1,22 +1,29 @@
-"""Limits of bodies: their size and their coding. The bodies of submissions have a limit of their own, and are written
-to disk as they arrive (submit/receive.py)."""
+"""Limits of bodies: their size, their coding and their pace. The bodies of submissions have a limit of size of their
+own, and are written to disk as they arrive (submit/receive.py)."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
 from dlicmd.contract import wire
 from local_backend.api.errors import BodyCompressed, BodyRefused
-from local_backend.errors import TooLarge
+from local_backend.errors import TooLarge, TooSlow
 
 #: Maximum bytes of a body. A tree of 10,000 resource plans has about 1,000,000.
 LARGEST = 4 << 20
+#: A body must arrive with this many bytes per second on average. Its first bytes may take PATIENCE seconds.
+LEAST_RATE, PATIENCE = 1024, 30.0
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"})
 
 
-def bounded(scope: Scope, receive: Receive) -> Receive:
-    """Return a `receive` for a call that raises BodyRefused when the body gets too large.
+def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool]) -> Receive:
+    """Return a `receive` for a call that raises BodyRefused when the body gets too large or arrives too slowly. `begun`
+    returns whether the answer has begun: a body that is too slow then counts as a client that disconnected.
 
     Raises TooLarge when Content-Length is too large, BodyCompressed for a compressed body.
     """
@@ -29,11 +36,11 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
                 "uncompressed",
             )
     if scope["method"] == "POST" and scope["path"] == wire.EXECS:
-        return receive
+        return _paced(receive, begun)
     declared = headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > LARGEST:
         raise _too_large()
-    received = 0
+    received, receive = 0, _paced(receive, begun)
 
     async def counted() -> Message:
         nonlocal received
@@ -44,6 +51,30 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         return message
 
     return counted
+
+
+def _paced(receive: Receive, begun: Callable[[], bool]) -> Receive:
+    received, waited, more = 0, 0.0, True
+
+    async def paced() -> Message:
+        nonlocal received, waited, more
+        if not more:
+            return await receive()  # waits until the client disconnects
+        start = time.monotonic()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, PATIENCE + received / LEAST_RATE - waited))
+        except asyncio.TimeoutError:
+            if begun():
+                return {"type": "http.disconnect"}
+            sentence = f"The body arrives too slowly ({received} bytes); send {LEAST_RATE} bytes or more a second"
+            raise BodyRefused(TooSlow("http.too_slow", sentence)) from None
+        # Only the time of the client counts, not the time in which the server stores what has arrived.
+        waited += time.monotonic() - start
+        received += len(message.get("body", b""))
+        more = bool(message.get("more_body", False))
+        return message
+
+    return paced
 
 
 def _too_large() -> TooLarge:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from local_backend.api.accept import TEXT
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.logs import Log, as_text, of_driver, of_executor
@@ -19,6 +20,7 @@ from local_backend.api.route import Route
 from local_backend.api.scheduler import CHOICE_ERRORS, Choice, chosen
 from local_backend.errors import NotFound
 from local_backend.runtime.utilisation import Use
+from local_backend.services.load import READING
 
 router = APIRouter(tags=["scheduler"], route_class=Route)
 
@@ -54,25 +56,27 @@ def applications(
 
 @router.get(_APPLICATIONS + "/{app_id}/logs/{log}/download")
 @about(OWN_EXECS, errors={400: "exec.no_executor exec.not_found instance.not_found query.log"}, media=TEXT)
+@bulk(READING)
 def driver_log(services: TheServices, caller: TheCaller, instance: str, app_id: str, log: Log) -> Response:
     """Return a log of the driver as text: `stdout`, `stderr` or `launcherlog`. An exec that is not elastic has no
     driver: the answer is the log of its first executor, because lists name a driver for every exec."""
     _check(instance)
     row = services.execs.find(caller, app_id)
-    return as_text(of_driver(services, row, log) if row.elastic else of_executor(services, row, "1", log))
+    return as_text(services, of_driver(services, row, log) if row.elastic else of_executor(services, row, "1", log))
 
 
 @router.get(_APPLICATIONS + "/{app_id}/{number}/logs/{log}/download")
 @about(OWN_EXECS, errors={
     400: "exec.no_executor exec.not_found instance.not_found query.log query.number",
 }, media=TEXT)
+@bulk(READING)
 def executor_log(  # noqa: PLR0917
     services: TheServices, caller: TheCaller, instance: str, app_id: str, number: str, log: Log
 ) -> Response:
     """Return a log of executor `number` (the `id` in `executors`) as text. Lines of programs that are not elastic start
     with the number of their task."""
     _check(instance)
-    return as_text(of_executor(services, services.execs.find(caller, app_id), number, log))
+    return as_text(services, of_executor(services, services.execs.find(caller, app_id), number, log))
 
 
 def _check(instance: str) -> None:

@@ -10,12 +10,14 @@ from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWNER, about
 from local_backend.api.models.accounts import ConnectionObject, NewConnection, TestResult
 from local_backend.api.models.common import present
 from local_backend.api.objects import connection_object
 from local_backend.api.route import Route
+from local_backend.services.load import TEST
 
 router = APIRouter(tags=["connections"], route_class=Route)
 
@@ -56,7 +58,8 @@ def remove(services: TheServices, caller: TheCaller, name: Reference) -> Respons
 
 
 @router.post(_ONE + f"/{wire.TEST}")
-@about(EVERY_USER, extension=wire.EXT_CONNECTIONS, errors={404: "connection.not_found", 429: "connection.tests"})
+@about(EVERY_USER, extension=wire.EXT_CONNECTIONS, errors={404: "connection.not_found"})
+@bulk(TEST, stream=False)
 def test(services: TheServices, caller: TheCaller, name: Reference) -> JsonAnswer[TestResult]:
     """Test whether the server behind a connection accepts it: `ok`, and `message` if not. A test takes at most 30
     seconds."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Curves
 from local_backend.api.route import Route
+from local_backend.services.load import READING
 
 router = APIRouter(tags=["logs"], route_class=Route)
 
 
 @router.get(wire.EXECS + "/{exec_id}/curves")
-@about(OWN_EXECS, extension=wire.EXT_CURVES, errors={400: "exec.not_found"})
+@about(OWN_EXECS, extension=wire.EXT_CURVES, errors={400: "exec.not_found", 507: "exec.result_failed"})
+@bulk(READING)
 def curves(
     services: TheServices,
     caller: TheCaller,
@@ -27,5 +30,4 @@ def curves(
 ) -> JsonAnswer[Curves]:
     """Return the metrics that the program records, or that the server finds in its files and its output. Of a long
     curve, only some points are kept: at most 10,000, and at most 200 curves."""
-    found = services.execs.curves(caller, exec_id, metric or (), since)
-    return JsonAnswer(cast("Curves", {"curves": found.curves, "cursor": found.cursor, "whole": found.whole}))
+    return JsonAnswer(services.execs.curves(caller, exec_id, metric or (), since))

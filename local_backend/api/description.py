@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from dlicmd.contract import wire
 from local_backend.api.accept import JSON, PROBLEM, TEXT
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import REFUSALS
 from local_backend.api.guard import OPEN_PATHS, SESSION
 from local_backend.api.models.common import ErrorObject, ProblemObject
 
@@ -44,6 +45,7 @@ _MEANINGS = {
     403: "Not permitted for this user, or sent by a page of another origin",
     404: "No such path, plan, user or connection",
     405: "The path does not accept this method",
+    408: "The body arrives too slowly",
     409: "Not possible now",
     413: "The body is too large",
     415: "The body is compressed",
@@ -58,7 +60,7 @@ _MEANINGS = {
 #: Errors of every call: status → codes. A call that is not HTTP gets 400 without a code.
 COMMON = {
     400: "", 401: "auth.required auth.wrong_password", 403: "auth.scope http.host http.origin",
-    404: "http.no_such_path", 405: "http.method", 413: "http.too_large", 415: "http.compressed",
+    404: "http.no_such_path", 405: "http.method", 408: "http.too_slow", 413: "http.too_large", 415: "http.compressed",
     429: "auth.too_many_tries",
     500: "server.failed", 503: "database.unreachable", 507: "auth.no_keys database.failed keys.failed",
 }
@@ -123,8 +125,11 @@ def about(
     """
 
     def note(endpoint: F) -> F:
+        found = dict(errors or {})
+        if endpoint in REFUSALS:
+            found[429] = f"{found.get(429, '')} {REFUSALS[endpoint]}".strip()
         _ABOUT[endpoint] = About(
-            callers, errors or {}, extension, body, headers or {}, media, answers or {}, answer_headers or {}
+            callers, found, extension, body, headers or {}, media, answers or {}, answer_headers or {}
         )
         return endpoint
 

@@ -46,7 +46,8 @@ class BodyRefused(HTTPException):
 
 
 _STATUS: dict[type[BackendError], int] = {
-    Invalid: 400, errors.Unauthorized: 401, errors.AccessDenied: 403, errors.NotFound: 404, errors.Conflict: 409,
+    Invalid: 400, errors.Unauthorized: 401, errors.AccessDenied: 403, errors.NotFound: 404, errors.TooSlow: 408,
+    errors.Conflict: 409,
     errors.TooLarge: 413, BodyCompressed: 415, RangeUnsatisfied: 416, errors.Mismatch: 422, errors.Busy: 429,
     errors.Unsupported: 501, Unavailable: 503, OverQuota: 507, StorageFailed: 507,
 }
@@ -58,7 +59,8 @@ _QUIRKS = {
 }
 #: Headers of a status.
 _HEADERS = {
-    401: {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}, 415: {"Accept-Encoding": "identity"},
+    401: {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}, 408: {"Connection": "close"},
+    415: {"Accept-Encoding": "identity"},
 }
 #: Scope key: the code of the error in the answer.
 CODE = "dlicmd.code"

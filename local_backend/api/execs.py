@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -19,17 +20,20 @@ from local_backend import logs
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWN_EXECS, about
+from local_backend.api.errors import BodyRefused
 from local_backend.api.models.execs import Exec, Submission, SubmissionForm, SubmissionParts, Submitted, Why
 from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.showing import Endings, show, show_json
 from local_backend.api.submission_headers import is_strict, key_of, wants_details
-from local_backend.errors import BackendError, Invalid, StorageFailed
+from local_backend.errors import BackendError, Invalid, StorageFailed, TooSlow
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecSelection, states_named
+from local_backend.services.load import UPLOAD
 from local_backend.services.services import Services
 from local_backend.services.submissions import SubmissionRequest as Asked
+from local_backend.services.submissions import SubmissionService
 from local_backend.submit.receive import ReceivedUpload, receive
 
 router = APIRouter(tags=["execs"], route_class=Route)
@@ -53,6 +57,7 @@ _REFUSED = {
          "submission.option submission.resources submission.too_long",
     403: "auth.admin_only", 409: "submission.key_in_use", 413: "submission.too_large", 422: "submission.key_mismatch",
     500: "volume.unreadable",
+    408: "quota.upload_seconds", 429: "load.busy quota.rate quota.uploads",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.keys storage.unknown",
 }
 #: The errors of a submission that need no file.
@@ -61,7 +66,7 @@ _CHECKED = {
          "submission.data_source submission.environment submission.framework submission.hardware submission.metrics "
          "submission.never_schedulable submission.option submission.resources submission.too_long",
     403: "auth.admin_only", 413: "submission.too_large", 500: "volume.unreadable",
-    507: "storage.failed storage.full storage.keys",
+    408: "quota.upload_seconds", 429: "quota.uploads", 507: "storage.failed storage.full storage.keys",
 }
 _DETAILS = {
     wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}` and `{wire.LAST_METRICS}`; without it, all values but "
@@ -119,9 +124,13 @@ async def submit(
     folder = services.submissions.folder()
     try:
         key = _key(request, services, caller)
-        upload = await _received(request, services, caller, folder, keyed=key is not None)
+        services.load.shares.submission(caller.name)
+        with services.load.shares.upload(caller.name):
+            upload = await _received(request, services, caller, folder, keyed=key is not None)
         asked = Asked(args, upload, sig_name, key, is_strict(request.headers))
-        made = await run_in_threadpool(services.submissions.submit, caller, asked)
+        made = await services.load.run(UPLOAD, caller.name, partial(services.submissions.submit, caller, asked))
+    except TooSlow:
+        raise
     except BackendError:
         await _drain(request.stream())
         raise
@@ -147,7 +156,8 @@ async def check(
     stored."""
     folder = services.submissions.folder()
     try:
-        upload = await _received(request, services, caller, folder, keyed=True)
+        with services.load.shares.upload(caller.name):
+            upload = await _received(request, services, caller, folder, keyed=True)
         await run_in_threadpool(services.submissions.check, caller, args, upload.data)
     finally:
         await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
@@ -230,10 +240,21 @@ async def _received(
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
         content_type = request.headers.get("content-type", "")
-        return await receive(request.stream(), content_type, folder, limits.upload_bytes)
+        most = services.base.settings.quotas.upload_seconds
+        return await asyncio.wait_for(receive(request.stream(), content_type, folder, limits.upload_bytes), most)
+    except asyncio.TimeoutError:
+        raise _refused(submissions, caller, TooSlow(
+            "quota.upload_seconds", f"the upload takes longer than {most} seconds, the limit of this server")) from None
+    except BodyRefused as problem:
+        raise _refused(submissions, caller, problem.problem) from None
     except BackendError as problem:
-        submissions.refused(caller, problem)
-        raise
+        raise _refused(submissions, caller, problem) from None
+
+
+def _refused(submissions: SubmissionService, caller: Caller, problem: BackendError) -> BackendError:
+    """Record the refusal of an upload, and return its error."""
+    submissions.refused(caller, problem)
+    return problem
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import Streamed, bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import File, Files
@@ -21,6 +22,7 @@ from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
 from local_backend.runtime.written import Written, WrittenFiles
+from local_backend.services.load import PACKING
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
@@ -40,6 +42,7 @@ _digests: dict[tuple[int, ...], bytes] = {}
 
 @router.get(wire.EXECS + "/{exec_id}/files")
 @about(OWN_EXECS, extension=wire.EXT_FILES, errors={400: "exec.not_found", 507: "exec.result_failed"})
+@bulk(PACKING)
 def files(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Files]:
     """Return the files that the program wrote below its working directory and RESULT_DIR, so far for a running exec.
     Submitted files without a change, the output that /log returns, the records of `dlicmd.log`, links, and names that
@@ -58,6 +61,7 @@ def files(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[
     OWN_EXECS, extension=wire.EXT_FILES, errors={400: "exec.not_found exec.no_file", 416: "exec.result_range"},
     media=_TYPE, answers={206: "The remaining part"}, headers=DESCRIBED,
 )
+@bulk(PACKING)
 def content(request: Request, services: TheServices, caller: TheCaller, exec_id: str, path: str = "") -> Response:
     """Return one of the files in the list, whole or from a byte on. Of a file that grows, return the bytes that it has
     now. While the exec runs, a large file that changed in the last minute comes without ETag and checksum."""
@@ -72,7 +76,7 @@ def content(request: Request, services: TheServices, caller: TheCaller, exec_id:
     if refused := part.refused(request.scope, "The file"):
         file.close()
         return refused
-    return StreamingResponse(_streamed(file, part), part.status, part.headers, _TYPE)
+    return Streamed(services.load, _streamed(file, part), part.status, part.headers, _TYPE)
 
 
 def _written(services: Services, row: ExecRow) -> WrittenFiles:

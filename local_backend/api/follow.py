@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import states, wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import hold
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Line, News
@@ -74,12 +75,15 @@ class Cursor:
 
 
 @router.get(wire.EXECS + "/{exec_id}/follow")
-@about(OWN_EXECS, extension=wire.EXT_FOLLOW, errors={400: "exec.not_found query.cursor query.number"})
+@about(OWN_EXECS, extension=wire.EXT_FOLLOW, errors={
+    400: "exec.not_found query.cursor query.number", 429: "quota.streams",
+})
 async def follow(
     *, request: Request, services: TheServices, caller: TheCaller, exec_id: str, cursor: str = "", wait: str = "0"
 ) -> JsonAnswer[News]:
     """Return the exec, its events and its output after `cursor`, and the next cursor. Waits up to `wait` seconds (at
     most 30) for news. The client has all output when the exec is terminal and `lines` is empty."""
+    hold(services.load.shares.stream(caller.name))
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)

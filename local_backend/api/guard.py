@@ -9,7 +9,7 @@
    first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and /readyz
    need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and do:
    users have access to their own execs only.
-4. Body: its size is limited (bodies.py).
+4. Body: its size and its pace are limited (bodies.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api.basic import basic_credentials
 from local_backend.api.bodies import bounded
+from local_backend.api.bulk import answering
 from local_backend.api.depends import CALLER, TOKEN
 from local_backend.api.errors import database_failed, refusal
 from local_backend.api.observe import Observation
@@ -78,9 +79,9 @@ class Guard:
             return
         with Observation(scope) as seen:
             scope["path"] = _plain(scope["path"])
-            await self._admit(scope, receive, seen.sending(send))
+            await self._admit(scope, receive, seen.sending(send), seen)
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send, seen: Observation) -> None:
         headers = Headers(scope=scope)
         try:
             self._refuse_foreign(headers, scope["scheme"])
@@ -88,7 +89,7 @@ class Guard:
             scope[CALLER] = found
             if found is not None:
                 logs.about(user=found.name)
-            receive = bounded(scope, receive)
+            receive = bounded(scope, receive, seen.begun)
         except BackendError as problem:
             await refusal(scope, problem)(scope, receive, send)
         except SQLAlchemyError as problem:
@@ -98,7 +99,8 @@ class Guard:
             sentence = f"The server cannot check tokens ({problem.strerror}: {problem.filename})"
             await refusal(scope, StorageFailed("auth.no_keys", sentence))(scope, receive, send)
         else:
-            await self.app(scope, receive, send)
+            with answering():
+                await self.app(scope, receive, send)
 
     def _refuse_foreign(self, headers: Headers, scheme: str) -> None:
         """Raise Denied when the call names another host, or a page of another origin made it."""

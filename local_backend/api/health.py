@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response
 
 from dlicmd import __version__
@@ -21,6 +24,10 @@ from local_backend.services.machine import MachineService
 from local_backend.store.states import MOVES
 
 router = APIRouter(tags=["health"], route_class=Route)
+
+
+#: Seconds for which the metrics are not computed again.
+SHARED_SECONDS = 1.0
 
 
 class _Text(PlainTextResponse):
@@ -48,11 +55,33 @@ def ready(request: Request, services: TheServices) -> Response:
 
 @router.get(wire.METRICS)
 @about(f"{EVERY_USER}; {ANYONE}, if a setting says so", extension=UNNAMED, media="text/plain")
-def metrics(services: TheServices) -> Response:
-    """Return counts and times in Prometheus' text format."""
+async def metrics(request: Request, services: TheServices) -> Response:
+    """Return counts and times in Prometheus' text format. They are computed at most once a second."""
+    exposition: Exposition = request.app.state.exposition
+    return _Text(await exposition.text(services.machine))
+
+
+class Exposition:
+    """The text of all metrics, which all calls within a second share."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._text = b""
+        self._until = 0.0
+
+    async def text(self, machine: MachineService) -> bytes:
+        """Return the present text, or one that is less than SHARED_SECONDS old."""
+        async with self._lock:
+            if time.monotonic() >= self._until:
+                self._text = await run_in_threadpool(_computed, machine)
+                self._until = time.monotonic() + SHARED_SECONDS
+            return self._text
+
+
+def _computed(machine: MachineService) -> bytes:
     now = CollectorRegistry(auto_describe=False)
-    now.register(_Now(services.machine))
-    return _Text(generate_latest(now) + generate_latest(REGISTRY))
+    now.register(_Now(machine))
+    return bytes(generate_latest(now) + generate_latest(REGISTRY))
 
 
 class _Now(Collector):

@@ -8,9 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import WithJsonSchema
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from dlicmd.contract import wire
+from local_backend.api.bulk import Streamed, bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.follow import Cursor, streams
@@ -33,6 +34,7 @@ from local_backend.runtime.output import (
 )
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.services.executors import exists
+from local_backend.services.load import READING
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["logs"], route_class=Route)
@@ -49,6 +51,7 @@ _Number = Annotated[str | None, WithJsonSchema({"type": "string", "pattern": "^[
 @about(OWN_EXECS, extension=wire.EXT_LINES, media="text/plain", errors={
     400: "exec.not_found exec.no_driver exec.no_executor query.cursor query.number query.time query.value",
 })
+@bulk(READING)
 def lines(
     *,
     services: TheServices,
@@ -87,8 +90,8 @@ def lines(
     answered = _last(paths, found, wanted.tail, texts)
     pieces = _pieces(_stamped(answered) if timestamps == "true" else (segment.text for segment in answered))
     after = Cursor(dict(wanted.offsets or {}) | {key(span.stream): span.end for span in found})
-    return StreamingResponse(
-        pieces, media_type="text/plain; charset=utf-8", headers={wire.CURSOR_HEADER: after.encode()})
+    return Streamed(
+        services.load, pieces, media_type="text/plain; charset=utf-8", headers={wire.CURSOR_HEADER: after.encode()})
 
 
 def _streams(row: ExecRow, paths: ExecPaths, worker: str | None) -> list[OutputStream]:

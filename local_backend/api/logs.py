@@ -8,10 +8,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import WithJsonSchema
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend.api.accept import JSON, prefers_json
+from local_backend.api.bulk import Streamed, bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.common import one_of
@@ -21,6 +22,7 @@ from local_backend.api.textlog import content, json_string, prefixed, size
 from local_backend.errors import Invalid, NotFound
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.services.executors import executors, exists
+from local_backend.services.load import READING
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
@@ -41,6 +43,7 @@ LastLines = Annotated[
 
 @router.get(wire.EXECS + "/{exec_id}/log")
 @about(OWN_EXECS, errors={400: "exec.not_found query.log"}, media=_MEDIA)
+@bulk(READING)
 def train_log(
     *,
     request: Request,
@@ -57,20 +60,22 @@ def train_log(
         raise Invalid("query.log", f"logType: unknown value {logType[:40]!r}; use {', '.join(_STREAMS)}")
     paths = services.execs.paths(row)
     files = [path for stream in streams for path in program_logs(row, paths, stream)]
-    return _answer(request, content(paths, files))
+    return _answer(services, request, content(paths, files))
 
 
 @router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}")
 @about(OWN_EXECS, errors={400: "exec.not_found exec.no_driver query.log query.number"}, media=_MEDIA)
+@bulk(READING)
 def driver_log(
     *, request: Request, services: TheServices, caller: TheCaller, app_id: str, log: Log, lastlines: LastLines = None
 ) -> Response:
     """Return a log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have output of a driver."""
-    return _answer(request, of_driver(services, services.execs.find(caller, app_id), log, lastlines))
+    return _answer(services, request, of_driver(services, services.execs.find(caller, app_id), log, lastlines))
 
 
 @router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}")
 @about(OWN_EXECS, errors={400: "exec.not_found exec.no_executor query.log query.number"}, media=_MEDIA)
+@bulk(READING)
 def executor_log(
     *,
     request: Request,
@@ -83,7 +88,8 @@ def executor_log(
 ) -> Response:
     """Return a log of executor `number` (from 1), even if no list shows it. Lines of programs that are not elastic
     start with the number of their task."""
-    return _answer(request, of_executor(services, services.execs.find(caller, app_id), number, log, lastlines))
+    found = of_executor(services, services.execs.find(caller, app_id), number, log, lastlines)
+    return _answer(services, request, found)
 
 
 def of_driver(services: Services, row: ExecRow, log: str, lastlines: str | None = None) -> Iterator[bytes]:
@@ -108,9 +114,9 @@ def of_executor(
     return prefixed(chunks, f"*Task <{executor}> SubProcess*: ".encode())
 
 
-def as_text(chunks: Iterator[bytes]) -> Response:
+def as_text(services: Services, chunks: Iterator[bytes]) -> Response:
     """Return a log as text."""
-    return StreamingResponse(chunks, media_type="text/plain; charset=utf-8")
+    return Streamed(services.load, chunks, media_type="text/plain; charset=utf-8")
 
 
 def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
@@ -139,8 +145,8 @@ def _lines(text: str | None) -> int | None:
     return whole(text, "lastlines", 0) if text else None
 
 
-def _answer(request: Request, chunks: Iterator[bytes]) -> Response:
+def _answer(services: Services, request: Request, chunks: Iterator[bytes]) -> Response:
     """Return text, or a JSON string for a client that accepts JSON with the highest weight."""
     if prefers_json(request.headers):
-        return StreamingResponse(json_string(chunks), media_type=JSON)
-    return as_text(chunks)
+        return Streamed(services.load, json_string(chunks), media_type=JSON)
+    return as_text(services, chunks)

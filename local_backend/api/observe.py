@@ -68,6 +68,10 @@ class Observation:
         _log.log(self._level(status), "%(method)s %(path)s %(status)d in %(seconds).4f s", numbers,
                  extra={"numbers": numbers})
 
+    def begun(self) -> bool:
+        """Return whether the answer has begun."""
+        return self._status != 0
+
     def sending(self, send: Send) -> Send:
         """Return a `send` that notes the status of the answer and adds X-Request-ID."""
 

@@ -9,16 +9,18 @@ import asyncio
 from pathlib import Path
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
+from local_backend.api.bulk import Streamed, bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
+from local_backend.services.load import PACKING, Load
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
@@ -32,6 +34,7 @@ _TYPE = "application/zip"
     OWN_EXECS, errors={400: "exec.not_found exec.no_result", 416: "exec.result_range", 507: "exec.result_failed"},
     media=_TYPE, answers={206: "The remaining part"}, headers=DESCRIBED,
 )
+@bulk(PACKING)
 def result(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Return the trained model, whole or from a byte on. For a running exec, return what it has stored so far."""
     row = services.execs.find(caller, exec_id)
@@ -48,7 +51,7 @@ def result(request: Request, services: TheServices, caller: TheCaller, exec_id: 
     # Scripts split this header at the semicolons: no spaces, no quotes, size last.
     named = f"attachment;filename={result_name(row.id, archive.digest)};size={archive.length}"
     folder, keeper = services.execs.paths(row).model, archives if row.terminal else None
-    return ArchiveResponse(archive, part, part.headers | {"Content-Disposition": named}, folder, keeper)
+    return ArchiveResponse(services.load, archive, part, part.headers | {"Content-Disposition": named}, folder, keeper)
 
 
 def _named(problem: OSError) -> str:
@@ -61,14 +64,14 @@ def result_name(exec_id: str, digest: bytes) -> str:
     return f"dlpd-model-{number % 10**16:016d}-{number // 10**16 % 10**9:09d}{exec_id}-result.zip"
 
 
-class ArchiveResponse(StreamingResponse):
+class ArchiveResponse(Streamed):
     """Sends a part of a zip. With a `keeper`, a zip whose transfer is interrupted is kept."""
 
-    def __init__(
-        self, archive: Archive, part: Part, headers: dict[str, str], folder: Path, keeper: Archives | None
+    def __init__(  # noqa: PLR0917
+        self, load: Load, archive: Archive, part: Part, headers: dict[str, str], folder: Path, keeper: Archives | None
     ) -> None:
         self._length = part.length - part.first
-        super().__init__(archive.stream(part.first), part.status, headers, _TYPE)
+        super().__init__(load, archive.stream(part.first), part.status, headers, _TYPE)
         self._archive, self._folder, self._keeper = archive, folder, keeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,10 +10,12 @@ from fastapi import APIRouter
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Code, CodeFile, Content
 from local_backend.api.route import Route
+from local_backend.services.load import READING
 from local_backend.submit import manifest
 
 router = APIRouter(tags=["execs"], route_class=Route)
@@ -25,6 +27,7 @@ _CHUNK = 1 << 20
 
 @router.get(wire.EXECS + "/{exec_id}/code")
 @about(OWN_EXECS, extension=wire.EXT_CODE, errors={400: "exec.not_found"})
+@bulk(READING)
 def code(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Code]:
     """Return the submitted files with their present content. Each of `files` has a `path` (relative to the folder
     that the program runs in), `bytes`, `sha256` (absent if the file is too large to read), and `text` if it is small

@@ -6,11 +6,13 @@ from fastapi import APIRouter, Query, Request
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import SUBMITTER, about
 from local_backend.api.models.execs import Exec
 from local_backend.api.route import Route
 from local_backend.api.showing import show
+from local_backend.services.load import UPLOAD
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
@@ -22,6 +24,7 @@ router = APIRouter(tags=["execs"], route_class=Route)
     403: "exec.of_another_user",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.unknown",
 })
+@bulk(UPLOAD, stream=False)
 def verify(
     request: Request, services: TheServices, caller: TheCaller, exec_id: str, steps: int = Query(20, ge=1, le=10**6),
 ) -> JsonAnswer[Exec]:

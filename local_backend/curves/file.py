@@ -13,19 +13,21 @@ import json
 import math
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from local_backend.curves.book import MOST_CURVES, MOST_POINTS, Book, KeptCurve, same, shown
+from local_backend.curves.book import MOST_CURVES, MOST_IN_ALL, MOST_POINTS, Book, KeptCurve, same, shown
 from local_backend.curves.model import LINE, SOURCES, UNITS, MetricValue, clean, number, sound
 from local_backend.files import write_atomic
 
 #: Maximum bytes that a server reads. A file that is longer than 2 times its shortest form, and this many bytes, is
 #: written anew.
 LONGEST, _SLACK = 64 << 20, 4 << 20
-#: Maximum number of points in one line.
-_LINE = 1000
+#: Maximum number of points in one line, and maximum bytes of a line.
+_LINE, _LONGEST_LINE = 1000, 1 << 20
+#: Maximum number of points in an answer.
+_MOST_SHOWN = 2 * MOST_IN_ALL
 
 Point = tuple[float, float, float | None]
 
@@ -133,13 +135,20 @@ def load(file: BinaryIO, book: Book) -> None:
 def read(file: BinaryIO, cursor: str, metrics: Collection[str]) -> Reading:
     """Return the curves that are shown, as JSON objects: all points, or those after the cursor of an earlier call.
     `metrics`: names to return, all without any. A `cursor` that is unknown returns all points."""
-    generation, lines, size = _content(file)
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    lines = _lines_of(file)
+    head = next(lines, b"")
+    generation = _generation(head)
+    if generation is None:
+        return Reading([], "0.0", True)
     began, _, offset = cursor.partition(".")
     known = began == str(generation) and offset.isdecimal() and len(offset) < 15
-    start = int(offset) if known and int(offset) <= size else 0
+    start = int(offset) if known and int(offset) <= end else 0
     curves: dict[int, KeptCurve] = {}
+    #: The steps of each curve after the cursor.
     fresh: dict[int, set[float]] = {}
-    at = 0
+    at = len(head)
     for line in lines:
         at += len(line)
         match _entry(line):
@@ -153,13 +162,30 @@ def read(file: BinaryIO, cursor: str, metrics: Collection[str]) -> Reading:
                 for point in sound_points:
                     curves[index].add(*point)
                 curves[index].thin(MOST_POINTS)
-                if at > start:
-                    fresh.setdefault(index, set()).update(point[0] for point in sound_points)
+                if at > start > 0:
+                    _note(fresh.setdefault(index, set()), curves[index], sound_points)
     wanted = {same(name) for name in metrics}
     numbers = {id(curve): index for index, curve in curves.items()}
     chosen = [curve for curve in shown(curves.values()) if not wanted or same(curve.name) in wanted]
+    _bound(chosen)
     objects = [_object(curve, None if start == 0 else fresh.get(numbers[id(curve)], set())) for curve in chosen]
-    return Reading([found for found in objects if start == 0 or found["points"]], f"{generation}.{size}", start == 0)
+    return Reading([found for found in objects if start == 0 or found["points"]], f"{generation}.{at}", start == 0)
+
+
+def _note(fresh: set[float], curve: KeptCurve, points: list[Point]) -> None:
+    """Add the steps of new points. Forget those that the curve no longer has when there are too many."""
+    fresh.update(point[0] for point in points)
+    if len(fresh) > 2 * MOST_POINTS:
+        fresh.intersection_update(curve.steps)
+
+
+def _bound(curves: Collection[KeptCurve]) -> None:
+    """Thin curves that have too many points together: a program can change the file."""
+    most = MOST_POINTS
+    while sum(map(len, curves)) > _MOST_SHOWN:
+        most //= 2
+        for curve in curves:
+            curve.thin(most)
 
 
 def _object(curve: KeptCurve, steps: Collection[float] | None) -> dict[str, Any]:
@@ -169,15 +195,22 @@ def _object(curve: KeptCurve, steps: Collection[float] | None) -> dict[str, Any]
     return {**found, "left": curve.left} if curve.left else found
 
 
-def _content(file: BinaryIO) -> tuple[int, list[bytes], int]:
-    """Return the generation of a file, its complete lines, and their size."""
-    content = file.read(LONGEST)
-    content = content[: content.rfind(b"\n") + 1]
-    lines = content.splitlines(keepends=True)
-    match _entry(lines[0]) if lines else None:
+def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the complete lines of a file, up to LONGEST bytes. A line that is too long comes in pieces."""
+    at = 0
+    while at < LONGEST and (line := file.readline(min(_LONGEST_LINE, LONGEST - at))):
+        if not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+            return
+        at += len(line)
+        yield line
+
+
+def _generation(head: bytes) -> int | None:
+    """Return the generation of a file from its first line, None if it has none."""
+    match _entry(head):
         case {"generation": int(generation)}:
-            return generation, lines, len(content)
-    return 0, [], 0
+            return generation
+    return None
 
 
 def _entry(line: bytes) -> object:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.probe import tested
 from local_backend.data.storage import DataRoots
-from local_backend.errors import AccessDenied, Busy, Conflict, Invalid, NotFound
+from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.sources.connections import Connections
 from local_backend.sources.values import references
 from local_backend.store.connections import ConnectionExists, ConnectionRow
-
-#: Maximum number of simultaneous tests. Each is a process for up to 30 seconds.
-_TESTS = 4
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,6 @@ class ConnectionService:
 
     base: Base
     known: Connections
-    _tests: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_TESTS))
 
     def list(self, caller: Caller) -> list[ConnectionRow]:
         """Return the connections that the caller may use."""
@@ -76,18 +71,14 @@ class ConnectionService:
         """Return why the server of a connection refuses it, None if it accepts it. Takes at most 30 seconds.
 
         `places` are the folders that a connection to files may use, by default those of the caller. Raises NotFound
-        (`connection.not_found`), Busy (`connection.tests`).
+        (`connection.not_found`).
         """
         with self.base.recorded(caller, "connection.test", name):
             row = self._found(caller, name)
-            if not self._tests.acquire(blocking=False):
-                raise Busy("connection.tests", "The server is already testing other connections; try again in a moment")
             try:
                 return tested(self.known.opened(row), places or self.base.data_roots(caller))
             except DataError as problem:
                 return str(problem)
-            finally:
-                self._tests.release()
 
     def secrets(self, caller: Caller, row: ConnectionRow) -> dict[str, str]:
         """Return where each secret of a connection is kept. The result is empty for other users than the owner and

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from local_backend.data.export import TableLimits
 from local_backend.data.probe import ProbeRequest, hidden
 from local_backend.data.progress import shown
 from local_backend.data.submitted import understand
-from local_backend.errors import Busy, Invalid
+from local_backend.errors import Invalid
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.sources.connections import Connections
@@ -28,8 +27,6 @@ from local_backend.workload import DataSource
 #: Maximum seconds for the preview of one source.
 PATIENCE = 60.0
 _MOST = 10
-#: Maximum number of simultaneous previews. Each is a process.
-_AT_A_TIME = 4
 
 
 @dataclass(frozen=True)
@@ -38,20 +35,17 @@ class DataService:
 
     base: Base
     connections: Connections
-    _previews: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_A_TIME))
 
     def preview(self, caller: Caller, sources: list[Any]) -> list[dict[str, Any]]:
         """Return one object for each source: `ok`, or the reason in `message`; `files` and `bytes`; `schema`,
         `rowCount` and the first `rows` of a table or file. The server keeps none of the data.
 
-        Raises Invalid (`data.preview`, `data.invalid`, `data.kind_unusable`), Busy (`data.previews`), Unavailable.
+        Raises Invalid (`data.preview`, `data.invalid`, `data.kind_unusable`), Unavailable.
         """
         with self.base.recorded(caller, "data.preview"):
             if not sources:
                 raise Invalid("data.preview", f"The list of data sources is empty; send 1 to {_MOST} data sources")
             _check_count(len(sources))
-            if not self._previews.acquire(blocking=False):
-                raise Busy("data.previews", "The server is already previewing data for other calls; try again later")
             try:
                 find = partial(self.connections.find, user=caller.name, admin=caller.admin)
                 asked = understand(sources, self.base.data_roots(caller), find, typed=True)
@@ -65,8 +59,6 @@ class DataService:
                 raise Invalid("data.kind_unusable", str(problem)) from None
             except DataError as problem:
                 raise Invalid("data.invalid", str(problem)) from None
-            finally:
-                self._previews.release()
 
     def _look(self, caller: Caller, source: DataSource, secrets: Mapping[str, str]) -> dict[str, Any]:
         told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}

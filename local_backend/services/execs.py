@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
 from dlicmd.contract import states
-from local_backend.curves.file import Reading, read
-from local_backend.errors import Conflict, Invalid, NotFound, Unavailable, Unsupported
+from local_backend.curves.answers import CurveAnswers
+from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable, Unsupported
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
@@ -52,6 +52,7 @@ class ExecService:
     base: Base
     supervisor: SupervisorCalls
     sight: Sight
+    curve_answers: CurveAnswers = field(default_factory=CurveAnswers)
 
     def find(self, caller: Caller, exec_id: str) -> ExecRow:
         """Return an exec. Raises NotFound (`exec.not_found`), also for an exec of another user."""
@@ -77,15 +78,15 @@ class ExecService:
         """Return the files of an exec."""
         return self.sight.paths(row)
 
-    def curves(self, caller: Caller, exec_id: str, metrics: Collection[str], since: str) -> Reading:
-        """Return the curves of an exec: those named in `metrics`, or all; with a cursor in `since`, only their later
-        points. Raises NotFound (`exec.not_found`)."""
+    def curves(self, caller: Caller, exec_id: str, metrics: Collection[str], since: str) -> bytes:
+        """Return the curves of an exec as a JSON object (`curves/answers.py`): those named in `metrics`, or all; with a
+        cursor in `since`, only their later points. Raises NotFound (`exec.not_found`), StorageFailed."""
         paths = self.paths(self.find(caller, exec_id))
-        file = paths.opened(paths.curves)
-        if file is None:
-            return Reading([], "", True)
-        with file:
-            return read(file, since, metrics)
+        try:
+            return self.curve_answers.of(paths.opened(paths.curves), since, metrics)
+        except OSError as problem:
+            raise StorageFailed("exec.result_failed", f"The server cannot read the curves of {exec_id} "
+                                f"({problem.strerror})") from None
 
     def view(self, row: ExecRow) -> ExecView:
         """Return the view of an exec."""

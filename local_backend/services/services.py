@@ -19,6 +19,7 @@ from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
 from local_backend.services.holdings import HoldingService
+from local_backend.services.load import Load
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
 from local_backend.services.oidc import OidcService
@@ -54,6 +55,7 @@ class Services:
     machine: MachineService
     forwarding: Forwarding
     housekeeper: Housekeeper
+    load: Load
 
 
 def make_services(
@@ -103,4 +105,5 @@ def make_services(
         ),
         forwarding=forwarding,
         housekeeper=housekeeper,
+        load=Load(settings.quotas, shared=not settings.embedded),
     )

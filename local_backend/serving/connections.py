@@ -24,6 +24,22 @@ _NO_REQUESTS = {
 }
 
 
+class _Connection(h11.Connection):
+    """Reads requests, and refuses what a proxy in front of this server could read in another way."""
+
+    def next_event(self) -> Any:
+        """See the base class. Raises h11.RemoteProtocolError for a head above LARGEST_HEAD, also one that arrived at
+        once, and for a body with two lengths."""
+        before = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            if before - len(self.trailing_data[0]) > LARGEST_HEAD:
+                raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding")
+        return event
+
+
 class Protocol(H11Protocol):
     """HTTP/1.1 on one connection, with a timeout for the next request.
 
@@ -35,6 +51,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout when a client has connected."""
         super().connection_made(transport)
+        self.conn = _Connection(h11.SERVER, LARGEST_HEAD)
         self._patience: asyncio.TimerHandle | None = None
         self._expect()
 

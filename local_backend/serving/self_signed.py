@@ -1,8 +1,13 @@
 """The certificate of `serve --tls-self-signed`: an authority of this server's own, and the certificate that it signs.
 
-Clients trust the authority (ca.pem), which is valid for ten years. The server's own certificate is valid for a year. It
-is replaced a month before its end, or when the machine has other names; clients do not notice. A key and its
-certificate are in one file, so that they always match.
+Clients trust the authority (ca.pem), which is valid for ten years. It can sign for the names of this server only, so
+its key is of no use for other servers. A name that the server did not have when the authority was made needs another
+authority, which clients must get. Addresses come and go, such as those of a container's network: an address that the
+authority does not permit is left out, unless it is a name of the server. An authority of an earlier version permits all
+names, and stays until shortly before its end.
+
+The server's own certificate is valid for a year. It is replaced a month before its end, or when the machine has other
+names; clients do not notice. A key and its certificate are in one file, so that they always match.
 """
 
 from __future__ import annotations
@@ -35,11 +40,13 @@ Pair = tuple[Key, x509.Certificate]
 
 
 class SelfSigned:
-    """The files in `folder`, for a server with these `names`: host names and addresses."""
+    """The files in `folder`, for a server with these `names`: host names and addresses. It may also have other
+    `addresses`, which the certificate has as far as the authority permits them."""
 
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+    def __init__(self, folder: Path, names: Iterable[str], addresses: Iterable[str] = ()) -> None:
         self._folder = folder
-        self._names = sorted({*names, "localhost", "127.0.0.1", "::1"})
+        self._names = _generals({*names, "localhost", "127.0.0.1", "::1"})
+        self._addresses = [one for one in _generals(addresses) if one not in self._names]
 
     @property
     def authority(self) -> Path:
@@ -63,7 +70,7 @@ class SelfSigned:
         public = issuer[1].public_bytes(_PEM)
         if not self.authority.exists() or self.authority.read_bytes() != public:
             write_atomic(self.authority, public)
-        names = [name for text in self._names if (name := _general(text)) is not None]
+        names = self._names + [one for one in self._addresses if _permits(issuer[1], one)]
         found = _read(self.server)
         if found is not None and _fits(found[1], issuer[1], names, now):
             return False
@@ -79,7 +86,9 @@ class SelfSigned:
     def _authority(self, now: datetime) -> Pair:
         path = self._folder / "authority.pem"
         found = _read(path)
-        if found is not None and found[1].not_valid_after_utc - _LIVES > now:
+        if found is not None and found[1].not_valid_after_utc - _LIVES > now and all(
+            _permits(found[1], one) for one in self._names
+        ):
             return found
         key = ec.generate_private_key(ec.SECP256R1())
         name = _called(f"dlicmd authority of {socket.gethostname()}")
@@ -87,6 +96,7 @@ class SelfSigned:
             _builder(name, name, key, now, _AUTHORITY_LIVES)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(_only([*self._names, *self._addresses]), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
@@ -105,10 +115,11 @@ def fingerprints(path: Path) -> dict[str, str]:
             for one in found}
 
 
-def names_of(host: str, more: Iterable[str]) -> set[str]:
+def names_of(host: str, more: Iterable[str]) -> tuple[set[str], set[str]]:
     """Return the names by which clients may reach a server that listens on `host`: the names of this machine, those in
-    `more`, and `host`. If `host` stands for all addresses, all addresses of this machine replace it."""
+    `more`, and `host`. If `host` stands for all addresses, also return all addresses of this machine."""
     names = {socket.gethostname(), socket.getfqdn(), *more}
+    addresses: set[str] = set()
     try:
         everywhere = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -116,10 +127,40 @@ def names_of(host: str, more: Iterable[str]) -> set[str]:
     if everywhere:
         inet = (socket.AF_INET, socket.AF_INET6)
         found = [address for there in psutil.net_if_addrs().values() for address in there if address.family in inet]
-        names |= {address.address.partition("%")[0] for address in found}
+        addresses = {address.address.partition("%")[0] for address in found}
     else:
         names.add(host)
-    return {name.strip() for name in names if name.strip()}
+    return {name.strip() for name in names if name.strip()}, addresses
+
+
+def _generals(texts: Iterable[str]) -> list[x509.GeneralName]:
+    """Return the host names and addresses among these texts as certificates state them, sorted."""
+    return [name for text in sorted(set(texts)) if (name := _general(text)) is not None]
+
+
+def _only(names: Iterable[x509.GeneralName]) -> x509.NameConstraints:
+    """Return the constraints that permit these names alone."""
+    permitted = [x509.IPAddress(ipaddress.ip_network(name.value)) if isinstance(name, x509.IPAddress)
+                 else x509.DNSName(_domain(name)) for name in names]
+    return x509.NameConstraints(permitted, None)
+
+
+def _permits(authority: x509.Certificate, name: x509.GeneralName) -> bool:
+    """Return whether an authority may sign for this name."""
+    try:
+        permitted = authority.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or ()
+    except x509.ExtensionNotFound:
+        return True
+    if isinstance(name, x509.IPAddress):
+        return any(isinstance(one, x509.IPAddress) and name.value in one.value for one in permitted)
+    domain = _domain(name)
+    return any(isinstance(one, x509.DNSName) and (domain == one.value or domain.endswith(f".{one.value}"))
+               for one in permitted)
+
+
+def _domain(name: x509.GeneralName) -> str:
+    """Return the host name; for a name that stands for several hosts (`*.example`), the domain of these."""
+    return str(name.value).lower().removeprefix("*.")
 
 
 def _issued(issuer: Pair, names: list[x509.GeneralName], now: datetime) -> Pair:

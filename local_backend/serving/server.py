@@ -85,7 +85,7 @@ def _self_signed(settings: Settings) -> SelfSigned | None:
         return None
     from local_backend.serving.self_signed import SelfSigned, names_of
 
-    made = SelfSigned(settings.paths.tls, names_of(settings.host, settings.allowed_hosts))
+    made = SelfSigned(settings.paths.tls, *names_of(settings.host, settings.allowed_hosts))
     try:
         made.make()
     except OSError as problem:

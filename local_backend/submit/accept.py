@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR
-from local_backend.errors import StorageFailed
+from local_backend.errors import BackendError, Invalid, StorageFailed
 from local_backend.files import sync_directory
 from local_backend.forward import orders
 from local_backend.forward.orders import Order
@@ -163,7 +164,7 @@ def _undo(spec: Workload, home: HomePaths, paths: ExecPaths, database: Database)
             bundles.drop(home, database, {spec.program.bundle})
 
 
-def _failure(problem: BaseException) -> StorageFailed | None:
+def _failure(problem: BaseException) -> BackendError | None:
     """Return the error for the client; None if the client gets `problem` itself."""
     if _unknown(problem):
         return StorageFailed(
@@ -171,6 +172,8 @@ def _failure(problem: BaseException) -> StorageFailed | None:
             "the server lost its database connection while it stored the submission; the job may or may not "
             "exist. Check the list of jobs (dlicmd --exec-get-all) before you submit again",
         )
+    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
+        return Invalid("submission.files", "a path in the submission is longer than the server's file system permits")
     if isinstance(problem, OSError):
         return StorageFailed.from_os(problem)
     if isinstance(problem, VaultError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import PATIENCE
 
 from local_backend import network
@@ -20,11 +23,84 @@ from local_backend.forward.target import Rest
 
 @pytest.mark.parametrize("address", [
     "169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "2002:a9fe:a9fe::1",
-    "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200", "0.0.0.0",
+    "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200", "0.0.0.0", "0.1.2.3", "168.63.129.16", "192.0.0.192",
+    "fd20:ce::254", "::ffff:168.63.129.16", "2002:a83f:8110::1", "64:ff9b::168.63.129.16", "::168.63.129.16",
+    "::ffff:0:100.100.100.200", "64:ff9b:1::192.0.0.192", "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1:1a9:fe:a9fe::",
+    "64:ff9b:1:1:a9:fea9:fe00::", "2001:0:a9fe:a9fe::", "fe80::1%1",
     "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255",
 ])
 def test_special_addresses_are_always_refused(address: str) -> None:
     assert not network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)
+
+
+FORMS = (
+    "{0}", "::ffff:{0}", "64:ff9b::{0}", "64:ff9b:1::{0}", "::{0}", "::ffff:0:{0}",
+    "2002:{1:02x}{2:02x}:{3:02x}{4:02x}::",
+)
+
+
+@given(st.sampled_from([
+    "169.254.0.0/16", "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "224.0.0.0/4", "240.0.0.0/4",
+    "127.0.0.0/8", "10.0.0.0/8", "8.8.8.0/24",
+]), st.integers(0, 2**32 - 1), st.sampled_from(FORMS))
+def test_each_form_of_an_address_has_the_rule_of_the_address(network_text: str, number: int, form: str) -> None:
+    inside = ipaddress.ip_network(network_text)
+    address = inside[number % inside.num_addresses]
+    written = form.format(address, *address.packed)
+    for loopback in (False, True):
+        assert network.is_permitted(written, loopback) == network.is_permitted(str(address), loopback), written
+
+
+@given(st.sampled_from(["169.254.169.254", "168.63.129.16", "192.0.0.192", "100.100.100.200"]),
+       st.lists(st.sampled_from(["{}", "0{:o}", "0x{:x}"]), min_size=4, max_size=4), st.integers(1, 4))
+def test_each_spelling_of_a_refused_address_is_refused(address: str, forms: list[str], parts: int) -> None:
+    """The last part of an address may stand for several bytes."""
+    numbers = [int(part) for part in address.split(".")]
+    last = int.from_bytes(bytes(numbers[parts - 1:]), "big")
+    host = ".".join(form.format(number) for form, number in zip(forms, [*numbers[:parts - 1], last], strict=False))
+    with pytest.raises(network.AddressRefused):
+        network.permitted_addresses(host, 80, loopback=True)
+
+
+def test_a_dns_answer_that_changes_after_the_check_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["127.0.0.1", "169.254.169.254", "169.254.169.254"]
+
+    def resolve(_host: str, port: int, *_: object, **__: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answers.pop(0), port))]
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        plain = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, *a, **k: (
+            resolve(host, port) if host == "changing.example" else plain(host, port, *a, **k)))
+        with network.connect("changing.example", port, 60, loopback=True) as found:
+            assert found.getpeername()[0] == "127.0.0.1" and len(answers) == 2
+
+
+def test_a_guarded_socket_connects_to_the_address_that_was_checked() -> None:
+    script = """
+import socket
+from local_backend import network
+plain, answers = socket.getaddrinfo, ["127.0.0.1", "169.254.169.254", "169.254.169.254"]
+def resolve(host, port, *more, **named):
+    return plain(answers.pop(0) if host == "changing.example" else host, port, *more, **named)
+socket.getaddrinfo = resolve
+listening = socket.create_server(("127.0.0.1", 0))
+network.guard(loopback=True)
+for call in (lambda one, at: one.connect(at), lambda one, at: one.connect_ex(at)):
+    try:
+        one = socket.socket()
+        print(call(one, ("changing.example", listening.getsockname()[1])), one.getpeername()[0])
+    except network.AddressRefused:
+        print("refused")
+try:
+    import _socket
+    _socket.socket().connect(("localhost", listening.getsockname()[1]))
+except network.AddressRefused:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout.split("\n")[:3] == ["None 127.0.0.1", "refused", "refused"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])

@@ -13,6 +13,7 @@ from support import eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from local_backend.api import health
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.scheduler.slots import cpu_slots
@@ -27,6 +28,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     running = Live(settings_for(tmp_path_factory.mktemp("health") / "home"))
     yield running
     running.close()
+
+
+@pytest.fixture(autouse=True)
+def _present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of /metrics computes them."""
+    monkeypatch.setattr(health, "SHARED_SECONDS", 0.0)
 
 
 def ask(live: Live, path: str, **more: object) -> tuple[int, str]:
@@ -46,6 +53,16 @@ def samples(live: Live) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def value(live: Live, name: str, **labels: str) -> float:
     return samples(live).get((name, frozenset(labels.items())), 0.0)
+
+
+def test_calls_within_a_second_share_the_metrics(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.submitted()
+    first = samples(live)
+    monkeypatch.setattr(health, "SHARED_SECONDS", 3600.0)
+    live.submitted()
+    counted = samples(live)
+    live.submitted()
+    assert samples(live) == counted != first
 
 
 def test_the_health_check_answers_ok(home: Live) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import socket
 import ssl
 import stat
@@ -13,9 +15,11 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from live_server import TOKEN, Live, settings_for
 
 from dlicmd.contract import wire
+from local_backend.serving import self_signed
 from local_backend.serving.self_signed import SelfSigned, names_of
 from local_backend.serving.server import ServingError, check_network
 from local_backend.serving.web_server import Server, make_server
@@ -56,10 +60,104 @@ def test_a_certificate_is_kept_until_shortly_before_its_end(tmp_path: Path) -> N
 
 
 def test_other_names_need_another_certificate(tmp_path: Path) -> None:
-    authority = made(tmp_path, "gpu.example").authority.read_bytes()
-    assert not SelfSigned(tmp_path, ["gpu.example", "gpu.example"]).make(NOW)
+    authority = made(tmp_path, "gpu.example", "old.example").authority.read_bytes()
+    assert not SelfSigned(tmp_path, ["gpu.example", "old.example", "gpu.example"]).make(NOW)
+    fewer = SelfSigned(tmp_path, ["gpu.example"])
+    assert fewer.make(NOW) and fewer.authority.read_bytes() == authority
+    other = SelfSigned(tmp_path, ["gpu.example", "new.example"])
+    assert other.make(NOW) and other.authority.read_bytes() != authority, "the authority must not sign for a new name"
+    assert not other.make(NOW)
+
+
+def constraints(found: SelfSigned) -> x509.NameConstraints:
+    authority = x509.load_pem_x509_certificate(found.authority.read_bytes())
+    extension = authority.extensions.get_extension_for_class(x509.NameConstraints)
+    assert extension.critical
+    return extension.value
+
+
+def test_an_authority_may_sign_for_the_names_of_the_server_alone(tmp_path: Path) -> None:
+    found = SelfSigned(tmp_path, ["gpu.example", "*.many.example"], ["192.0.2.7"])
+    assert found.make(NOW)
+    permitted = {str(one.value) for one in constraints(found).permitted_subtrees or ()}
+    assert permitted == {"gpu.example", "many.example", "localhost", "127.0.0.1/32", "::1/128", "192.0.2.7/32"}
+
+
+def test_a_new_address_of_the_machine_is_left_out_and_the_authority_stays(tmp_path: Path) -> None:
+    first = SelfSigned(tmp_path, ["gpu.example"], ["192.0.2.7"])
+    first.make(NOW)
+    authority = first.authority.read_bytes()
+    later = SelfSigned(tmp_path, ["gpu.example"], ["192.0.2.7", "192.0.2.8"])
+    assert not later.make(NOW) and later.authority.read_bytes() == authority
+    named = SelfSigned(tmp_path, ["gpu.example", "192.0.2.8"])
+    assert named.make(NOW) and named.authority.read_bytes() != authority
+
+
+def test_an_authority_of_an_earlier_version_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        plain = x509.CertificateBuilder.add_extension
+        earlier.setattr(x509.CertificateBuilder, "add_extension", lambda self, one, critical: (
+            self if isinstance(one, x509.NameConstraints) else plain(self, one, critical)))
+        authority = made(tmp_path, "gpu.example").authority.read_bytes()
     other = SelfSigned(tmp_path, ["gpu.example", "new.example"])
     assert other.make(NOW) and other.authority.read_bytes() == authority
+    renewed = NOW + timedelta(days=3300)
+    assert other.make(renewed) and constraints(other)
+
+
+def test_programs_refuse_another_name_of_a_constrained_authority(tmp_path: Path) -> None:
+    """A thief of the key cannot use it for other servers."""
+    found = SelfSigned(tmp_path, ["gpu.example"])
+    found.make()
+    ours = verified_by_openssl(found)
+    key, authority = self_signed._read(tmp_path / "authority.pem") or pytest.fail("no authority")
+    for name in ("other.example", "192.0.2.9"):
+        stolen, leaf = self_signed._issued((key, authority), self_signed._generals([name]), datetime.now(timezone.utc))
+        found.server.write_bytes(self_signed._private(stolen) + leaf.public_bytes(serialization.Encoding.PEM))
+        assert ours and "permitted subtree violation" in verified_by_openssl(found), name
+        context = ssl.create_default_context(cafile=str(found.authority))
+        with pytest.raises(ssl.SSLCertVerificationError, match="subtree"):
+            handshake(found.server, context, name)
+
+
+def verified_by_openssl(found: SelfSigned) -> str:
+    """Return the output of `openssl verify` for the server's certificate."""
+    try:
+        done = subprocess.run(["openssl", "verify", "-x509_strict", "-CAfile", str(found.authority), str(found.server)],
+                              capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return done.stdout + done.stderr
+
+
+def handshake(server: Path, context: ssl.SSLContext, name: str) -> None:
+    """Make a TLS connection within this process."""
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_cert_chain(server)
+    theirs = [ssl.MemoryBIO() for _ in range(2)]
+    client = context.wrap_bio(theirs[0], theirs[1], server_hostname=name)
+    served = ours.wrap_bio(theirs[1], theirs[0], server_side=True)
+    for side in (client, served, client, served, client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_and_python_accept_a_constrained_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = SelfSigned(tmp_path / "tls", ["gpu.example"])
+    own.make()
+    assert verified_by_openssl(own).endswith(": OK\n")
+    monkeypatch.setattr("live_server.make_server", lambda guard, settings: make_server(guard, settings, own))
+    live = Live(settings_for(tmp_path / "home", embedded=False, tls_self_signed=True, allowed_hosts=("gpu.example",)))
+    try:
+        for host in ("localhost", "127.0.0.1", "gpu.example"):
+            done = subprocess.run(
+                ["curl", "-sS", "--fail", "--cacert", str(own.authority), "--noproxy", "*", "--resolve",
+                 f"gpu.example:{live.port}:127.0.0.1", f"https://{host}:{live.port}/healthz"],
+                capture_output=True, text=True, check=False, timeout=60)
+            assert done.stdout == "ok\n", done.stderr
+    finally:
+        live.close()
 
 
 def test_an_authority_near_its_end_is_replaced(tmp_path: Path) -> None:
@@ -95,9 +193,10 @@ def test_the_fingerprint_is_that_of_openssl(tmp_path: Path) -> None:
 
 
 def test_a_server_is_known_by_its_host_and_allowed_hosts() -> None:
-    assert {"gpu.example", "other.example", "box"} <= names_of("box", ("gpu.example", "other.example"))
-    everywhere = names_of("0.0.0.0", ())
-    assert "127.0.0.1" in everywhere and "0.0.0.0" not in everywhere
+    names, addresses = names_of("box", ("gpu.example", "other.example"))
+    assert {"gpu.example", "other.example", "box"} <= names and not addresses
+    names, addresses = names_of("0.0.0.0", ())
+    assert "127.0.0.1" in addresses and "0.0.0.0" not in names | addresses
 
 
 def shown_by(port: int, context: ssl.SSLContext) -> bytes:

@@ -1,0 +1,172 @@
+"""Bulk work: calls that compute or read much, apart from the small calls, and with a fair share for each user.
+
+Each kind of bulk work has its own few threads. Users take turns: the next call that begins is one of the user who has
+waited longest, however many calls another user has sent. So one user's calls delay those of another user by the time of
+one call, and a small call by none of them. All methods run in the event loop of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from local_backend.errors import Busy
+from local_backend.settings import Quotas
+
+T = TypeVar("T")
+
+#: Kinds of bulk work: results and files; logs, metrics, curves and code; submissions; previews; tests of connections.
+PACKING, READING, UPLOAD, PREVIEW, TEST = "packing", "reading", "submissions", "previews", "tests of connections"
+#: Threads that compute for each kind of bulk work, and threads that read the pieces of answers.
+_WORKERS = {PACKING: 2, READING: 2, UPLOAD: 4, PREVIEW: 4, TEST: 4}
+_STREAMING = 4
+#: The code of the error when too many calls of one user wait for a turn.
+BUSY = {PACKING: "load.busy", READING: "load.busy", UPLOAD: "load.busy", PREVIEW: "data.previews",
+        TEST: "connection.tests"}
+#: Maximum number of calls of one user that wait for a turn, and seconds after which a refused client asks again.
+MOST_WAITING = 32
+_AGAIN = 5
+_MINUTE = 60.0
+_END = object()
+
+
+class Turns:
+    """The turns of users in one kind of bulk work. At most `each` calls of one user work at the same time."""
+
+    def __init__(self, name: str, workers: int, each: int) -> None:
+        self._name, self._free, self._each = name, workers, each
+        self._threads = ThreadPoolExecutor(workers, f"bulk-{name}")
+        self._working: Counter[str] = Counter()
+        #: The calls that wait, by user; the user whose turn is next comes first.
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    async def run(self, user: str, work: Callable[[], T]) -> T:
+        """Run `work` in a thread when it is the user's turn, and return its result. Raises Busy (`BUSY`)."""
+        await self._begin(user)
+        try:
+            context = contextvars.copy_context()
+            return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+        finally:
+            self._free += 1
+            self._working[user] -= 1
+            self._next()
+
+    def waiting(self, user: str) -> int:
+        """Return the number of calls of a user that wait."""
+        return len(self._waiting.get(user, ()))
+
+    async def _begin(self, user: str) -> None:
+        waiting = self._waiting.setdefault(user, deque())
+        if len(waiting) >= MOST_WAITING:
+            raise Busy(
+                BUSY[self._name],
+                f"{len(waiting)} other calls of {user} wait for their turn ({self._name}); let some of them finish "
+                "first", retry_after=_AGAIN,
+            )
+        turn = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        self._next()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free += 1
+                self._working[user] -= 1
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        """Give free threads to the users who wait."""
+        for user in list(self._waiting):
+            waiting = self._waiting[user]
+            while waiting and waiting[0].done():  # its call was cancelled
+                waiting.popleft()
+            if not waiting:
+                del self._waiting[user]
+            elif self._free and self._working[user] < self._each:
+                self._free -= 1
+                self._working[user] += 1
+                waiting.popleft().set_result(None)
+                self._waiting.move_to_end(user)
+        self._working += Counter()  # forget the users without calls
+
+
+@dataclass
+class Shares:
+    """What each user takes of the server: streams, uploads, and submissions of the last minute."""
+
+    quotas: Quotas
+    #: The open streams and the uploads of each user who has any.
+    streams: Counter[str] = field(default_factory=Counter)
+    uploads: Counter[str] = field(default_factory=Counter)
+    _submitted: dict[str, deque[float]] = field(default_factory=dict)
+
+    def stream(self, user: str) -> contextlib.AbstractContextManager[None]:
+        """Count an open stream in the block. Raises Busy (`quota.streams`)."""
+        return _counted(self.streams, user, self.quotas.streams, "quota.streams",
+                        "open streams (followed jobs, logs and downloads)")
+
+    def upload(self, user: str) -> contextlib.AbstractContextManager[None]:
+        """Count an upload in the block. Raises Busy (`quota.uploads`)."""
+        return _counted(self.uploads, user, self.quotas.uploads, "quota.uploads", "uploads")
+
+    def submission(self, user: str) -> None:
+        """Count a submission. Raises Busy (`quota.rate`)."""
+        most = self.quotas.submissions_per_minute
+        if most is None:
+            return
+        now = time.monotonic()
+        times = self._submitted.setdefault(user, deque())
+        while times and times[0] <= now - _MINUTE:
+            times.popleft()
+        if len(times) >= most:
+            wait = int(times[0] + _MINUTE - now) + 1
+            raise Busy("quota.rate", f"{user} has submitted {len(times)} jobs within a minute, the limit of this "
+                       f"server; submit again in {wait} s", retry_after=wait)
+        times.append(now)
+
+
+@contextlib.contextmanager
+def _counted(counts: Counter[str], user: str, most: int | None, code: str, what: str) -> Iterator[None]:
+    if most is not None and counts[user] >= most:
+        raise Busy(code, f"{user} has {counts[user]} {what} at present, the limit of this server; end one first",
+                   retry_after=_AGAIN)
+    counts[user] += 1
+    try:
+        yield
+    finally:
+        counts[user] -= 1
+        if not counts[user]:
+            del counts[user]
+
+
+class Load:
+    """The bulk work of one server. Without `shared`, the server has one user, who may use all threads."""
+
+    def __init__(self, quotas: Quotas, shared: bool) -> None:
+        self.shares = Shares(quotas)
+        self._turns = {name: Turns(name, count, max(1, count // 2) if shared else count)
+                       for name, count in _WORKERS.items()}
+        self._streaming = ThreadPoolExecutor(_STREAMING, "bulk-streaming")
+
+    def waiting(self, user: str) -> int:
+        """Return the number of calls of a user that wait for a turn."""
+        return sum(turns.waiting(user) for turns in self._turns.values())
+
+    async def run(self, name: str, user: str, work: Callable[[], T]) -> T:
+        """Run `work` in the user's turn of this kind of bulk work. Raises Busy (`BUSY`)."""
+        return await self._turns[name].run(user, work)
+
+    async def pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the pieces of an answer, which are computed in threads for such work."""
+        loop = asyncio.get_running_loop()
+        while (piece := await loop.run_in_executor(self._streaming, next, chunks, _END)) is not _END:
+            assert isinstance(piece, bytes)
+            yield piece

@@ -1,0 +1,237 @@
+"""Bulk work of one user beside the calls of others, and the quotas of calls, streams, uploads and submissions."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from live_server import TOKEN, Answer, Live, multipart, quoted
+from support import PATIENCE, eventually
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import KILLED, PENDING
+from local_backend.api import bodies, results
+from local_backend.errors import Busy
+from local_backend.services import load
+from local_backend.services.load import MOST_WAITING, Turns
+from local_backend.settings import Quotas, Settings
+
+ARGS = "--exec-start PyTorch --model-main main.py"
+
+
+class Gate:
+    """Packs results only after `open`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self._open, pack = threading.Semaphore(0), threading.Event(), results.pack
+
+        def waiting(*given: Any) -> Any:
+            self.entered.release()
+            assert self._open.wait(PATIENCE)
+            return pack(*given)
+
+        monkeypatch.setattr(results, "pack", waiting)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture
+def team(start: Callable[..., Live]) -> Live:
+    return start(embedded=False)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(MOST_WAITING + 10) as threads:
+        yield threads
+
+
+def with_result(live: Live, token: str = TOKEN) -> str:
+    exec_id = live.submitted(token=token)
+    live.settings.paths.job(exec_id, live.row(exec_id).creator).model.joinpath("weights").write_bytes(b"w" * 1000)
+    return exec_id
+
+
+def test_one_user_with_many_results_delays_no_other_user(
+    team: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = team.add_user("bob")
+    hers, his = with_result(team), with_result(team, bob)
+    gate = Gate(monkeypatch)
+
+    def fetched(exec_id: str, token: str) -> Answer:
+        return team.call("GET", f"/execs/{exec_id}/result", token=token)
+
+    first = [pool.submit(fetched, hers, TOKEN) for _ in range(MOST_WAITING + 1)]
+    assert gate.entered.acquire(timeout=PATIENCE)
+    waiting = team.services.load
+    eventually(lambda: waiting.waiting("alice") == MOST_WAITING, "her calls wait")
+
+    refused = fetched(hers, TOKEN)
+    assert refused.error == (429, "load.busy") and int(refused.headers["retry-after"]) > 0
+    assert team.call("GET", "/execs", token=bob).status == 200 and team.call("GET", "/status").status == 200
+    second = pool.submit(fetched, his, bob)
+    assert gate.entered.acquire(timeout=PATIENCE), "his result is packed beside hers"
+    gate.open()
+    assert {one.result(PATIENCE).status for one in (*first, second)} == {200}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=30), st.integers(1, 3))
+def test_users_take_turns(users: list[str], workers: int) -> None:
+    order: list[str] = []
+
+    async def scenario() -> None:
+        turns = Turns(load.PACKING, workers, workers)
+        gate = threading.Event()
+        held = [asyncio.ensure_future(turns.run("holder", gate.wait)) for _ in range(workers)]
+        await asyncio.sleep(0)
+        calls = [asyncio.ensure_future(turns.run(user, lambda u=user: order.append(u))) for user in users]
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*held, *calls)
+
+    asyncio.run(scenario())
+    assert sorted(order) == sorted(users)
+    if workers == 1:
+        for user in set(users):
+            # Between two calls of one user, each other user who waits has one call.
+            places = [at for at, one in enumerate(order) if one == user]
+            for before, after in pairwise(places):
+                between = order[before + 1:after]
+                assert set(order[after:]) - {user} <= set(between), order
+                assert len(between) == len(set(between)), order
+
+
+def test_a_call_that_is_cancelled_leaves_its_turn() -> None:
+    async def scenario() -> None:
+        turns, gate = Turns(load.PACKING, 1, 1), threading.Event()
+        holder = asyncio.ensure_future(turns.run("a", gate.wait))
+        await asyncio.sleep(0)
+        gone = asyncio.ensure_future(turns.run("b", lambda: pytest.fail("its client has gone")))
+        last = asyncio.ensure_future(turns.run("b", lambda: "done"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        gate.set()
+        await holder
+        assert await last == "done"
+
+    asyncio.run(scenario())
+
+
+def test_a_full_queue_refuses_only_its_own_user() -> None:
+    async def scenario() -> None:
+        turns, gate = Turns(load.PACKING, 1, 1), threading.Event()
+        calls = [asyncio.ensure_future(turns.run("a", gate.wait)) for _ in range(MOST_WAITING + 1)]
+        await asyncio.sleep(0)
+        with pytest.raises(Busy):
+            await turns.run("a", gate.wait)
+        calls.append(asyncio.ensure_future(turns.run("b", gate.wait)))
+        gate.set()
+        await asyncio.gather(*calls)
+
+    asyncio.run(scenario())
+
+
+def test_the_limit_of_open_streams_holds_until_they_end(start: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    live = start(embedded=False, quotas=Quotas(streams=1))
+    exec_id, bob = live.submitted(), live.add_user("bob")
+    cursor = live.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
+    following = pool.submit(live.call, "GET", f"/execs/{exec_id}/follow?wait=30&cursor={cursor}")
+    eventually(lambda: live.services.load.shares.streams["alice"] == 1, "the stream is open")
+    for path in ("follow", "log", "files", "curves", "result"):
+        refused = live.call("GET", f"/execs/{exec_id}/{path}")
+        assert refused.error == (429, "quota.streams") and int(refused.headers["retry-after"]) > 0, path
+    assert live.call("GET", f"/execs/{exec_id}").status == 200
+    assert live.call("GET", f"/execs/{exec_id}/log", token=bob).error == (400, "exec.not_found")
+    live.move(exec_id, PENDING, KILLED)
+    assert following.result(PATIENCE).status == 200
+    assert live.call("GET", f"/execs/{exec_id}/log").status == 200, "the stream has ended"
+
+
+def test_a_stream_counts_until_its_last_byte(start: Callable[..., Live]) -> None:
+    live = start(embedded=False, quotas=Quotas(streams=1))
+    exec_id = live.submitted()
+    live.paths(exec_id).logs.mkdir(parents=True, exist_ok=True)
+    (live.paths(exec_id).model / "big").write_bytes(bytes(32 << 20))
+    target = f"{wire.EXECS}/{exec_id}/files/content?path=model/big"
+    with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as raw:
+        raw.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        assert raw.recv(12) == b"HTTP/1.1 200"
+        assert live.call("GET", f"/execs/{exec_id}/log").error == (429, "quota.streams")
+    eventually(lambda: not live.services.load.shares.streams, "the client has gone")
+    assert live.call("GET", f"/execs/{exec_id}/log").status == 200
+
+
+def test_the_limit_of_submissions_within_a_minute_holds(start: Callable[..., Live]) -> None:
+    live = start(embedded=False, quotas=Quotas(submissions_per_minute=2))
+    bob = live.add_user("bob")
+    live.submitted(), live.submitted()
+    refused = live.submit(ARGS, {"main.py": b""})
+    assert refused.error == (429, "quota.rate") and 1 <= int(refused.headers["retry-after"]) <= 60
+    live.submitted(token=bob)
+
+
+def uploading(live: Live) -> socket.socket:
+    """Return a connection on which half of an upload has arrived."""
+    raw = socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE)
+    head = f"POST {wire.EXECS}?args={quoted(ARGS)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n"
+    head += f"Authorization: Bearer {TOKEN}\r\nContent-Type: multipart/form-data; boundary=XbX\r\n\r\n"
+    raw.sendall(head.encode() + multipart([("file", "main.py", b"x" * 1000)])[0][:500])
+    return raw
+
+
+def test_the_limit_of_simultaneous_uploads_holds(start: Callable[..., Live]) -> None:
+    live = start(embedded=False, quotas=Quotas(uploads=1))
+    with uploading(live):
+        eventually(lambda: live.services.load.shares.uploads["alice"] == 1, "the upload has begun")
+        refused = live.submit(ARGS, {"main.py": b""})
+        assert refused.error == (429, "quota.uploads") and int(refused.headers["retry-after"]) > 0
+    eventually(lambda: not live.services.load.shares.uploads, "the client has gone")
+    live.submitted()
+
+
+def received(raw: socket.socket) -> bytes:
+    """Return everything until the server closes the connection."""
+    found = b""
+    while piece := raw.recv(65536):
+        found += piece
+    return found
+
+
+def test_an_upload_that_takes_too_long_is_cut(start: Callable[..., Live]) -> None:
+    live = start(embedded=False, quotas=Quotas(upload_seconds=1))
+    with uploading(live) as raw:
+        answer = received(raw)
+    assert answer.startswith(b"HTTP/1.1 408") and b"quota.upload_seconds" in answer
+    assert live.nothing_left()
+
+
+def test_a_body_that_arrives_too_slowly_is_cut(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PATIENCE", 0.1)
+    monkeypatch.setattr(bodies, "LEAST_RATE", 1 << 30)
+    with uploading(live) as raw:
+        answer = received(raw)
+    assert answer.startswith(b"HTTP/1.1 408") and b"http.too_slow" in answer
+    eventually(live.nothing_left, "no file of the upload is left")
+    with socket.create_connection(("127.0.0.1", live.port), timeout=PATIENCE) as raw:
+        raw.sendall(f"POST {wire.CONNECTIONS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+                    "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{".encode())
+        answer = received(raw)
+    assert answer.startswith(b"HTTP/1.1 408") and b"http.too_slow" in answer
+
+
+def test_a_server_for_several_users_has_quotas_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
+    assert Settings.from_environment(embedded=True).quotas == Quotas()
+    found = Settings.from_environment(["user_streams=7"], host="127.0.0.1").quotas
+    assert found == Quotas.for_a_team(streams=7) and found.streams == 7 and found.submissions_per_minute == 300
