@@ -111,7 +111,7 @@ def client_objects() -> str:
 def error_codes(page: str) -> str:
     """Return the table of all codes for docs/troubleshooting.md. `page` has what to do for each code."""
     actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
-    meanings = error_code_tables.CLIENT | error_code_tables.SERVER
+    meanings = error_code_tables.CLIENT | error_code_tables.SERVER | error_code_tables.START
     rows = [f"| `{code}` | {meanings[code]} | {actions.get(code, '')} |" for code in sorted(meanings)]
     return "\n".join(["| code | cause | what to do |", "|---|---|---|", *rows])
 
