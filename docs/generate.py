@@ -111,7 +111,8 @@ def client_objects() -> str:
 def error_codes(page: str) -> str:
     """Return the table of all codes for docs/troubleshooting.md. `page` has what to do for each code."""
     actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
-    meanings = error_code_tables.CLIENT | error_code_tables.SERVER | error_code_tables.BACKUP
+    tables = error_code_tables
+    meanings = tables.CLIENT | tables.SERVER | tables.START | tables.BACKUP
     rows = [f"| `{code}` | {meanings[code]} | {actions.get(code, '')} |" for code in sorted(meanings)]
     return "\n".join(["| code | cause | what to do |", "|---|---|---|", *rows])
 

@@ -76,6 +76,8 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="Format of backend.log (default text).")
 @click.option("--log-level", type=click.Choice(logs.LEVELS), help="Lowest level that is logged (default info).")
 @click.option("--open-metrics", is_flag=True, default=None, help="Answer GET /metrics without a token.")
+@click.option("--jobs-share-server-account", is_flag=True, default=None,
+              help="Run jobs without isolation: each can read all files of the server.")
 @click.option("--set", "more", metavar="KEY=VALUE", multiple=True,
               help="Any other setting of server.yaml, for this server only (see local-backend config). Repeatable.")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")

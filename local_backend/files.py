@@ -11,6 +11,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -124,6 +125,29 @@ def open_below(top: int, relative: str, flags: int) -> int | None:
         if problem.errno in _NOT_THERE:
             return None
         raise
+    finally:
+        os.close(at)
+
+
+def make_folder(folder: Path, top: Path) -> int:
+    """Return a descriptor of `folder` below the folder `top`, and make the folders that are missing. What a program has
+    put in the place of a folder, such as a link, is removed. Raises OSError."""
+    at = os.open(top, FOLDER)
+    try:
+        for part in folder.relative_to(top).parts:
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=at)
+            try:
+                inner = os.open(part, FOLDER, dir_fd=at)
+            except OSError as problem:
+                if problem.errno not in (errno.ELOOP, errno.ENOTDIR):
+                    raise
+                os.unlink(part, dir_fd=at)
+                os.mkdir(part, 0o700, dir_fd=at)
+                inner = os.open(part, FOLDER, dir_fd=at)
+            os.close(at)
+            at = inner
+        return os.dup(at)
     finally:
         os.close(at)
 

@@ -1,4 +1,4 @@
-"""Tuning of the server's Python: when it collects garbage, and how soon a computing thread lets other threads run."""
+"""The server's Python: how its processes start, when it collects garbage, and how soon a computing thread yields."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ _NEW = 20_000
 #: Seconds after which another thread may run. A call that arrives while another thread computes waits this long after
 #: each return from the database or a file, a dozen times. Python's default is 0.005.
 _TURN = 0.001
+
+
+def command(module: str, *words: str) -> list[str]:
+    """Return a command line that imports a module of this package, and calls its `main` with `words` as arguments.
+
+    Neither the working directory nor the folder of a script is on the import path: no file in them can take the place
+    of a module. Python 3.10 has no option for this. The flags of the interpreter stay those of a plain `python`,
+    because programs are forked from such processes.
+    """
+    program = f"import sys; del sys.path[0]; import {module} as module; sys.exit(module.main())"
+    return [sys.executable, "-c", program, *words]
 
 
 def calm() -> None:

@@ -211,6 +211,14 @@ class Settings:
         600.0, "DLI_DATA_PATIENCE", number(0, 10**9),
         "maximum seconds that a job waits for data while nothing arrives")
     #: None to count the machine's devices.
+    #: Run jobs of a server for a team without a sandbox.
+    jobs_share_server_account: bool = setting(
+        False, "DLI_JOBS_SHARE_SERVER_ACCOUNT", SWITCH,
+        "`true`: jobs of a server for a team are not [isolated](team-server.md#isolation) "
+        "(`--jobs-share-server-account`)")
+    job_folders: tuple[str, ...] = setting(
+        (), "DLI_JOB_FOLDERS", WORDS,
+        "additional folders, separated by commas, that [isolated](team-server.md#isolation) jobs may read", "none")
     slots: int | None = setting(
         None, "DLI_SLOTS", number(0, 100_000), "number of slots, instead of counting GPUs or cores (`--slots`)",
         "counted")
@@ -252,6 +260,11 @@ class Settings:
     oidc: OidcSettings = field(default_factory=OidcSettings)
     #: The values that flags, environment and file set, with their sources.
     said: GivenSettings = field(default=GivenSettings({}, {}), repr=False, compare=False)
+
+    @property
+    def isolates_jobs(self) -> bool:
+        """Whether jobs run in sandboxes: on every server that is not embedded, unless it is told otherwise."""
+        return not (self.embedded or self.jobs_share_server_account)
 
     @property
     def speaks_tls(self) -> bool:

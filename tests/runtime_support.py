@@ -141,8 +141,7 @@ class Bench:
         fd, _ = unix_socket.connect(self.paths(exec_id).socket)
         channel, found = Channel(fd), list[FromRunner]()
         attempt = self.row(exec_id).attempt
-        vault = Vault(self.settings.paths.vault)
-        channel.send(of_server(Hello(server_proof(vault, self.paths(exec_id), attempt))))
+        channel.send(of_server(Hello(server_proof(self.paths(exec_id)))))
 
         def complete() -> bool:
             messages = (from_runner(value, attempt) for value in channel.receive())
@@ -196,7 +195,8 @@ class Host:
     def start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the backend, and wait until it is ready."""
         one = self.settings
-        flags = [str(one.home), str(one.slots), str(one.stop_grace), str(one.nursery_idle), str(one.die_with_server)]
+        flags = [str(one.home), str(one.slots), str(one.stop_grace), str(one.nursery_idle), str(one.die_with_server),
+                 str(one.embedded)]
         self.process = subprocess.Popen(
             [sys.executable, str(HOST), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, **(environment or {})},

@@ -124,6 +124,11 @@ SERVER = {
     "volume.not_found": "no volume with this name",
     "volume.unreadable": "the list of volumes and their users cannot be read",
 }
+#: Codes in the message of a server that does not start → meaning.
+START = {
+    "server.no_isolation": "the server cannot isolate the jobs of its users on this machine",
+}
+
 #: Codes of the client → meaning. A server that sends no codes gets those of `server.` and `.not_found`.
 CLIENT = {
     "application.not_found": "no application with this id",

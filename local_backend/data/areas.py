@@ -31,7 +31,7 @@ def others(data_fs: Path, user: str) -> Iterator[Path]:
     did not make it."""
     folder = data_fs / AREAS
     try:
-        if _is_private(os.lstat(folder)):
+        if is_private(os.lstat(folder)):
             with os.scandir(folder) as found:
                 yield from (Path(one.path) for one in found if one.name != user and one.is_dir(follow_symlinks=False))
     except OSError as problem:
@@ -80,7 +80,7 @@ def create(path: str, data_fs: Path, area: str) -> None:
             inner = os.open(part, FOLDER, dir_fd=at)
             os.close(at)
             at = inner
-            if number <= private and not _is_private(os.fstat(at)):
+            if number <= private and not is_private(os.fstat(at)):
                 place = os.path.join(root, *parts[:number])
                 raise DataError(f"cannot create {path}: other users of the machine can enter {place}; make it private: "
                                 f"chmod 700 {place}")
@@ -92,6 +92,6 @@ def create(path: str, data_fs: Path, area: str) -> None:
         os.close(at)
 
 
-def _is_private(found: os.stat_result) -> bool:
+def is_private(found: os.stat_result) -> bool:
     """Return whether this is a folder that only the user of the server can enter."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

@@ -1,7 +1,7 @@
 """The fetcher: a process for each exec that needs data from elsewhere. The fetcher has a session of its own and
 outlives the server. So neither a slow download nor a faulty library can harm the server.
 
-Usage: `python -m local_backend.data.fetcher ORDER`. Standard input has the values of the connections, secrets included,
+Its argument is the file with its order. Standard input has the values of the connections, secrets included,
 as JSON: number of the source → values. SIGTERM cancels the fetcher.
 """
 
@@ -182,6 +182,3 @@ def _stream(family: Family, item: FetchItem, folder: Path) -> dict[str, Any]:
     urls = [family.url(file) for file in family.files(item.location)]
     return {"url": urls[0], "urls": urls, "storageOptionsFile": str(options_file)}
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """Looks at the data of a connection, in a process of its own: previews data before a submission, and tests connections.
 The libraries for such servers are large, and some hang.
 
-Usage: `python -m local_backend.data.probe`. Standard input has the request as JSON, with the values of the connection.
+Standard input has the request as JSON, with the values of the connection.
 The result goes to standard output as JSON.
 """
 
@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from dlicmd.contract.data_sources import STREAM
-from local_backend import network
+from local_backend import interpreter, network
 from local_backend.data import registry
 from local_backend.data.columns import columns_of
 from local_backend.data.errors import DataError, without
@@ -66,7 +66,7 @@ class ProbeRequest:
         returns. The process may take `seconds`."""
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "local_backend.data.probe"], input=json.dumps(asdict(self)).encode(),
+                interpreter.command("local_backend.data.probe"), input=json.dumps(asdict(self)).encode(),
                 capture_output=True, timeout=seconds, check=False, start_new_session=True, cwd="/",
             )
             found: dict[str, Any] = json.loads(done.stdout)
@@ -273,6 +273,3 @@ def main() -> None:
         found = {"ok": False, "message": f"{type(problem).__name__}: {' '.join(str(problem).split())}"}
     print(json.dumps(found), file=out)
 
-
-if __name__ == "__main__":
-    main()

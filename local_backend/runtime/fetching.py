@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from dlicmd.contract import data_sources, wire
+from local_backend import interpreter
 from local_backend.data import registry
 from local_backend.data.errors import DataError
 from local_backend.data.order import DELIVERED, FetchItem, FetchOrder, FetchOutcome, read_outcome, read_progress
@@ -296,8 +296,8 @@ class Fetching:
             given.seek(0)
             env = environment.inherited(os.environ) | {processes.MARK: processes.mark_of(paths.state)}
             return subprocess.Popen(
-                [sys.executable, "-m", "local_backend.data.fetcher", str(paths.fetch_order)], env=env,
-                cwd=self._settings.home, stdin=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                interpreter.command("local_backend.data.fetcher", str(paths.fetch_order)), env=env,
+                cwd="/", stdin=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
 

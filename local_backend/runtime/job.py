@@ -23,6 +23,7 @@ from local_backend.runtime.output_times import TimesWriter
 from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.restarts import Restarts
+from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.server_link import ServerLink, Source
 from local_backend.runtime.tasks import Planner, TaskPlan
 from local_backend.runtime.verdict import describe, signal_name
@@ -46,6 +47,7 @@ class Attempt:
 
     def __init__(self, launch: Launch, signals: int, link: ServerLink) -> None:
         self.launch = launch
+        self._sandbox: Sandbox | None = None
         self._signals = signals
         self._link = link
         self._running: dict[int, TaskPlan] = {}
@@ -62,9 +64,10 @@ class Attempt:
         self._times = TimesWriter(launch.paths)
         self._collector = Collector(launch.paths, _output(launch), self._progress.update)
 
-    def run(self, planner: Planner) -> Outcome:
-        """Start all processes, wait for the end, and kill all remaining processes. A forked child leaves by
-        `Become`."""
+    def run(self, planner: Planner, sandbox: Sandbox | None) -> Outcome:
+        """Start all processes, in the sandbox if there is one; wait for the end, and kill all remaining processes. A
+        forked child leaves by `Become`."""
+        self._sandbox = sandbox
         self._note(f"attempt {self.launch.attempt} on {', '.join(slot.id for slot in self.launch.slots)}; "
                    f"code in {self.launch.paths.code(self.launch.spec)}")
         self._watch_server()
@@ -124,8 +127,10 @@ class Attempt:
 
     def start(self, plan: TaskPlan) -> int:
         """Start a process and watch it; return its pid. Raises OSError."""
+        if self._sandbox is not None:
+            self._sandbox.check()
         self._times.watch(plan.task.name, (("stdout", plan.stdout), ("stderr", plan.stderr)))
-        pid = tasks.start(plan)
+        pid = tasks.start(plan, self._sandbox)
         self._running[pid] = plan
         self._note(f"{plan.task.name} started, pid {pid}" + ("" if plan.step else f": {plan.argv[0]}"))
         return pid
@@ -175,6 +180,10 @@ class Attempt:
         due = [moment for moment in times if moment is not None]
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 
+    @property
+    def _holders(self) -> frozenset[int]:
+        return self._sandbox.processes if self._sandbox is not None else frozenset()
+
     def _timers(self) -> None:
         now = time.monotonic()
         self._collector.turn()
@@ -207,7 +216,7 @@ class Attempt:
                 self._times.leave((plan.stdout, plan.stderr))
                 self._ended(pid, plan, status)
         if self._engine is not None:
-            self._engine.workers.settle(self._running)
+            self._engine.workers.settle(self._running, self._holders)
 
     # --- end
 
@@ -242,7 +251,7 @@ class Attempt:
 
     def _restart(self, engine: Engine) -> None:
         """Start the driver again once no process of the old driver and its workers is left."""
-        left = tree.descendants(os.getpid())
+        left = tree.descendants(os.getpid(), self._holders)
         tree.kill(left)
         if not left and not self._running and self._verdict is None:
             self._restarting = False

@@ -6,18 +6,23 @@ Each file has one writer, is replaced as a whole, and contains the number of the
 from __future__ import annotations
 
 import fcntl
+import hmac
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.runtime.progress import valid
+from local_backend.runtime.view import Mount
 from local_backend.scheduler.model import Slot
-from local_backend.vault import Vault, VaultError
+from local_backend.vault import Vault
 from local_backend.workload import Workload
 
 #: Larger than any process id and any exit code.
@@ -60,6 +65,10 @@ class Launch:
     requeues: int = 0
     #: Number of times that the machine was restarted while the exec was running.
     reboots: int = 0
+    #: What the processes of the job see, if they run in a sandbox; see view.py.
+    view: tuple[Mount, ...] | None = None
+    #: Text that proves to the runner that a server connects. The server can read it, and no other user of the machine.
+    proof: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
     def paths(self) -> ExecPaths:
@@ -80,35 +89,60 @@ class Launch:
     @classmethod
     def read(cls, path: Path) -> Launch:
         """Read job.json and open its sealed values; do not write the result to a disk. Raises OSError, ValueError,
-        KeyError, TypeError or VaultError when there is no usable job.json."""
-        value = json.loads(path.read_bytes())
-        home = HomePaths(*map(Path, value["home"]))
-        vault = Vault(home.vault)
+        KeyError or TypeError when there is no usable job.json."""
+        value = _apart(lambda: _opened_file(path))
         return cls(**value | {
-            "spec": _opened(Workload.from_json(value["spec"]), vault),
-            "home": home,
-            "environment": json.loads(vault.open_text(value["environment"])),
+            "spec": Workload.from_json(value["spec"]),
+            "home": HomePaths(*map(Path, value["home"])),
             "slots": tuple(Slot(**slot) for slot in value["slots"]),
+            "view": None if value["view"] is None else tuple(map(tuple, value["view"])),
             "die_with": ProcessId(**value["die_with"]) if value["die_with"] else None,
         })
 
 
-def server_proof(vault: Vault, paths: ExecPaths, attempt: int) -> str:
-    """Return a text that proves to the runner of an attempt that a server connects. Raises VaultError."""
-    return vault.seal(_server_of(paths, attempt)).decode("ascii")
+def _opened_file(path: Path) -> dict[str, Any]:
+    """Return the content of job.json with its values opened. Raises OSError, ValueError, KeyError, TypeError or
+    VaultError."""
+    value: dict[str, Any] = json.loads(path.read_bytes())
+    vault = Vault(HomePaths(*map(Path, value["home"])).vault)
+    spec = _opened(Workload.from_json(value["spec"]), vault)
+    return value | {"spec": spec.to_json(), "environment": json.loads(vault.open_text(value["environment"]))}
 
 
-def proves_server(vault: Vault, paths: ExecPaths, attempt: int, proof: str) -> bool:
-    """Return whether a text is a `server_proof` for this attempt."""
-    try:
-        return vault.open(proof.encode(errors="replace")) == _server_of(paths, attempt)
-    except VaultError:
-        return False
+def _apart(found: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the result of a function that runs in a child process. The keys of the vault never enter the memory of
+    this process, from which processes of the job are forked. Raises OSError, and ValueError with the text of any other
+    error."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            answer = {"value": found()}
+        except Exception as problem:
+            answer = {"problem": {"text": str(problem) or type(problem).__name__}}
+        try:
+            with open(writer, "wb") as told:
+                told.write(json.dumps(answer).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    answer = json.loads(text)
+    if "problem" in answer:
+        raise ValueError(answer["problem"]["text"])
+    return answer["value"]
 
 
-def _server_of(paths: ExecPaths, attempt: int) -> bytes:
-    """Return bytes that are not valid UTF-8: the server also seals texts of users, which are always UTF-8."""
-    return b"\xff%s %d" % (paths.exec_id.encode(), attempt)
+def server_proof(paths: ExecPaths) -> str:
+    """Return the text that proves to the runner of the last attempt that a server connects. Raises OSError."""
+    value = _read(paths.spec)
+    return str(value.get("proof", "")) if isinstance(value, dict) else ""
+
+
+def proves_server(proof: str, said: str) -> bool:
+    """Return whether a text is the proof of a launch."""
+    return bool(proof) and hmac.compare_digest(proof.encode(), said.encode(errors="replace"))
 
 
 def _opened(spec: Workload, vault: Vault) -> Workload:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from local_backend.boot import boot_id
-from local_backend.runtime import environment, processes, temporary, user_python
+from local_backend.runtime import environment, processes, temporary, user_python, view
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
@@ -38,7 +38,6 @@ from local_backend.runtime.user_python import UserPython
 from local_backend.scheduler.model import Machine
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
-from local_backend.vault import Vault
 
 #: Seconds that `survivor` waits for a runner that is just starting.
 _PATIENCE = 10.0
@@ -55,7 +54,6 @@ class LocalLauncher:
         self._settings = settings
         self._starter = Starter(settings.paths, settings.nursery_idle)
         slots = discover(settings.slots)
-        self._vault = Vault(settings.paths.vault)
         self._leftovers = Leftovers()
         self._health = Health(slots, settings.health_every)
         self._machine = Machine(slots, settings.memory or of_machine(), labels=settings.node_labels)
@@ -132,16 +130,19 @@ class LocalLauncher:
         home = settings.paths
         for folder in (home.users, home.user(spec.creator), home.user_home(spec.creator)):
             folder.mkdir(mode=0o700, exist_ok=True)
-        UserPython(home.user_python(spec.creator)).make()
+        if not settings.isolates_jobs:  # else the runner does this in the sandbox
+            UserPython(home.user_python(spec.creator)).make()
         before = read_identity(paths)
         again = before is not None and before.attempt == order.attempt - 1
         Launch(
             spec=spec, attempt=order.attempt, home=settings.paths, slots=order.slots,
             machine_slots=self._machine.count(order.slots[0].kind),
-            environment=environment.inherited(os.environ, of_server=spec.creator == settings.user),
+            environment=environment.inherited(
+                os.environ, of_server=spec.creator == settings.user and not settings.isolates_jobs),
             stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=order.share,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again, reboots=reboots(paths),
+            view=view.of_job(settings, spec, paths, order.slots) if settings.isolates_jobs else None,
         ).write()
         write_attempt(paths, order.attempt)
 
@@ -150,14 +151,14 @@ class LocalLauncher:
         paths = self._paths(order)
         warm = warm and not environment.needs_own_interpreter(order.workload)
         server = self._starter.start(paths.spec, order.attempt, warm=warm)
-        return LocalRun(paths, order.attempt, self._vault, server=server)
+        return LocalRun(paths, order.attempt, server=server)
 
     def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | LostRun | None:
         """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
         began. Raises OSError when this cannot be found out now."""
         found = survivor(paths, attempt)
         if isinstance(found, RunnerIdentity):
-            return LocalRun(paths, attempt, self._vault, process=found.process)
+            return LocalRun(paths, attempt, process=found.process)
         return found
 
     def note_reboot(self, paths: ExecPaths) -> None:

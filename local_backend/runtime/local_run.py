@@ -27,7 +27,6 @@ from local_backend.runtime.launcher import Held, LostRun, Outcome
 from local_backend.runtime.messages import Begun, Exited, Hello, Progressed, StartRefused, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation
-from local_backend.vault import Vault, VaultError
 
 #: Seconds between two attempts to connect to a runner.
 _CONNECT_EVERY = 1.0
@@ -39,11 +38,9 @@ class LocalRun:
     """The `Run` of this machine."""
 
     def __init__(
-        self, paths: ExecPaths, attempt: int, vault: Vault, *, server: int | None = None,
-        process: ProcessId | None = None,
+        self, paths: ExecPaths, attempt: int, *, server: int | None = None, process: ProcessId | None = None
     ) -> None:
-        """`vault` proves to the runner that this is a server. `server`: the connection to a runner that was just
-        started. `process`: a runner of an earlier server."""
+        """`server`: the connection to a runner that was just started. `process`: a runner of an earlier server."""
         #: Why the attempt could not begin.
         self.refused: str | None = None
         #: Whether the runner is gone, or never began.
@@ -54,7 +51,6 @@ class LocalRun:
         self.progress: Mapping[str, Any] = {}
         self._paths = paths
         self._attempt = attempt
-        self._vault = vault
         self._channel = None if server is None else Channel(server)
         self._process: ProcessId | None = None
         #: Descriptor that becomes readable when the runner ends.
@@ -120,9 +116,9 @@ class LocalRun:
             return
         self._connect_at = time.monotonic() + _CONNECT_EVERY
         try:
-            hello = Hello(server_proof(self._vault, self._paths, self._attempt))
+            hello = Hello(server_proof(self._paths))
             fd, peer = unix_socket.connect(self._paths.socket)
-        except (OSError, VaultError):
+        except OSError:
             return  # the runner is busy, or the program has removed the socket file: the runner creates it again
         if peer is None or peer.pid == self._process.pid:
             self._channel = Channel(fd)

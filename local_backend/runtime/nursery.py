@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from local_backend.elastic import PRELOAD
+from local_backend.own_process import RUNNER_SCORE, hide, may_be_killed
 from local_backend.runtime import runner
 from local_backend.runtime.overlay import show_title
 from local_backend.runtime.processes import return_memory
@@ -37,6 +38,8 @@ def serve() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forked processes: no zombies
     show_title("dlicmd nursery")
     _preload()
+    may_be_killed(RUNNER_SCORE)
+    hide()
     link = socket.socket(fileno=control)
     try:
         link.sendall(READY)
@@ -84,10 +87,11 @@ def _preload() -> None:
 
 
 def _base_path() -> tuple[str, ...]:
-    """Return sys.path as a program would find it, without its first entry and without PYTHONPATH."""
+    """Return sys.path as a program would find it, without the folder of the program and without PYTHONPATH."""
     given = {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
-    return tuple(entry for entry in sys.path[1:] if entry not in given)
+    return tuple(entry for entry in sys.path if entry not in given)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Entry point of the nursery, with the number of its socket as argument."""
     follow(serve)

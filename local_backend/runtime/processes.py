@@ -7,15 +7,14 @@ import errno
 import hashlib
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
 import psutil
 
+from local_backend.own_process import LINUX, given, prctl
 from local_backend.runtime.launch import ProcessId
 
-LINUX = sys.platform == "linux"
 #: Variable in the environment of every process of an exec: it identifies leftovers when the runner is gone.
 MARK = "DLI_RUN_MARK"
 MARK_LENGTH = 32
@@ -24,6 +23,8 @@ PLACEHOLDERS = {MARK: "0" * MARK_LENGTH}
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MADV_DONTNEED = 4
+#: The parent of a process whose parent is outside of its PID namespace.
+_OUTSIDE = 0
 #: Errors of kernels and sandboxes without pidfds.
 _NO_PIDFDS = frozenset({errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL})
 
@@ -111,19 +112,14 @@ def send_signal(process: ProcessId, number: int) -> None:
 
 def become_subreaper() -> None:
     """Make this process the parent of every descendant whose own parent dies."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
     """Have the system kill this process when its parent ends. Exit at once if the parent has already ended."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() not in (parent, _OUTSIDE):
         os._exit(1)
-
-
-def _prctl(option: int, argument: object) -> None:
-    if LINUX:
-        ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
 
 
 def stamp(variable: str, value: str) -> None:
@@ -134,13 +130,9 @@ def stamp(variable: str, value: str) -> None:
     """
     if not LINUX:
         return
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    begin, end = int(fields[47]), int(fields[48])
-    block = ctypes.string_at(begin, end - begin)
-    name = f"{variable}=".encode()
-    at = block.find(b"\0" + name) + 1 if not block.startswith(name) else 0
-    if block[at : at + len(name)] == name and len(value) == len(PLACEHOLDERS[variable]):
-        ctypes.memmove(begin + at + len(name), value.encode(), len(value))
+    begin, old = given(variable)
+    if len(value) == len(old) == len(PLACEHOLDERS[variable]):
+        ctypes.memmove(begin, value.encode(), len(value))
 
 
 def return_memory() -> None:

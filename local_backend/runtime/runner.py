@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from local_backend.boot import boot_id
+from local_backend.own_process import RUNNER_SCORE, hide, may_be_killed
 from local_backend.runtime import launcher_log, processes, temporary
 from local_backend.runtime.job import Attempt
 from local_backend.runtime.launch import (
@@ -34,10 +35,11 @@ from local_backend.runtime.launcher import Held, Outcome
 from local_backend.runtime.messages import Begun, Exited
 from local_backend.runtime.overlay import show_title
 from local_backend.runtime.program import follow
+from local_backend.runtime.sandbox import TEMPORARY, Sandbox
 from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but
+from local_backend.runtime.user_python import UserPython
 from local_backend.scheduler.slots import usable_cores
-from local_backend.vault import Vault, VaultError
 
 _LOCK_PATIENCE = 10.0
 _RETRY_WRITING = 1.0
@@ -59,6 +61,8 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
     except PermissionError:
         pass  # already the leader of a session
     gc.enable()
+    hide(False)
+    may_be_killed(RUNNER_SCORE)
     signals = _signal_pipe()
     processes.become_subreaper()
     try:
@@ -66,14 +70,15 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
         lock = _enter(launch, attempt)
         if lock is None:
             return
-        proves = partial(proves_server, Vault(launch.home.vault), launch.paths, attempt)
-        link = ServerLink(server, launch.paths.socket, proves)
+        link = ServerLink(server, launch.paths.socket, partial(proves_server, launch.proof))
         me = processes.identify(os.getpid())
         write_record(launch.paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
-    except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         refuse(server, f"the runner cannot start: {problem}")
         return
     show_title(f"dlicmd {launch.spec.id} runner")
+    if launch.view is not None:
+        hide()  # only now: until runner.json names it, the server finds this process by its environment
     link.say(Begun(me))
     slots = tuple(slot.id for slot in launch.slots)
     link.say(Held(0, slots, slots))
@@ -110,17 +115,29 @@ def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str
     too."""
     attempt = Attempt(launch, signals, link)
     try:
+        folder = temporary.make(launch.paths)
         planner = Planner(
-            launch, warm=warm, master_port=_free_port(), cores=usable_cores(), temporary=temporary.make(launch.paths),
-            base_path=base_path,
+            launch, warm=warm, master_port=_free_port(), cores=usable_cores(),
+            temporary=folder if launch.view is None else TEMPORARY, base_path=base_path,
         )
-        outcome = attempt.run(planner)
+        outcome = attempt.run(planner, _sandbox(launch, folder))
     except Exception as problem:  # a fault of the runner must not leave the exec without an end
         launcher_log.note(launch.paths.launcher_log, "runner", traceback.format_exc(), "ERROR")
         attempt.clear()
         outcome = attempt.outcome_of_fault(problem)
     temporary.remove(launch.paths)
     return outcome
+
+
+def _sandbox(launch: Launch, folder: Path) -> Sandbox | None:
+    """Return the sandbox of the job, which this process leads; None for a job without a view. Raises OSError."""
+    if launch.view is None:
+        return None
+    held = {name: value for name, value in launch.environment.items() if name == "PATH"}
+    sandbox = Sandbox.start(launch.view, folder, held | {processes.MARK: processes.mark_of(launch.paths.state)})
+    sandbox.lead()
+    sandbox.run(UserPython(launch.home.user_python(launch.spec.creator)).make)
+    return sandbox
 
 
 def _write_outcome(launch: Launch, outcome: Outcome) -> bool:
@@ -163,12 +180,12 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    """Entry point of a runner with its own interpreter: `python -m local_backend.runtime.runner JOB.JSON ATTEMPT
-    SERVER_FD`."""
+    """Entry point of a runner with its own interpreter, with the arguments JOB.JSON ATTEMPT SERVER_FD."""
+    follow(_serve)
+
+
+def _serve() -> None:
     spec_path, attempt, server = sys.argv[1:4]
     close_all_but(int(server))
     run(Path(spec_path), int(attempt), int(server), (), warm=False)
 
-
-if __name__ == "__main__":
-    follow(main)

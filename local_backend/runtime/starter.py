@@ -7,11 +7,11 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from pathlib import Path
 
+from local_backend import interpreter
 from local_backend.runtime import environment
 from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
@@ -184,15 +184,11 @@ class Starter:
         self._cold.append(self._python("local_backend.runtime.runner", server, *words, env=env))
 
     def _python(self, module: str, keep: int, *words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Start a module of this package in its own process and session, with empty stdin and the log as output.
-
-        The process starts in the state directory, so that the first entry of its sys.path is not a user's current
-        directory.
-        """
+        """Start a module of this package in its own process and session, with empty stdin and the log as output."""
         log = os.open(self._home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", module, *(words or (str(keep),))], env=env, cwd=self._home.home,
+                interpreter.command(module, *(words or (str(keep),))), env=env, cwd="/",
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[keep], start_new_session=True,
             )
         finally:

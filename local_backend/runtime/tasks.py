@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from local_backend.elastic.script import initial_environment
-from local_backend.files import is_plain
+from local_backend.files import is_plain, make_folder
+from local_backend.own_process import JOB_SCORE, may_be_killed
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
@@ -23,6 +24,7 @@ from local_backend.runtime.overlay import TITLE, show_title, title_of
 from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.processes import become_subreaper, die_with_parent
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
+from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.user_python import UserPython, modules_in
 from local_backend.scheduler.model import Slot
 
@@ -38,6 +40,9 @@ class TaskPlan:
     task: TaskId
     environment: dict[str, str]
     directory: Path
+    #: RESULT_DIR, and LOG_DIR in it.
+    root: Path
+    log_dir: Path
     #: Command line, for a process with its own interpreter or another program.
     argv: tuple[str, ...]
     stdout: Path
@@ -117,7 +122,8 @@ class Planner:
         title = title_of(launch.spec.id, task.number)
         if step is None and launch.spec.program.user_cmd is None and launch.spec.environment.conda_env is None:
             env |= {TITLE: title}
-        return TaskPlan(task, env, code, argv, stdout, stderr, step, keep, elastic, title)
+        root, log_dir = launch.paths.root, launch.paths.log_dir(task.name)
+        return TaskPlan(task, env, code, root, log_dir, argv, stdout, stderr, step, keep, elastic, title)
 
     def _shadows(self) -> bool:
         """Return whether the program ships, or the user has installed, a module whose name is already loaded here: an
@@ -141,15 +147,16 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
         words = _apart(words[0])
     path = code / words[0]
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
+        real = path.resolve(strict=True)
+        if not (real.is_file() and real.is_relative_to(code.resolve())):
             return tuple(words)
-        if not mode & stat.S_IXUSR:
-            with path.open("rb") as file:
+        with open(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not mode & stat.S_IXUSR:
                 if file.read(2) != b"#!":
                     return (python, str(path), *words[1:])
-            path.chmod(mode | stat.S_IXUSR)
-    except (OSError, ValueError):
+                os.fchmod(file.fileno(), mode | stat.S_IXUSR)
+    except (OSError, ValueError, RuntimeError):
         return tuple(words)
     return (str(path), *words[1:])
 
@@ -163,22 +170,21 @@ def _apart(line: str) -> list[str]:
         return [line]
 
 
-def start(plan: TaskPlan) -> int:
-    """Start a process in its own group that dies with this process; return its pid. Does not return in the child.
+def start(plan: TaskPlan, sandbox: Sandbox | None = None) -> int:
+    """Start a process in its own group that dies with this process; return its pid. With `sandbox`, which this process
+    leads, the process sees the sandbox only. Does not return in the child.
 
     Raises OSError when its output files cannot be opened or no process can be created.
     """
-    for path in (plan.stdout, plan.stderr):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    Path(plan.environment["LOG_DIR"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(make_folder(plan.log_dir, plan.root))
     opened: list[int] = []
     parent = os.getpid()
     try:
         opened += [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
-        opened += [_log(path) for path in (plan.stdout, plan.stderr)]
+        opened += [_log(path, plan.root) for path in (plan.stdout, plan.stderr)]
         pid = os.fork()
         if pid == 0:
-            _child(plan, parent, opened)
+            _child(plan, sandbox, parent, opened)
     finally:
         for fd in opened if os.getpid() == parent else ():
             os.close(fd)
@@ -189,31 +195,38 @@ def start(plan: TaskPlan) -> int:
     return pid
 
 
-def _log(path: Path) -> int:
-    """Open a log for appending. If an earlier attempt of the program has replaced the log, remove the replacement: a
-    link to another user's file, or a pipe without a reader. Raises OSError."""
+def _log(path: Path, root: Path) -> int:
+    """Open a log for appending. If the program has replaced the log, or a folder on the way from RESULT_DIR to it,
+    remove the replacement: a link to another user's file, or a pipe without a reader. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    folder = make_folder(path.parent, root if path.is_relative_to(root) else path.parent.parent)
     try:
-        fd = os.open(path, flags | os.O_NONBLOCK, 0o600)
-    except OSError as problem:
-        if problem.errno not in (errno.ELOOP, errno.ENXIO):
-            raise
-    else:
-        if is_plain(fd):
-            os.set_blocking(fd, True)
-            return fd
-        os.close(fd)
-    path.unlink()
-    return os.open(path, flags | os.O_EXCL, 0o600)
+        try:
+            fd = os.open(path.name, flags | os.O_NONBLOCK, 0o600, dir_fd=folder)
+        except OSError as problem:
+            if problem.errno not in (errno.ELOOP, errno.ENXIO):
+                raise
+        else:
+            if is_plain(fd):
+                os.set_blocking(fd, True)
+                return fd
+            os.close(fd)
+        os.unlink(path.name, dir_fd=folder)
+        return os.open(path.name, flags | os.O_EXCL, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
-def _child(plan: TaskPlan, parent: int, streams: Sequence[int]) -> None:
+def _child(plan: TaskPlan, sandbox: Sandbox | None, parent: int, streams: Sequence[int]) -> None:
     """Set up the forked child and run its program. Raises Become, or ends the process."""
     try:
-        die_with_parent(parent)
-        os.setpgid(0, 0)
         for target, fd in enumerate(streams):
             os.dup2(fd, target, inheritable=True)
+        if sandbox is not None:
+            sandbox.enter()
+        die_with_parent(parent)
+        may_be_killed(JOB_SCORE)
+        os.setpgid(0, 0)
         reset_signals()
         close_all_but(plan.keep)
         if plan.elastic:

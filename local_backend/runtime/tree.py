@@ -11,17 +11,18 @@ from contextlib import suppress
 import psutil
 
 from local_backend.boot import boot_id
+from local_backend.own_process import LINUX
 from local_backend.runtime.launch import RunnerIdentity
-from local_backend.runtime.processes import LINUX, MARK, start_time
+from local_backend.runtime.processes import MARK, start_time
 
 
-def descendants(pid: int) -> list[psutil.Process]:
-    """Return all living descendants of a process, without zombies."""
+def descendants(pid: int, holders: Collection[int] = ()) -> list[psutil.Process]:
+    """Return all living descendants of a process, without zombies, and without the `holders` of a sandbox."""
     try:
         children = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [child for child in children if start_time(child.pid) is not None]
+    return [child for child in children if child.pid not in holders and start_time(child.pid) is not None]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -109,13 +110,14 @@ def _is_in_session(pid: int, session: int | None) -> bool:
         return False
 
 
-def strays(tasks: Collection[int]) -> list[psutil.Process]:
-    """Return the living processes below this one that are neither `tasks` of this process nor below a task. If every
-    task is the subreaper of its descendants, these are the processes that ended tasks have left."""
+def strays(tasks: Collection[int], holders: Collection[int] = ()) -> list[psutil.Process]:
+    """Return the living processes below this one that are neither `tasks` of this process nor below a task, nor the
+    `holders` of a sandbox. If every task is the subreaper of its descendants, these are the processes that ended tasks
+    have left."""
     found = []
     for child in psutil.Process().children():
         if child.pid not in tasks and start_time(child.pid) is not None:
-            found += [child, *descendants(child.pid)]
+            found += [child] * (child.pid not in holders) + descendants(child.pid, holders)
     return found
 
 

@@ -69,7 +69,7 @@ class UserPython:
             self.prefix / "pyvenv.cfg": f"home = {os.path.dirname(base)}\ninclude-system-site-packages = true\n"
                                         f"version = {'.'.join(map(str, sys.version_info[:3]))}\n",
             self.packages / f"{_START}.py": Path(overlay.__file__).read_text(encoding="utf-8"),
-            self.packages / _PTH: f"import {_START}; {_START}.lay({_server_folders()!r})\n",
+            self.packages / _PTH: f"import {_START}; {_START}.lay({server_folders()!r})\n",
         }
         for path, text in texts.items():
             _put(path, text)
@@ -86,7 +86,7 @@ class UserPython:
 
     def enter(self) -> None:
         """Let this forked process, with the job's variables and sys.path set, look like a Python of the environment."""
-        server, count = set(_server_folders()), len(sys.path)
+        server, count = set(server_folders()), len(sys.path)
         sys.executable, sys.prefix, sys.exec_prefix = str(self.executable), str(self.prefix), str(self.prefix)
         site.USER_BASE = site.USER_SITE = None
         site.ENABLE_USER_SITE = site.check_enableusersite()
@@ -148,7 +148,7 @@ def _is_python_script(path: Path) -> bool:
     return re.match(rb"#!(/bin/sh\n'''exec' )?\"?" + python, head) is not None
 
 
-def _server_folders() -> list[str]:
+def server_folders() -> list[str]:
     """Return the folders of packages that this Python has, in the order of sys.path."""
     user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     return [folder for folder in dict.fromkeys([*user, *site.getsitepackages()]) if os.path.isdir(folder)]

@@ -64,13 +64,13 @@ class Workers:
         """Mark a worker as ended, after its process was reaped. `settle` kills the processes that it left."""
         self._leaving[number] = self._running.pop(number)
 
-    def settle(self, tasks: Collection[int]) -> None:
+    def settle(self, tasks: Collection[int], holders: Collection[int] = ()) -> None:
         """Kill the processes that ended workers left, and forget the workers when none is left. `tasks` are the pids of
-        the running driver and workers. Call this whenever a process was reaped: this process is the subreaper of ended
-        tasks, so it sees each of these ends."""
+        the running driver and workers, `holders` those that hold a sandbox. Call this whenever a process was reaped:
+        this process is the subreaper of ended tasks, so it sees each of these ends."""
         if not self._leaving:
             return
-        left = tree.strays(tasks)
+        left = tree.strays(tasks, holders)
         tree.kill(left)
         if not left:
             self._leaving.clear()

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
-from local_backend import interpreter, logs
+from local_backend import interpreter, logs, own_process
 from local_backend.data.errors import DataError
 from local_backend.errors import ServingError
 from local_backend.files import write_json
 from local_backend.runtime import bundles
-from local_backend.serving import served
+from local_backend.serving import isolation, served
 from local_backend.serving.connections import raise_file_limit
 from local_backend.serving.home_database import opened
 from local_backend.serving.web_server import make_server
@@ -52,7 +52,10 @@ def serve(settings: Settings) -> None:
         settings.paths.log, settings.log_format, settings.log_level, settings.log_bytes
     ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
+        own_process.hide()
         try:
+            if settings.isolates_jobs:
+                isolation.check(settings)
             with traced():
                 _serve(settings, lock, _self_signed(settings))
         except ServingError as problem:
@@ -263,7 +266,7 @@ def _run(
     raise_file_limit()
     token = secrets.token_urlsafe(32)
     # Remove this password and the other secrets from the environment, so that no job inherits them.
-    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
+    password, *_ = [own_process.take(name) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
         supervisor = Supervisor(settings, database, LocalLauncher(settings))
         services = make_services(settings, database, supervisor, token, password)

@@ -6,10 +6,10 @@ server's environment, {"keyring": "SERVICE/USER"} an entry in the keyring of the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from local_backend import own_process
 from local_backend.data.errors import DataError
 from local_backend.data.kind import Kind
 
@@ -72,7 +72,7 @@ def read_value(value: Any, connection: str) -> str:
 
 def _take(names: Iterable[str]) -> None:
     for name in names:
-        value = os.environ.pop(name, None)
+        value = own_process.take(name)
         if value is not None:
             _taken[name] = value
 

@@ -62,7 +62,7 @@ def message(user: User, exec_id: str, part: str) -> Callable[[], bool]:
 
 
 def fetchers(user: User) -> list[psutil.Process]:
-    return [one for one in user.processes() if "local_backend.data.fetcher" in one.cmdline()]
+    return [one for one in user.processes() if any("local_backend.data.fetcher" in word for word in one.cmdline())]
 
 
 def nothing_of(user: User, exec_id: str) -> bool:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
+from local_backend.interpreter import command
 from local_backend.runtime import local_launcher, processes, runner
 from local_backend.runtime.launch import Launch, RunnerIdentity, read_attempt, try_lock, write_attempt
 from local_backend.runtime.local_launcher import survivor
@@ -128,7 +128,7 @@ def test_a_runner_that_starts_too_late_does_nothing(pair: tuple[Host, Bench]) ->
     assert one.wait(job).state == FINISHED
     for attempt in (1, 2):
         reader, writer = os.pipe()
-        words = [sys.executable, "-m", "local_backend.runtime.runner", str(paths.spec), str(attempt), str(writer)]
+        words = command("local_backend.runtime.runner", str(paths.spec), str(attempt), str(writer))
         subprocess.run(words, pass_fds=[writer], check=True, timeout=PATIENCE)
         os.close(writer)
         with open(reader, "rb") as pipe:

@@ -31,11 +31,8 @@ from local_backend.runtime.processes import alive, identify
 from local_backend.runtime.server_link import ServerLink
 from local_backend.scheduler.model import Allocation
 from local_backend.scheduler.slots import cpu_slots
-from local_backend.vault import Vault
 
 PROOF = "valid"
-#: A vault without a key.
-VAULT = Vault(Path("/nonexistent/key"))
 HELD = Held(0, ("cpu-0",), ("cpu-0",))
 PEER = """
 import socket, sys
@@ -172,16 +169,14 @@ def test_many_connections_do_not_use_up_the_descriptors_of_a_runner(ends: Ends) 
         one.close()
 
 
-def test_only_the_keys_of_a_home_prove_a_server(tmp_path: Path) -> None:
+def test_only_the_text_of_its_launch_proves_a_server_to_a_runner(tmp_path: Path) -> None:
     paths = HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada")
-    vault, other = Vault(tmp_path / "a" / "key"), Vault(tmp_path / "b" / "key")
-    proof = server_proof(vault, paths, 1)
-    assert proves_server(vault, paths, 1, proof)
-    vault.renew()
-    assert proves_server(vault, paths, 1, proof) and proves_server(vault, paths, 1, server_proof(vault, paths, 1))
-    assert not proves_server(vault, paths, 2, proof)
-    for forged in (server_proof(other, paths, 1), vault.seal_text("x"), "", "\ud800", "local-1 1"):
-        assert not proves_server(vault, paths, 1, forged)
+    assert not server_proof(paths) and not proves_server("", server_proof(paths))
+    paths.state.mkdir(parents=True)
+    paths.spec.write_text(json.dumps({"proof": PROOF}))
+    assert proves_server(PROOF, server_proof(paths))
+    for forged in ("", PROOF[1:], f"{PROOF} ", "\ud800", "local-1 1"):
+        assert not proves_server(PROOF, forged)
 
 
 def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
@@ -207,7 +202,7 @@ def test_junk_closes_at_most_the_connection(ends: Ends) -> None:
 
 def test_news_of_slots_wakes_the_server_and_progress_does_not(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    run = LocalRun(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, VAULT, server=ours.detach())
+    run = LocalRun(HomePaths(tmp_path, tmp_path, tmp_path).job("local-1", "ada"), 1, server=ours.detach())
     runner = Channel(theirs.detach())
 
     def hears(message: FromRunner) -> bool:
@@ -237,7 +232,7 @@ def test_a_runner_lives_although_no_descriptor_is_free_to_watch_it(
     with monkeypatch.context() as full:
         full.setattr(os, "pidfd_open", refuse)
         full.setattr(os, "pipe", refuse)
-        run = LocalRun(paths, 1, VAULT, process=me)
+        run = LocalRun(paths, 1, process=me)
         assert run.begun and not run.ended and run.due is not None and not run.descriptors
         full.setattr(Path, "read_bytes", refuse)
         full.setattr("builtins.open", refuse)

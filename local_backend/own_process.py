@@ -1,0 +1,61 @@
+"""What this process shows of itself to other processes, and when the system may end it. Linux only; elsewhere the
+functions do nothing more than the standard library can."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+LINUX = sys.platform == "linux"
+#: Scores of `may_be_killed`: when memory runs out, the system ends a process of a job first, then a runner or the
+#: nursery, and the server last.
+RUNNER_SCORE, JOB_SCORE = 200, 500
+_PR_SET_DUMPABLE = 4
+
+
+def prctl(option: int, argument: object) -> None:
+    """Make the system call of this name, where it exists."""
+    if LINUX:
+        ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
+
+
+def hide(hidden: bool = True) -> None:
+    """Hide the memory, the environment and the open files of this process from all other processes without privileges,
+    and let the system write no core dump of it. With `hidden` false, undo this. A forked child inherits it, another
+    program does not."""
+    prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
+
+
+def may_be_killed(score: int) -> None:
+    """When memory runs out, let the system kill this process before those with a lower `score`. Children inherit it.
+    The score of a process only grows here. Where the system does not permit a change, nothing happens."""
+    path = Path("/proc/self/oom_score_adj")
+    with suppress(OSError, ValueError):
+        if int(path.read_text(encoding="ascii")) < score:
+            path.write_text(str(score), encoding="ascii")
+
+
+def take(variable: str) -> str | None:
+    """Remove a variable from the environment of this process, and its value from /proc/<pid>/environ. Return the value;
+    None if it is not set."""
+    value = os.environ.pop(variable, None)
+    if value is not None and LINUX:
+        begin, old = given(variable)
+        ctypes.memset(begin, 0, len(old))
+    return value
+
+
+def given(variable: str) -> tuple[int, bytes]:
+    """Return the address and the value of a variable in the environment block that this process was started with. The
+    value is empty if the block does not have it."""
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    begin, end = int(fields[47]), int(fields[48])
+    block = b"\0" + ctypes.string_at(begin, end - begin)
+    at = block.find(f"\0{variable}=".encode())
+    if at < 0:
+        return begin, b""
+    at += len(variable) + 2
+    return begin + at - 1, block[at : block.index(b"\0", at)]
