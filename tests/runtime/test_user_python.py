@@ -56,8 +56,9 @@ def wheels(tmp_path: Path) -> Path:
 
 
 def offline(wheels: Path) -> dict[str, str]:
-    """Return variables that make pip read the wheels only."""
-    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_DEPS": "1", "PIP_NO_CACHE_DIR": "1"}
+    """Return variables that make pip read the wheels only, and no settings of this machine."""
+    return {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_DEPS": "1",
+            "PIP_NO_CACHE_DIR": "1"}
 
 
 def digest_of_server() -> str:

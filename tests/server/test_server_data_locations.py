@@ -29,15 +29,15 @@ KEPT: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-def kept(live: Live) -> Live:
-    """A server with these connections and a volume."""
-    (live.settings.paths.volumes / "deep_lake" / "train" / "x").mkdir(parents=True)
-    (live.settings.paths.volumes / "deep_lake" / "other").mkdir()
+@pytest.fixture(scope="module")
+def kept(shared: Live) -> Live:
+    """A server with these connections and a volume. A test may leave execs on it."""
+    (shared.settings.paths.volumes / "deep_lake" / "train" / "x").mkdir(parents=True)
+    (shared.settings.paths.volumes / "deep_lake" / "other").mkdir()
     for name, (kind, values) in KEPT.items():
-        answer = post(live, "/connections", {"name": name, "type": kind, "values": values})
+        answer = post(shared, "/connections", {"name": name, "type": kind, "values": values})
         assert answer.status == 200, answer.text
-    return live
+    return shared
 
 
 def post(live: Live, path: str, body: dict[str, Any]) -> Answer:
