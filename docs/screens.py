@@ -1,4 +1,4 @@
-"""Make the pictures of the pages, and the screens in the README, by running the commands: `python docs/screens.py`.
+"""Make the pictures and the screens of the pages by running the commands: `python docs/screens.py`.
 
 Each screen is a real run on a terminal with 80 columns and 24 lines, with a local backend in the folder /tmp/ada. The
 programs are pyte and pexpect, of the extra `test`.
@@ -25,6 +25,8 @@ from rich.text import Text
 
 ROOT = Path(__file__).parent.parent
 COLUMNS, LINES = 80, 24
+#: The screens that are also pictures.
+PICTURES = ("follow", "top", "ls", "plot")
 #: Names of colors in pyte → different names in rich.
 _COLORS = {"brown": "yellow", "default": None}
 #: An SVG template without the web fonts that the template of rich loads.
@@ -135,6 +137,7 @@ def screens(folder: Path) -> dict[str, Terminal]:
         taken["top"].end()
         taken["ls"] = shown("dlicmd ls")
         done("dlicmd wait local-5; dlicmd stop local-4")
+        taken["get"] = shown("dlicmd get local-5")
         taken["plot"] = shown("dlicmd plot local-1 local-2 local-3")
     finally:
         done("local-backend stop --jobs")
@@ -142,20 +145,22 @@ def screens(folder: Path) -> dict[str, Terminal]:
 
 
 def main() -> None:
-    """Write every picture, and the screens of the README."""
+    """Write every picture, and the screens between their marks in the pages."""
     home = Path("/tmp/ada")  # a short path: screens show it
     home.mkdir(mode=0o700)
     try:
         taken = screens(home)
-        readme = ROOT / "README.md"
-        text = readme.read_text(encoding="utf-8")
-        for which, terminal in taken.items():
-            terminal.picture(ROOT / "docs" / "pictures" / f"{which}.svg")
-            lines = re.sub("\n{3,}", "\n\n", terminal.text()).replace(str(home), "~")
-            block = f"```\n{lines}\n```\n"
-            text = re.sub(rf"(<!-- screen {which} -->\n).*?(<!-- /screen -->)",
-                          lambda found, block=block: found[1] + block + found[2], text, flags=re.DOTALL)
-        readme.write_text(text, encoding="utf-8")
+        for which in PICTURES:
+            taken[which].picture(ROOT / "docs" / "pictures" / f"{which}.svg")
+        blocks = {
+            which: "```\n" + re.sub("\n{3,}", "\n\n", terminal.text()).replace(str(home), "~") + "\n```\n"
+            for which, terminal in taken.items()
+        }
+        for page in (ROOT / "README.md", ROOT / "docs" / "watch-jobs.md"):
+            text = re.sub(r"(<!-- screen (\w+) -->\n).*?(<!-- /screen -->)",
+                          lambda found: found[1] + blocks[found[2]] + found[3],
+                          page.read_text(encoding="utf-8"), flags=re.DOTALL)
+            page.write_text(text, encoding="utf-8")
     finally:
         shutil.rmtree(home)
 
