@@ -219,4 +219,6 @@ class Training(FakeRunner):
         return rows
 
     def _logged(self) -> list:
-        return [json.loads(line) for line in (self.tmp / "result" / "rows.jsonl").read_text().splitlines()]
+        """The lines of the logger of `SCRIPT`; [] for a script without it."""
+        path = self.tmp / "result" / "rows.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
