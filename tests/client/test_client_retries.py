@@ -13,7 +13,7 @@ import pytest
 import trustme
 from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer, Reply, Seen
-from support import eventually
+from support import PATIENCE, eventually
 
 import dlicmd
 from dlicmd.sdk import retry
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_the_pause(desk: Desk, fake: FakeServer, remote: list[
     with desk.start("--exec-get-all", *remote) as process:
         eventually(lambda: b"trying again" in process.stderr.readline(), "dlicmd pauses before it tries again")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 and err.splitlines()[-1] == b"dlicmd: interrupted"
 
 

@@ -219,6 +219,6 @@ class Training(FakeRunner):
         return rows
 
     def _logged(self) -> list:
-        """The lines of the logger of `SCRIPT`; [] for a script without it."""
-        path = self.tmp / "result" / "rows.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        """Return the lines of all drivers. A script without a logger of its own writes none."""
+        rows = self.tmp / "result" / "rows.jsonl"
+        return [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []

@@ -52,7 +52,7 @@ def trouble(tmp_path):
 
     def make(slots: int, recipe: Recipe | None = None, kind: type[Trouble] = Trouble, **attributes: str) -> Trouble:
         made.append(kind(tmp_path, slots, recipe))
-        made[0].attributes = {"hang_seconds": "120", "snapshot_seconds": "3600", **attributes}
+        made[0].attributes = {**Trouble.attributes, "snapshot_seconds": "3600", **attributes}
         return made[0]
 
     yield make

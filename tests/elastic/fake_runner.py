@@ -70,7 +70,7 @@ class FakeRunner:
     patience = PATIENCE
     #: The attributes of the submission (--msd-attr). The long hang time keeps slow workers of a busy machine
     #: unsuspected.
-    attributes: ClassVar[dict[str, str]] = {"hang_seconds": "120"}
+    attributes: ClassVar[dict[str, str]] = {"hang_seconds": str(PATIENCE)}
 
     def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
         self.tmp = tmp

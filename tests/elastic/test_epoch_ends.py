@@ -155,7 +155,7 @@ def test_the_history_is_the_same_for_every_number_of_workers(tmp_path):
 def test_resizes_deaths_and_a_restarted_driver_do_not_change_the_result(tmp_path, options):
     expected = run(tmp_path / "undisturbed", 1, options)[1]
     training = Changing(tmp_path / "disturbed", 2, pace=0.02, **options)
-    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    training.attributes = {**FakeRunner.attributes, "snapshot_seconds": "0.05"}
     training.begin()
     try:
         training.wait_for_step(2)

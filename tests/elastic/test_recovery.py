@@ -23,7 +23,7 @@ def undisturbed(tmp_path_factory):
 def training(tmp_path, request):
     """A training on two workers with frequent snapshots; the parameter is their interval in seconds."""
     training = Training(tmp_path, 2)
-    training.attributes = {"hang_seconds": "120", "snapshot_seconds": getattr(request, "param", "0.05")}
+    training.attributes = {**Training.attributes, "snapshot_seconds": getattr(request, "param", "0.05")}
     training.begin()
     yield training
     training.abort()
@@ -82,7 +82,7 @@ def test_a_new_driver_continues_the_training_of_a_killed_driver(training, undist
 
 def test_a_driver_killed_in_its_logger_loses_no_validation(tmp_path, undisturbed):
     training = Training(tmp_path, 2, killed_while_logging=5)
-    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    training.attributes = {**Training.attributes, "snapshot_seconds": "0.05"}
     try:
         training.begin()
         assert training.finish().returncode == -9
@@ -107,7 +107,7 @@ MOMENTS = [
 )
 def test_a_driver_killed_at_any_point_is_replaced(tmp_path, undisturbed, moment, done):
     training = Training(tmp_path, 2)
-    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    training.attributes = {**Training.attributes, "snapshot_seconds": "0.05"}
     point, step = moment.split(":")
     (tmp_path / "result" / "hurry").touch()
     training.begin(ELASTIC_FAULT=f"{point}:1:{step}:stop,{point}:2:{step}:stop")
