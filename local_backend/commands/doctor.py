@@ -399,7 +399,7 @@ def _clock(patient: Patient) -> Iterator[Finding]:
         yield Finding("clock", OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
     for folder in dict.fromkeys((patient.settings.home, patient.settings.result_fs)):
         if folder.is_dir() and abs(skew := _skew(folder)) > _DRIFT:
-            yield Finding("clock", WARNING, f"the clock of the file system of {folder} differs by {skew:.0f} s from that "
+            yield Finding("clock", WARNING, f"the clock of the disk of {folder} differs by {skew:.0f} s from that "
                           "of this machine", "synchronize the clocks of the file server and of this machine")
 
 
