@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import PENDING, RECOVERING
+from local_backend.api import health
 from local_backend.commands.backup import backup
 from local_backend.runtime import condition
 from local_backend.serving.self_signed import SelfSigned
@@ -28,6 +29,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     running = Live(settings_for(tmp_path_factory.mktemp("alerts") / "home"))
     yield running
     running.close()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of /metrics share no answers."""
+    monkeypatch.setattr(health, "SHARED_SECONDS", 0.0)
 
 
 def value(live: Live, name: str, **labels: str) -> float:
