@@ -1,13 +1,16 @@
-"""Build what a release publishes, and check it: `python .ci/release.py FOLDER`.
+"""Build what a release publishes, and check it: `python .ci/release.py FOLDER [--sign KEY] [--allow-unaudited]`.
 
-The folder gets the wheel, the source distribution, `notes.md` and `sbom.json`. The same commit gives the same bytes
+The folder gets the wheel, the source distribution, `notes.md`, `sbom.json`, `constraints-hashed.txt`, `audit.json` and
+`SHA256SUMS`, and with --sign the Ed25519 signature `SHA256SUMS.sig`. The same commit gives the same packages
 (https://reproducible-builds.org/docs/source-date-epoch). The extra `release` has the tools. docs/releasing.md says
 how a maintainer publishes the files.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -22,6 +25,8 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
@@ -116,11 +121,11 @@ def bill_of_materials(version: str, target: Path) -> None:
               "application", "--of", "JSON", "-o", str(target), str(pinned))
 
 
-def audit() -> None:
-    """Exit with an error if a pinned version has a known vulnerability. If the service does not answer, say so."""
+def audit() -> dict[str, object]:
+    """Return the result of an audit of the pinned versions. Exit with an error if one has a known vulnerability.
+    `audited` is false if the service does not answer: then nothing is known."""
     if not _reachable():
-        print(f"release: no audit, because {OSV} does not answer")
-        return
+        return {"audited": False, "reason": f"{OSV} does not answer"}
     done = subprocess.run(
         [sys.executable, "-m", "pip_audit", "-s", "osv", "--osv-url", OSV, "--progress-spinner", "off", "-f", "json",
          "--no-deps", "--disable-pip", "-r", str(ROOT / "constraints.txt")],
@@ -129,14 +134,25 @@ def audit() -> None:
     if not done.stdout:
         if _reachable():
             sys.exit(f"release: pip-audit failed\n{done.stderr}")
-        print(f"release: no audit, because {OSV} stopped answering")
-        return
+        return {"audited": False, "reason": f"{OSV} stopped answering"}
     audited = json.loads(done.stdout)["dependencies"]
     known = [f"{one['name']} {one['version']}: {found['id']}, fixed in {', '.join(found['fix_versions']) or '-'}"
              for one in audited for found in one.get("vulns", ())]
     if known:
         sys.exit("\n".join(["release: known vulnerabilities", *known]))
-    print(f"release: {sum('vulns' in one for one in audited)} packages without known vulnerabilities")
+    return {"audited": True, "packages": sum("vulns" in one for one in audited)}
+
+
+def conclude(result: dict[str, object], allow_unaudited: bool) -> None:
+    """Say the result of the audit. Exit with an error if there was none, unless this is allowed."""
+    if result["audited"]:
+        print(f"release: {result['packages']} packages without known vulnerabilities")
+        return
+    said = f"release: NOT AUDITED: {result['reason']}. Vulnerabilities of the pinned versions are unknown."
+    print("\n".join(["!" * len(said), said, "!" * len(said)]), file=sys.stderr)
+    if not allow_unaudited:
+        sys.exit("release: do not publish these files; run this again where the service answers, or add "
+                 "--allow-unaudited to check everything else")
 
 
 def _reachable() -> bool:
@@ -152,9 +168,31 @@ def _tool(*words: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-m", *words], check=True)
 
 
-def main(folder: Path) -> None:
+def sums(folder: Path, key: Path | None) -> None:
+    """Write SHA256SUMS of all files, and with a key in PEM form its Ed25519 signature. Exit with an error for a key of
+    another kind."""
+    for old in folder.glob("SHA256SUMS*"):
+        old.unlink()
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(folder.iterdir())]
+    content = "".join(lines).encode()
+    (folder / "SHA256SUMS").write_bytes(content)
+    if key is None:
+        return
+    try:
+        found = load_pem_private_key(key.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as problem:
+        sys.exit(f"release: cannot use {key}: {problem}")
+    if not isinstance(found, Ed25519PrivateKey):
+        sys.exit(f"release: {key} is not an Ed25519 key; make one: openssl genpkey -algorithm ed25519 -out {key}")
+    (folder / "SHA256SUMS.sig").write_bytes(found.sign(content))
+    print(f"release: signed SHA256SUMS with {key}")
+
+
+def main(folder: Path, key: Path | None, allow_unaudited: bool) -> None:
     """Fill the folder, and check every file of it."""
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.iterdir():
+        sys.exit(f"release: {folder} is not empty ({left.name}); SHA256SUMS covers all its files")
     source, wheel = build(folder)
     with tempfile.TemporaryDirectory() as again:
         for first, second in zip((source, wheel), build(Path(again)), strict=True):
@@ -163,9 +201,18 @@ def main(folder: Path) -> None:
     _tool("twine", "check", "--strict", str(source), str(wheel))
     version = wheel.name.split("-")[1]
     (folder / "notes.md").write_text(notes(version), encoding="utf-8")
+    shutil.copy(ROOT / "constraints-hashed.txt", folder)
     bill_of_materials(version, folder / "sbom.json")
-    audit()
+    result = audit()
+    (folder / "audit.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+    sums(folder, key)
+    conclude(result, allow_unaudited)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign SHA256SUMS with this Ed25519 key (PEM)")
+    parser.add_argument("--allow-unaudited", action="store_true", help="pass if no vulnerabilities can be looked up")
+    given = parser.parse_args()
+    main(given.folder, given.sign, given.allow_unaudited)

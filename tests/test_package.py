@@ -59,8 +59,8 @@ def service(flawed: str) -> Iterator[str]:
         server.shutdown()
 
 
-def audited(address: str) -> subprocess.CompletedProcess[str]:
-    program = f"import runpy; runpy.run_path({str(RELEASE)!r})['audit']()"
+def audited(address: str, allowed: bool = False) -> subprocess.CompletedProcess[str]:
+    program = f"import runpy; one = runpy.run_path({str(RELEASE)!r}); one['conclude'](one['audit'](), {allowed})"
     return subprocess.run([sys.executable, "-c", program], env=os.environ | {"OSV_URL": address}, check=False,
                           capture_output=True, text=True)
 
@@ -82,13 +82,73 @@ def test_an_audit_fails_on_a_known_vulnerability(flawed: str, fails: bool) -> No
     assert (FLAW["id"] in done.stderr) is fails
 
 
-def test_an_audit_without_its_service_passes_and_says_so() -> None:
+@pytest.mark.parametrize("allowed", [False, True])
+def test_an_audit_without_its_service_does_not_pass_silently(allowed: bool) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/v1/query"
-        done = audited(address)
-    assert done.returncode == 0
-    assert address in done.stdout
+        done = audited(address, allowed)
+    assert done.returncode == (0 if allowed else 1)
+    assert "NOT AUDITED" in done.stderr and address in done.stderr
+
+
+def test_the_signature_of_a_release_is_verified_with_openssl(tmp_path: Path) -> None:
+    key, public, folder = tmp_path / "key.pem", tmp_path / "key.pub", tmp_path / "dist"
+    folder.mkdir()
+    (folder / "a.whl").write_bytes(b"wheel")
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
+    runpy.run_path(str(RELEASE))["sums"](folder, key)
+    verify = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin", "-in", "SHA256SUMS",
+              "-sigfile", "SHA256SUMS.sig"]
+    for words in (verify, ["sha256sum", "-c", "SHA256SUMS"]):
+        subprocess.run(words, cwd=folder, check=True, capture_output=True)
+    (folder / "SHA256SUMS").write_bytes((folder / "SHA256SUMS").read_bytes().replace(b"a.whl", b"b.whl"))
+    assert subprocess.run(verify, cwd=folder, check=False, capture_output=True).returncode != 0
+
+
+def test_a_key_of_another_kind_signs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    subprocess.run(["openssl", "genpkey", "-algorithm", "rsa", "-out", tmp_path / "key.pem"], check=True,
+                   capture_output=True)
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(RELEASE))["sums"](tmp_path / "dist", tmp_path / "key.pem")
+    assert not (tmp_path / "dist" / "SHA256SUMS.sig").exists()
+
+
+def supply(root: Path, word: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(root / ".ci" / "supply.py"), word], check=False, capture_output=True,
+                          text=True)
+
+
+def test_the_hashed_constraints_agree_with_the_others(tmp_path: Path) -> None:
+    assert supply(ROOT, "check").returncode == 0, "run python .ci/supply.py lock"
+    (tmp_path / ".ci").mkdir()
+    for name in (".ci/supply.py", "constraints.txt", "constraints-hashed.txt", "setup.cfg"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    assert supply(tmp_path, "check").returncode == 0
+    for name, old, new in (
+        ("constraints.txt", "requests==", "requests==0"),
+        ("constraints-hashed.txt", "\nuvicorn==", "\nother=="),
+        ("constraints-hashed.txt", "--hash=sha256:", "--hash=md5:"),
+    ):
+        content = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(content.replace(old, new))
+        assert supply(tmp_path, "check").returncode == 1, name
+        (tmp_path / name).write_text(content)
+
+
+def test_every_installed_package_has_an_allowed_license(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = supply(ROOT, "licenses")
+    assert done.returncode == 0, done.stderr
+    assert "requests: Apache" in done.stdout
+    for stated in ("License-Expression: AGPL-3.0-only\n", ""):
+        about = tmp_path / "odd-1.0.dist-info" / "METADATA"
+        about.parent.mkdir(exist_ok=True)
+        about.write_text(f"Metadata-Version: 2.4\nName: odd\nVersion: 1.0\n{stated}")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        refused = supply(ROOT, "licenses")
+        assert refused.returncode == 1 and "odd: " in refused.stderr
 
 
 def test_the_bill_of_materials_lists_what_an_installation_needs(tmp_path: Path) -> None:

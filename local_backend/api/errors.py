@@ -22,6 +22,7 @@ from local_backend.api.accept import JSON, TEXT, error_type
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.models.common import ErrorObject, ProblemObject
 from local_backend.errors import BackendError, Invalid, OverQuota, StorageFailed, Unavailable
+from local_backend.measures import REFUSALS
 from local_backend.runtime.launcher_log import one_line
 from local_backend.vault import VaultError
 
@@ -95,6 +96,7 @@ def error_response(
     """Return the answer with a status and a code. The sentence becomes one line, even if it quotes multi-line text of
     the call."""
     scope[CODE] = code
+    REFUSALS.labels(code).inc()
     line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
     kind = error_type(Headers(scope=scope))
     if kind == TEXT:

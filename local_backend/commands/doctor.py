@@ -13,6 +13,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from dlicmd.contract.sizes import show_size
 from local_backend.commands import sealed
 from local_backend.data import registry
 from local_backend.files import read_json
+from local_backend.runtime.condition import last_backup
 from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
 from local_backend.signing import SigningKeys
@@ -47,6 +49,9 @@ _TORCH_PATIENCE = 300.0
 #: Seconds by which clocks may differ without a warning.
 _DRIFT = 5.0
 _NAMED = 5
+_DAY = 86400.0
+#: Days after which the key of secrets, and the last backup of a server for several users, get a warning.
+_OLD_KEY, _OLD_BACKUP = 365.0, 7.0
 #: Files that other users may read: the settings, which the server refuses if they are readable and contain a secret,
 #: and the CA certificate, which clients trust.
 _PUBLIC = (SETTINGS_FILE, "ca.pem")
@@ -90,8 +95,8 @@ class Patient:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     """Yield all findings, each as soon as its check is done: some checks take seconds."""
-    for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _kinds,
-                  _devices, _torch, _clock):
+    for check in (_home, _keys, _tls, _forwarding, _server, _database, _backups, _secrets, _rows, _folders, _disk,
+                  _kinds, _devices, _torch, _clock):
         name = check.__name__.strip("_")
         try:
             yield from check(patient)
@@ -141,6 +146,24 @@ def _keys(patient: Patient) -> Iterator[Finding]:
                       "signed are invalid")
     if not troubles:
         yield Finding("keys", OK, "all token signing keys are usable")
+    vault = patient.settings.paths.vault
+    age = (time.time() - vault.stat().st_mtime) / _DAY if vault.exists() else 0.0
+    if age > _OLD_KEY:
+        yield Finding("keys", WARNING, f"the key in {vault} is {age:.0f} days old",
+                      "stop the server and run local-backend renew-key; keep the old key with the older backups")
+
+
+def _backups(patient: Patient) -> Iterator[Finding]:
+    """Check how old the last backup is. A server for its own user alone may do without."""
+    settings = patient.settings
+    if settings.database is not None:
+        yield Finding("backups", OK, "the database is a PostgreSQL database: check the age of its backups yourself")
+        return
+    made = last_backup(settings)
+    age = None if made is None else (time.time() - made) / _DAY
+    what = "no backup was made" if age is None else f"the last backup was made {age:.1f} days ago"
+    old = not settings.embedded and (age is None or age > _OLD_BACKUP)
+    yield Finding("backups", WARNING if old else OK, what, "local-backend backup FILE, daily" if old else "")
 
 
 def _tls(patient: Patient) -> Iterator[Finding]:
@@ -374,6 +397,21 @@ def _clock(patient: Patient) -> Iterator[Finding]:
                       "synchronize the clock with NTP; until then, times and the order of execs are wrong")
     else:
         yield Finding("clock", OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+    for folder in dict.fromkeys((patient.settings.home, patient.settings.result_fs)):
+        if folder.is_dir() and abs(skew := _skew(folder)) > _DRIFT:
+            yield Finding("clock", WARNING, f"the clock of the disk of {folder} differs by {skew:.0f} s from that "
+                          "of this machine", "synchronize the clocks of the file server and of this machine")
+
+
+def _skew(folder: Path) -> float:
+    """Return by how many seconds the clock of a file system, perhaps that of a file server, is ahead. The file for
+    this has no name. Raises OSError."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        before = time.time()
+        file.write(b"x")
+        file.flush()
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_mtime - before
 
 
 def _named(names: Iterator[str] | list[str] | map[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import RECOVERING
+from local_backend.measures import ADOPTIONS
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.demand import Demand
@@ -98,6 +99,7 @@ class Adopter:
                     run.close()
         except OSError as problem:
             if holds:
+                ADOPTIONS.labels("failed").inc()
                 text = "cannot adopt %s: %s; the exec keeps its slots; trying again in %g s"
                 _log.error(text, row.id, problem, _AGAIN)
                 return self._active(row, paths, UnknownRun())
@@ -134,6 +136,7 @@ class Adopter:
         if row.state != RECOVERING:
             self._records.running(paths, row.attempt)
         active = self._active(row, paths, run)
+        ADOPTIONS.labels("adopted").inc()
         active.recorded = True
         self._records.adopted(paths, active.slots)
         if row.start_time is not None:
@@ -157,6 +160,7 @@ class Adopter:
 
     def _lost(self, row: ExecRow, paths: ExecPaths, lost: LostRun) -> None:
         """Record an attempt that began and is gone without an outcome."""
+        ADOPTIONS.labels("lost").inc()
         self._records.running(paths, row.attempt)
         if row.stop_requested or row.deleted:
             self._records.killed(paths)

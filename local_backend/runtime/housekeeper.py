@@ -11,6 +11,7 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 
 from local_backend.files import FOLDER
+from local_backend.runtime.condition import measure
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.retention import discard, expired
@@ -43,8 +44,9 @@ class Housekeeper:
         self.loop.stop()
 
     def round(self) -> None:
-        """Remove what killed clients left, delete expired events, measure execs, and mark expired ones for removal.
-        Raises OSError and database errors."""
+        """Measure the condition of the home, remove what killed clients left, delete expired events, measure execs, and
+        mark expired ones for removal. Raises OSError and database errors."""
+        measure(self._settings, self._database)
         _remove_staged(self._settings.paths)
         end = self._database.read(lambda c: events.expired(c, time.time()))
         if end:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
+from local_backend.measures import TURNED
+
 _log = logging.getLogger(__name__)
 #: Errors of database, disk and processes. Their text says enough; all other errors are logged with a traceback.
 _KNOWN = (SQLAlchemyError, OSError, psutil.Error)
@@ -151,6 +153,7 @@ class Loop:
             self._busy_since = time.monotonic()
             due = self._turn(ready)
             self._busy_since = None
+            TURNED.labels(self.name).set_to_current_time()
             if failures := self._backoff.succeeded():
                 _log.warning("the %s loop works again after %d failures", self.name, failures)
             with self._turns_change:

@@ -9,9 +9,11 @@ import socket
 import subprocess
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 from local_backend import interpreter
+from local_backend.measures import NURSERY
 from local_backend.runtime import environment
 from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
@@ -42,6 +44,8 @@ class Starter:
         #: Unanswered requests: for each, since when the nursery can work on it (monotonic).
         self._asked: deque[float] = deque()
         self._cold: list[subprocess.Popen[bytes]] = []
+        for name in ("off", "warming", "ready"):
+            NURSERY.labels(name).set_function(partial(self._is, name))
 
     @property
     def fd(self) -> int | None:
@@ -70,6 +74,9 @@ class Starter:
         if self._nursery is None or self._link is None:
             return {"state": "off"}
         return {"state": "ready" if self._ready else "warming", "pid": self._nursery.pid}
+
+    def _is(self, name: str) -> float:
+        return float(self.state["state"] == name)
 
     def warm_up(self) -> None:
         """Start the nursery, unless it is running, switched off (idle time 0), or has failed too often."""

@@ -6,6 +6,7 @@ administrator must put the dump into the folder. `local-backend restore` puts th
 
 from __future__ import annotations
 
+import filecmp
 import logging
 import os
 import shutil
@@ -47,7 +48,7 @@ def save(settings: Settings, schema: str) -> Path | None:
     if isinstance(where, URL):
         saved = _dumped(where, folder, schema, now)
     else:
-        saved = _unchanged(where, folder, schema) or _copied(settings, where, folder / f"{now}-{schema}.db")
+        saved = _copied(settings, where, folder / f"{now}-{schema}.db")
     if saved is not None:
         _log.info("saved the database with schema %s before its migration: %s", schema, saved)
         copies = sorted(path for path in folder.iterdir() if path != saved)
@@ -61,13 +62,6 @@ def way_back(saved: Path) -> str:
     if saved.suffix == ".db":
         return f"local-backend restore --force {saved}"
     return f"pg_restore --clean --if-exists --dbname DATABASE {saved}"
-
-
-def _unchanged(database: Path, folder: Path, schema: str) -> Path | None:
-    """Return a copy that was made since the last change of the database: a failed migration is often repeated."""
-    changed = max(path.stat().st_mtime for path in (database, Path(f"{database}-wal")) if path.exists())
-    copies = sorted(folder.glob(f"*-{schema}.db"), reverse=True)
-    return next((copy for copy in copies if copy.stat().st_mtime > changed), None)
 
 
 def _copied(settings: Settings, database: Path, target: Path) -> Path | None:
@@ -90,6 +84,10 @@ def _copied(settings: Settings, database: Path, target: Path) -> Path | None:
             copy.execute("PRAGMA journal_mode=DELETE")  # WAL would need two more files
             if copy.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
                 return None
+        # A failed migration is often repeated, and must not displace older copies.
+        for earlier in target.parent.glob("*.db"):
+            if filecmp.cmp(temporary, earlier, shallow=False):
+                return earlier
         _keep(temporary, target)
     except sqlite3.OperationalError as problem:
         raise DatabaseError(f"cannot save {database} before its migration: {problem}") from None

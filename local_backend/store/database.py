@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from local_backend.measures import DATABASE_WRITE_SECONDS
 from local_backend.store import events
 from local_backend.store.bus import Bus
 from local_backend.store.errors import DatabaseError, Occupied
@@ -98,7 +99,7 @@ class Database:
         while jobs := self._waiting():
             changed: set[str] | None = None
             try:
-                with self._write_engine.begin() as connection:
+                with DATABASE_WRITE_SECONDS.time(), self._write_engine.begin() as connection:
                     if len(jobs) == 1:
                         outcomes = [jobs[0][0](connection)]
                     else:

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
+from local_backend.measures import RECOVERIES, REQUEUES
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import execs, sequences
@@ -329,9 +330,13 @@ def transition(
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
     if attempt is not None:
         change = change.where(execs.c.attempt == attempt)
-    moved = connection.execute(change.returning(execs.c.slots)).first()
+    moved = connection.execute(change.returning(execs.c.slots, execs.c.attempt)).first()
     if moved is None:
         return False
+    if to == RECOVERING:
+        RECOVERIES.inc()
+    elif to == PENDING and moved.attempt:
+        REQUEUES.inc()
     if to == PENDING or to in TERMINAL:
         release(connection, exec_id, min(now, values.get("end_time") or now))
     if to in TERMINAL:

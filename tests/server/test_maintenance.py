@@ -394,8 +394,8 @@ def test_doctor_reports_no_problem_on_a_sound_home(made: Path, tmp_path: Path, c
     found = json.loads(said.output)
     assert said.exit_code == 0 and found["ok"] and {item["level"] for item in found["findings"]} == {"ok"}, found
     assert {item["check"] for item in found["findings"]} == {
-        "home", "keys", "tls", "forwarding", "server", "database", "secrets", "rows", "folders", "disk", "kinds",
-        "devices", "torch", "clock",
+        "home", "keys", "tls", "forwarding", "server", "database", "backups", "secrets", "rows", "folders", "disk",
+        "kinds", "devices", "torch", "clock",
     }
 
 
@@ -417,6 +417,30 @@ def test_doctor_names_each_problem_and_its_repair(
     (tmp_path / "backend.db").write_bytes((tmp_path / "backend.db").read_bytes()[:9000])
     said = command(tmp_path, "doctor")
     assert said.exit_code == 1 and "restore a backup" in said.output
+
+
+def test_doctor_finds_old_keys_and_missing_or_old_backups_of_a_server_for_a_team(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Live(settings_for(tmp_path))
+    live.close()
+    monkeypatch.setattr(doctor, "_torch", lambda _patient: iter(()))
+
+    def levels(check: str) -> list[str]:
+        found = json.loads(command(tmp_path, "doctor", "-o", "json").stdout)["findings"]
+        return [item["level"] for item in found if item["check"] == check]
+
+    assert levels("backups") == ["ok"], "a server for one user may do without"
+    monkeypatch.setenv("DLI_HOST", "127.0.0.1")
+    assert levels("backups") == ["warning"]
+    assert command(tmp_path, "backup", str(tmp_path.with_name("b.tar.gz")), "--force", home_key=True).exit_code == 0
+    assert levels("backups") == ["ok"] and levels("keys") == ["ok"]
+    made = json.loads((tmp_path / "backup.json").read_text())
+    (tmp_path / "backup.json").write_text(json.dumps({**made, "time": made["time"] - 30 * 86400}))
+    os.utime(tmp_path / "vault" / "secrets.key", (made["time"] - 400 * 86400,) * 2)
+    assert levels("backups") == ["warning"] and levels("keys") == ["ok", "warning"]
+    (tmp_path / "vault" / "secrets.key").chmod(0o640)
+    assert "problem" in levels("home")
 
 
 def test_a_restore_keeps_the_states_of_execs(tmp_path: Path, command: Command) -> None:
