@@ -205,7 +205,12 @@ VERBS: tuple[Verb, ...] = (
         *_WATCHING,)),
     Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
         ("dlicmd login gpu1.example.org:9443", "ask for user and password"),
-    ), most=1),
+        ("dlicmd login gpu1.example.org:9443 --oidc", "confirm the logon in a browser"),
+    ), most=1, own=(
+        _own("--oidc", Form.FLAG, "log on with your account of the server's OIDC issuer, in a browser"),
+        _own("--oidc-token-file", Form.TEXT, "log on with the ID token in a file, as pipelines have it; or set "
+             "DLICMD_OIDC_TOKEN", "FILE"),
+    )),
     Verb("logout", "--logoff", "[SERVER]", "log off from the current server, or from another one", (
         ("dlicmd logout", "log off; later verbs use the local backend"),
         ("dlicmd logout gpu1.example.org:9443", "log off from this server; dlicmd server ls lists the names"),

@@ -146,6 +146,7 @@ STOP_GRACE = "stopGrace"  # seconds between SIGTERM and SIGKILL of a stopped job
 
 # Keys of the logon answer
 ACCESS_TOKEN = "accessToken"
+USERNAME = "username"
 
 # Keys of the answer to GET /auth/v1/oidc, and of the body of POST
 ISSUER = "issuer"

@@ -88,6 +88,16 @@ class AsyncClient:
         found: dict[str, Any] = await self._call("logon", username, password)
         return found
 
+    async def oidc_issuer(self) -> dict[str, Any]:
+        """Call `Client.oidc_issuer` in a thread."""
+        found: dict[str, Any] = await self._call("oidc_issuer")
+        return found
+
+    async def logon_oidc(self, token: str) -> dict[str, Any]:
+        """Call `Client.logon_oidc` in a thread."""
+        found: dict[str, Any] = await self._call("logon_oidc", token)
+        return found
+
     async def whoami(self) -> dict[str, Any]:
         """Call `Client.whoami` in a thread."""
         found: dict[str, Any] = await self._call("whoami")

@@ -97,9 +97,42 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
             ServerError: The answer contains no `accessToken`.
         """
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
-        answer = self._transport.send(
-            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": ACCEPTED},
-                    timeout=self._timeout or READ_TIMEOUT, final=True))
+        return self._logged_on(Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": ACCEPTED},
+                                       timeout=self._timeout or READ_TIMEOUT, final=True))
+
+    def oidc_issuer(self) -> dict[str, Any]:
+        """Return the OIDC issuer whose accounts can log on to the server.
+
+        Returns:
+            The JSON object of the server's answer, with `issuer`, `clientId` and `scopes`.
+
+        Raises:
+            ServerError: The server has no OIDC logons.
+        """
+        return an_object(checked(self._transport.send(
+            Request("GET", wire.OIDC, {"Accept": ACCEPTED}, timeout=self._timeout or READ_TIMEOUT)), "the OIDC logon"))
+
+    def logon_oidc(self, token: str) -> dict[str, Any]:
+        """Log on with a token of the OIDC issuer of the server.
+
+        Later calls of this client send the token of the answer.
+
+        Args:
+            token: ID token, or access token in the form of a JWT.
+
+        Returns:
+            The JSON object of the server's answer. The key `accessToken` has the token, `username` the user.
+
+        Raises:
+            Denied: The server refuses the token or its user (HTTP 400, 401 or 403).
+            ServerError: The server has no OIDC logons, or the answer contains no `accessToken`.
+        """
+        body = json.dumps({wire.OIDC_TOKEN: token}).encode()
+        return self._logged_on(Request("POST", wire.OIDC, {"Content-Type": JSON, "Accept": ACCEPTED}, body,
+                                       timeout=self._timeout or READ_TIMEOUT, final=True))
+
+    def _logged_on(self, request: Request) -> dict[str, Any]:
+        answer = self._transport.send(request)
         if answer.status in REFUSED:
             raise refused(Denied, "the server refused the logon", answer)
         found = an_object(checked(answer, "the logon"))

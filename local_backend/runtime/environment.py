@@ -21,7 +21,8 @@ from local_backend.workload import Workload
 
 #: Variables that jobs do not inherit: the server's secrets, and variables that each job gets with its own values.
 PRIVATE = frozenset({
-    "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
+    "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLICMD_OIDC_TOKEN", "DLI_DATABASE",
+    "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
     "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK,
     # Of the server's shell and Python environment. Programs must not change that environment.

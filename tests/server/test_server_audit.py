@@ -209,6 +209,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.USERS): (None, "user.add"),
     ("PUT", wire.USERS + "/{name}/password"): (None, "user.password"),
     ("DELETE", wire.USERS + "/{name}"): (None, "user.remove"),
+    ("PUT", wire.USERS + "/{name}/subject"): ({"subject": "x"}, "user.link"),
     ("POST", wire.TOKENS): ({"name": "ci", "scope": "read", "expiresIn": 1}, "token.create"),
     ("DELETE", wire.TOKENS + "/{name}"): (None, "token.revoke"),
     ("POST", wire.CONNECTIONS): ({"name": "c", "type": "none"}, "connection.add"),

@@ -72,11 +72,18 @@ def part(content: dict[str, object]) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
+def confused(one: Issuer) -> str:
+    """A token that is signed with the public key as an HMAC secret."""
+    unsigned = f"{part({'alg': 'HS256', 'kid': 'one'})}.{part(one.claims())}"
+    signature = hmac.digest(one.pem, unsigned.encode(), "sha256")
+    return f"{unsigned}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
 FORGED: dict[str, Callable[[Issuer], Any]] = {
     "none": lambda one: f"{part({'alg': 'none', 'kid': 'one'})}.{part(one.claims())}.",
     "None": lambda one: f"{part({'alg': 'None', 'kid': 'one'})}.{part(one.claims())}.",
     "no signature": lambda one: one.token().rpartition(".")[0] + ".",
-    "public key as secret": lambda one: confused(one),
+    "public key as secret": confused,
     "symmetric key of the set": lambda one: one.token("secret", b"secret-secret-secret-secret-secret", "HS256"),
     "key of another algorithm": lambda one: one.token("one", one.curve, "ES256"),
     "key of another issuer": lambda one: one.token(key=generate_private_key(65537, 2048)),
@@ -103,13 +110,6 @@ FORGED: dict[str, Callable[[Issuer], Any]] = {
     "empty": lambda one: "",
     "token of the server": lambda one: TOKEN,
 }
-
-
-def confused(one: Issuer) -> str:
-    """A token that is signed with the public key as an HMAC secret."""
-    unsigned = f"{part({'alg': 'HS256', 'kid': 'one'})}.{part(one.claims())}"
-    signature = hmac.digest(one.pem, unsigned.encode(), "sha256")
-    return f"{unsigned}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
 
 def test_forged_and_foreign_tokens_are_refused(team: Live, issuer: Issuer) -> None:

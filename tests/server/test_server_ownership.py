@@ -37,6 +37,7 @@ CHANGES = {
     ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
     **{(method, wire.SEARCHES + below): 501 for method in ("POST", "PUT", "DELETE") for below in ("", "/{rest:path}")},
     ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
+    ("PUT", wire.USERS + "/{name}/subject"): 403,
     ("POST", wire.TOKENS): 400,  # without a body
     ("DELETE", wire.TOKENS + "/{name}"): 404,
 }

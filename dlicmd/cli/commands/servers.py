@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import Any
 
-from dlicmd.cli import auth, question
+from dlicmd.cli import auth, oidc, question
 from dlicmd.cli.config import servers
 from dlicmd.cli.config.servers import HOST, LOCAL, PORT, Servers
 from dlicmd.cli.render import emit, emit_value, show_rows
@@ -32,9 +32,13 @@ def login(session: Session) -> int:
     line = session.line
     _take_address(line)
     client = reached(session)
-    username, password = auth.credentials(line.text("--username"), line.text("--password"))
     try:
-        answer = client.logon(username, password)
+        if oidc.is_wanted(line):
+            answer = oidc.logon(line, client)
+            username = str(answer.get(wire.USERNAME))
+        else:
+            username, password = auth.credentials(line.text("--username"), line.text("--password"))
+            answer = client.logon(username, password)
     except Denied as problem:
         said = str(problem).rstrip(".")
         raise Denied(f"{said}; stored tokens are unchanged", problem.status, problem.code, problem.body) from None
