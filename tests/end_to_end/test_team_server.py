@@ -75,7 +75,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_the_commands_of_the_page_have_the_stated_effects(shell: Shell) -> None:
-    setup, fetch, handed, work, http, users, keys, audit = shell.blocks
+    setup, fetch, handed, work, http, users, keys, tokens, own_token, audit = shell.blocks
     started = shell.run(setup)
     assert "added ada (admin)" in started and "added bob (user)" in started
     fingerprint = re.search(r"fingerprint of that file is ([0-9A-F:]{95})", started)
@@ -85,6 +85,9 @@ def test_the_commands_of_the_page_have_the_stated_effects(shell: Shell) -> None:
     said = shell.run(work)
     assert '"username": "bob"' in said and "\nhello\n" in said and "FINISHED" in said
     assert not (shell.folder / "client").exists(), "the client must not start its own backend"
+    made = shell.run(f"export DLICMD_HOME={shell.folder / 'srv'}\n{tokens}")
+    assert re.search(r"^dlit_\S{43}$", made, re.MULTILINE) and "revoked nightly" in made
+    assert json.loads(shell.run(own_token))["scope"] == "submit"
     answers = shell.run(http)
     assert '"creator":"bob"' in answers and '"jobs":{"FINISHED":1}' in answers
     shell.variables += f"\nexport DLICMD_HOME={shell.folder / 'srv'}\n"

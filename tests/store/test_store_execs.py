@@ -158,11 +158,11 @@ def test_tokens_expire_and_can_be_revoked(database: Database) -> None:
     now, (token, over) = time.time(), ("one", "two")
     database.write(lambda c: tokens.keep(c, token, "alice", now + 60))
     database.write(lambda c: tokens.keep(c, over, "alice", now - 1))
-    assert database.read(lambda c: tokens.user_of(c, token)) == "alice"
-    assert database.read(lambda c: tokens.user_of(c, over)) is None
-    assert database.read(lambda c: tokens.user_of(c, "\ud800")) is None
+    assert database.read(lambda c: tokens.find(c, token)) == tokens.TokenRow("alice", now + 60)
+    assert database.read(lambda c: tokens.find(c, over)) is None
+    assert database.read(lambda c: tokens.find(c, "\ud800")) is None
     database.write(lambda c: tokens.revoke(c, token))
-    assert database.read(lambda c: tokens.user_of(c, token)) is None
+    assert database.read(lambda c: tokens.find(c, token)) is None
 
 
 @pytest.mark.parametrize(("version", "safe"), [
