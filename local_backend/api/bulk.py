@@ -46,7 +46,7 @@ def bulk(kind: str, stream: bool = True) -> Callable[[F], F]:
             services: Services = given["services"]
             caller: Caller = given["caller"]
             if stream:
-                hold(services.load.shares.stream(caller.name))
+                hold(services.load.users.stream(caller.name))
             return await services.load.run(kind, caller.name, functools.partial(endpoint, **given))
 
         REFUSALS[run] = f"{BUSY[kind]} quota.streams" if stream else BUSY[kind]

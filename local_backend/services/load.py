@@ -99,7 +99,7 @@ class Turns:
 
 
 @dataclass
-class Shares:
+class UserLoads:
     """What each user takes of the server: streams, uploads, and submissions of the last minute."""
 
     quotas: Quotas
@@ -151,7 +151,7 @@ class Load:
     """The bulk work of one server. Without `shared`, the server has one user, who may use all threads."""
 
     def __init__(self, quotas: Quotas, shared: bool) -> None:
-        self.shares = Shares(quotas)
+        self.users = UserLoads(quotas)
         self._turns = {name: Turns(name, count, max(1, count // 2) if shared else count)
                        for name, count in _WORKERS.items()}
         self._streaming = ThreadPoolExecutor(_STREAMING, "bulk-streaming")

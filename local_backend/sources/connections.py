@@ -214,6 +214,6 @@ def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> Connecti
             return found[0]
         if found:
             several = ", ".join(f"{row.reference} ({row.id})" for row in found)
-            raise DataError(f"more than one connection has the name '{reference}'; use one of these names or ids: {several}")
+            raise DataError(f"more than one connection has the name '{reference}'; use one of these: {several}")
     raise DataError(f"connection '{reference[:80]}' does not exist, or you may not use it; to list the connections of "
                     "this server: local-backend connection list")

@@ -147,7 +147,7 @@ def test_the_limit_of_open_streams_holds_until_they_end(start: Callable[..., Liv
     exec_id, bob = live.submitted(), live.add_user("bob")
     cursor = live.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
     following = pool.submit(live.call, "GET", f"/execs/{exec_id}/follow?wait=30&cursor={cursor}")
-    eventually(lambda: live.services.load.shares.streams["alice"] == 1, "the stream is open")
+    eventually(lambda: live.services.load.users.streams["alice"] == 1, "the stream is open")
     for path in ("follow", "log", "files", "curves", "result"):
         refused = live.call("GET", f"/execs/{exec_id}/{path}")
         assert refused.error == (429, "quota.streams") and int(refused.headers["retry-after"]) > 0, path
@@ -168,7 +168,7 @@ def test_a_stream_counts_until_its_last_byte(start: Callable[..., Live]) -> None
         raw.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert raw.recv(12) == b"HTTP/1.1 200"
         assert live.call("GET", f"/execs/{exec_id}/log").error == (429, "quota.streams")
-    eventually(lambda: not live.services.load.shares.streams, "the client has gone")
+    eventually(lambda: not live.services.load.users.streams, "the client has gone")
     assert live.call("GET", f"/execs/{exec_id}/log").status == 200
 
 
@@ -193,10 +193,10 @@ def uploading(live: Live) -> socket.socket:
 def test_the_limit_of_simultaneous_uploads_holds(start: Callable[..., Live]) -> None:
     live = start(embedded=False, quotas=Quotas(uploads=1))
     with uploading(live):
-        eventually(lambda: live.services.load.shares.uploads["alice"] == 1, "the upload has begun")
+        eventually(lambda: live.services.load.users.uploads["alice"] == 1, "the upload has begun")
         refused = live.submit(ARGS, {"main.py": b""})
         assert refused.error == (429, "quota.uploads") and int(refused.headers["retry-after"]) > 0
-    eventually(lambda: not live.services.load.shares.uploads, "the client has gone")
+    eventually(lambda: not live.services.load.users.uploads, "the client has gone")
     live.submitted()
 
 
