@@ -134,7 +134,7 @@ def within(roots: DataRoots) -> list[str]:
     if roots.anywhere:
         return []
     volumes = [one.path for one in os.scandir(roots.volumes)] if roots.volumes.is_dir() else []
-    return [os.path.realpath(one) for one in (roots.data_fs, *volumes)]
+    return [os.path.realpath(one) for one in (str(roots.data_fs), *volumes)]
 
 
 def _directory(path: str, roots: DataRoots) -> str:
