@@ -34,7 +34,7 @@ from local_backend.data.kind import (
     checked,
 )
 from local_backend.data.sample import ROWS, plain, rows_of, sample
-from local_backend.data.storage import DataRoots, Sight, Unreadable, files_of, mounted
+from local_backend.data.storage import DataRoots, DataSight, Unreadable, files_of, mounted
 
 #: Most files that are counted, and most files that are named.
 _COUNTED, _NAMED = 100_000, 10
@@ -128,7 +128,7 @@ def look(request: ProbeRequest) -> dict[str, Any]:
 
 def _of_this_machine(request: ProbeRequest) -> dict[str, Any]:
     unread = Unreadable()
-    sight = Sight(request.closed, request.kept, request.within)
+    sight = DataSight(request.closed, request.kept, request.within)
     found, more = _first(files_of(request.path, sight, unread))
 
     def opened(entry: SourceFile) -> Any:

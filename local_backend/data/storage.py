@@ -291,7 +291,7 @@ class _Folder:
 
 
 @dataclass(frozen=True)
-class Sight:
+class DataSight:
     """What a reader of data may see, as real paths: only what is in one of the places `within`, if there are any, and
     nothing that is in `closed`. The folders in `kept` belong to the server and do not appear."""
 
@@ -328,7 +328,7 @@ def place_of(fd: int) -> str:
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
-def files_of(top: str, sight: Sight, unread: Unreadable) -> Iterator[SourceFile]:
+def files_of(top: str, sight: DataSight, unread: Unreadable) -> Iterator[SourceFile]:
     """Yield the files below a folder, or the file itself. Places that the reader may not see are left out. A folder
     that contains itself through a link is searched once. Files and folders that cannot be read go into `unread`.
 
@@ -358,7 +358,7 @@ def files_of(top: str, sight: Sight, unread: Unreadable) -> Iterator[SourceFile]
     unread.add(waiting[-1].path, f"not searched: there are more than {_MOST:,} folders")
 
 
-def _files(folder: _Folder, sight: Sight, unread: Unreadable, folders: list[_Folder]) -> Iterator[SourceFile]:
+def _files(folder: _Folder, sight: DataSight, unread: Unreadable, folders: list[_Folder]) -> Iterator[SourceFile]:
     """Yield the files in a folder; add its subfolders to `folders`."""
     try:
         fd = sight.open(folder.real, os.O_RDONLY | os.O_DIRECTORY)
@@ -379,7 +379,7 @@ def _files(folder: _Folder, sight: Sight, unread: Unreadable, folders: list[_Fol
 
 
 def _seen(
-    one: os.DirEntry[str], entry: _Folder, sight: Sight, unread: Unreadable, folders: list[_Folder]
+    one: os.DirEntry[str], entry: _Folder, sight: DataSight, unread: Unreadable, folders: list[_Folder]
 ) -> Iterator[SourceFile]:
     """Yield a file that the reader may see; add a folder to `folders`."""
     try:

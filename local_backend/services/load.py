@@ -34,7 +34,7 @@ _MINUTE = 60.0
 _END = object()
 
 
-class Turns:
+class FairThreads:
     """The turns of users in one kind of bulk work. At most `each` calls of one user work at the same time."""
 
     def __init__(self, name: str, workers: int, each: int) -> None:
@@ -161,7 +161,7 @@ class Load:
 
     def __init__(self, quotas: Quotas, shared: bool) -> None:
         self.users = UserLoads(quotas)
-        self._turns = {name: Turns(name, count, max(1, count // 2) if shared else count)
+        self._turns = {name: FairThreads(name, count, max(1, count // 2) if shared else count)
                        for name, count in _WORKERS.items()}
         self._streaming = ThreadPoolExecutor(_STREAMING, "bulk-streaming")
 

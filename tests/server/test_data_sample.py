@@ -305,16 +305,16 @@ def test_a_link_that_appears_after_the_check_is_not_followed(
     for folder in ("data/sub", "elsewhere"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "x.csv").write_text(f"in {folder}\n")
-    target, check = tmp_path / "data" / swapped, storage.Sight.trouble
+    target, check = tmp_path / "data" / swapped, storage.DataSight.trouble
 
-    def swapping(sight: storage.Sight, real: str) -> str:
+    def swapping(sight: storage.DataSight, real: str) -> str:
         why = check(sight, real)
         if real == str(target) and not target.is_symlink():
             target.rename(tmp_path / "moved")
             target.symlink_to(tmp_path / "elsewhere" / ("x.csv" if swapped.endswith("csv") else ""))
         return why
 
-    monkeypatch.setattr(storage.Sight, "trouble", swapping)
+    monkeypatch.setattr(storage.DataSight, "trouble", swapping)
     try:
         found = look(ProbeRequest(str(tmp_path / "data"), within=[str(tmp_path / "data")]))
     except DataError as problem:

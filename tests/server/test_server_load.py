@@ -22,7 +22,7 @@ from dlicmd.contract.states import KILLED, PENDING
 from local_backend.api import bodies, results
 from local_backend.errors import Busy
 from local_backend.services import load
-from local_backend.services.load import MOST_WAITING, Turns
+from local_backend.services.load import MOST_WAITING, FairThreads
 from local_backend.settings import Quotas, Settings
 
 ARGS = "--exec-start PyTorch --model-main main.py"
@@ -91,7 +91,7 @@ def test_users_take_turns(users: list[str], workers: int) -> None:
     order: list[str] = []
 
     async def scenario() -> None:
-        turns = Turns(load.PACKING, workers, workers)
+        turns = FairThreads(load.PACKING, workers, workers)
         gate = threading.Event()
         held = [asyncio.ensure_future(turns.run("holder", gate.wait)) for _ in range(workers)]
         await asyncio.sleep(0)
@@ -114,7 +114,7 @@ def test_users_take_turns(users: list[str], workers: int) -> None:
 
 def test_a_call_that_is_cancelled_leaves_its_turn() -> None:
     async def scenario() -> None:
-        turns, gate = Turns(load.PACKING, 1, 1), threading.Event()
+        turns, gate = FairThreads(load.PACKING, 1, 1), threading.Event()
         holder = asyncio.ensure_future(turns.run("a", gate.wait))
         await asyncio.sleep(0)
         gone = asyncio.ensure_future(turns.run("b", lambda: pytest.fail("its client has gone")))
@@ -130,7 +130,7 @@ def test_a_call_that_is_cancelled_leaves_its_turn() -> None:
 
 def test_a_full_queue_refuses_only_its_own_user() -> None:
     async def scenario() -> None:
-        turns, gate = Turns(load.PACKING, 1, 1), threading.Event()
+        turns, gate = FairThreads(load.PACKING, 1, 1), threading.Event()
         calls = [asyncio.ensure_future(turns.run("a", gate.wait)) for _ in range(MOST_WAITING + 1)]
         await asyncio.sleep(0)
         with pytest.raises(Busy):
