@@ -10,7 +10,8 @@ import stat
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -88,7 +89,7 @@ def pack(folder: Path, mark: Mark, place: Path) -> Archive:
     # The file never has a name, so nothing of it stays on disk, even if the server is killed.
     file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
     try:
-        write_zip(file, folder, [entry[0] for entry in mark])
+        write_zip(file, folder, mark)
         length, digest = _measure(file)
     except BaseException:
         file.close()
@@ -96,41 +97,64 @@ def pack(folder: Path, mark: Mark, place: Path) -> Archive:
     return Archive(file, length, digest, mark)
 
 
-def mark_of(folder: Path) -> Mark:
+def mark_of(folder: Path, left_out: list[str] | None = None) -> Mark:
     """Return name, inode, size and times of the regular files below a folder, sorted. No link is followed, not even
-    if a program has replaced the folder by a link. Raises OSError when something below the folder cannot be read."""
+    if a program has replaced the folder by a link. Raises OSError when something below the folder cannot be read.
+
+    A file with a second name outside of the folder of the exec, which is around `folder`, is left out: a program can
+    link a file of another user or of the server. The names of these files are appended to `left_out`."""
     top = open_folder(folder, folder.parent.parent)
     if top is None:
         return ()
     try:
-        return tuple(sorted(
-            (name, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            for name, found in regular_files(top)
-        ))
+        found = list(regular_files(top))
+    finally:
+        os.close(top)
+    linked = {_inode(one) for _, one in found if one.st_nlink > 1}
+    names = _names_of(linked, folder.parent) if linked else Counter()
+    own = [(name, one) for name, one in found if one.st_nlink <= max(1, names[_inode(one)])]
+    if left_out is not None:
+        left_out += sorted({name for name, _ in found} - {name for name, _ in own})
+    return tuple(sorted((name, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in own))
+
+
+def _inode(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _names_of(inodes: Collection[tuple[int, int]], root: Path) -> Counter[tuple[int, int]]:
+    """Return how many names each of these files has below a folder. Raises OSError."""
+    top = open_folder(root, root.parent)
+    if top is None:
+        return Counter()
+    try:
+        return Counter(_inode(one) for _, one in regular_files(top, locked=[]) if _inode(one) in inodes)
     finally:
         os.close(top)
 
 
-def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
-    """Write the files as entries `model/...`. A file that was removed in the meantime is left out. Raises OSError
-    when a file cannot be read: a partial result must not look complete."""
+def write_zip(archive: IO[bytes], folder: Path, mark: Mark) -> None:
+    """Write the files in `mark` as entries `model/...`. A file that was removed in the meantime is left out, and so is
+    one that was replaced by a link. Raises OSError when a file cannot be read: a partial result must not look
+    complete."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
         top = open_folder(folder, folder.parent.parent)
         if top is None:
             return
         try:
-            for name in files:
-                _add(target, top, name, f"{folder.name}/{_utf8(name)}")
+            for name, inode, *_ in mark:
+                _add(target, top, (name, inode), f"{folder.name}/{_utf8(name)}")
         finally:
             os.close(top)
 
 
-def _add(target: zipfile.ZipFile, top: int, name: str, shown: str) -> None:
-    fd = open_below(top, name, _FILE)
+def _add(target: zipfile.ZipFile, top: int, marked: tuple[str, int], shown: str) -> None:
+    fd = open_below(top, marked[0], _FILE)
     if fd is None:
         return
     with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and found.st_ino != marked[1]):
             return
         entry = zipfile.ZipInfo(shown, _EPOCH)
         entry.compress_type = zipfile.ZIP_DEFLATED

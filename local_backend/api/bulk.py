@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.responses import StreamingResponse
 
 from local_backend.services.access import Caller
-from local_backend.services.load import BUSY, Load
+from local_backend.services.load import Load, refusal_of
 from local_backend.services.services import Services
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,10 +46,10 @@ def bulk(kind: str, stream: bool = True) -> Callable[[F], F]:
             services: Services = given["services"]
             caller: Caller = given["caller"]
             if stream:
-                hold(services.load.shares.stream(caller.name))
+                hold(services.load.users.stream(caller.name))
             return await services.load.run(kind, caller.name, functools.partial(endpoint, **given))
 
-        REFUSALS[run] = f"{BUSY[kind]} quota.streams" if stream else BUSY[kind]
+        REFUSALS[run] = f"{refusal_of(kind)} quota.streams" if stream else refusal_of(kind)
         return run  # type: ignore[return-value]
 
     return made

@@ -21,8 +21,9 @@ from local_backend.services.load import TEST
 
 router = APIRouter(tags=["connections"], route_class=Route)
 
-_ONE = wire.CONNECTIONS + "/{name}"
-Reference = Annotated[str, Path(description="name or ID of the connection")]
+#: A name may contain the name of the owner and a slash.
+_ONE = wire.CONNECTIONS + "/{name:path}"
+Reference = Annotated[str, Path(description="name, OWNER/NAME or ID of the connection")]
 
 
 @router.get(wire.CONNECTIONS)
@@ -52,7 +53,7 @@ def add(services: TheServices, caller: TheCaller, body: NewConnection) -> JsonAn
     403: "connection.of_another_user", 404: "connection.not_found", 409: "connection.of_file",
 })
 def remove(services: TheServices, caller: TheCaller, name: Reference) -> Response:
-    """Remove a connection, by its name or id. Only for its owner and administrators."""
+    """Remove a connection, by its name, OWNER/NAME or id. Only for its owner and administrators."""
     services.connections.remove(caller, name)
     return Response(status_code=204)
 

@@ -124,8 +124,8 @@ async def submit(
     folder = services.submissions.folder()
     try:
         key = _key(request, services, caller)
-        services.load.shares.submission(caller.name)
-        with services.load.shares.upload(caller.name):
+        services.load.users.submission(caller.name)
+        with services.load.users.upload(caller.name):
             upload = await _received(request, services, caller, folder, keyed=key is not None)
         asked = Asked(args, upload, sig_name, key, is_strict(request.headers))
         made = await services.load.run(UPLOAD, caller.name, partial(services.submissions.submit, caller, asked))
@@ -156,7 +156,7 @@ async def check(
     stored."""
     folder = services.submissions.folder()
     try:
-        with services.load.shares.upload(caller.name):
+        with services.load.users.upload(caller.name):
             upload = await _received(request, services, caller, folder, keyed=True)
         await run_in_threadpool(services.submissions.check, caller, args, upload.data)
     finally:

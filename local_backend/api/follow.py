@@ -83,7 +83,7 @@ async def follow(
 ) -> JsonAnswer[News]:
     """Return the exec, its events and its output after `cursor`, and the next cursor. Waits up to `wait` seconds (at
     most 30) for news. The client has all output when the exec is terminal and `lines` is empty."""
-    hold(services.load.shares.stream(caller.name))
+    hold(services.load.users.stream(caller.name))
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)

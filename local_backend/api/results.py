@@ -20,6 +20,7 @@ from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
+from local_backend.runtime import launcher_log
 from local_backend.services.load import PACKING, Load
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
@@ -27,6 +28,8 @@ from local_backend.store.execs import ExecRow
 router = APIRouter(tags=["execs"], route_class=Route)
 
 _TYPE = "application/zip"
+#: Maximum number of files that a line of the launcher log names.
+_NAMED = 10
 
 
 @router.get(wire.EXECS + "/{exec_id}/result")
@@ -102,7 +105,13 @@ def _archive(services: Services, archives: Archives, row: ExecRow) -> Archive:
     """Return the zip of an exec: one that an interrupted transfer left, or a new one. Raises NotFound
     (`exec.no_result`), OSError."""
     folder = services.execs.paths(row).model
-    mark = mark_of(folder)
+    left_out: list[str] = []
+    mark = mark_of(folder, left_out)
+    if left_out:
+        launcher_log.note(
+            services.execs.paths(row).launcher_log, "server",
+            f"left out of the result: {len(left_out)} files with a second name (hard link) outside of RESULT_DIR: "
+            f"{', '.join(left_out[:_NAMED])}", "WARNING")
     if not mark:
         raise NotFound(
             "exec.no_result",

@@ -622,6 +622,8 @@ class Connection:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: Name that users see; empty for a connection that is written out in the data source.
     name: str = ""
+    #: `owner/name`, with which a stored submission names the connection; empty as above.
+    reference: str = ""
 
 
 def _check_address(item: Field, address: str, names: Collection[str]) -> None:

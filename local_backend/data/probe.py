@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -33,7 +34,7 @@ from local_backend.data.kind import (
     checked,
 )
 from local_backend.data.sample import ROWS, plain, rows_of, sample
-from local_backend.data.storage import DataRoots, Unreadable, files_of, mounted
+from local_backend.data.storage import DataRoots, DataSight, Unreadable, files_of, mounted
 
 #: Most files that are counted, and most files that are named.
 _COUNTED, _NAMED = 100_000, 10
@@ -54,8 +55,10 @@ class ProbeRequest:
     location: dict[str, Any] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict, repr=False)
     access: str = ""
-    #: Places of this machine that the requesting user may not use.
+    #: Real paths of this machine that the requesting user may not use, and those outside of which the user may use
+    #: nothing; none for all of the machine.
     closed: list[str] = field(default_factory=list)
+    within: list[str] = field(default_factory=list)
     #: Whether the process may connect to this machine.
     loopback: bool = False
     kept: tuple[str, ...] = ()
@@ -125,10 +128,11 @@ def look(request: ProbeRequest) -> dict[str, Any]:
 
 def _of_this_machine(request: ProbeRequest) -> dict[str, Any]:
     unread = Unreadable()
-    found, more = _first(files_of(request.path, request.closed, request.kept, unread))
+    sight = DataSight(request.closed, request.kept, request.within)
+    found, more = _first(files_of(request.path, sight, unread))
 
     def opened(entry: SourceFile) -> Any:
-        return open(entry.key, "rb", buffering=0)
+        return open(sight.open(entry.key, os.O_RDONLY), "rb", buffering=0)
 
     def passed_over(entry: SourceFile, problem: Exception) -> bool:
         # An error without a number is a library's complaint about the content of the file.

@@ -9,9 +9,11 @@ data source may lead into a cache.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import stat
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +127,14 @@ def cache_of(target: str, roots: DataRoots) -> Path:
         raise DataError(f"cannot fetch data to {storage}: the folder does not exist")
     volumes = [one for one in roots.volumes.iterdir() if one.is_dir()] if roots.volumes.is_dir() else []
     return beside(storage, [roots.data_fs, *volumes], ", or set DLI_SHARED_CACHE_DIR" if shared else "")
+
+
+def within(roots: DataRoots) -> list[str]:
+    """Return the real paths outside of which there is no data; none for all of the machine."""
+    if roots.anywhere:
+        return []
+    volumes = [one.path for one in os.scandir(roots.volumes)] if roots.volumes.is_dir() else []
+    return [os.path.realpath(one) for one in (str(roots.data_fs), *volumes)]
 
 
 def _directory(path: str, roots: DataRoots) -> str:
@@ -280,10 +290,47 @@ class _Folder:
     above: tuple[_Identity, ...]
 
 
-def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unreadable) -> Iterator[SourceFile]:
-    """Yield the files below a folder, or the file itself. `closed` are places that the reader may not use. The folders
-    in `kept` belong to the server and are left out. A folder that contains itself through a link is searched once.
-    Files and folders that cannot be read go into `unread`.
+@dataclass(frozen=True)
+class DataSight:
+    """What a reader of data may see, as real paths: only what is in one of the places `within`, if there are any, and
+    nothing that is in `closed`. The folders in `kept` belong to the server and do not appear."""
+
+    closed: Sequence[str] = ()
+    kept: Sequence[str] = ()
+    within: Sequence[str] = ()
+
+    def trouble(self, real: str) -> str:
+        """Return why the reader may not see a real path; empty if it may."""
+        if any(inside(real, place) for place in self.closed):
+            return _NOT_YOURS
+        if self.within and not any(inside(real, place) for place in self.within):
+            return "a link that leads out of the data of this server"
+        return ""
+
+    def open(self, path: str, flags: int) -> int:
+        """Return a descriptor of a file or folder. Links are followed, and the place of what was opened is checked: a
+        link may change at any time. Raises OSError."""
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            real = place_of(fd)
+            if why := self.trouble(real) or ("reserved for the server" if is_kept(real, self.kept) else ""):
+                raise PermissionError(errno.EACCES, why, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def place_of(fd: int) -> str:
+    """Return the real path of an open file or folder. Raises OSError."""
+    if sys.platform == "darwin":
+        return fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).partition(b"\0")[0].decode()
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def files_of(top: str, sight: DataSight, unread: Unreadable) -> Iterator[SourceFile]:
+    """Yield the files below a folder, or the file itself. Places that the reader may not see are left out. A folder
+    that contains itself through a link is searched once. Files and folders that cannot be read go into `unread`.
 
     Raises DataError when `top` itself cannot be read, or is neither a file nor a folder.
     """
@@ -291,56 +338,70 @@ def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unrea
         found = os.stat(top)
         if other := next((what for is_one, what in _OTHERS if is_one(found.st_mode)), ""):
             raise DataError(f"{top} is {other}, not a file or a folder; name a file or a folder")
+        fd = sight.open(top, os.O_RDONLY)
+        found = os.fstat(fd)
+        os.close(fd)
         if not stat.S_ISDIR(found.st_mode):
             if not os.access(top, os.R_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             yield SourceFile(os.path.basename(top), top, found.st_size)
             return
-        os.scandir(top).close()
     except OSError as problem:
         raise DataError(f"the user that jobs run as cannot read {top}: {problem.strerror}") from None
-    waiting = [_Folder("", os.path.realpath(top), (_identity(found),))]
+    waiting = [_Folder("", top, (_identity(found),))]
     for _ in range(_MOST):
         if not waiting:
             return
         folders: list[_Folder] = []
-        yield from _files(waiting.pop(), closed, kept, unread, folders)
+        yield from _files(waiting.pop(), sight, unread, folders)
         waiting += reversed(folders)
     unread.add(waiting[-1].path, f"not searched: there are more than {_MOST:,} folders")
 
 
-def _files(
-    folder: _Folder, closed: Sequence[str], kept: Sequence[str], unread: Unreadable, folders: list[_Folder]
-) -> Iterator[SourceFile]:
+def _files(folder: _Folder, sight: DataSight, unread: Unreadable, folders: list[_Folder]) -> Iterator[SourceFile]:
     """Yield the files in a folder; add its subfolders to `folders`."""
     try:
-        with os.scandir(folder.real) as found:
-            names = sorted(found, key=lambda one: one.name)
+        fd = sight.open(folder.real, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as problem:
         unread.add(folder.path, problem)
         return
-    for one in names:
-        path = f"{folder.path}/{one.name}".lstrip("/")
-        try:
-            about = os.stat(one.path)
-        except OSError as problem:
-            # A file that was removed meanwhile does not count.
-            if one.is_symlink() or problem.errno != errno.ENOENT:
-                unread.add(path, "a broken link" if problem.errno == errno.ENOENT else problem)
-            continue
-        real = os.path.realpath(one.path) if one.is_symlink() else one.path
-        if is_kept(real, kept):
-            continue
-        if any(inside(real, place) for place in closed):
-            unread.add(path, _NOT_YOURS)
-        elif stat.S_ISDIR(about.st_mode):
-            if _identity(about) not in folder.above:
-                folders.append(_Folder(path, real, (*folder.above, _identity(about))))
-        elif stat.S_ISREG(about.st_mode):
-            if os.access(one.path, os.R_OK):
-                yield SourceFile(path, one.path, about.st_size)
-            else:
-                unread.add(path, os.strerror(errno.EACCES))
+    try:
+        real = place_of(fd)
+        with os.scandir(fd) as found:
+            names = sorted(found, key=lambda one: one.name)
+        for one in names:
+            yield from _seen(one, _Folder(f"{folder.path}/{one.name}".lstrip("/"), f"{real}/{one.name}", folder.above),
+                             sight, unread, folders)
+    except OSError as problem:
+        unread.add(folder.path, problem)
+    finally:
+        os.close(fd)
+
+
+def _seen(
+    one: os.DirEntry[str], entry: _Folder, sight: DataSight, unread: Unreadable, folders: list[_Folder]
+) -> Iterator[SourceFile]:
+    """Yield a file that the reader may see; add a folder to `folders`."""
+    try:
+        about = one.stat()
+    except OSError as problem:
+        # A file that was removed meanwhile does not count.
+        if one.is_symlink() or problem.errno != errno.ENOENT:
+            unread.add(entry.path, "a broken link" if problem.errno == errno.ENOENT else problem)
+        return
+    real = os.path.realpath(entry.real) if one.is_symlink() else entry.real
+    if is_kept(real, sight.kept):
+        return
+    if why := sight.trouble(real):
+        unread.add(entry.path, why)
+    elif stat.S_ISDIR(about.st_mode):
+        if _identity(about) not in entry.above:
+            folders.append(_Folder(entry.path, real, (*entry.above, _identity(about))))
+    elif stat.S_ISREG(about.st_mode):
+        if os.access(entry.real, os.R_OK):
+            yield SourceFile(entry.path, entry.real, about.st_size)
+        else:
+            unread.add(entry.path, os.strerror(errno.EACCES))
 
 
 def _identity(found: os.stat_result) -> _Identity:

@@ -145,6 +145,9 @@ def _connection(source: Mapping[str, Any], location: Mapping[str, Any], find: Fi
         raise DataError("'connection' names no connection; give its 'name' or 'id', or a 'type' with its values")
     known = find(public)
     kind = registry.find(known.kind)
+    if wire.NAME in public and known.reference:
+        # Another user cannot replace the connection of a pending job by one with the same name.
+        public = {wire.NAME: known.reference}
     return _Connection(kind, {**known.values, **kind.database(location)}, public)
 
 

@@ -34,7 +34,8 @@ _AT_START = (
     "VECLIB_", "NPY_", "NUMPY_", "ATEN_", "DNNL_", "ONEDNN_", "TORCH", "PYTORCH_", "LANG", "LC_", "TZ",
 )
 #: Default of torch.load without `weights_only`. Before torch 2.6 it loaded every saved object, models and `args`
-#: included, and scripts of that time depend on this.
+#: included, and scripts of that time depend on this. Such an object can run code, so files of other users must be
+#: loaded as tensors alone.
 _WHOLE_OBJECTS, _TENSORS_ALONE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 #: Locale of jobs if the server's environment names none.
 _LANG = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
@@ -126,7 +127,7 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int, tempo
     env |= {HASH_SEED: FIXED_HASH_SEED} | launch.spec.environment.variables
     if env[HASH_SEED] in ("", "random"):
         env[HASH_SEED] = str(zlib.crc32(launch.spec.id.encode()))
-    if _TENSORS_ALONE not in env:  # with both variables set, torch refuses to load anything
+    if launch.whole_objects and _TENSORS_ALONE not in env:  # with both variables set, torch refuses to load anything
         env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
     return env | {MARK: mark_of(launch.paths.state), "PWD": str(launch.paths.code(launch.spec))}

@@ -69,6 +69,8 @@ class Launch:
     view: tuple[Mount, ...] | None = None
     #: Text that proves to the runner that a server connects. The server can read it, and no other user of the machine.
     proof: str = field(default_factory=lambda: secrets.token_hex(16))
+    #: Whether torch.load reads whole objects by default: no other user can write to the data of the job.
+    whole_objects: bool = True
 
     @property
     def paths(self) -> ExecPaths:

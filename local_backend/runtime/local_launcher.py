@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from local_backend.boot import boot_id
 from local_backend.runtime import environment, processes, temporary, user_python, view
+from local_backend.runtime.data_list import is_own
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
@@ -143,6 +144,7 @@ class LocalLauncher:
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again, reboots=reboots(paths),
             view=view.of_job(settings, spec, paths, order.slots) if settings.isolates_jobs else None,
+            whole_objects=settings.embedded or is_own(spec, settings.data_fs),
         ).write()
         write_attempt(paths, order.attempt)
 

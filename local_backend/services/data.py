@@ -12,6 +12,7 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.data_sources import STREAM
+from local_backend.data import storage
 from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.export import TableLimits
 from local_backend.data.probe import ProbeRequest, hidden
@@ -67,7 +68,8 @@ class DataService:
             return told | {wire.OK: False, wire.MESSAGE: absent}
         if not source.fetched:
             roots = self.base.data_roots(caller)
-            request = ProbeRequest(source.path, closed=list(roots.closed.values()), kept=roots.kept)
+            request = ProbeRequest(source.path, closed=list(roots.closed.values()), within=storage.within(roots),
+                                   kept=roots.kept)
             return told | {"path": source.path} | request.run(PATIENCE)
         connection = self.connections.of_source(source, secrets, caller.name, caller.admin)
         found = ProbeRequest("", source.kind, source.location, dict(connection.values), source.access,

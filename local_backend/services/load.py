@@ -27,9 +27,6 @@ PACKING, READING, UPLOAD, PREVIEW, TEST = "packing", "reading", "submissions", "
 #: Threads that compute for each kind of bulk work, and threads that read the pieces of answers.
 _WORKERS = {PACKING: 2, READING: 2, UPLOAD: 4, PREVIEW: 4, TEST: 4}
 _STREAMING = 4
-#: The code of the error when too many calls of one user wait for a turn.
-BUSY = {PACKING: "load.busy", READING: "load.busy", UPLOAD: "load.busy", PREVIEW: "data.previews",
-        TEST: "connection.tests"}
 #: Maximum number of calls of one user that wait for a turn, and seconds after which a refused client asks again.
 MOST_WAITING = 32
 _AGAIN = 5
@@ -37,7 +34,7 @@ _MINUTE = 60.0
 _END = object()
 
 
-class Turns:
+class FairThreads:
     """The turns of users in one kind of bulk work. At most `each` calls of one user work at the same time."""
 
     def __init__(self, name: str, workers: int, each: int) -> None:
@@ -48,7 +45,7 @@ class Turns:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def run(self, user: str, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when it is the user's turn, and return its result. Raises Busy (`BUSY`)."""
+        """Run `work` in a thread when it is the user's turn, and return its result. Raises Busy."""
         await self._begin(user)
         try:
             context = contextvars.copy_context()
@@ -65,11 +62,8 @@ class Turns:
     async def _begin(self, user: str) -> None:
         waiting = self._waiting.setdefault(user, deque())
         if len(waiting) >= MOST_WAITING:
-            raise Busy(
-                BUSY[self._name],
-                f"{len(waiting)} other calls of {user} wait for their turn ({self._name}); let some of them finish "
-                "first", retry_after=_AGAIN,
-            )
+            raise _busy(self._name, f"{len(waiting)} other calls of {user} wait for their turn ({self._name}); let "
+                        "some of them finish first")
         turn = asyncio.get_running_loop().create_future()
         waiting.append(turn)
         self._next()
@@ -98,8 +92,21 @@ class Turns:
         self._working += Counter()  # forget the users without calls
 
 
+def refusal_of(kind: str) -> str:
+    """Return the code of the error when too many calls of one user wait for a turn in this kind of bulk work."""
+    return _busy(kind, "").code
+
+
+def _busy(kind: str, sentence: str) -> Busy:
+    if kind == PREVIEW:
+        return Busy("data.previews", sentence, retry_after=_AGAIN)
+    if kind == TEST:
+        return Busy("connection.tests", sentence, retry_after=_AGAIN)
+    return Busy("load.busy", sentence, retry_after=_AGAIN)
+
+
 @dataclass
-class Shares:
+class UserLoads:
     """What each user takes of the server: streams, uploads, and submissions of the last minute."""
 
     quotas: Quotas
@@ -110,12 +117,15 @@ class Shares:
 
     def stream(self, user: str) -> contextlib.AbstractContextManager[None]:
         """Count an open stream in the block. Raises Busy (`quota.streams`)."""
-        return _counted(self.streams, user, self.quotas.streams, "quota.streams",
-                        "open streams (followed jobs, logs and downloads)")
+        full = Busy("quota.streams", f"{user} has {self.streams[user]} open streams (followed jobs, logs, downloads), "
+                    "the limit of this server; end one of them first", retry_after=_AGAIN)
+        return _counted(self.streams, user, self.quotas.streams, full)
 
     def upload(self, user: str) -> contextlib.AbstractContextManager[None]:
         """Count an upload in the block. Raises Busy (`quota.uploads`)."""
-        return _counted(self.uploads, user, self.quotas.uploads, "quota.uploads", "uploads")
+        full = Busy("quota.uploads", f"{user} has {self.uploads[user]} uploads in progress, the limit of this server; "
+                    "let one of them finish first", retry_after=_AGAIN)
+        return _counted(self.uploads, user, self.quotas.uploads, full)
 
     def submission(self, user: str) -> None:
         """Count a submission. Raises Busy (`quota.rate`)."""
@@ -134,10 +144,9 @@ class Shares:
 
 
 @contextlib.contextmanager
-def _counted(counts: Counter[str], user: str, most: int | None, code: str, what: str) -> Iterator[None]:
+def _counted(counts: Counter[str], user: str, most: int | None, full: Busy) -> Iterator[None]:
     if most is not None and counts[user] >= most:
-        raise Busy(code, f"{user} has {counts[user]} {what} at present, the limit of this server; end one first",
-                   retry_after=_AGAIN)
+        raise full
     counts[user] += 1
     try:
         yield
@@ -151,8 +160,8 @@ class Load:
     """The bulk work of one server. Without `shared`, the server has one user, who may use all threads."""
 
     def __init__(self, quotas: Quotas, shared: bool) -> None:
-        self.shares = Shares(quotas)
-        self._turns = {name: Turns(name, count, max(1, count // 2) if shared else count)
+        self.users = UserLoads(quotas)
+        self._turns = {name: FairThreads(name, count, max(1, count // 2) if shared else count)
                        for name, count in _WORKERS.items()}
         self._streaming = ThreadPoolExecutor(_STREAMING, "bulk-streaming")
 
@@ -161,7 +170,7 @@ class Load:
         return sum(turns.waiting(user) for turns in self._turns.values())
 
     async def run(self, name: str, user: str, work: Callable[[], T]) -> T:
-        """Run `work` in the user's turn of this kind of bulk work. Raises Busy (`BUSY`)."""
+        """Run `work` in the user's turn of this kind of bulk work. Raises Busy."""
         return await self._turns[name].run(user, work)
 
     async def pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

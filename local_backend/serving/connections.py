@@ -24,7 +24,7 @@ _NO_REQUESTS = {
 }
 
 
-class _Connection(h11.Connection):
+class _StrictConnection(h11.Connection):
     """Reads requests, and refuses what a proxy in front of this server could read in another way."""
 
     def next_event(self) -> Any:
@@ -51,7 +51,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout when a client has connected."""
         super().connection_made(transport)
-        self.conn = _Connection(h11.SERVER, LARGEST_HEAD)
+        self.conn = _StrictConnection(h11.SERVER, LARGEST_HEAD)
         self._patience: asyncio.TimerHandle | None = None
         self._expect()
 

@@ -152,7 +152,7 @@ def _permits(authority: x509.Certificate, name: x509.GeneralName) -> bool:
     except x509.ExtensionNotFound:
         return True
     if isinstance(name, x509.IPAddress):
-        return any(isinstance(one, x509.IPAddress) and name.value in one.value for one in permitted)
+        return x509.IPAddress(ipaddress.ip_network(name.value)) in permitted
     domain = _domain(name)
     return any(isinstance(one, x509.DNSName) and (domain == one.value or domain.endswith(f".{one.value}"))
                for one in permitted)

@@ -44,7 +44,7 @@ def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
 
 def _row(name: str, place: YamlPlace, value: YamlPlace, owner: str, vault: Vault) -> ConnectionRow:
     if not is_name(name):
-        place.refuse(f"invalid connection name: {NAMES}")
+        place.refuse(f"invalid connection name {name[:64]!r}: {NAMES}")
     entries = {key: (at, item) for key, at, item in value.entries(f"connection '{name}'")}
     if _TYPE not in entries:
         place.refuse(f"connection '{name}' needs a 'type': one of {', '.join(registry.every())}")

@@ -7,6 +7,7 @@ for that user.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,8 @@ class Connections:
         return row in self._from_file
 
     def row(self, reference: str, user: str, admin: bool) -> ConnectionRow:
-        """Return the connection with this id or name; the user's own connection takes precedence. Raises DataError."""
+        """Return the connection with this id, `owner/name` or name. A name means the user's own connection, else the
+        only one that is shared with the user. Raises DataError."""
         return _meant(reference, user, self.visible(user, admin))
 
     def find(self, reference: Mapping[str, str], user: str, admin: bool) -> Connection:
@@ -74,7 +76,7 @@ class Connections:
                 values |= json.loads(self._vault.open_text(row.sealed))
         except VaultError as problem:
             raise DataError(f"connection '{row.name}': {problem}") from None
-        return Connection(row.kind, values, row.name)
+        return Connection(row.kind, values, row.name, row.reference)
 
     def secrets(self, row: ConnectionRow) -> dict[str, str]:
         """Return the place of each secret of a connection: name → `sealed`, `env:NAME` or `keyring:PLACE`."""
@@ -124,7 +126,7 @@ class Connections:
         else:
             found = self.find(source.connection, user, admin)
         database = registry.find(found.kind).database(source.location)
-        return Connection(found.kind, {**found.values, **database}, found.name)
+        return dataclasses.replace(found, values={**found.values, **database})
 
     def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:
         """Return the secrets of an exec's sources, sealed for storage; None if there are none. Raises VaultError."""
@@ -201,9 +203,9 @@ def _referred(reference: Mapping[str, str]) -> str:
 
 
 def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> ConnectionRow:
-    """Return the connection with this id or name among those that a user may use. Raises DataError."""
+    """Return the connection with this id, `owner/name` or name among those that a user may use. Raises DataError."""
     for found in (
-        [row for row in seen if row.id == reference],
+        [row for row in seen if reference in (row.id, row.reference)],
         [row for row in seen if row.name == reference and row.owner == user],
         [row for row in seen if row.name == reference and row.is_shared_with(user)],
         [row for row in seen if row.name == reference],
@@ -211,7 +213,7 @@ def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> Connecti
         if len(found) == 1:
             return found[0]
         if found:
-            ids = ", ".join(f"{row.id} of {row.owner}" for row in found)
-            raise DataError(f"more than one connection has the name '{reference}'; use one of these ids: {ids}")
+            several = ", ".join(f"{row.reference} ({row.id})" for row in found)
+            raise DataError(f"more than one connection has the name '{reference}'; use one of these: {several}")
     raise DataError(f"connection '{reference[:80]}' does not exist, or you may not use it; to list the connections of "
                     "this server: local-backend connection list")

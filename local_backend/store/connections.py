@@ -47,6 +47,11 @@ class ConnectionRow:
         return found
 
     @property
+    def reference(self) -> str:
+        """The name of the connection for every user: `owner/name`."""
+        return f"{self.owner}/{self.name}"
+
+    @property
     def shared_with(self) -> Sequence[str] | bool:
         """Users that may use the connection, beside its owner; True for all users."""
         found: Sequence[str] | bool = json.loads(self.shared)

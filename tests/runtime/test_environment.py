@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from workloads import workload
 
+from local_backend.runtime.data_list import is_own
 from local_backend.runtime.environment import TaskId, acts_at_start, inherited, needs_own_interpreter, of_task
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
 from local_backend.scheduler.model import CPU, GPU, Slot
-from local_backend.workload import DataSource
+from local_backend.workload import Data, DataSource
 
 NAMES = ["DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE"]
 HOME = HomePaths(Path("/h"), Path("/h/data"), Path("/h/results"))
@@ -201,6 +202,50 @@ def test_torch_load_reads_pickled_objects_unless_server_or_job_forbid_it() -> No
         assert name not in env_of(one)
 
 
+def test_torch_load_reads_tensors_alone_from_data_of_others() -> None:
+    name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    assert name not in env_of(replace(launch(), whole_objects=False))
+    assert env_of(replace(launch(variables={name: "1"}), whole_objects=False))[name] == "1"
+    assert env_of(replace(launch(environment={name: "1"}), whole_objects=False))[name] == "1"
+
+
+def mount(path: object) -> DataSource:
+    return DataSource("m", "fs", "mount", str(path))
+
+
+def fetched(**connection: str) -> DataSource:
+    return DataSource("f", "connection_asset", "download", kind="s3", connection=connection)
+
+
+@pytest.mark.parametrize(("data", "own"), [
+    (Data(), True),
+    (Data(data_dir="DATA"), False),
+    (Data(data_dir="DATA/mnist"), False),
+    (Data(data_dir="DATA/users/ada/mnist"), True),
+    (Data(data_dir="DATA/users/adam/mnist"), False),
+    (Data(data_dir="DATA/users/ada/shared"), False),
+    (Data((mount("DATA/users/ada/mnist"),)), True),
+    (Data((mount("DATA/users/ada/mnist"), mount("VOLUMES/lake"))), False),
+    (Data((fetched(name="ada/box"), fetched(type="s3", bucket="b"))), True),
+    (Data((fetched(name="bob/box"),)), False),
+    (Data((fetched(id="9"),)), False),
+    (Data((fetched(name="ada"),)), False),
+])
+def test_data_is_the_submitters_own_in_the_own_folder_and_through_the_own_connection(
+    tmp_path: Path, data: Data, own: bool
+) -> None:
+    data_fs = tmp_path / "data"
+    (data_fs / "users" / "ada" / "mnist").mkdir(parents=True)
+    (data_fs / "users" / "ada" / "shared").symlink_to(data_fs)
+
+    def placed(path: str) -> str:
+        return path.replace("DATA", str(data_fs)).replace("VOLUMES", str(tmp_path / "volumes"))
+
+    data = replace(data, data_dir=placed(data.data_dir),
+                   sources=tuple(replace(source, path=placed(source.path)) for source in data.sources))
+    assert is_own(replace(launch().spec, creator="ada", data=data), data_fs) == own
+
+
 def test_the_thread_count_of_the_server_is_inherited() -> None:
     assert env_of(launch(environment={"OMP_NUM_THREADS": "3"}))["OMP_NUM_THREADS"] == "3"
 
@@ -234,7 +279,7 @@ def test_a_command_line_in_one_argument_is_split(tmp_path: Path, line: str, expe
 
 def test_a_launch_is_read_as_it_was_written(tmp_path: Path) -> None:
     home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
-    one = dataclasses.replace(launch((Slot("gpu-0", GPU, "GPU-aa"),), user_cmd=("a b", "'c'")), home=home)
+    one = replace(launch((Slot("gpu-0", GPU, "GPU-aa"),), user_cmd=("a b", "'c'")), home=home)
     one.paths.state.mkdir(parents=True)
     one.write()
     assert Launch.read(one.paths.spec) == one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import gzip
 import io
@@ -20,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_backend.data import registry
+from local_backend.data import registry, storage
 from local_backend.data.errors import DataError
 from local_backend.data.kind import FileFamily, Kind, SourceFile
 from local_backend.data.probe import ProbeRequest, _Remote, look
@@ -241,10 +240,8 @@ def test_unreadable_files_are_counted_and_named_and_others_are_shown(
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     # Replace the calls, because root can read every file.
-    for module, name in ((os, "scandir"), (builtins, "open")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda path, *more, _real=real, **named: (
-            refuse(path) or _real(path, *more, **named)))
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *more, **named: refuse(path) or real(path, *more, **named))
     monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("secret.csv"))
     found = look(ProbeRequest(str(tmp_path / "d")))
     assert (found["files"], found["sample"], found["unreadable"]) == (3, "b.csv", 5)
@@ -282,6 +279,49 @@ def test_a_preview_does_not_follow_links_into_volumes_of_other_users(tmp_path: P
     found = look(ProbeRequest(str(tmp_path / "d"), closed=[str(tmp_path / "volume")]))
     assert (found["files"], found["unreadable"]) == (1, 2) and "secret" not in str(found["rows"])
     assert look(ProbeRequest(str(tmp_path), closed=[str(tmp_path / "volume")]))["files"] == 1
+
+
+def test_a_preview_does_not_follow_links_out_of_the_data_of_the_server(tmp_path: Path) -> None:
+    for folder in ("data", "data/d", "volume", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.csv").write_text(f"in {folder}\n")
+    for name, target in (("way", "elsewhere"), ("file.csv", "elsewhere/x.csv"), ("lake", "volume"), ("up", "data"),
+                         ("two", "data/d/way")):
+        (tmp_path / "data" / "d" / name).symlink_to(tmp_path / target)
+    places = [str(tmp_path / "data"), str(tmp_path / "volume")]
+    found = look(ProbeRequest(str(tmp_path / "data" / "d"), within=places))
+    assert {one["path"] for one in found["names"]} == {"x.csv", "lake/x.csv", "up/x.csv"}
+    assert {one["path"] for one in found["unreadableNames"]} == {"way", "file.csv", "two"}
+    assert "elsewhere" not in str(found["rows"])
+    for path in ("way", "file.csv", "way/x.csv"):
+        with pytest.raises(DataError, match="leads out of"):
+            look(ProbeRequest(str(tmp_path / "data" / "d" / path), within=places))
+
+
+@pytest.mark.parametrize("swapped", ["sub", "sub/x.csv"])
+def test_a_link_that_appears_after_the_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str
+) -> None:
+    for folder in ("data/sub", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.csv").write_text(f"in {folder}\n")
+    target, check = tmp_path / "data" / swapped, storage.DataSight.trouble
+
+    def swapping(sight: storage.DataSight, real: str) -> str:
+        why = check(sight, real)
+        if real == str(target) and not target.is_symlink():
+            target.rename(tmp_path / "moved")
+            target.symlink_to(tmp_path / "elsewhere" / ("x.csv" if swapped.endswith("csv") else ""))
+        return why
+
+    monkeypatch.setattr(storage.DataSight, "trouble", swapping)
+    try:
+        found = look(ProbeRequest(str(tmp_path / "data"), within=[str(tmp_path / "data")]))
+    except DataError as problem:
+        assert "leads out of" in str(problem)
+    else:
+        assert found["unreadable"] and "elsewhere" not in str(found)
+    assert target.is_symlink(), "the test did not swap the link in"
 
 
 def test_a_preview_fails_where_a_job_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:

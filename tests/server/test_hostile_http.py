@@ -152,4 +152,4 @@ def test_10000_requests_on_kept_connections_leave_nothing(live: Live) -> None:
         ask(2500)
     assert process.num_fds() <= files
     assert process.memory_info().rss - memory < 16 << 20
-    assert not live.services.load.shares.streams and len(os.listdir(Path(live.settings.paths.incoming))) == 0
+    assert not live.services.load.users.streams and len(os.listdir(Path(live.settings.paths.incoming))) == 0

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_server import tar
+from live_server import Live, tar
 from support import PATIENCE
 
 from local_backend.api import archives
@@ -163,6 +163,39 @@ def test_a_link_swapped_in_during_unpacking_is_not_followed(
         assert code in (unpacker.DONE, unpacker.REFUSED, unpacker.STORAGE)
         swapped += swap.done
     assert swapped > 3, "the swap must have happened during the unpacking"
+
+
+def test_a_hard_link_to_a_file_of_others_is_left_out_of_the_result(live: Live) -> None:
+    exec_id = live.submitted()
+    paths = live.paths(exec_id)
+    secret = live.settings.home / "secret"
+    secret.write_bytes(SECRET)
+    os.link(secret, paths.model / "stolen")
+    (paths.checkpoint / "best").write_bytes(b"mine")
+    os.link(paths.checkpoint / "best", paths.model / "best")
+    (paths.model / "plain").write_bytes(b"mine")
+    answer = live.call("GET", f"/execs/{exec_id}/result")
+    assert zipfile.ZipFile(io.BytesIO(answer.body)).namelist() == ["model/best", "model/plain"]
+    assert "left out of the result" in paths.launcher_log.read_text() and "stolen" in paths.launcher_log.read_text()
+    assert live.call("GET", f"/execs/{exec_id}/files/content?path=model/stolen").error == (400, "exec.no_file")
+    for log in (paths.log_dir("task12n-1") / "stdout", paths.launcher_log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        os.link(secret, log)
+    for path in (f"/execs/{exec_id}/log", f"/scheduler/applications/{exec_id}/executor/1/logs/launcherlog"):
+        answer = live.call("GET", path)
+        assert answer.status == 200 and SECRET not in answer.body, path
+
+
+def test_a_hard_link_that_appears_during_packing_is_left_out(tmp_path: Path) -> None:
+    model = tmp_path / "x" / "model"
+    model.mkdir(parents=True)
+    (model / "file").write_bytes(b"mine")
+    mark = archives.mark_of(model)
+    (tmp_path / "secret").write_bytes(SECRET)
+    (model / "file").unlink()
+    os.link(tmp_path / "secret", model / "file")
+    assert zipfile.ZipFile(archives.pack(model, mark, tmp_path).file).namelist() == []
 
 
 @pytest.mark.parametrize("level", ["", "a", "a/b", "a/b/file"])

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from live_server import Live
 
+from local_backend.curves import answers
+from local_backend.curves import file as curve_file
 from local_backend.curves.book import Book
-from local_backend.curves.file import CurveFile
+from local_backend.curves.file import CurveFile, read
 from local_backend.curves.model import MetricValue
 
 
@@ -44,6 +46,44 @@ def test_curves_by_name_and_since_a_cursor(live: Live, running: str) -> None:
         {"name": "loss", "source": "printed", "unit": "", "stepUnit": "epoch", "points": [[3, 0.5, 7.5]]}]
     later = live.call("GET", f"/execs/{running}/curves?since={found['cursor']}").json()
     assert later == {"curves": [], "cursor": found["cursor"], "whole": False}
+
+
+def test_a_large_file_is_read_by_a_process_and_not_again_until_it_changes(
+    live: Live, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Book()
+    for step in range(9000):
+        book.add("printed", MetricValue("loss", step * 0.123456789, step, "step", 1.7e9 + step))
+    path = live.paths(running).curves
+    CurveFile(path, book, 1.0)
+    assert path.stat().st_size > 256 << 10
+    processes: list[object] = []
+    run = answers.subprocess.run
+    monkeypatch.setattr(answers.subprocess, "run", lambda *a, **k: (processes.append(a), run(*a, **k))[1])
+    whole = [live.call("GET", f"/execs/{running}/curves") for _ in range(2)]
+    assert whole[0].body == whole[1].body and len(processes) == 1
+    with path.open("rb") as file:
+        expected = read(file, "", ())
+    assert whole[0].json() == {"curves": expected.curves, "cursor": expected.cursor, "whole": True}
+    with path.open("a") as file:
+        file.write('{"i":0,"p":[[9001,0.5,null]]}\n')
+    later = live.call("GET", f"/execs/{running}/curves?since={expected.cursor}").json()
+    assert [one["points"] for one in later["curves"]] == [[[9001, 0.5, None]]] and len(processes) == 2
+
+
+def test_a_file_with_more_points_than_a_program_may_record_has_a_bounded_answer(
+    live: Live, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curve_file, "_MOST_SHOWN", 1000)
+    path = live.paths(running).curves
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ['{"generation":1,"began":0.0}']
+    for index in range(20):
+        lines.append(json.dumps({"i": index, "name": f"m{index}", "source": "printed", "unit": "step"}))
+        lines.append(json.dumps({"i": index, "p": [[step, 1.0, None] for step in range(200)]}))
+    path.write_text("\n".join(lines) + "\n")
+    found = live.call("GET", f"/execs/{running}/curves").json()
+    assert len(found["curves"]) == 20 and 0 < sum(len(one["points"]) for one in found["curves"]) <= 1000
 
 
 def test_a_file_that_the_program_replaced_is_not_read(live: Live, running: str) -> None:

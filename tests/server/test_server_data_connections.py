@@ -132,8 +132,44 @@ def test_the_own_connection_has_priority_and_ambiguous_names_are_refused(live: L
         assert add(live, "same", live.add_user(user), sharedWith="everybody").status == 200
     connections = live.services.connections.known
     assert connections.row("same", "gus", False).owner == "gus"
-    with pytest.raises(DataError, match=r"'same'.*gus.*han"):
+    with pytest.raises(DataError, match=r"'same'.*gus/same.*han/same"):
         connections.row("same", "ida", False)
+    for user in ("gus", "han"):
+        assert connections.row(f"{user}/same", "ida", False).owner == user
+    ida = live.add_user("ida")
+    for path, answer in (("/connections/same/test", 404), ("/connections/gus/same/test", 200),
+                         ("/connections/gus%2Fsame/test", 200), ("/connections/nob/same/test", 404)):
+        assert live.call("POST", path, token=ida).status == answer, path
+    assert live.call("DELETE", "/connections/gus/same", token=ida).error == (403, "connection.of_another_user")
+    assert live.call("DELETE", "/connections/gus/same").status == 204, "an administrator may remove it"
+    assert connections.row("same", "ida", False).owner == "han"
+
+
+def test_a_name_or_id_of_another_user_cannot_take_the_place_of_a_connection(live: Live) -> None:
+    """Neither at a submission nor while a job of the owner or of a user of a shared connection is pending."""
+    kim, lee, mia = (live.add_user(name) for name in ("kim", "lee", "mia"))
+    mine = add(live, "box", kim, sharedWith=["lee"]).json()
+    args, files = "--exec-start PyTorch --model-main main.py", {"main.py": b"x"}
+    data = json.dumps({"dataSource": source(name="box")})
+    rows = [live.row(live.submit(args, files, data, token).json()["id"]) for token in (kim, lee)]
+    other = {"folder": "/evil", "password": "evil"}
+    assert add(live, "box", mia, sharedWith="everybody", values=other).status == 200
+    assert add(live, mine["id"], mia, sharedWith="everybody", values=other).status == 200
+    connections = live.services.connections.known
+    for row in rows:
+        assert connections.of_sources(row)[1]["folder"] == "/srv/box"
+        assert connections.state(row)[0][0] == mine["id"]
+    assert connections.row(mine["id"], "lee", False).owner == "kim"
+    assert connections.row("box", "kim", False).owner == "kim"
+    refused = live.submit(args, files, data, lee)
+    assert refused.error == (400, "submission.data_source")
+    assert "kim/box" in refused.text and "mia/box" in refused.text
+    chosen = live.submit(args, files, json.dumps({"dataSource": source(name="kim/box")}), lee)
+    assert chosen.status == 200, chosen.text
+    live.call("DELETE", f"/connections/{mine['id']}", token=kim)
+    for row in rows:
+        with pytest.raises(DataError, match="kim/box"):
+            connections.of_sources(row)
 
 
 def test_only_an_administrator_may_use_secrets_of_the_server(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +261,7 @@ def test_a_data_source_uses_only_connections_that_its_user_may_use(live: Live) -
     assert hidden.error == unknown.error == (400, "submission.data_source")
     assert hidden.text == unknown.text.replace("of nob", "of pam")
     live.call("DELETE", "/connections/of%20pam", token=token)
-    with pytest.raises(DataError, match="'of pam'"):
+    with pytest.raises(DataError, match="'pam/of pam'"):
         connections.of_sources(row)
 
 
@@ -267,7 +303,7 @@ def test_connections_of_the_file_are_read_only(
 
 @pytest.mark.parametrize(("text", "said"), [
     ("- a\n", "line 1: .*'name: value'"),
-    ("a b/c:\n  type: lockbox\n", "line 1: .*name"),
+    ("a b/c:\n  type: lockbox\n", "line 1: .*name 'a b/c'"),
     ("a:\n  folder: /x\n", "line 1: .*'a'.*'type'"),
     ("a:\n  type: lockbux\n", "line 1: .*'lockbux'.*'lockbox'"),
     ("a:\n  type: lockbox\n  folder: /x\n", "line 1: .*'lockbox'.*'password'"),

@@ -22,7 +22,7 @@ from dlicmd.contract.states import KILLED, PENDING
 from local_backend.api import bodies, results
 from local_backend.errors import Busy
 from local_backend.services import load
-from local_backend.services.load import MOST_WAITING, Turns
+from local_backend.services.load import MOST_WAITING, FairThreads
 from local_backend.settings import Quotas, Settings
 
 ARGS = "--exec-start PyTorch --model-main main.py"
@@ -91,7 +91,7 @@ def test_users_take_turns(users: list[str], workers: int) -> None:
     order: list[str] = []
 
     async def scenario() -> None:
-        turns = Turns(load.PACKING, workers, workers)
+        turns = FairThreads(load.PACKING, workers, workers)
         gate = threading.Event()
         held = [asyncio.ensure_future(turns.run("holder", gate.wait)) for _ in range(workers)]
         await asyncio.sleep(0)
@@ -114,7 +114,7 @@ def test_users_take_turns(users: list[str], workers: int) -> None:
 
 def test_a_call_that_is_cancelled_leaves_its_turn() -> None:
     async def scenario() -> None:
-        turns, gate = Turns(load.PACKING, 1, 1), threading.Event()
+        turns, gate = FairThreads(load.PACKING, 1, 1), threading.Event()
         holder = asyncio.ensure_future(turns.run("a", gate.wait))
         await asyncio.sleep(0)
         gone = asyncio.ensure_future(turns.run("b", lambda: pytest.fail("its client has gone")))
@@ -130,7 +130,7 @@ def test_a_call_that_is_cancelled_leaves_its_turn() -> None:
 
 def test_a_full_queue_refuses_only_its_own_user() -> None:
     async def scenario() -> None:
-        turns, gate = Turns(load.PACKING, 1, 1), threading.Event()
+        turns, gate = FairThreads(load.PACKING, 1, 1), threading.Event()
         calls = [asyncio.ensure_future(turns.run("a", gate.wait)) for _ in range(MOST_WAITING + 1)]
         await asyncio.sleep(0)
         with pytest.raises(Busy):
@@ -147,7 +147,7 @@ def test_the_limit_of_open_streams_holds_until_they_end(start: Callable[..., Liv
     exec_id, bob = live.submitted(), live.add_user("bob")
     cursor = live.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
     following = pool.submit(live.call, "GET", f"/execs/{exec_id}/follow?wait=30&cursor={cursor}")
-    eventually(lambda: live.services.load.shares.streams["alice"] == 1, "the stream is open")
+    eventually(lambda: live.services.load.users.streams["alice"] == 1, "the stream is open")
     for path in ("follow", "log", "files", "curves", "result"):
         refused = live.call("GET", f"/execs/{exec_id}/{path}")
         assert refused.error == (429, "quota.streams") and int(refused.headers["retry-after"]) > 0, path
@@ -168,7 +168,7 @@ def test_a_stream_counts_until_its_last_byte(start: Callable[..., Live]) -> None
         raw.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert raw.recv(12) == b"HTTP/1.1 200"
         assert live.call("GET", f"/execs/{exec_id}/log").error == (429, "quota.streams")
-    eventually(lambda: not live.services.load.shares.streams, "the client has gone")
+    eventually(lambda: not live.services.load.users.streams, "the client has gone")
     assert live.call("GET", f"/execs/{exec_id}/log").status == 200
 
 
@@ -193,10 +193,10 @@ def uploading(live: Live) -> socket.socket:
 def test_the_limit_of_simultaneous_uploads_holds(start: Callable[..., Live]) -> None:
     live = start(embedded=False, quotas=Quotas(uploads=1))
     with uploading(live):
-        eventually(lambda: live.services.load.shares.uploads["alice"] == 1, "the upload has begun")
+        eventually(lambda: live.services.load.users.uploads["alice"] == 1, "the upload has begun")
         refused = live.submit(ARGS, {"main.py": b""})
         assert refused.error == (429, "quota.uploads") and int(refused.headers["retry-after"]) > 0
-    eventually(lambda: not live.services.load.shares.uploads, "the client has gone")
+    eventually(lambda: not live.services.load.users.uploads, "the client has gone")
     live.submitted()
 
 

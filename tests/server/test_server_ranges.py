@@ -18,6 +18,8 @@ from support import PATIENCE, eventually
 from dlicmd.contract import states, wire
 from local_backend.api import archives, results
 from local_backend.api.ranges import Part
+from local_backend.services.load import Load
+from local_backend.settings import Quotas
 
 ARGS = "--exec-start PyTorch --model-dir d --model-main train.py"
 
@@ -171,7 +173,9 @@ def test_a_zip_is_dropped_if_the_client_leaves_with_the_last_byte(tmp_path: Path
                 await asyncio.Event().wait()  # The disconnect comes first.
 
         part = Part(zipped.digest, zipped.length, 100)
-        await results.ArchiveResponse(zipped, part, part.headers, tmp_path, keeper)({"type": "http"}, receive, send)
+        answer = results.ArchiveResponse(
+            Load(Quotas(), shared=False), zipped, part, part.headers, tmp_path, keeper)
+        await answer({"type": "http"}, receive, send)
 
     asyncio.run(call())
     assert len(came) == zipped.length - 100 and zipped.file.closed and not keeper._kept
