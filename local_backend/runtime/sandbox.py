@@ -21,11 +21,9 @@ import psutil
 
 from local_backend import own_process
 from local_backend.runtime import processes
-from local_backend.runtime.view import Mount, arguments
+from local_backend.runtime.view import TEMPORARY, Mount, arguments
 
 PROGRAM = "bwrap"
-#: Processes of the job see this folder as TMPDIR.
-TEMPORARY = Path("/tmp")
 _NEW_USER, _NEW_MOUNTS, _NEW_IPC, _NEW_PID = 0x10000000, 0x00020000, 0x08000000, 0x20000000
 #: ioctl of a namespace: return a descriptor of the user namespace that owns it.
 _NS_GET_USERNS = 0xB701
@@ -65,7 +63,7 @@ class Sandbox:
         told, tell = os.pipe()
         words = [
             program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--info-fd", str(tell),
-            *_more(program), "--bind", str(temporary), str(TEMPORARY), *arguments(mounts), "--chdir", "/", "--", _IDLE,
+            *_more(program), "--bind", str(temporary), TEMPORARY, *arguments(mounts), "--chdir", "/", "--", _IDLE,
         ]
         try:
             holder = subprocess.Popen(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,10 +24,10 @@ def trouble(settings: Settings) -> str | None:
     from local_backend.runtime.view import of_machine
 
     with tempfile.TemporaryDirectory(prefix="dli-") as folder:
-        words = [word for mount in of_machine(settings) for word in ("\t".join(mount),)]
+        mounts = json.dumps(of_machine(settings))
         try:
             done = subprocess.run(
-                interpreter.command(__name__, folder), input="\0".join(words), capture_output=True, text=True,
+                interpreter.command(__name__, folder), input=mounts, capture_output=True, text=True,
                 cwd="/", timeout=_PATIENCE, check=False)
         except subprocess.TimeoutExpired:
             return f"the test of the sandbox takes longer than {_PATIENCE:g} s"
@@ -42,13 +44,12 @@ def check(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Make a sandbox with the mounts of standard input, and with the folder of the argument as TMPDIR."""
-    import sys
-
+    """Make a sandbox with the mounts of standard input, and with the folder of the argument as TMPDIR. Return the exit
+    code."""
     from local_backend.runtime.sandbox import SandboxError, probe
 
     try:
-        probe([mount.split("\t") for mount in sys.stdin.read().split("\0")], Path(sys.argv[1]))
+        probe(json.load(sys.stdin), Path(sys.argv[1]))
     except SandboxError as problem:
         print(problem, file=sys.stderr)
         return 1
