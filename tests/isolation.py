@@ -1,7 +1,8 @@
-"""Whether this machine can isolate jobs. Tests of servers for a team that run jobs need it."""
+"""Whether this machine can isolate jobs. Tests of isolation need it; other tests of servers for a team do without."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -24,3 +25,8 @@ def needed() -> None:
     why = missing()
     if why is not None:
         pytest.skip(f"jobs cannot be isolated on this machine: {why}")
+
+
+def environment() -> dict[str, str]:
+    """Return the variables with which a server for a team starts here: without isolation if bubblewrap is missing."""
+    return {} if shutil.which("bwrap") else {"DLI_JOBS_SHARE_SERVER_ACCOUNT": "true"}

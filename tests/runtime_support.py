@@ -41,7 +41,7 @@ def settings_for(home: Path, **changes: Any) -> Settings:
     """Return settings of a small backend: 2 CPU slots, a short grace, no nursery (to start fast without torch)."""
     values: dict[str, Any] = {
         "home": home, "data_fs": home / "data", "result_fs": home / "results", "user": USER, "slots": 2,
-        "stop_grace": 2.0, "nursery_idle": 0.0, "embedded": "DLI_X" not in os.environ,
+        "stop_grace": 2.0, "nursery_idle": 0.0,
     }
     return Settings(**values | changes)
 

@@ -38,7 +38,6 @@ from local_backend.runtime.program import follow
 from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but
-from local_backend.runtime.user_python import UserPython
 from local_backend.runtime.view import TEMPORARY
 from local_backend.scheduler.slots import usable_cores
 
@@ -137,7 +136,6 @@ def _sandbox(launch: Launch, folder: Path) -> Sandbox | None:
     held = {name: value for name, value in launch.environment.items() if name == "PATH"}
     sandbox = Sandbox.start(launch.view, folder, held | {processes.MARK: processes.mark_of(launch.paths.state)})
     sandbox.lead()
-    sandbox.run(UserPython(launch.home.user_python(launch.spec.creator)).make)
     return sandbox
 
 

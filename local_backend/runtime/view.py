@@ -20,7 +20,6 @@ from dlicmd import program_log
 from local_backend.data import areas
 from local_backend.data.errors import DataError
 from local_backend.data.storage import inside
-from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.user_python import server_folders
 from local_backend.scheduler.model import Slot
 from local_backend.settings import Settings
@@ -49,12 +48,15 @@ _GPU = ("/dev/nvidia*", "/dev/dri", "/dev/kfd")
 _OTHERS_READ = {True: stat.S_IROTH | stat.S_IXOTH, False: stat.S_IROTH}
 
 
-def of_job(settings: Settings, spec: Workload, paths: ExecPaths, slots: Sequence[Slot]) -> tuple[Mount, ...]:
-    """Return what an attempt of this workload sees. Raises OSError, also when the server cannot find out which data the
-    user may use."""
+def of_job(
+    settings: Settings, spec: Workload, slots: Sequence[Slot], machine: Iterable[Mount]
+) -> tuple[Mount, ...]:
+    """Return what an attempt of this workload sees, `machine` included. Raises OSError, also when the server cannot
+    find out which data the user may use."""
     home, user = settings.paths, spec.creator
+    paths = home.job(spec.id, user)
     try:
-        found: list[Mount] = [*of_machine(settings), *_data(settings, spec)]
+        found: list[Mount] = [*machine, *_data(settings, spec)]
     except DataError as problem:
         raise OSError(str(problem)) from None
     found += [(READ, str(path)) for path in (home.fabric_home, home.scripts)]

@@ -72,6 +72,8 @@ def test_an_elastic_job_survives_a_death_and_a_resize_with_the_same_weights(team
     eventually(lambda: (shown(team, exec_id).get("step") or 0) > 3, "the job trains")
     os.kill(pids(team, exec_id, "task12n-1")[0], signal.SIGKILL)
     eventually(lambda: pids(team, exec_id, "task12n-3"), "a worker takes the place of the killed one")
+    os.kill(pids(team, exec_id, "task0")[0], signal.SIGKILL)
+    eventually(lambda: len(pids(team, exec_id, "task0")) == 2, "the driver is restarted")
     assert team.backend("resize", exec_id, "1", "--wait").code == 0
     assert team.backend("resize", exec_id, "2", "--wait").code == 0
     eventually(lambda: shown(team, exec_id)["state"] == "FINISHED", "the job ends", 150)
