@@ -141,7 +141,9 @@ USERS_OF_THIS_MACHINE = {
     "local_backend.cli": {"runtime.overlay"},  # shows the title of its own process
     "local_backend.serving.home_database": {"runtime.launch"},  # migrates files of an earlier version
     "local_backend.commands.doctor": {"scheduler.slots"},  # examines this machine
-    "local_backend.serving.isolation": {"runtime.sandbox", "runtime.view"},  # tests what the launcher needs
+    "local_backend.serving.isolation": {  # tests what the launcher needs
+        "runtime.environment", "runtime.sandbox", "runtime.view",
+    },
     "local_backend.commands.restore": {"runtime.launch"},  # refuses to replace files of running jobs
     "local_backend.data.download": {"boot"},  # after a reboot, partial downloads may be damaged
     # Fetchers run beside the server on every kind of machine, because they fill its cache.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ CURE = ("install bubblewrap (the program bwrap) and permit user namespaces; or s
 
 def trouble(settings: Settings) -> str | None:
     """Return why jobs cannot run in a sandbox on this machine; None if they can. Raises OSError."""
+    from local_backend.runtime.environment import inherited
     from local_backend.runtime.view import of_machine
 
     with tempfile.TemporaryDirectory(prefix="dli-") as folder:
@@ -28,7 +30,7 @@ def trouble(settings: Settings) -> str | None:
         try:
             done = subprocess.run(
                 interpreter.command(__name__, folder), input=mounts, capture_output=True, text=True,
-                cwd="/", timeout=_PATIENCE, check=False)
+                cwd="/", env=inherited(os.environ), timeout=_PATIENCE, check=False)
         except subprocess.TimeoutExpired:
             return f"the test of the sandbox takes longer than {_PATIENCE:g} s"
     if done.returncode == 0:

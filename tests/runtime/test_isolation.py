@@ -33,9 +33,12 @@ ATTACK = """
             pass
     for path in wanted["write"]:
         try:
-            name = os.path.join(path, "planted") if os.path.isdir(path) else path
-            with open(name, "ab") as file:
-                file.write(b"1")
+            if os.path.isdir(path):
+                open(f"{path}/planted", "x").close()
+                os.unlink(f"{path}/planted")
+            else:
+                same = open(path).read()
+                open(path, "w").write(same)
             found["written"].append(path)
         except OSError:
             pass
@@ -121,9 +124,8 @@ def test_a_job_reads_nothing_of_the_server_and_of_other_users(team: Bench, warm:
 def test_a_job_changes_nothing_of_the_machine(team: Bench, warm: bool) -> None:
     paths = team.settings.paths
     folders = [paths.home, paths.jobs, paths.data_fs, paths.scripts, sys.prefix, os.path.dirname(json.__file__), "/usr",
-               "/etc", "/", "/opt", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/sys/devices"]
+               "/etc", "/", "/opt", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/sys/devices"]
     assert attack(team, warm=warm, write=[str(path) for path in folders])["written"] == []
-    assert not [path for path in folders if os.path.exists(os.path.join(path, "planted"))]
 
 
 @pytest.mark.parametrize("warm", [True, False], ids=["forked", "executed"])
