@@ -131,8 +131,8 @@ OF_THIS_MACHINE = {
     "local_backend.boot", "local_backend.scheduler.slots",
     *(f"local_backend.runtime.{name}" for name in (
         "channel", "engine", "environment", "health", "job", "launch", "leftovers", "local_launcher", "local_run",
-        "memory", "messages", "nursery", "overlay", "processes", "program", "runner", "server_link", "starter", "tasks",
-        "temporary", "tree", "unix_socket", "user_python", "workers",
+        "memory", "messages", "nursery", "overlay", "processes", "program", "runner", "sandbox", "server_link",
+        "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view", "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.
@@ -141,6 +141,9 @@ USERS_OF_THIS_MACHINE = {
     "local_backend.cli": {"runtime.overlay"},  # shows the title of its own process
     "local_backend.serving.home_database": {"runtime.launch"},  # migrates files of an earlier version
     "local_backend.commands.doctor": {"scheduler.slots"},  # examines this machine
+    "local_backend.serving.isolation": {  # tests what the launcher needs
+        "runtime.environment", "runtime.sandbox", "runtime.view",
+    },
     "local_backend.commands.restore": {"runtime.launch"},  # refuses to replace files of running jobs
     "local_backend.data.download": {"boot"},  # after a reboot, partial downloads may be damaged
     # Fetchers run beside the server on every kind of machine, because they fill its cache.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import commands
+import isolation
 import psutil
 
 #: The maximum time in seconds for any command on a loaded machine.
@@ -46,7 +47,7 @@ class User:
             if not name.startswith(("DLI", "RANK", "WORLD_SIZE", "MASTER_"))
         }
         self.environment.update(DLICMD_HOME=str(home), DLI_SLOTS="2", HOME=str(self.folder), COLUMNS="120")
-        self.environment["DLI_NURSERY_IDLE"] = "0"
+        self.environment |= isolation.environment() | {"DLI_NURSERY_IDLE": "0"}
 
     def warm(self) -> User:
         """Use a nursery, the default of the server, from the next start of a server on."""

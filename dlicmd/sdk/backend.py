@@ -275,9 +275,10 @@ def _launch(place: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **absolute, "DLICMD_HOME": str(place)}
     with open(os.open(paths.backend_log(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         debug(f"starting the local backend; it logs to {paths.backend_log()}")
-        # The working directory is DLICMD_HOME: a Python file in the user's directory must not shadow a backend module.
+        # The working directory is not on the import path: no Python file in it may shadow a backend module.
+        program = "import sys; del sys.path[0]; from local_backend.cli import main; main()"
         return subprocess.Popen(
-            [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"],
+            [sys.executable, "-c", program, "serve", "--embedded"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place, env=environment, start_new_session=True,
         )
 

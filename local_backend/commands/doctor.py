@@ -31,6 +31,7 @@ from local_backend.commands import sealed
 from local_backend.data import registry
 from local_backend.files import read_json
 from local_backend.runtime.condition import last_backup
+from local_backend.serving import isolation
 from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
 from local_backend.signing import SigningKeys
@@ -95,7 +96,7 @@ class Patient:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     """Yield all findings, each as soon as its check is done: some checks take seconds."""
-    for check in (_home, _keys, _tls, _forwarding, _server, _database, _backups, _secrets, _rows, _folders, _disk,
+    for check in (_home, _keys, _tls, _isolation, _forwarding, _server, _database, _backups, _secrets, _rows, _folders, _disk,
                   _kinds, _devices, _torch, _clock):
         name = check.__name__.strip("_")
         try:
@@ -215,6 +216,20 @@ def _end_of(path: Path) -> datetime:
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+
+
+def _isolation(patient: Patient) -> Iterator[Finding]:
+    """Check whether this machine can isolate the jobs of a server for a team."""
+    settings = patient.settings
+    if settings.embedded:
+        yield Finding("isolation", OK, "the server is for 1 user: jobs run under the account of the server")
+    elif settings.jobs_share_server_account:
+        yield Finding("isolation", WARNING, "jobs are not isolated: each job can read all files of the server",
+                      "start the server without --jobs-share-server-account, unless all users may read these files")
+    elif (why := isolation.trouble(settings)) is not None:
+        yield Finding("isolation", PROBLEM, f"jobs cannot be isolated: {why}", isolation.CURE)
+    else:
+        yield Finding("isolation", OK, "jobs can be isolated")
 
 
 def _forwarding(patient: Patient) -> Iterator[Finding]:
@@ -364,7 +379,7 @@ def _devices(patient: Patient) -> Iterator[Finding]:
 
 def _torch(_patient: Patient) -> Iterator[Finding]:
     """Check that torch can be imported, in a process of its own: a broken library may crash its process."""
-    program = "import torch; print(torch.__version__, torch.cuda.is_available())"
+    program = "import sys; del sys.path[0]; import torch; print(torch.__version__, torch.cuda.is_available())"
     try:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_TORCH_PATIENCE,
                               check=False)

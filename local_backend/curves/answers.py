@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import BinaryIO
 
+from local_backend import interpreter
 from local_backend.curves.file import read
 
 #: Maximum bytes of a file that the server reads itself, and of all kept answers.
@@ -60,7 +61,7 @@ def _by_process(file: BinaryIO, since: str, metrics: Collection[str]) -> bytes:
     """Return the answer from another process. Raises OSError."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__, json.dumps([since, *metrics])], stdin=file, stdout=subprocess.PIPE,
+            interpreter.command(__name__, json.dumps([since, *metrics])), stdin=file, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, timeout=_PATIENCE, check=True, start_new_session=True, cwd="/",
         )
     except subprocess.SubprocessError as problem:
@@ -83,6 +84,3 @@ def main() -> None:
     since, *metrics = json.loads(sys.argv[1])
     sys.stdout.buffer.write(_answer(sys.stdin.buffer, since, metrics))
 
-
-if __name__ == "__main__":
-    main()

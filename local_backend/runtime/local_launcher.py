@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 
 from local_backend.boot import boot_id
 from local_backend.runtime import environment, processes, temporary, user_python, view
@@ -65,6 +66,10 @@ class LocalLauncher:
         drained = self._health.drained
         return replace(self._machine, drained=drained) if drained else self._machine
 
+    @cached_property
+    def _machine_view(self) -> tuple[view.Mount, ...]:
+        return view.of_machine(self._settings)
+
     @property
     def status(self) -> dict[str, object]:
         """The state of the nursery, see `Starter.state`."""
@@ -79,6 +84,8 @@ class LocalLauncher:
         """Write the commands of the server's Python for PATH of jobs, and start the nursery. Raises OSError."""
         user_python.write_scripts(self._settings.paths.scripts)
         user_python.write_modules(self._settings.paths.program_modules)
+        if self._settings.isolates_jobs:
+            _ = self._machine_view  # before the first job waits for it
         self._starter.warm_up()
 
     def watch_slots(self, held: Callable[[], Collection[str]], changed: Callable[[], None]) -> None:
@@ -143,7 +150,7 @@ class LocalLauncher:
             stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=order.share,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again, reboots=reboots(paths),
-            view=view.of_job(settings, spec, paths, order.slots) if settings.isolates_jobs else None,
+            view=view.of_job(settings, spec, order.slots, self._machine_view) if settings.isolates_jobs else None,
             whole_objects=settings.embedded or is_own(spec, settings.data_fs),
         ).write()
         write_attempt(paths, order.attempt)

@@ -35,10 +35,10 @@ from local_backend.runtime.launcher import Held, Outcome
 from local_backend.runtime.messages import Begun, Exited
 from local_backend.runtime.overlay import show_title
 from local_backend.runtime.program import follow
-from local_backend.runtime.sandbox import TEMPORARY, Sandbox
+from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.server_link import ServerLink, refuse
 from local_backend.runtime.tasks import Planner, close_all_but
-from local_backend.runtime.user_python import UserPython
+from local_backend.runtime.view import TEMPORARY
 from local_backend.scheduler.slots import usable_cores
 
 _LOCK_PATIENCE = 10.0
@@ -118,7 +118,7 @@ def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str
         folder = temporary.make(launch.paths)
         planner = Planner(
             launch, warm=warm, master_port=_free_port(), cores=usable_cores(),
-            temporary=folder if launch.view is None else TEMPORARY, base_path=base_path,
+            temporary=folder if launch.view is None else Path(TEMPORARY), base_path=base_path,
         )
         outcome = attempt.run(planner, _sandbox(launch, folder))
     except Exception as problem:  # a fault of the runner must not leave the exec without an end
@@ -136,7 +136,6 @@ def _sandbox(launch: Launch, folder: Path) -> Sandbox | None:
     held = {name: value for name, value in launch.environment.items() if name == "PATH"}
     sandbox = Sandbox.start(launch.view, folder, held | {processes.MARK: processes.mark_of(launch.paths.state)})
     sandbox.lead()
-    sandbox.run(UserPython(launch.home.user_python(launch.spec.creator)).make)
     return sandbox
 
 

@@ -21,11 +21,9 @@ import psutil
 
 from local_backend import own_process
 from local_backend.runtime import processes
-from local_backend.runtime.view import Mount, arguments
+from local_backend.runtime.view import TEMPORARY, Mount, arguments
 
 PROGRAM = "bwrap"
-#: Processes of the job see this folder as TMPDIR.
-TEMPORARY = Path("/tmp")
 _NEW_USER, _NEW_MOUNTS, _NEW_IPC, _NEW_PID = 0x10000000, 0x00020000, 0x08000000, 0x20000000
 #: ioctl of a namespace: return a descriptor of the user namespace that owns it.
 _NS_GET_USERNS = 0xB701
@@ -34,6 +32,8 @@ _CAPABILITY_VERSION = 0x20080522
 #: More than any kernel has.
 _CAPABILITIES = 64
 _IDLE = "/bin/cat"
+#: Forbids user namespaces in the sandbox.
+_NO_MORE_NAMESPACES = "--disable-userns"
 _READY = b"."
 
 
@@ -62,11 +62,20 @@ class Sandbox:
         program = shutil.which(PROGRAM)
         if program is None:
             raise SandboxError(f"the program {PROGRAM} (bubblewrap) is not installed")
+        shown = ["--bind", str(temporary), TEMPORARY, *arguments(mounts), "--chdir", "/", "--", _IDLE]
+        try:
+            return cls._start([program, _NO_MORE_NAMESPACES, *shown], environment)
+        except SandboxError as problem:
+            if _NO_MORE_NAMESPACES not in str(problem):
+                raise
+            return cls._start([program, *shown], environment)  # bubblewrap before 0.8 has no such option
+
+    @classmethod
+    def _start(cls, words: list[str], environment: Mapping[str, str]) -> Sandbox:
+        program, *rest = words
         told, tell = os.pipe()
-        words = [
-            program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--info-fd", str(tell),
-            *_more(program), "--bind", str(temporary), str(TEMPORARY), *arguments(mounts), "--chdir", "/", "--", _IDLE,
-        ]
+        words = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--info-fd",
+                 str(tell), *rest]
         try:
             holder = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[tell],
@@ -138,12 +147,6 @@ def _look_around() -> None:
     if os.getppid() != 0 or not os.access(TEMPORARY, os.W_OK) or os.access("/usr", os.W_OK):
         raise SandboxError("the sandbox does not separate processes or files")
     subprocess.run(["/bin/sh", "-c", ":"], check=True)
-
-
-def _more(program: str) -> list[str]:
-    """Return the option that forbids user namespaces in the sandbox, if this version has it."""
-    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
-    return ["--disable-userns"] if "--disable-userns" in done.stdout + done.stderr else []
 
 
 def _ready(holder: subprocess.Popen[bytes], info: bytes) -> int:

@@ -47,6 +47,8 @@ class TaskPlan:
     argv: tuple[str, ...]
     stdout: Path
     stderr: Path
+    #: The Python environment of the user.
+    python: UserPython
     #: Step for a process forked from this one; None if it needs its own interpreter.
     step: Step | None = None
     #: Descriptor that the process inherits besides the standard ones.
@@ -123,7 +125,8 @@ class Planner:
         if step is None and launch.spec.program.user_cmd is None and launch.spec.environment.conda_env is None:
             env |= {TITLE: title}
         root, log_dir = launch.paths.root, launch.paths.log_dir(task.name)
-        return TaskPlan(task, env, code, root, log_dir, argv, stdout, stderr, step, keep, elastic, title)
+        return TaskPlan(task, env, code, root, log_dir, argv, stdout, stderr, self._python, step, keep, elastic,
+                        title)
 
     def _shadows(self) -> bool:
         """Return whether the program ships, or the user has installed, a module whose name is already loaded here: an
@@ -224,6 +227,7 @@ def _child(plan: TaskPlan, sandbox: Sandbox | None, parent: int, streams: Sequen
             os.dup2(fd, target, inheritable=True)
         if sandbox is not None:
             sandbox.enter()
+            plan.python.make()  # here, because a program could have put links to other files into this folder
         die_with_parent(parent)
         may_be_killed(JOB_SCORE)
         os.setpgid(0, 0)

@@ -15,12 +15,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import dlicmd
 import local_backend
+from dlicmd import program_log
 from local_backend.data import areas
 from local_backend.data.errors import DataError
 from local_backend.data.storage import inside
-from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.user_python import server_folders
 from local_backend.scheduler.model import Slot
 from local_backend.settings import Settings
@@ -31,6 +30,8 @@ from local_backend.workload import Workload
 Mount = Sequence[str]
 #: To read; to read and write; a device; an empty folder instead; an empty file instead; a symbolic link.
 READ, WRITE, DEVICE, EMPTY, BLANK, LINK = "read", "write", "device", "empty", "blank", "link"
+#: The job's TMPDIR in the sandbox.
+TEMPORARY = "/tmp"
 _OPTIONS = {READ: "--ro-bind-try", WRITE: "--bind", DEVICE: "--dev-bind-try"}
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys/block",
@@ -47,12 +48,15 @@ _GPU = ("/dev/nvidia*", "/dev/dri", "/dev/kfd")
 _OTHERS_READ = {True: stat.S_IROTH | stat.S_IXOTH, False: stat.S_IROTH}
 
 
-def of_job(settings: Settings, spec: Workload, paths: ExecPaths, slots: Sequence[Slot]) -> tuple[Mount, ...]:
-    """Return what an attempt of this workload sees. Raises OSError, also when the server cannot find out which data the
-    user may use."""
+def of_job(
+    settings: Settings, spec: Workload, slots: Sequence[Slot], machine: Iterable[Mount]
+) -> tuple[Mount, ...]:
+    """Return what an attempt of this workload sees, `machine` included. Raises OSError, also when the server cannot
+    find out which data the user may use."""
     home, user = settings.paths, spec.creator
+    paths = home.job(spec.id, user)
     try:
-        found: list[Mount] = [*of_machine(settings), *_data(settings, spec)]
+        found: list[Mount] = [*machine, *_data(settings, spec)]
     except DataError as problem:
         raise OSError(str(problem)) from None
     found += [(READ, str(path)) for path in (home.fabric_home, home.scripts)]
@@ -140,7 +144,7 @@ def _python() -> Iterator[str]:
     yield from dict.fromkeys([sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.path.dirname(base)),
                               sys.prefix, sys.exec_prefix])
     yield from server_folders()
-    packages = [Path(package.__file__ or "").parent for package in (dlicmd, local_backend)]
+    packages = [Path(module.__file__ or "").parent for module in (program_log, local_backend)]
     yield from map(str, packages)
     sources = {str(package.parent) for package in packages}
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -201,7 +205,7 @@ def _resolve(path: str) -> tuple[list[Mount], str]:
 
 def _base() -> Iterator[str]:
     """Yield the arguments for /proc and /dev, and for the folders that every system has."""
-    yield from ("--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--symlink", "/tmp", "/var/tmp")
+    yield from ("--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--symlink", TEMPORARY, "/var/tmp")
     for name in _SETTINGS:
         yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
     for path in (f"/proc/{name}" for name in _INTERNALS):
@@ -215,10 +219,11 @@ def arguments(mounts: Sequence[Mount]) -> list[str]:
     """Return the arguments of bubblewrap that make the view. Outer folders come first."""
     last = {path: (kind, *target) for kind, path, *target in mounts}
     last = {path: last[path] for path in sorted(last, key=lambda path: path.count("/"))}
+    kinds = {TEMPORARY: WRITE} | {path: kind for path, (kind, *_) in last.items()}
     words = [*_base()]
     empty: list[str] = []
     for path, (kind, *target) in last.items():
-        around = next((last[above][0] for above in map(str, Path(path).parents) if above in last), EMPTY)
+        around = next((kinds[above] for above in map(str, Path(path).parents) if above in kinds), EMPTY)
         if kind == LINK:
             if around == EMPTY:
                 words += ["--symlink", *target, path]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -19,14 +22,15 @@ CURE = ("install bubblewrap (the program bwrap) and permit user namespaces; or s
 
 def trouble(settings: Settings) -> str | None:
     """Return why jobs cannot run in a sandbox on this machine; None if they can. Raises OSError."""
+    from local_backend.runtime.environment import inherited
     from local_backend.runtime.view import of_machine
 
     with tempfile.TemporaryDirectory(prefix="dli-") as folder:
-        words = [word for mount in of_machine(settings) for word in ("\t".join(mount),)]
+        mounts = json.dumps(of_machine(settings))
         try:
             done = subprocess.run(
-                interpreter.command(__name__, folder), input="\0".join(words), capture_output=True, text=True,
-                cwd="/", timeout=_PATIENCE, check=False)
+                interpreter.command(__name__, folder), input=mounts, capture_output=True, text=True,
+                cwd="/", env=inherited(os.environ), timeout=_PATIENCE, check=False)
         except subprocess.TimeoutExpired:
             return f"the test of the sandbox takes longer than {_PATIENCE:g} s"
     if done.returncode == 0:
@@ -42,13 +46,12 @@ def check(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Make a sandbox with the mounts of standard input, and with the folder of the argument as TMPDIR."""
-    import sys
-
+    """Make a sandbox with the mounts of standard input, and with the folder of the argument as TMPDIR. Return the exit
+    code."""
     from local_backend.runtime.sandbox import SandboxError, probe
 
     try:
-        probe([mount.split("\t") for mount in sys.stdin.read().split("\0")], Path(sys.argv[1]))
+        probe(json.load(sys.stdin), Path(sys.argv[1]))
     except SandboxError as problem:
         print(problem, file=sys.stderr)
         return 1

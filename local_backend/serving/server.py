@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("local_backend.serving.server")
 
 #: Variables of the shell that started the server; no job inherits them.
-_SECRETS = ("DLI_USER_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLICMD_OIDC_TOKEN", "DLI_DATABASE", "PGPASSWORD")
+_SECRETS = ("DLI_USER_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLICMD_OIDC_TOKEN", "DLI_DATABASE", "PGPASSWORD",
+            "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 
 
 def serve(settings: Settings) -> None:

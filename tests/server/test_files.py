@@ -171,3 +171,17 @@ def test_a_disk_without_room_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert files.full_disk(tmp_path) is None and files.full_disk(tmp_path / "missing") is None
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
     assert "full" in str(files.full_disk(tmp_path))
+
+
+def test_a_folder_is_made_below_a_folder_and_links_on_the_way_are_removed(tmp_path: Path) -> None:
+    top, elsewhere = tmp_path / "top", tmp_path / "elsewhere"
+    top.mkdir()
+    elsewhere.mkdir()
+    os.close(files.make_folder(top / "a" / "b", top))
+    assert (top / "a" / "b").is_dir()
+    (top / "c").symlink_to(elsewhere)
+    (top / "a" / "d").write_text("x")
+    for folder in (top / "c" / "b", top / "a" / "d"):
+        os.close(files.make_folder(folder, top))
+        assert folder.is_dir()
+    assert not (top / "c").is_symlink() and not list(elsewhere.iterdir())

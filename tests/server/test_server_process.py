@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import isolation
 import pytest
 import trustme
 from live_server import multipart, quoted, tar
@@ -31,7 +32,8 @@ Run = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "DLICMD"))}
-    return {**kept, "DLICMD_HOME": str(tmp_path / "home"), "DLI_SLOTS": "2", "DLI_NURSERY_IDLE": "0"}
+    return {**kept, "DLICMD_HOME": str(tmp_path / "home"), "DLI_SLOTS": "2", "DLI_NURSERY_IDLE": "0",
+            **isolation.environment()}
 
 
 @pytest.fixture
