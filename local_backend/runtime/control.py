@@ -22,6 +22,7 @@ from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
 from local_backend.runtime.launcher import Launcher, LostRun
+from local_backend.runtime.losses import Losses
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
@@ -64,7 +65,8 @@ class Control:
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, self.machine.slots)
         self._fetching = Fetching(settings, self._records, Connections(settings, database))
-        self._adopter = Adopter(self._records, self._demand, launcher)
+        self._losses = Losses(self._records, launcher)
+        self._adopter = Adopter(self._records, self._demand, launcher, self._losses)
         self._beginnings = Beginnings(settings, launcher, self._records, self._demand, self._fetching.delivered)
         #: The last decision.
         self._decision = Decision()
@@ -335,11 +337,10 @@ class Control:
             why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
             self._records.pending(active.paths, message=why, progress=said)
         elif isinstance(found, LostRun):
-            if active.killed:
+            if active.killed or not self._may_wait(active):
                 self._records.killed(active.paths, progress=said)
             else:
-                message = f"{found.why}; no process of the job is left"
-                self._records.error(active.paths, wire.LOST, message, progress=said)
+                self._losses.record(active.paths, found, elastic=active.elastic, progress=said)
         else:
             if not active.recovering:
                 self._records.running(active.paths, active.attempt)  # in case the event of its start was lost

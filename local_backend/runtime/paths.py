@@ -258,6 +258,11 @@ class ExecPaths:
         return self.state / "exit.json"
 
     @property
+    def restarts(self) -> Path:
+        """Restarts since the last progress, and the highest step of the exec."""
+        return self.state / "restarts.json"
+
+    @property
     def socket(self) -> Path:
         """Socket on which the runner listens for servers that start later."""
         return self.state / "runner.sock"

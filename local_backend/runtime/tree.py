@@ -78,6 +78,14 @@ def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
     return found
 
 
+def is_runner(runner: RunnerIdentity, mark: str) -> bool:
+    """Return whether exactly the process that runner.json names lives, and is a process of the exec with this mark.
+    Raises OSError when the system cannot tell."""
+    if runner.boot_id != boot_id() or start_time(runner.pid) != runner.start_time:
+        return False
+    return _carries(runner.pid, MARK, mark) or not LINUX
+
+
 def sweep(
     mark: str, runner: RunnerIdentity | None, killed: set[psutil.Process], patience: float = 10.0
 ) -> list[int]:
