@@ -22,7 +22,7 @@ from local_backend.runtime.memory import over_limit
 from local_backend.runtime.messages import Progressed
 from local_backend.runtime.output_times import TimesWriter
 from local_backend.runtime.paths import DRIVER, worker_task
-from local_backend.runtime.progress import Progress
+from local_backend.runtime.progress import Progress, furthest
 from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.server_link import ServerLink, Source
@@ -261,8 +261,10 @@ class Attempt:
 
     def _note_step(self, now: float) -> None:
         """Write the highest step at intervals: after a crash of this process, the server compares it."""
-        step = self._progress.values.get(wire.STEP) if self._engine is None else self._engine.furthest
-        if isinstance(step, int | float) and now >= self._write_step_at and self._restarts.reach(step):
+        if now < self._write_step_at:
+            return
+        step = furthest(self._progress.values) if self._engine is None else self._engine.furthest
+        if self._restarts.reach(step):
             self._write_step_at = now + _STEP_EVERY
             self._write_restarts()
 

@@ -8,6 +8,7 @@ from typing import Any
 from dlicmd.contract import wire
 from local_backend.runtime.launcher import Launcher, LostRun
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.progress import furthest
 from local_backend.runtime.records import Records
 from local_backend.runtime.restarts import Restarts
 
@@ -25,10 +26,9 @@ class Losses:
         """Record that a run which no user wanted to stop is lost, and that no process of it is left. An elastic
         program continues from its newest snapshot. Another program starts again only after a restart of the machine.
         Raises OSError."""
-        step = (progress or {}).get(wire.STEP)
         if not (elastic or lost.rebooted):
             self._records.error(paths, wire.LOST, f"{lost.why}; no process of the job is left", progress=progress)
-        elif self._launcher.restarts(paths, step if isinstance(step, int | float) else -1.0):
+        elif self._launcher.restarts(paths, furthest(progress or {})):
             self._records.pending(paths, message=f"queued again: {lost.why} while the job ran", progress=progress)
         else:
             why = f"{lost.why}; the job is not started again, because {Restarts.MOST} restarts brought no progress"

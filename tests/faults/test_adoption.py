@@ -131,14 +131,11 @@ def test_driver_and_runner_deaths_without_progress_count_together(pair: tuple[Ho
     _, one = pair
     with strings() as held:
         job = held.submit(one)
-        held.driver().kill()
-        held.driver()
-        one.wait_running(job)
-        os.kill(runner_of(one, job), signal.SIGKILL)
-        held.driver().kill()
-        held.driver()
-        eventually(lambda: one.row(job).attempt == 2 and one.row(job).state in (RUNNING, RECOVERING), "it runs")
-        os.kill(runner_of(one, job), signal.SIGKILL)
+        for attempt in (1, 2):
+            held.driver().kill()
+            held.driver()
+            eventually(lambda n=attempt: one.row(job).attempt == n and one.row(job).state == RECOVERING, "it runs")
+            os.kill(runner_of(one, job), signal.SIGKILL)
         row = one.wait(job)
     assert (row.state, row.reason, row.attempt) == (ERROR, wire.LOST, 2)
 
