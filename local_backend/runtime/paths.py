@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dlicmd.contract.home import SERVED_FILE, STAGING
+from dlicmd.contract.home import LOCK_FILE, SERVED_FILE, STAGING
 from local_backend.files import open_regular
 from local_backend.workload import Workload
 
@@ -87,7 +87,7 @@ class HomePaths:
     @property
     def lock(self) -> Path:
         """Lock file that the only server of this home holds with flock."""
-        return self.home / "backend.lock"
+        return self.home / LOCK_FILE
 
     @property
     def served(self) -> Path:

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import ThreadingHTTPServer
+from itertools import pairwise
 
 import psutil
 from loaded_server import Server, folder
@@ -247,32 +248,34 @@ class Matrix:
         if role == "fetcher" and not any(found == role for found, _, _ in self._processes()):
             self.submit()
             eventually(lambda: any(found == role for found, _, _ in self._processes()), "a fetcher starts", LOST)
+        if self._kill_any(role):
+            if role == "nursery":
+                self.submit()  # a nursery starts with the next job
+            return True
+        if len(self._live()) < TOGETHER:
+            self.submit()
+        return False
+
+    def _kill_any(self, role: str) -> bool:
+        """Kill a process with a role. Return False if none may be killed now."""
         victims = [(job, process) for found, job, process in self._processes() if found == role
                    and (role in ("nursery", "fetcher") or self._steps(job) > self._lines.get(job, 0))]
         if not victims:
-            return self._try_others(role)
+            return False
         job, process = self._chance.choice(victims)
         before = self._steps(job) if job else 0
         try:
             process.kill()
         except psutil.NoSuchProcess:
             return False
-        if role == "nursery":
-            goes_on = partial(self._has_nursery, process.pid)
-            self.submit()  # a nursery starts with the next job
-        elif role == "fetcher":
-            goes_on = lambda: self._steps(job) > 0  # noqa: E731
-        else:
-            self._lines[job] = before
-            goes_on = lambda: self._steps(job) > before or bool(self._result(job, "digest"))  # noqa: E731
-        self._note(role, goes_on)
+        self.figures.kills[role] += 1
+        goes_on = partial(self._has_nursery, process.pid) if role == "nursery" else partial(self._goes_on, job, before)
+        self._lines[job] = before
+        self._open.append((role, time.monotonic(), goes_on))
         return True
 
-    def _try_others(self, role: str) -> bool:
-        """Submit more jobs while too few make progress."""
-        if len(self._live()) < TOGETHER:
-            self.submit()
-        return False
+    def _goes_on(self, job: str, before: int) -> bool:
+        return self._steps(job) > before or bool(self._result(job, "digest"))
 
     def _has_nursery(self, before: int) -> bool:
         return any(role == "nursery" and process.pid != before for role, _, process in self._processes())
@@ -280,14 +283,12 @@ class Matrix:
     def _kill_server(self) -> None:
         self._server.kill()
         began = time.monotonic()
+        if self._chance.random() < 0.5:
+            self._kill_any(self._chance.choice(["worker", "driver", "runner"]))
         threading.Event().wait(self._chance.random())  # the jobs train without a server for a while
         self._server.start()
         self.figures.kills["server"] += 1
         self.figures.seconds["server"].append(time.monotonic() - began)
-
-    def _note(self, role: str, goes_on: Callable[[], bool]) -> None:
-        self.figures.kills[role] += 1
-        self._open.append((role, time.monotonic(), goes_on))
 
     def note_recoveries(self) -> None:
         """Note which killed processes are replaced by now."""
@@ -328,7 +329,7 @@ class Matrix:
             rows = connection.execute("SELECT slot, since, until, exec_id FROM holdings ORDER BY slot, since").fetchall()
             self.figures.attempts = sum(row[0] for row in connection.execute("SELECT attempt FROM execs"))
         assert all(until is not None for _, _, until, _ in rows)
-        for (slot, _, until, owner), (other, since, _, next_owner) in zip(rows, rows[1:], strict=False):
+        for (slot, _, until, owner), (other, since, _, next_owner) in pairwise(rows):
             assert slot != other or since >= until, f"{slot} was held by {owner} and {next_owner}"
 
 
