@@ -45,6 +45,8 @@ _RETRY = 1.0
 _SAFETY = 10.0
 #: Seconds that a starting server waits for the states of all adopted runners.
 _STATE_PATIENCE = 1.0
+#: Seconds that a starting server waits for the end of processes of execs that no longer exist.
+_STRAY_PATIENCE = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -357,12 +359,27 @@ class Control:
     def adopt(self) -> None:
         """Determine the fate of every exec that was handed to a runner, and adopt the living ones. Raises errors of
         database and disk."""
-        rows = self._database.read(execs.unfinished)
+        rows, last = self._database.read(lambda c: (execs.unfinished(c), execs.last_number(c)))
+        handed = [row for row in rows if not row.terminal and row.attempt > 0]
+        self._sweep_strays({row.id for row in handed}, last)
         self._fetching.turn(rows, self._paths)
-        for row in rows:
-            if not row.terminal and row.attempt > 0:
-                self._adopt(row)
+        for row in handed:
+            self._adopt(row)
         self._await_states()
+
+    def _sweep_strays(self, handed: Set[str], last: int) -> None:
+        """End processes of execs that are over or no longer exist: the slots on which they are count as free."""
+        until = time.monotonic() + _STRAY_PATIENCE
+        while True:
+            try:
+                if killed := self._launcher.sweep_strays(handed, last):
+                    _log.warning("killed %d processes of execs that no longer exist", killed)
+                return
+            except OSError as problem:
+                if time.monotonic() > until:
+                    _log.error("%s; their slots count as free", problem)
+                    return
+                time.sleep(_RETRY)
 
     def _adopt(self, row: ExecRow) -> None:
         active = self._adopter.adopt(row, self._paths(row))

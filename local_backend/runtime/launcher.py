@@ -190,6 +190,10 @@ class Launcher(Protocol):
         and can no longer begin. An ended attempt can no longer begin, either. Raises OSError when this cannot be found
         out now: call again later."""
 
+    def sweep_strays(self, kept: Collection[str], last: int) -> int:
+        """Kill the processes of all execs up to the number `last` that are not `kept` (ids), such as execs that were
+        deleted from the database. Return their number. Raises OSError while some of them live."""
+
     def restarts(self, paths: ExecPaths, step: float) -> bool:
         """Return whether an exec whose attempt is lost may start again, and count the restart if so. `step` is the
         highest step that this server knows. Call after `sweep`. Raises OSError."""

@@ -39,11 +39,14 @@ from local_backend.runtime.user_python import UserPython
 from local_backend.scheduler.model import Machine
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
+from local_backend.store import execs
 
 #: Seconds that `survivor` waits for a runner that is just starting.
 _PATIENCE = 10.0
 #: Errors of files that a program has removed or replaced. All other errors may be temporary.
 _DAMAGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+#: Numbers above the last one of the database of which processes are looked for.
+_STRAY_NUMBERS = 10_000
 #: Seconds in which a living runner repairs its files.
 _REPAIR_PATIENCE = 20.0
 
@@ -165,6 +168,18 @@ class LocalLauncher:
         if isinstance(found, RunnerIdentity):
             return LocalRun(paths, attempt, process=found.process)
         return found
+
+    def sweep_strays(self, kept: Collection[str], last: int) -> int:
+        """Kill the processes of all execs up to the number `last` that are not `kept`. Raises OSError while some of
+        them live."""
+        home = self._settings.paths
+        found = tree.marks() - {processes.mark_of(home.job(exec_id, "").state) for exec_id in kept}
+        if not found:
+            return 0
+        # A restored database may be older than the processes, so that their numbers are higher than its last one.
+        ids = (execs.exec_id(number) for number in range(1, last + _STRAY_NUMBERS))
+        return sum(self.sweep(paths) for exec_id in ids if exec_id not in kept
+                   if processes.mark_of((paths := home.job(exec_id, "")).state) in found)
 
     def restarts(self, paths: ExecPaths, step: float) -> bool:
         """Return whether a lost exec may start again, and count the restart in restarts.json. Raises OSError."""

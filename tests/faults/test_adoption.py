@@ -336,6 +336,25 @@ def test_processes_of_a_removed_folder_end_before_their_slots_are_given(pair: tu
     assert gone(pid) and not one.leftovers(job)
 
 
+def test_processes_of_a_deleted_row_end_at_the_next_start(pair: tuple[Host, Bench], tmp_path: Path) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    one.wait_running(job)
+    pid = runner_of(one, job)
+    with host_bench(tmp_path / "other") as (_, other):
+        bystander = other.submit(COUNTED)
+        other.wait_for_file(bystander, "starts")
+        host.kill()
+        one.database.write(lambda c: c.exec_driver_sql("DELETE FROM execs WHERE id = ?", (job,)))
+        host.start()
+        assert gone(pid) and not one.leftovers(job)
+        assert not gone(runner_of(other, bystander)), "the process of another home is killed"
+        let_go(other, bystander)
+        other.wait(bystander)
+    assert one.wait(one.submit("print(1)")).state == FINISHED
+
+
 def test_a_lock_that_is_held_is_not_taken(pair: tuple[Host, Bench]) -> None:
     _, one = pair
     job = one.submit(COUNTED)

@@ -136,6 +136,9 @@ class FakeLauncher:
         self.restarted.append((paths.exec_id, step))
         return self.again
 
+    def sweep_strays(self, kept: Collection[str], last: int) -> int:
+        return 0
+
     def sweep(self, paths: ExecPaths) -> int:
         self.swept.append(paths.exec_id)
         if self.stuck:
