@@ -16,7 +16,7 @@ from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.launcher import Held, Launcher, LostRun, Outcome, Run
-from local_backend.runtime.losses import Losses
+from local_backend.runtime.losses import LostRuns
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
 from local_backend.scheduler.model import WHOLE, Allocation, Slot
@@ -77,7 +77,7 @@ class UnknownRun:
 class Adopter:
     """Records the fate of execs, and adopts execs that are still running."""
 
-    def __init__(self, records: Records, demand: Demand, launcher: Launcher, losses: Losses) -> None:
+    def __init__(self, records: Records, demand: Demand, launcher: Launcher, losses: LostRuns) -> None:
         self._records = records
         self._demand = demand
         self._launcher = launcher

@@ -16,7 +16,7 @@ from local_backend.runtime.launch import (
 from local_backend.runtime.paths import ExecPaths
 
 
-class Claim:
+class RunnerClaim:
     """Holds the lock of an exec until `release`. A program, or a fault of a disk, may remove or replace the files of a
     living runner: then the next server would not find it."""
 

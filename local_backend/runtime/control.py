@@ -22,7 +22,7 @@ from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
 from local_backend.runtime.launcher import Launcher, LostRun
-from local_backend.runtime.losses import Losses
+from local_backend.runtime.losses import LostRuns
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
@@ -67,7 +67,7 @@ class Control:
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, self.machine.slots)
         self._fetching = Fetching(settings, self._records, Connections(settings, database))
-        self._losses = Losses(self._records, launcher)
+        self._losses = LostRuns(self._records, launcher)
         self._adopter = Adopter(self._records, self._demand, launcher, self._losses)
         self._beginnings = Beginnings(settings, launcher, self._records, self._demand, self._fetching.delivered)
         #: The last decision.

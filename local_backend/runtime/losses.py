@@ -13,7 +13,7 @@ from local_backend.runtime.records import Records
 from local_backend.runtime.restarts import Restarts
 
 
-class Losses:
+class LostRuns:
     """Queues an exec again if that is safe and useful, or ends it."""
 
     def __init__(self, records: Records, launcher: Launcher) -> None:

@@ -22,7 +22,7 @@ from typing import NoReturn
 from local_backend.boot import boot_id
 from local_backend.own_process import RUNNER_SCORE, hide, may_be_killed
 from local_backend.runtime import launcher_log, processes, temporary
-from local_backend.runtime.claim import Claim
+from local_backend.runtime.claim import RunnerClaim
 from local_backend.runtime.job import Attempt
 from local_backend.runtime.launch import (
     Launch,
@@ -73,7 +73,7 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
         if lock is None:
             return
         me = processes.identify(os.getpid())
-        claim = Claim(launch.paths, lock, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
+        claim = RunnerClaim(launch.paths, lock, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
         link = ServerLink(server, launch.paths.socket, partial(proves_server, launch.proof), claim.mend)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         refuse(server, f"the runner cannot start: {problem}")
