@@ -9,5 +9,9 @@ PRELOAD = (
     "local_backend.elastic.api.emetrics", "local_backend.elastic.driver.driver",
 )
 
+#: Folder in CHECKPOINT_DIR with the snapshots and records of a job. A runner removes it once the driver has ended on
+#: its own: until then, the driver may be killed, and the next one needs it.
+RECORDS = "elastic"
+
 #: Environment variable of a driver that a runner has started: the descriptor of its socket to the runner.
 RUNNER_FD = "DLI_RUNNER_FD"

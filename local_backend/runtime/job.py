@@ -13,6 +13,8 @@ from pathlib import Path
 from dlicmd.contract import wire
 from dlicmd.contract.sizes import show_size
 from dlicmd.contract.states import ERROR, FINISHED, KILLED
+from local_backend.elastic import RECORDS
+from local_backend.files import remove_tree
 from local_backend.runtime import launcher_log, processes, tasks, tree
 from local_backend.runtime.collector import Collector
 from local_backend.runtime.engine import Engine
@@ -61,6 +63,8 @@ class Attempt:
         self._server: int | None = None
         self._engine: Engine | None = None
         self._restarts = read_restarts(launch.paths)
+        #: Whether the driver has ended on its own, so that no other one continues from its snapshots.
+        self._has_exited = False
         #: Restarts of the driver by this runner; when the highest step is written next (monotonic).
         self._driver_restarts = 0
         self._write_step_at = 0.0
@@ -82,6 +86,9 @@ class Attempt:
         while not self._is_over():
             self._wait()
         self.clear()
+        if self._has_exited:
+            with suppress(OSError):
+                remove_tree(self.launch.paths.checkpoint / RECORDS)
         self._collector.finish()
         self._progress.flush(now=True)
         return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
@@ -236,6 +243,7 @@ class Attempt:
             return
         if self._engine is not None:
             self._engine.disconnect()
+            self._has_exited = status >= 0
             if status < 0 and self._verdict is None:
                 self._driver_killed(self._engine, -status)
                 return

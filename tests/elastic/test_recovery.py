@@ -163,9 +163,3 @@ def recorded(training: Training) -> int:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     begun = [line["committed"] for line in lines if "committed" in line]
     return sum(begun[-1:]) + sum("results" in line for line in lines)
-
-
-def test_the_checkpoint_folder_is_empty_after_the_driver_has_ended(training):
-    training.wait(lambda: snapshots(training), "a snapshot")
-    assert training.finish().returncode == 0
-    assert not list((training.tmp / "result" / "checkpoint").rglob("*"))

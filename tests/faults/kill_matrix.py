@@ -1,4 +1,6 @@
-"""Elastic jobs on one server whose processes are killed at random: server, nursery, runners, drivers, workers, fetchers.
+"""Elastic jobs on one server whose processes are killed at random.
+
+Server, nursery, runners, drivers, workers and fetchers are killed.
 
 Every job must end with the bits of an undisturbed training. Slots, holdings and processes are observed meanwhile.
 """
@@ -165,6 +167,8 @@ class Matrix:
         #: Exec → its seed; exec → its lines at the last kill of one of its processes.
         self._jobs: dict[str, int] = {}
         self._lines: dict[str, int] = {}
+        #: Exec → killed fetchers.
+        self._fetchers: Counter[str] = Counter()
         #: Kills that wait for their recovery: role, moment, and whether the work goes on.
         self._open: list[tuple[str, float, Callable[[], bool]]] = []
         self._digests: dict[int, str] = {}
@@ -200,7 +204,9 @@ class Matrix:
         return paths[0].read_text() if paths else ""
 
     def _steps(self, job: str) -> int:
-        return self._result(job, "rows").count("\n")
+        """Return the number of committed steps. A killed driver may have logged one twice, and the last line may be
+        incomplete."""
+        return len({line.split(",")[0] for line in self._result(job, "rows").split("\n")[:-1]})
 
     def _live(self) -> list[str]:
         return [job for job in self._jobs if not self._result(job, "digest")]
@@ -218,9 +224,9 @@ class Matrix:
                     yield "nursery", "", process
                 elif "local_backend.data.fetcher" in words and str(self._server.home) in line:
                     yield "fetcher", next((job for job in self._jobs if f"/{job}/" in line), ""), process
-                elif len(words) > 2 and words[0] == "dlicmd" and words[1] in self._jobs:
-                    if process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE:
-                        yield words[2], words[1], process
+                elif (len(words) > 2 and words[0] == "dlicmd" and words[1] in self._jobs
+                      and process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE):
+                    yield words[2], words[1], process
             except psutil.Error:
                 continue
 
@@ -245,7 +251,8 @@ class Matrix:
 
     def _kill(self, role: str) -> bool:
         self.note_recoveries()
-        if role == "fetcher" and not any(found == role for found, _, _ in self._processes()):
+        if role == "fetcher" and not any(found == role and self._may_die(role, job)
+                                         for found, job, _ in self._processes()):
             self.submit()
             eventually(lambda: any(found == role for found, _, _ in self._processes()), "a fetcher starts", LOST)
         if self._kill_any(role):
@@ -259,7 +266,7 @@ class Matrix:
     def _kill_any(self, role: str) -> bool:
         """Kill a process with a role. Return False if none may be killed now."""
         victims = [(job, process) for found, job, process in self._processes() if found == role
-                   and (role in ("nursery", "fetcher") or self._steps(job) > self._lines.get(job, 0))]
+                   and self._may_die(role, job)]
         if not victims:
             return False
         job, process = self._chance.choice(victims)
@@ -270,9 +277,18 @@ class Matrix:
             return False
         self.figures.kills[role] += 1
         goes_on = partial(self._has_nursery, process.pid) if role == "nursery" else partial(self._goes_on, job, before)
+        if role == "fetcher":
+            self._fetchers[job] += 1
         self._lines[job] = before
         self._open.append((role, time.monotonic(), goes_on))
         return True
+
+    def _may_die(self, role: str, job: str) -> bool:
+        """Return whether a death more is none that ends the job: it made progress, or its fetcher died less than the 3
+        times that end it."""
+        if role == "fetcher":
+            return self._fetchers[job] < 2
+        return role == "nursery" or self._steps(job) > self._lines.get(job, 0)
 
     def _goes_on(self, job: str, before: int) -> bool:
         return self._steps(job) > before or bool(self._result(job, "digest"))
@@ -326,7 +342,8 @@ class Matrix:
     def _check_holdings(self) -> None:
         """Check that the intervals in which jobs held a slot do not overlap."""
         with sqlite3.connect(self._server.home / "backend.db") as connection:
-            rows = connection.execute("SELECT slot, since, until, exec_id FROM holdings ORDER BY slot, since").fetchall()
+            query = "SELECT slot, since, until, exec_id FROM holdings ORDER BY slot, since"
+            rows = connection.execute(query).fetchall()
             self.figures.attempts = sum(row[0] for row in connection.execute("SELECT attempt FROM execs"))
         assert all(until is not None for _, _, until, _ in rows)
         for (slot, _, until, owner), (other, since, _, next_owner) in pairwise(rows):

@@ -49,7 +49,7 @@ def test_a_job_keeps_its_code_when_other_code_is_installed(tmp_path: Path) -> No
     with host_bench(tmp_path / "home", nursery_idle=600.0) as (host, one):
         host.kill()
         host.start({"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'local_backend' / 'fabric'}"})
-        job = one.submit(TRAIN, framework="edtPyTorch", elastic=True, num_worker=2, 
+        job = one.submit(TRAIN, framework="edtPyTorch", elastic=True, num_worker=2,
                          attributes={"snapshot_seconds": "0.1"})
         checkpoints = one.paths(job).checkpoint
         eventually(lambda: list(checkpoints.rglob("*.snapshot")), "a snapshot is written")
@@ -66,3 +66,4 @@ def test_a_job_keeps_its_code_when_other_code_is_installed(tmp_path: Path) -> No
         (rows.parent / "go").touch()
         row = one.wait(job)
     assert (row.state, row.attempt) == (FINISHED, 1), row.message
+    assert not list(checkpoints.rglob("*")), "snapshots are left"

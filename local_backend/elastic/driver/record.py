@@ -7,7 +7,6 @@ is killed in between, the next driver logs this step or validation again, becaus
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from local_backend.elastic import RECORDS
 from local_backend.elastic.hub.events import BatchResult, Closed, Commit, Kept, Validated
 from local_backend.elastic.hub.hub import Course
 from local_backend.elastic.hub.watching import Totals, Values
@@ -70,7 +70,7 @@ class TrainingRecord:
         if not root:
             return cls.none(course)
         _trainings += 1
-        folder = Path(root) / "elastic" / f"train-{_trainings}"
+        folder = Path(root) / RECORDS / f"train-{_trainings}"
         record = cls(course, folder, generators=captured.generators(course.seed))
         terms = {**_terms(course, mode, job), "generators": record.generators, "versions": captured.versions()}
         try:
@@ -78,7 +78,6 @@ class TrainingRecord:
         except OSError as error:
             print(f"WARNING: {folder} cannot be used ({error.strerror}); no snapshots are taken", flush=True)
             return cls.none(course)
-        atexit.register(_remove, folder)
         return record
 
     def begin(self, plan: StepPlan) -> None:
@@ -250,10 +249,3 @@ def _result(row: object) -> BatchResult:
         case [int(number), int(count), int() | float() as loss, int() | None as correct, dict(metrics)]:
             return BatchResult(number, count, loss, correct, metrics)
     raise TypeError(f"not a result: {str(row)[:100]}")
-
-
-def _remove(folder: Path) -> None:
-    """Delete the folder when the process ends on its own, because no other process will continue from it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # with several trainings, only the last call succeeds
-        folder.parent.rmdir()
