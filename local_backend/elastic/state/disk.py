@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from dlicmd.contract.sizes import show_size
-
 #: Errors of a full disk, of a used up quota, and of a limit on the size of files.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -45,8 +43,12 @@ def why(error: OSError, folder: Path, needed: int) -> str:
         return error.strerror or str(error)
     if free >= needed:
         return f"the disk or the quota of {place} is full"
-    return (f"the disk {place} is full: {show_size(needed)} are needed and {show_size(free)} are free; free "
-            f"{show_size(needed - free)} more")
+    missing = _mib(needed - free)
+    return f"the disk {place} is full: {_mib(needed)} are needed and {_mib(free)} are free; free {missing} more"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"
 
 
 def size_of(value: Any) -> int:
