@@ -331,8 +331,14 @@ class Matrix:
         wrong = {job for job, seed in self._jobs.items() if self._result(job, "digest") != self._digests[seed]}
         assert not wrong, f"other weights than undisturbed: {wrong}"
         self.figures.jobs = len(self._jobs)
-        eventually(lambda: not [one for one in self._processes() if one[0] != "nursery"], "no process is left")
+        eventually(lambda: not self._left(), "no process is left")
         self._check_holdings()
+
+    def _left(self) -> list[str]:
+        """Return the command lines of all processes of jobs and fetchers, whatever they show as their title."""
+        marks = {mark_of(self._server.home / "jobs" / job) for job in self._jobs}
+        return [f"{role} of {job}" for role, job, _ in self._processes() if role != "nursery"] + [
+            process.name() for process in psutil.process_iter() if _mark(process) in marks]
 
     def _is_over(self, job: str) -> bool:
         self.note_recoveries()
@@ -348,6 +354,13 @@ class Matrix:
         assert all(until is not None for _, _, until, _ in rows)
         for (slot, _, until, owner), (other, since, _, next_owner) in pairwise(rows):
             assert slot != other or since >= until, f"{slot} was held by {owner} and {next_owner}"
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.environ().get(MARK)
+    except psutil.Error:
+        return None
 
 
 def run(matrix: Matrix, kills: int, seconds: float) -> Figures:
