@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from runtime_support import gone
 from user import User
 
 from dlicmd.contract.exits import Exit
@@ -45,6 +46,15 @@ def test_a_suspended_backend_is_reported_at_once(user: User, harm: Callable[[Pat
     finally:
         os.kill(pid, signal.SIGCONT)
     assert user.run("ls").code == 0 and user.server_pid == pid
+
+
+def test_a_suspended_server_is_shown_and_can_be_stopped(user: User) -> None:
+    assert user.run("ls").code == 0
+    pid = user.server_pid
+    os.kill(pid, signal.SIGSTOP)
+    done = user.backend("status")
+    assert done.code == Exit.FAILED and f"kill -CONT {pid}" in done.err, done
+    assert user.backend("stop").code == 0 and gone(pid)
 
 
 def test_a_client_that_waits_for_an_answer_sees_that_the_backend_is_suspended(user: User) -> None:
