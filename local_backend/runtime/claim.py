@@ -1,15 +1,17 @@
-"""The claim of a runner to its exec: runner.lock and runner.json, made again when they are damaged."""
+"""The claim of a runner to its exec: runner.lock, runner.json and job.json, made again when they are damaged."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 
+from local_backend.files import write_atomic
 from local_backend.runtime.launch import (
     RunnerIdentity,
     make_accessible,
     read_attempt,
     read_identity,
+    server_proof,
     try_lock,
     write_record,
 )
@@ -25,6 +27,9 @@ class RunnerClaim:
         self._paths = paths
         self._lock = lock
         self._me = me
+        #: The content of job.json, in which the next server finds its proof.
+        self._spec = paths.spec.read_bytes()
+        self._proof = server_proof(paths)
         write_record(paths.runner, me)
 
     def mend(self) -> None:
@@ -34,6 +39,8 @@ class RunnerClaim:
             self._paths.state.mkdir(mode=0o700, exist_ok=True)
             if not self._is_fenced():
                 self._mend_lock()
+                if server_proof(self._paths) != self._proof:
+                    write_atomic(self._paths.spec, self._spec)
                 if read_identity(self._paths) != self._me:
                     write_record(self._paths.runner, self._me)
 
