@@ -256,8 +256,8 @@ class Matrix:
             self.submit()
             eventually(lambda: any(found == role for found, _, _ in self._processes()), "a fetcher starts", LOST)
         if self._kill_any(role):
-            if role == "nursery":
-                self.submit()  # a nursery starts with the next job
+            if role == "nursery":  # the next job starts another one, or starts without one
+                self._open.append((role, time.monotonic(), partial(self._goes_on, self.submit(), 0)))
             return True
         if len(self._live()) < TOGETHER:
             self.submit()
@@ -276,11 +276,11 @@ class Matrix:
         except psutil.NoSuchProcess:
             return False
         self.figures.kills[role] += 1
-        goes_on = partial(self._has_nursery, process.pid) if role == "nursery" else partial(self._goes_on, job, before)
         if role == "fetcher":
             self._fetchers[job] += 1
-        self._lines[job] = before
-        self._open.append((role, time.monotonic(), goes_on))
+        if job:
+            self._lines[job] = before
+            self._open.append((role, time.monotonic(), partial(self._goes_on, job, before)))
         return True
 
     def _may_die(self, role: str, job: str) -> bool:
@@ -292,9 +292,6 @@ class Matrix:
 
     def _goes_on(self, job: str, before: int) -> bool:
         return self._steps(job) > before or bool(self._result(job, "digest"))
-
-    def _has_nursery(self, before: int) -> bool:
-        return any(role == "nursery" and process.pid != before for role, _, process in self._processes())
 
     def _kill_server(self) -> None:
         self._server.kill()
