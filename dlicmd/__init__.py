@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dlicmd.sdk.client import Client
     from dlicmd.sdk.errors import (
         BackendNotStarted,
+        BackendSuspended,
         ConnectFailed,
         ConnectionLost,
         Denied,
@@ -71,6 +72,7 @@ __all__ = [
     "AsyncClient",
     "AsyncJob",
     "BackendNotStarted",
+    "BackendSuspended",
     "Client",
     "Code",
     "CodeFile",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 import urllib.error
@@ -19,7 +20,7 @@ from dlicmd.contract.exits import Exit
 from local_backend import logs
 from local_backend.commands import maintenance
 from local_backend.commands.connections import connection
-from local_backend.commands.running import call, fail, running, said, settings_of
+from local_backend.commands.running import call, fail, is_suspended, running, said, settings_of
 from local_backend.commands.tokens import token
 from local_backend.commands.users import user
 from local_backend.commands.volumes import volume
@@ -122,6 +123,8 @@ def stop(jobs: bool) -> None:
                  "(local-backend serve), then run local-backend stop --jobs")
         click.echo(f"no server is running on {home_contract.home()}")
         return
+    if is_suspended(found[home_contract.PID]):
+        os.kill(found[home_contract.PID], signal.SIGCONT)  # a suspended process does not end on SIGTERM
     try:
         active = _active(found)
         if jobs and active:

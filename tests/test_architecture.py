@@ -130,9 +130,9 @@ def test_engine_packages_import_only_lower_packages(layer: str) -> None:
 OF_THIS_MACHINE = {
     "local_backend.boot", "local_backend.scheduler.slots",
     *(f"local_backend.runtime.{name}" for name in (
-        "channel", "engine", "environment", "health", "job", "launch", "leftovers", "local_launcher", "local_run",
-        "memory", "messages", "nursery", "overlay", "processes", "program", "runner", "sandbox", "server_link",
-        "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view", "workers",
+        "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers", "local_launcher",
+        "local_run", "memory", "messages", "nursery", "overlay", "processes", "program", "runner", "sandbox",
+        "server_link", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view", "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.

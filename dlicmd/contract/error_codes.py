@@ -133,6 +133,7 @@ START = {
 CLIENT = {
     "application.not_found": "no application with this id",
     "backend.not_started": "the local backend could not be started",
+    "backend.suspended": "the process of the local backend is suspended",
     "client.failed": "the command failed",
     "client.interrupted": "Ctrl-C ended the command",
     "client.unexpected": "the client failed; `--debug-level debug` shows the traceback",

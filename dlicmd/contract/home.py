@@ -15,6 +15,9 @@ SLOTS = "slots"
 #: The file of the certificate of a server that speaks TLS. The clients of the server's own user trust it.
 CERTIFICATE = "certificate"
 
+#: In DLICMD_HOME: a file with the process id of the server that holds its lock (flock).
+LOCK_FILE = "backend.lock"
+
 #: In DLICMD_HOME, mode 0600: a JSON object about the current or last server. The file stays when that server ends.
 SERVED_FILE = "served.json"
 #: Whether the server served its own user alone, and the command line that starts it again.

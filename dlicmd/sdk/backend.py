@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlicmd.contract import home, wire
 from dlicmd.sdk import hints, paths
-from dlicmd.sdk.errors import BackendNotStarted, ConnectFailed, ConnectionLost, Unreachable
+from dlicmd.sdk.errors import BackendNotStarted, BackendSuspended, ConnectFailed, ConnectionLost, Unreachable
 from dlicmd.sdk.messages import debug, info, warn
 from dlicmd.sdk.transport import Answer, PlainTransport, Request
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost")
 START_SECONDS = 60.0
 _POLL = 0.05
+#: Seconds for which a suspended backend may be about to continue.
+_SUSPENDED = 3.0
 #: Free bytes below which a disk counts as full.
 _FULL = 2**16
 UNAUTHORIZED = 401
@@ -48,7 +51,8 @@ class Endpoint(NamedTuple):
     def transport(self) -> PlainTransport:
         """Return a transport to the backend. Raises Unreachable when the certificate that its file names cannot be
         read."""
-        return PlainTransport(self.url, tls=_tls(self.certificate) if self.certificate else None)
+        tls = _tls(self.certificate) if self.certificate else None
+        return PlainTransport(self.url, tls, mind=partial(_mind_suspension, self.pid))
 
 
 class EmbeddedTransport:
@@ -99,7 +103,7 @@ class EmbeddedTransport:
         link = self._link
         if link is not None:
             return link
-        endpoint = find()
+        endpoint = running()
         return self._started() if endpoint is None else self._use(endpoint)
 
     def _started(self) -> tuple[Endpoint, PlainTransport]:
@@ -136,6 +140,63 @@ def find() -> Endpoint | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return endpoint if _is_alive(endpoint.pid) else None
+
+
+def running() -> Endpoint | None:
+    """Return the running backend, or None. If a server holds the lock of the home and its file is missing or damaged,
+    wait until the server has written the file. Raises BackendSuspended and BackendNotStarted."""
+    deadline = time.monotonic() + START_SECONDS
+    while (endpoint := find()) is None and (pid := _holder()) is not None:
+        _mind_suspension(pid)
+        if time.monotonic() > deadline:
+            raise BackendNotStarted(
+                f"a server (process {pid}) runs on {home.home()}, but {paths.backend_file()} does not describe it; "
+                "to end it: local-backend stop"
+            )
+        time.sleep(_POLL)
+    return endpoint
+
+
+def _holder() -> int | None:
+    """Return the process that holds the lock of the home, None if it is free. The lock is tried only while the process
+    lives that wrote its id: a try can make a server fail that is about to start."""
+    try:
+        fd = os.open(paths.backend_lock(), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        text = os.read(fd, 20)
+        if not text.isdigit() or not _is_alive(int(text)):
+            return None
+        import fcntl  # not on Windows
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(text)
+        return None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _mind_suspension(pid: int) -> None:
+    """Raise BackendSuspended if a process stays suspended for `_SUSPENDED` seconds. Return at once if it is not."""
+    deadline = time.monotonic() + _SUSPENDED
+    while _is_suspended(pid):
+        if time.monotonic() > deadline:
+            raise BackendSuspended(pid)
+        time.sleep(_POLL)
+
+
+def _is_suspended(pid: int) -> bool:
+    """Return whether a signal or a debugger has stopped a process. False on systems without /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    except OSError:
+        return False
 
 
 def is_own(where: str) -> bool:
@@ -199,7 +260,7 @@ def start() -> Endpoint:
     place = _made_home()
     try:
         with _one_starter(paths.start_lock()):
-            endpoint = find()
+            endpoint = running()
             if endpoint is not None and _answers(endpoint):
                 return endpoint
             _mind_team(place)

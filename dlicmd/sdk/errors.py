@@ -17,7 +17,8 @@ DlicmdError
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
 │   ├── ConnectionLost     the request may have been sent
-│   └── BackendNotStarted  the local backend could not be started
+│   ├── BackendNotStarted  the local backend could not be started
+│   └── BackendSuspended   the process of the local backend is suspended
 ├── WaitTimeout            the exec had not ended in time
 ├── JobFailed              the job ended without success
 └── ResultError            the downloaded result is damaged, or cannot be stored
@@ -239,6 +240,19 @@ class BackendNotStarted(Unreachable):
     """The local backend could not be started."""
 
     code = "backend.not_started"
+
+
+class BackendSuspended(Unreachable):
+    """The process of the local backend is suspended, so it does not answer.
+
+    Args:
+        pid: Process id of the backend.
+    """
+
+    code = "backend.suspended"
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(f"the local backend (process {pid}) is suspended; to continue it: kill -CONT {pid}")
 
 
 class WaitTimeout(DlicmdError):

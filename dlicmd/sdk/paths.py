@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path, PurePosixPath
 
-from dlicmd.contract.home import BACKEND_FILE, SERVED_FILE, STAGING, home
+from dlicmd.contract.home import BACKEND_FILE, LOCK_FILE, SERVED_FILE, STAGING, home
 
 IGNORE_FILE = ".dlicmdignore"
 CONFIG = "config.yaml"
@@ -59,6 +59,11 @@ def _configuration() -> str:
 def backend_file() -> Path:
     """Return the file by which a client finds the local backend."""
     return home() / BACKEND_FILE
+
+
+def backend_lock() -> Path:
+    """Return the lock that the local backend holds while it runs."""
+    return home() / LOCK_FILE
 
 
 def served_file() -> Path:

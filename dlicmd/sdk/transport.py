@@ -12,6 +12,7 @@ import json
 import os
 import select
 import socket
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -30,6 +31,8 @@ CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 60.0
 CHUNK = 2**16
 _PROBE_TIMEOUT = 2.0
+#: Seconds between two checks of a server that does not answer.
+_MIND_EVERY = 1.0
 #: The most connections that wait for a next request.
 MOST_IDLE = 8
 #: The number of bytes from which a line that has not ended is cut.
@@ -333,8 +336,13 @@ class PlainTransport:
 
     is_private = True
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None = None, mind: Callable[[], None] | None = None
+    ) -> None:
+        """`mind` is called before a request, and each second until the answer begins. It raises an error if no answer
+        can come."""
         parts = urlsplit(url)
+        self._mind = mind
         #: Host and port of the server.
         self.where = parts.netloc
         self._host, self._port = parts.hostname or "", parts.port
@@ -420,12 +428,25 @@ class PlainTransport:
     def _exchange(
         self, connection: http.client.HTTPConnection, request: Request, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
+        if self._mind is not None:
+            self._mind()
         try:
             connection.request(request.method, request.target, request.body, headers)
         except (BrokenPipeError, ConnectionResetError):
             # A server that refuses an upload answers before it has read everything.
             return connection.getresponse()
+        if self._mind is not None:
+            self._wait(connection.sock, request.timeout, self._mind)
         return connection.getresponse()
+
+    @staticmethod
+    def _wait(connection: socket.socket, seconds: float, mind: Callable[[], None]) -> None:
+        """Wait for the first byte of the answer, or for the end of the time."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([connection], [], [], min(left, _MIND_EVERY))[0]:
+                return
+            mind()
 
 
 class _Content(Iterator[bytes]):

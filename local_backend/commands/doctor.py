@@ -96,8 +96,8 @@ class Patient:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     """Yield all findings, each as soon as its check is done: some checks take seconds."""
-    for check in (_home, _keys, _tls, _isolation, _forwarding, _server, _database, _backups, _secrets, _rows, _folders, _disk,
-                  _kinds, _devices, _torch, _clock):
+    for check in (_home, _keys, _tls, _isolation, _forwarding, _server, _database, _backups, _secrets, _rows, _folders,
+                  _disk, _kinds, _devices, _torch, _clock):
         name = check.__name__.strip("_")
         try:
             yield from check(patient)

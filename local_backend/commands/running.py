@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+import psutil
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.exits import Exit
@@ -83,6 +84,9 @@ def _served() -> served.Served | None:
 
 def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """Call the server of this home, with a JSON body if given, and return the JSON of its answer. Raises OSError."""
+    pid = found[home_contract.PID]
+    if is_suspended(pid):
+        raise TimeoutError(f"it is suspended; to continue it: kill -CONT {pid}")
     context = None
     if found.get(home_contract.CERTIFICATE):
         # Trust exactly the certificate that the server was started with. Its name may differ from the loopback names.
@@ -100,6 +104,14 @@ def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | N
     with opener.open(request, timeout=60) as answer:
         said = answer.read()
     return json.loads(said) if said else None
+
+
+def is_suspended(pid: int) -> bool:
+    """Return whether a signal or a debugger has stopped a process."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False
 
 
 @contextlib.contextmanager

@@ -10,19 +10,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlicmd.contract import wire
 from dlicmd.contract.states import RECOVERING
 from local_backend.measures import ADOPTIONS
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.launcher import Held, Launcher, LostRun, Outcome, Run
+from local_backend.runtime.losses import LostRuns
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
 from local_backend.scheduler.model import WHOLE, Allocation, Slot
 from local_backend.store.execs import ExecRow
 
-_MOST_REQUEUES = 1
 #: Seconds after which a failed adoption is tried again.
 _AGAIN = 1.0
 _log = logging.getLogger(__name__)
@@ -78,10 +77,11 @@ class UnknownRun:
 class Adopter:
     """Records the fate of execs, and adopts execs that are still running."""
 
-    def __init__(self, records: Records, demand: Demand, launcher: Launcher) -> None:
+    def __init__(self, records: Records, demand: Demand, launcher: Launcher, losses: LostRuns) -> None:
         self._records = records
         self._demand = demand
         self._launcher = launcher
+        self._losses = losses
         self._known = {slot.id: slot for slot in launcher.machine.slots}
 
     def adopt(self, row: ExecRow, paths: ExecPaths) -> Active | None:
@@ -164,9 +164,5 @@ class Adopter:
         self._records.running(paths, row.attempt)
         if row.stop_requested or row.deleted:
             self._records.killed(paths)
-        elif lost.reboots is not None and lost.reboots <= _MOST_REQUEUES:
-            self._launcher.note_reboot(paths)
-            self._records.pending(paths, message="queued again: the machine was restarted while the job ran")
         else:
-            why = lost.why if lost.reboots is None else "the machine was restarted again while the job ran"
-            self._records.error(paths, wire.LOST, f"{why}; no process of the job is left")
+            self._losses.record(paths, lost, elastic=row.elastic)

@@ -22,6 +22,7 @@ from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
 from local_backend.runtime.launcher import Launcher, LostRun
+from local_backend.runtime.losses import LostRuns
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
@@ -44,6 +45,8 @@ _RETRY = 1.0
 _SAFETY = 10.0
 #: Seconds that a starting server waits for the states of all adopted runners.
 _STATE_PATIENCE = 1.0
+#: Seconds that a starting server waits for the end of processes of execs that no longer exist.
+_STRAY_PATIENCE = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +67,8 @@ class Control:
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, self.machine.slots)
         self._fetching = Fetching(settings, self._records, Connections(settings, database))
-        self._adopter = Adopter(self._records, self._demand, launcher)
+        self._losses = LostRuns(self._records, launcher)
+        self._adopter = Adopter(self._records, self._demand, launcher, self._losses)
         self._beginnings = Beginnings(settings, launcher, self._records, self._demand, self._fetching.delivered)
         #: The last decision.
         self._decision = Decision()
@@ -335,11 +339,10 @@ class Control:
             why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
             self._records.pending(active.paths, message=why, progress=said)
         elif isinstance(found, LostRun):
-            if active.killed:
+            if active.killed or not self._may_wait(active):
                 self._records.killed(active.paths, progress=said)
             else:
-                message = f"{found.why}; no process of the job is left"
-                self._records.error(active.paths, wire.LOST, message, progress=said)
+                self._losses.record(active.paths, found, elastic=active.elastic, progress=said)
         else:
             if not active.recovering:
                 self._records.running(active.paths, active.attempt)  # in case the event of its start was lost
@@ -356,12 +359,27 @@ class Control:
     def adopt(self) -> None:
         """Determine the fate of every exec that was handed to a runner, and adopt the living ones. Raises errors of
         database and disk."""
-        rows = self._database.read(execs.unfinished)
+        rows, last = self._database.read(lambda c: (execs.unfinished(c), execs.last_number(c)))
+        handed = [row for row in rows if not row.terminal and row.attempt > 0]
+        self._sweep_strays({row.id for row in handed}, last)
         self._fetching.turn(rows, self._paths)
-        for row in rows:
-            if not row.terminal and row.attempt > 0:
-                self._adopt(row)
+        for row in handed:
+            self._adopt(row)
         self._await_states()
+
+    def _sweep_strays(self, handed: Set[str], last: int) -> None:
+        """End processes of execs that are over or no longer exist: the slots on which they are count as free."""
+        until = time.monotonic() + _STRAY_PATIENCE
+        while True:
+            try:
+                if killed := self._launcher.sweep_strays(handed, last):
+                    _log.warning("killed %d processes of execs that no longer exist", killed)
+                return
+            except OSError as problem:
+                if time.monotonic() > until:
+                    _log.error("%s; their slots count as free", problem)
+                    return
+                time.sleep(_RETRY)
 
     def _adopt(self, row: ExecRow) -> None:
         active = self._adopter.adopt(row, self._paths(row))

@@ -6,22 +6,25 @@ import os
 import select
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlicmd.contract import wire
 from dlicmd.contract.sizes import show_size
 from dlicmd.contract.states import ERROR, FINISHED, KILLED
+from local_backend.elastic import RECORDS
+from local_backend.files import remove_tree
 from local_backend.runtime import launcher_log, processes, tasks, tree
 from local_backend.runtime.collector import Collector
 from local_backend.runtime.engine import Engine
-from local_backend.runtime.launch import Launch
+from local_backend.runtime.launch import Launch, read_restarts, write_record
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.memory import over_limit
 from local_backend.runtime.messages import Progressed
 from local_backend.runtime.output_times import TimesWriter
 from local_backend.runtime.paths import DRIVER, worker_task
-from local_backend.runtime.progress import Progress
+from local_backend.runtime.progress import Progress, furthest
 from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.server_link import ServerLink, Source
@@ -29,6 +32,8 @@ from local_backend.runtime.tasks import Planner, TaskPlan
 from local_backend.runtime.verdict import describe, signal_name
 
 _MEMORY_EVERY = 0.1
+#: Least seconds between two records of the highest step.
+_STEP_EVERY = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,12 @@ class Attempt:
         self._killed_because: dict[int, str] = {}
         self._server: int | None = None
         self._engine: Engine | None = None
-        self._restarts = Restarts()
+        self._restarts = read_restarts(launch.paths)
+        #: Whether the driver has ended on its own, so that no other one continues from its snapshots.
+        self._has_exited = False
+        #: Restarts of the driver by this runner; when the highest step is written next (monotonic).
+        self._driver_restarts = 0
+        self._write_step_at = 0.0
         #: The driver was killed and is restarted once no process of the job is left.
         self._restarting = False
         self._progress = Progress(lambda values: link.say(Progressed(values)))
@@ -76,6 +86,9 @@ class Attempt:
         while not self._is_over():
             self._wait()
         self.clear()
+        if self._has_exited:
+            with suppress(OSError):
+                remove_tree(self.launch.paths.checkpoint / RECORDS)
         self._collector.finish()
         self._progress.flush(now=True)
         return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
@@ -113,7 +126,7 @@ class Attempt:
 
     def _start_driver(self, engine: Engine) -> None:
         channel = engine.connect()
-        self._try_to_start(engine.planner.driver(channel, self.launch.requeues + self._restarts.count))
+        self._try_to_start(engine.planner.driver(channel, self.launch.requeues + self._driver_restarts))
         os.close(channel)
 
     def _try_to_start(self, plan: TaskPlan) -> bool:
@@ -190,6 +203,7 @@ class Attempt:
         self._progress.flush()
         self._times.tick()
         self._link.tick()
+        self._note_step(now)
         if self.launch.spec.resources.memory is not None and now >= self._check_memory_at:
             self._check_memory(self.launch.spec.resources.memory)
             self._check_memory_at = time.monotonic() + _MEMORY_EVERY
@@ -229,6 +243,7 @@ class Attempt:
             return
         if self._engine is not None:
             self._engine.disconnect()
+            self._has_exited = status >= 0
             if status < 0 and self._verdict is None:
                 self._driver_killed(self._engine, -status)
                 return
@@ -241,13 +256,29 @@ class Attempt:
         """Restart a driver that a signal killed while the job was not ending. End the job if restarts bring no
         progress."""
         how = f"the driver was killed by signal {number} ({signal_name(number)})"
-        if not self._restarts.again(engine.furthest):
+        self._restarts.reach(engine.furthest)
+        if not self._restarts.again():
             text = f"{how}; it is not restarted, because {Restarts.MOST} restarts brought no progress"
             self._decide(Verdict(ERROR, text, wire.PROGRAM_FAILED, 128 + number, signal_name(number)))
             return
+        self._driver_restarts += 1
+        self._write_restarts()
         self._note(f"{how}; restarting it, training resumes from its newest snapshot")
         engine.recover(f"{how} and is being restarted")
         self._restarting = True
+
+    def _note_step(self, now: float) -> None:
+        """Write the highest step at intervals: after a crash of this process, the server compares it."""
+        if now < self._write_step_at:
+            return
+        step = furthest(self._progress.values) if self._engine is None else self._engine.furthest
+        if self._restarts.reach(step):
+            self._write_step_at = now + _STEP_EVERY
+            self._write_restarts()
+
+    def _write_restarts(self) -> None:
+        with suppress(OSError):  # the disk is full: the count is lost only if this process is killed, too
+            write_record(self.launch.paths.restarts, self._restarts)
 
     def _restart(self, engine: Engine) -> None:
         """Start the driver again once no process of the old driver and its workers is left."""

@@ -1,6 +1,6 @@
-"""Files that supervisor and runner exchange: job.json, attempt, runner.json, exit.json.
+"""Files that supervisor and runner exchange: job.json, attempt, runner.json, restarts.json, exit.json.
 
-Each file has one writer, is replaced as a whole, and contains the number of the attempt that it belongs to.
+Each file has one writer at a time, and is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import hmac
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from local_backend.files import read_json, write_atomic, write_json
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.runtime.progress import valid
+from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.view import Mount
 from local_backend.scheduler.model import Slot
 from local_backend.vault import Vault
@@ -63,8 +66,6 @@ class Launch:
     die_with: ProcessId | None = None
     #: Number of times that the exec was queued again after one of its attempts had begun.
     requeues: int = 0
-    #: Number of times that the machine was restarted while the exec was running.
-    reboots: int = 0
     #: What the processes of the job see, if they run in a sandbox; see view.py.
     view: tuple[Mount, ...] | None = None
     #: Text that proves to the runner that a server connects. The server can read it, and no other user of the machine.
@@ -159,30 +160,23 @@ def forget_variables(paths: ExecPaths) -> None:
     if isinstance(value, dict):
         spec = value.get("spec")
         found = json.loads(spec) if isinstance(spec, str) else value
-        write_json(paths.spec, {"user": found.get("user"), "requeues": requeues(paths), "reboots": reboots(paths)})
+        write_json(paths.spec, {"user": found.get("user"), "requeues": requeues(paths)})
 
 
 def requeues(paths: ExecPaths) -> int:
-    """Return how often an exec was queued again, according to its last launch."""
-    return _count(paths, "requeues")
-
-
-def reboots(paths: ExecPaths) -> int:
-    """Return how often the machine was restarted while an exec was running."""
-    return _count(paths, "reboots")
-
-
-def note_reboot(paths: ExecPaths) -> None:
-    """Count a restart of the machine. Raises OSError."""
+    """Return how often an exec was queued again, according to its last launch. Raises OSError."""
     value = _read(paths.spec)
-    if isinstance(value, dict):
-        write_json(paths.spec, value | {"reboots": reboots(paths) + 1})
-
-
-def _count(paths: ExecPaths, name: str) -> int:
-    value = _read(paths.spec)
-    count = value.get(name, 0) if isinstance(value, dict) else 0
+    count = value.get("requeues", 0) if isinstance(value, dict) else 0
     return count if isinstance(count, int) else 0
+
+
+def read_restarts(paths: ExecPaths) -> Restarts:
+    """Return the restarts of an exec since its last progress. Raises OSError."""
+    match _read(paths.restarts):
+        case {"fruitless": int(fruitless), "furthest": int() | float() as furthest,
+              "reached": int() | float() as reached} if _numbers(fruitless, furthest, reached):
+            return Restarts(fruitless, furthest, reached)
+    return Restarts()
 
 
 @dataclass(frozen=True)
@@ -234,23 +228,37 @@ def _numbers(*values: float | None) -> bool:
     return not any(isinstance(value, bool) for value in values)
 
 
-def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:
-    """Write runner.json or exit.json, durably. Raises OSError."""
+def write_record(path: Path, record: RunnerIdentity | Outcome | Restarts) -> None:
+    """Write runner.json, exit.json or restarts.json, durably. Raises OSError."""
     write_json(path, asdict(record))
 
 
 def _read(path: Path) -> object:
-    """Read a JSON file. Return None if the job has replaced the file, for example with a folder. Raises OSError for
-    other errors, which may be temporary."""
+    """Read a JSON file. Return None if the job has replaced the file with a folder. Raises OSError for other errors,
+    which may be temporary."""
     try:
-        return read_json(path)
-    except (IsADirectoryError, PermissionError):
+        try:
+            return read_json(path)
+        except PermissionError:
+            for one in (path.parent, path):
+                make_accessible(one)
+            return read_json(path)
+    except IsADirectoryError:
         return None
 
 
 def _storable(text: str | None, longest: int) -> str | None:
     """Return a text that every database stores: without half surrogate pairs and NUL, cut to `longest` characters."""
     return text and text.encode(errors="replace").decode().replace("\0", "?")[:longest]
+
+
+def make_accessible(path: Path) -> None:
+    """Give the owner of a file or folder, if that is this user, access to it again. Raises no error."""
+    with suppress(OSError):
+        mode = path.lstat().st_mode
+        needed = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR | stat.S_IWUSR
+        if not stat.S_ISLNK(mode) and mode & needed != needed:
+            path.chmod(mode | needed)
 
 
 def read_attempt(paths: ExecPaths) -> int:

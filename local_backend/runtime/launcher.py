@@ -66,9 +66,8 @@ class LostRun:
     """The attempt began, and is gone without an outcome. It cannot return."""
 
     why: str
-    #: Restarts of the machine while the exec was running, if the attempt was lost in one: their number, this one
-    #: included. None: the machine was not restarted.
-    reboots: int | None = None
+    #: Whether the attempt was lost because the machine was restarted.
+    rebooted: bool = False
 
 
 class Run(Protocol):
@@ -191,8 +190,13 @@ class Launcher(Protocol):
         and can no longer begin. An ended attempt can no longer begin, either. Raises OSError when this cannot be found
         out now: call again later."""
 
-    def note_reboot(self, paths: ExecPaths) -> None:
-        """Count a restart of the machine while an exec was running, see `LostRun.reboots`. Raises OSError."""
+    def sweep_strays(self, kept: Collection[str], last: int) -> int:
+        """Kill the processes of all execs up to the number `last` that are not `kept` (ids), such as execs that were
+        deleted from the database. Return their number. Raises OSError while some of them live."""
+
+    def restarts(self, paths: ExecPaths, step: float) -> bool:
+        """Return whether an exec whose attempt is lost may start again, and count the restart if so. `step` is the
+        highest step that this server knows. Call after `sweep`. Raises OSError."""
 
     def sweep(self, paths: ExecPaths) -> int:
         """Kill all processes that an ended attempt has left, and return their number. Raises OSError while some of

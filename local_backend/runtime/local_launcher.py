@@ -14,20 +14,21 @@ from dataclasses import replace
 from functools import cached_property
 
 from local_backend.boot import boot_id
-from local_backend.runtime import environment, processes, temporary, user_python, view
+from local_backend.runtime import environment, processes, temporary, tree, user_python, view
 from local_backend.runtime.data_list import is_own
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
     RunnerIdentity,
-    note_reboot,
+    make_accessible,
     read_attempt,
     read_identity,
     read_outcome,
-    reboots,
+    read_restarts,
     requeues,
     try_lock,
     write_attempt,
+    write_record,
 )
 from local_backend.runtime.launcher import LostRun, Outcome, RunOrder
 from local_backend.runtime.leftovers import Leftovers
@@ -40,13 +41,16 @@ from local_backend.runtime.user_python import UserPython
 from local_backend.scheduler.model import Machine
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
+from local_backend.store import execs
 
 #: Seconds that `survivor` waits for a runner that is just starting.
 _PATIENCE = 10.0
-#: Errors of files that a program has removed or replaced. A runner cannot use such files, either.
-_DAMAGED = frozenset({
-    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM,
-})
+#: Errors of files that a program has removed or replaced. All other errors may be temporary.
+_DAMAGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+#: Numbers above the last one of the database of which processes are looked for.
+_STRAY_NUMBERS = 10_000
+#: Seconds in which a living runner repairs its files.
+_REPAIR_PATIENCE = 20.0
 
 
 class LocalLauncher:
@@ -57,6 +61,8 @@ class LocalLauncher:
         self._starter = Starter(settings.paths, settings.nursery_idle)
         slots = discover(settings.slots)
         self._leftovers = Leftovers()
+        #: Exec with an unknown attempt → until when its runner may repair the files (monotonic).
+        self._repairs: dict[str, float] = {}
         self._health = Health(slots, settings.health_every)
         self._machine = Machine(slots, settings.memory or of_machine(), labels=settings.node_labels)
 
@@ -149,7 +155,7 @@ class LocalLauncher:
                 os.environ, of_server=spec.creator == settings.user and not settings.isolates_jobs),
             stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=order.share,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
-            requeues=requeues(paths) + again, reboots=reboots(paths),
+            requeues=requeues(paths) + again,
             view=view.of_job(settings, spec, order.slots, self._machine_view) if settings.isolates_jobs else None,
             whole_objects=settings.embedded or is_own(spec, settings.data_fs),
         ).write()
@@ -165,14 +171,34 @@ class LocalLauncher:
     def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | LostRun | None:
         """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
         began. Raises OSError when this cannot be found out now."""
-        found = survivor(paths, attempt)
+        until = self._repairs.setdefault(paths.exec_id, time.monotonic() + _REPAIR_PATIENCE)
+        found = survivor(paths, attempt, patient=time.monotonic() < until)
+        del self._repairs[paths.exec_id]
         if isinstance(found, RunnerIdentity):
             return LocalRun(paths, attempt, process=found.process)
         return found
 
-    def note_reboot(self, paths: ExecPaths) -> None:
-        """Count a restart of the machine in job.json. Raises OSError."""
-        note_reboot(paths)
+    def sweep_strays(self, kept: Collection[str], last: int) -> int:
+        """Kill the processes of all execs up to the number `last` that are not `kept`. Raises OSError while some of
+        them live."""
+        home = self._settings.paths
+        found = tree.marks() - {processes.mark_of(home.job(exec_id, "").state) for exec_id in kept}
+        if not found:
+            return 0
+        # A restored database may be older than the processes, so that their numbers are higher than its last one.
+        ids = (execs.exec_id(number) for number in range(1, last + _STRAY_NUMBERS))
+        return sum(self.sweep(paths) for exec_id in ids if exec_id not in kept
+                   if processes.mark_of((paths := home.job(exec_id, "")).state) in found)
+
+    def restarts(self, paths: ExecPaths, step: float) -> bool:
+        """Return whether a lost exec may start again, and count the restart in restarts.json. Raises OSError."""
+        found = read_restarts(paths)
+        found.reach(step)
+        if not found.again():
+            return False
+        paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_record(paths.restarts, found)
+        return True
 
     def sweep(self, paths: ExecPaths) -> int:
         """Kill all processes that an ended attempt has left, and remove its TMPDIR. Return the number of processes.
@@ -185,53 +211,63 @@ class LocalLauncher:
         return self._settings.paths.job(order.workload.id, order.workload.creator)
 
 
-def survivor(paths: ExecPaths, attempt: int) -> RunnerIdentity | Outcome | LostRun | None:
+def survivor(paths: ExecPaths, attempt: int, patient: bool = False) -> RunnerIdentity | Outcome | LostRun | None:
     """Return the runner of an attempt if it lives, otherwise how the attempt ended. None: runner.json names no runner
     of the attempt. An attempt without a known runner is fenced off; its processes may live until they are swept.
     Raises OSError when the fate of the attempt cannot be found out now.
 
     Only the holder of runner.lock may start an attempt. A runner holds the lock from before its first process until
     after its last. While this function holds the lock, no process of the attempt can start. A program may damage the
-    files, or hold the lock. Then the file `attempt` must suffice: a runner reads it again after it has its mark.
+    files, or hold the lock. Then the file `attempt` must suffice: a runner reads it again after it has its mark. A
+    runner repairs its files. With `patient`, wait for this by OSError while files are missing and a process lives.
     """
+    for path in (paths.state, paths.lock):
+        make_accessible(path)
     try:
         lock = _lock(paths, attempt)
         if isinstance(lock, RunnerIdentity):
             return lock
         try:
-            return _without_runner(paths, attempt)
+            return _without_runner(paths, attempt, patient)
         finally:
             if lock is not None:
                 os.close(lock)
     except OSError as problem:
         if problem.errno not in _DAMAGED:
             raise
+        if patient and tree.leftovers(processes.mark_of(paths.state), None):
+            raise OSError(errno.EAGAIN, f"files are missing while processes live: {problem}") from problem
         with suppress(OSError):
             write_attempt(paths, 0)
         return LostRun(f"cannot read the files of the exec: {problem}")
 
 
 def _lock(paths: ExecPaths, attempt: int) -> int | RunnerIdentity | None:
-    """Return a descriptor that holds runner.lock; or the runner that holds it. Return None if an unknown process holds
-    it for long. Raises OSError."""
+    """Return the runner of the attempt if it lives; else a descriptor that holds runner.lock. Return None if an unknown
+    process holds it for long. Raises OSError."""
     deadline = time.monotonic() + _PATIENCE
-    while (lock := try_lock(paths)) is None:
+    while True:
         runner = read_identity(paths)
-        if runner is not None and runner.attempt == attempt:
+        if runner is not None and runner.attempt == attempt and tree.is_runner(runner, processes.mark_of(paths.state)):
             return runner
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(0.02)  # the runner is just starting
-    return lock
+        lock = try_lock(paths)
+        if lock is not None or time.monotonic() > deadline:
+            return lock
+        time.sleep(0.02)  # the runner is just starting, or is about to repair runner.json
 
 
-def _without_runner(paths: ExecPaths, attempt: int) -> Outcome | LostRun | None:
+def _without_runner(paths: ExecPaths, attempt: int, patient: bool) -> Outcome | LostRun | None:
+    """Return how an attempt ended that has no living runner. Raises OSError."""
+    outcome, runner = read_outcome(paths, attempt), read_identity(paths)
+    known = runner is not None and runner.attempt == attempt
+    if patient and outcome is None and not known and tree.leftovers(processes.mark_of(paths.state), None):
+        raise OSError(errno.EAGAIN, "no file names the runner, but processes of the exec live")
     if read_attempt(paths) != 0:
         write_attempt(paths, 0)
-    outcome = read_outcome(paths, attempt)
     if outcome is not None:
         return outcome
-    runner = read_identity(paths)
-    if runner is None or runner.attempt != attempt:
+    if runner is None or not known:
         return None
-    return LostRun("the runner was killed", reboots(paths) + 1 if runner.boot_id != boot_id() else None)
+    if runner.boot_id != boot_id():
+        return LostRun("the machine was restarted", rebooted=True)
+    return LostRun("the runner was killed")

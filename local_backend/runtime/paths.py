@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dlicmd.contract.home import SERVED_FILE, STAGING
+from dlicmd.contract.home import LOCK_FILE, SERVED_FILE, STAGING
 from local_backend.files import open_regular
 from local_backend.workload import Workload
 
@@ -87,7 +87,7 @@ class HomePaths:
     @property
     def lock(self) -> Path:
         """Lock file that the only server of this home holds with flock."""
-        return self.home / "backend.lock"
+        return self.home / LOCK_FILE
 
     @property
     def served(self) -> Path:
@@ -256,6 +256,11 @@ class ExecPaths:
     def exit(self) -> Path:
         """Outcome of the attempt; the runner writes it once, as its last file."""
         return self.state / "exit.json"
+
+    @property
+    def restarts(self) -> Path:
+        """Restarts since the last progress, and the highest step of the exec."""
+        return self.state / "restarts.json"
 
     @property
     def socket(self) -> Path:

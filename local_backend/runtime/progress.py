@@ -54,6 +54,13 @@ def _last(values: object) -> dict[str, dict[str, Any]]:
     return found
 
 
+def furthest(values: Mapping[str, Any]) -> float:
+    """Return the highest step in the values: the engine's, or that of the metrics of another program. -1 for none."""
+    metrics = [one.get(wire.STEP) for one in (values.get(wire.LAST_METRICS) or {}).values()]
+    steps = [step for step in (values.get(wire.STEP), *metrics) if isinstance(step, int | float)]
+    return float(max(steps, default=-1))
+
+
 class Progress:
     """The latest values; `flush` delivers them at most five times a second. The next value replaces a lost one."""
 

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +22,7 @@ from typing import NoReturn
 from local_backend.boot import boot_id
 from local_backend.own_process import RUNNER_SCORE, hide, may_be_killed
 from local_backend.runtime import launcher_log, processes, temporary
+from local_backend.runtime.claim import RunnerClaim
 from local_backend.runtime.job import Attempt
 from local_backend.runtime.launch import (
     Launch,
@@ -70,9 +72,9 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
         lock = _enter(launch, attempt)
         if lock is None:
             return
-        link = ServerLink(server, launch.paths.socket, partial(proves_server, launch.proof))
         me = processes.identify(os.getpid())
-        write_record(launch.paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
+        claim = RunnerClaim(launch.paths, lock, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
+        link = ServerLink(server, launch.paths.socket, partial(proves_server, launch.proof), claim.mend)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         refuse(server, f"the runner cannot start: {problem}")
         return
@@ -86,7 +88,7 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
     if _write_outcome(launch, outcome):
         link.say(Exited(outcome))
     link.close()
-    os.close(lock)
+    claim.release()
 
 
 def _enter(launch: Launch, attempt: int) -> int | None:
@@ -140,7 +142,7 @@ def _sandbox(launch: Launch, folder: Path) -> Sandbox | None:
 
 
 def _write_outcome(launch: Launch, outcome: Outcome) -> bool:
-    """Write exit.json. Return False if the folder of the exec is gone: the server then reports the end.
+    """Write exit.json. Return False if the folder of the exec, and the one above it, are gone.
 
     If the disk is full, retry until there is space: the exec is over only when its end is recorded.
     """
@@ -150,12 +152,19 @@ def _write_outcome(launch: Launch, outcome: Outcome) -> bool:
             write_record(launch.paths.exit, outcome)
             return True
         except OSError as problem:
-            if not launch.paths.state.is_dir():
+            if not _is_there(launch.paths.state):
                 return False
             if not told:
                 print(f"{launch.spec.id}: cannot record the outcome, trying again: {problem}", file=sys.stderr)
             told = True
             time.sleep(_RETRY_WRITING)
+
+
+def _is_there(folder: Path) -> bool:
+    """Return whether a folder exists; make it again if it was removed from a folder that exists."""
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder.is_dir()
 
 
 def _signal_pipe() -> int:

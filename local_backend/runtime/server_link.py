@@ -41,9 +41,12 @@ Source = tuple[int, Callable[[], None], int]
 class ServerLink:
     """Sends messages to the server, and receives allocations."""
 
-    def __init__(self, fd: int, path: Path, proves: Callable[[str], bool]) -> None:
+    def __init__(
+        self, fd: int, path: Path, proves: Callable[[str], bool], mend: Callable[[], None] = lambda: None
+    ) -> None:
         """`fd` is the connection to the server that started this runner, `path` the socket for later servers. `proves`
-        returns whether the proof in a `Hello` is valid.
+        returns whether the proof in a `Hello` is valid. `mend` is called while no server is connected: it makes the
+        other files again by which a server finds this runner.
 
         Raises OSError when the socket cannot be created.
         """
@@ -52,6 +55,7 @@ class ServerLink:
         self._channel = Channel(fd)
         self._path = path
         self._proves = proves
+        self._mend = mend
         #: Connections without a valid proof, oldest first.
         self._unproved: list[Channel] = []
         self._newest: dict[type[FromRunner], FromRunner] = {}
@@ -89,6 +93,7 @@ class ServerLink:
         if self._channel.open or time.monotonic() < self._check_at:
             return
         self._check_at = time.monotonic() + _CHECK_EVERY
+        self._mend()
         if self._file is None or self._file != _identity(self._path):
             try:
                 self._listen()

@@ -13,7 +13,7 @@ import psutil
 from local_backend.boot import boot_id
 from local_backend.own_process import LINUX
 from local_backend.runtime.launch import RunnerIdentity
-from local_backend.runtime.processes import MARK, start_time
+from local_backend.runtime.processes import MARK, PLACEHOLDERS, start_time
 
 
 def descendants(pid: int, holders: Collection[int] = ()) -> list[psutil.Process]:
@@ -78,6 +78,27 @@ def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
     return found
 
 
+def marks() -> set[str]:
+    """Return the marks of all living processes. Raises OSError when the system cannot list them."""
+    return {found for pid in psutil.pids() if (found := _value(pid, MARK)) is not None and found != PLACEHOLDERS[MARK]}
+
+
+def is_runner(runner: RunnerIdentity, mark: str) -> bool:
+    """Return whether exactly the process that runner.json names lives, and is a process of the exec with this mark.
+    Raises OSError when the system cannot tell."""
+    if runner.boot_id != boot_id() or start_time(runner.pid) != runner.start_time:
+        return False
+    if not LINUX:
+        return True
+    try:
+        with open(f"/proc/{runner.pid}/environ", "rb"):
+            return _carries(runner.pid, MARK, mark)
+    except PermissionError:
+        return True  # the runner of a job in a sandbox hides its environment
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def sweep(
     mark: str, runner: RunnerIdentity | None, killed: set[psutil.Process], patience: float = 10.0
 ) -> list[int]:
@@ -122,13 +143,20 @@ def strays(tasks: Collection[int], holders: Collection[int] = ()) -> list[psutil
 
 
 def _carries(pid: int, variable: str, value: str) -> bool:
+    return _value(pid, variable) == value
+
+
+def _value(pid: int, variable: str) -> str | None:
+    """Return the value of a variable in the environment of a process; None if it has none, or is gone."""
     try:
         if LINUX:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                return f"{variable}={value}".encode() in file.read().split(b"\0")
-        return psutil.Process(pid).environ().get(variable) == value
+                name = f"{variable}=".encode()
+                found = next((text for text in file.read().split(b"\0") if text.startswith(name)), None)
+                return None if found is None else os.fsdecode(found[len(name):])
+        return psutil.Process(pid).environ().get(variable)
     except (FileNotFoundError, ProcessLookupError, PermissionError, psutil.Error):
-        return False
+        return None
 
 
 def group_and_tree(pid: int) -> Iterator[psutil.Process]:

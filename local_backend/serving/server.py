@@ -275,11 +275,13 @@ def _run(
         raise ServingError(str(problem)) from None
     server = make_server(create_app(services), settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
+    announced = Announcement(settings, sock, token, own_tls)
+    server.mend = announced.mend
     supervisor.start()
     services.forwarding.start()
     try:
         services.housekeeper.start()
-        with server.heeding_signals(), _announced(settings, sock, token, lock, own_tls):
+        with server.heeding_signals(), _announced(settings, announced, lock, own_tls):
             server.run(sockets=[sock])
     finally:
         services.housekeeper.close()
@@ -292,24 +294,52 @@ def _run(
                           "stop on their own")
 
 
+class Announcement:
+    """The file backend.json, by which clients find this server."""
+
+    def __init__(self, settings: Settings, sock: socket.socket, token: str, own_tls: SelfSigned | None) -> None:
+        self.url = url_of(settings, sock)
+        self.path = settings.home / home_contract.BACKEND_FILE
+        self._content: dict[str, object] = {
+            home_contract.URL: self.url, home_contract.PID: os.getpid(), home_contract.TOKEN: token,
+            home_contract.SLOTS: settings.slots,
+        }
+        if settings.speaks_tls:
+            self._content[home_contract.CERTIFICATE] = str(own_tls.authority if own_tls else settings.tls_cert)
+        self._written: tuple[int, ...] | None = None
+
+    def write(self) -> None:
+        """Write the file. Raises OSError."""
+        write_json(self.path, self._content)
+        self._written = self._identity()
+
+    def mend(self) -> None:
+        """Write the file again if it was removed or changed. Does nothing before the first `write`."""
+        if self._written is not None and self._identity() != self._written:
+            try:
+                self.write()
+            except OSError:
+                return  # the disk is full: try again at the next call
+            log.warning("%s was removed or changed; it is written again", self.path)
+
+    def _identity(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.lstat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 @contextlib.contextmanager
 def _announced(
-    settings: Settings, sock: socket.socket, token: str, lock: int, own_tls: SelfSigned | None
+    settings: Settings, announced: Announcement, lock: int, own_tls: SelfSigned | None
 ) -> Iterator[None]:
     """Write backend.json, print the address, and remove the file at the end of the block."""
-    path = settings.home / home_contract.BACKEND_FILE
-    url = url_of(settings, sock)
-    content: dict[str, object] = {
-        home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token,
-        home_contract.SLOTS: settings.slots,
-    }
-    if settings.speaks_tls:
-        content[home_contract.CERTIFICATE] = str(own_tls.authority if own_tls else settings.tls_cert)
     served.leave(settings)
-    write_json(path, content)
-    log.info("serving at %s", url)
+    announced.write()
+    log.info("serving at %s", announced.url)
     try:
-        print(f"local-backend: serving at {url}, state in {settings.home}", flush=True)
+        print(f"local-backend: serving at {announced.url}, state in {settings.home}", flush=True)
         if own_tls is not None:
             print("local-backend: to trust this server, clients use --ca-cert with a copy of "
                   f"{own_tls.authority}\nlocal-backend: the SHA-256 fingerprint of that file is "
@@ -326,7 +356,7 @@ def _announced(
         yield
     finally:
         if holds(settings, lock):  # else the file belongs to another server
-            path.unlink(missing_ok=True)
+            announced.path.unlink(missing_ok=True)
 
 
 def url_of(settings: Settings, sock: socket.socket) -> str:

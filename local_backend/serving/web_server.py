@@ -50,11 +50,16 @@ class Server(uvicorn.Server):
         self._own_tls = own_tls
         #: The server calls this twice a second, and ends when it returns False.
         self.may_go_on: Callable[[], bool] = lambda: True
+        #: The server calls this as often, to repair its files.
+        self.mend: Callable[[], None] = lambda: None
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to end. The base class calls this ten times a second."""
-        if counter % 5 == 0 and not self.may_go_on():
-            self._guard.services.machine.closing = self.should_exit = True
+        if counter % 5 == 0 and not self.should_exit:
+            if self.may_go_on():
+                self.mend()
+            else:
+                self._guard.services.machine.closing = self.should_exit = True
         if counter % _RENEW_TICKS == 0:
             self.renew_certificate()
         return await super().on_tick(counter)

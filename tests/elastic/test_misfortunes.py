@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +138,54 @@ def test_training_continues_without_snapshots_on_a_full_disk(trouble, unharmed):
     training.finish()
     training.check(unharmed(WIDE), begun=2)
     assert "cannot write a snapshot" in training._written(1, "stderr")
+
+
+@contextmanager
+def small_disk(training: Trouble) -> Iterator[Path]:
+    """Give the checkpoints of a training a disk of their own, which is full."""
+    folder = training.tmp / "result" / "model"
+    folder.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=False).returncode:
+        pytest.skip("this user cannot mount a file system")
+    try:
+        with suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_training_continues_without_checkpoints_on_a_full_disk(trouble, unharmed):
+    recipe = replace(WIDE, epochs=12, checkpoint_freq=2)
+    training = trouble(2, recipe)
+    with small_disk(training) as disk:
+        full = f"the disk {disk} is full"
+        training.suffer()
+        training.wait(lambda: any(full in line for line in training.history()), "a warning")
+        training.wait(lambda: full in str(training.status.get("message")), "a message")
+        epoch = training.status["epoch"]
+        training.wait(lambda: training.status["epoch"] > epoch + 1, "another attempt")
+        (disk / "filler").unlink()
+        training.wait(lambda: any("written again" in line for line in training.history()), "a checkpoint")
+        training.wait(lambda: training.status.get("message") is None, "no message")
+        training.finish()
+        found = training.result()
+    expected = unharmed(recipe)
+    assert (found.digest, found.rows) == (expected.digest, expected.rows)
+    assert found.checkpoints["model_epoch_final.pth"] == expected.checkpoints["model_epoch_final.pth"]
+    assert sum("is full" in line for line in training.history()) == 1
+    assert {1: 0, 2: 0}.items() <= training.exits().items() and training.half_written() == []
+
+
+def test_a_training_that_ends_on_a_full_disk_names_the_disk(trouble):
+    training = trouble(2, WIDE)
+    with small_disk(training) as disk:
+        training.suffer()
+        with pytest.raises(OSError, match=rf"model_epoch_final.*the disk {disk} is full: .* more") as caught:
+            training.finish()
+        assert caught.value.errno == errno.ENOSPC
+        assert training.half_written() == [] and not list(disk.rglob("*.pth"))
 
 
 def test_a_full_disk_at_the_final_checkpoint_ends_the_training(trouble):

@@ -1,6 +1,7 @@
 """Training continues with the same result after all workers die, after the driver dies, and without slots."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,32 @@ def test_a_driver_killed_at_any_point_is_replaced(tmp_path, undisturbed, moment,
     assert as_undisturbed(training, undisturbed)
 
 
+HARM = {
+    "deleted": None, "empty": b"", "binary": os.urandom(500), "another type": b"[1]\n7\n", "no keys": b"{}\n",
+    "no results": b'{"epoch": 1, "committed": 5, "validated": 0}\n{"results": [["x"]]}\n',
+}
+
+
+@pytest.mark.parametrize("harm", [
+    name if name == "binary" else pytest.param(name, marks=pytest.mark.slow) for name in HARM
+])
+def test_a_damaged_record_of_steps_costs_time_but_no_training(tmp_path, undisturbed, harm):
+    training = Training(tmp_path, 2)
+    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    training.begin()
+    try:
+        training.wait_for_step(12)
+        assert training.kill_driver().returncode == -9
+        (path,) = (training.tmp / "result" / "checkpoint").rglob("steps.jsonl")
+        path.unlink() if HARM[harm] is None else path.write_bytes(HARM[harm])
+        training.begin()
+        outcome = training.finish()
+    finally:
+        training.abort()
+    assert outcome.returncode == 0, outcome.stderr
+    assert training.digest == undisturbed[0]
+
+
 def states(training: Training) -> set[str]:
     """Return the states of the workers' processes, as in /proc."""
     stats = [Path(f"/proc/{training.workers[worker].pid}/stat") for worker in training.alive()]
@@ -136,9 +163,3 @@ def recorded(training: Training) -> int:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     begun = [line["committed"] for line in lines if "committed" in line]
     return sum(begun[-1:]) + sum("results" in line for line in lines)
-
-
-def test_the_checkpoint_folder_is_empty_after_the_driver_has_ended(training):
-    training.wait(lambda: snapshots(training), "a snapshot")
-    assert training.finish().returncode == 0
-    assert not list((training.tmp / "result" / "checkpoint").rglob("*"))

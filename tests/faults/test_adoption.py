@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from puppets import strings
 from runtime_support import Bench, Host, gone, host_bench, runner_of
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
+from dlicmd.contract.states import ERROR, FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED
 from local_backend.interpreter import command
 from local_backend.runtime import local_launcher, processes, runner
-from local_backend.runtime.launch import Launch, RunnerIdentity, read_attempt, try_lock, write_attempt
+from local_backend.runtime.launch import Launch, RunnerIdentity, read_attempt, read_restarts, try_lock, write_attempt
 from local_backend.runtime.local_launcher import survivor
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
@@ -54,7 +55,7 @@ def crash(host: Host, one: Bench, job: str, boot_id: str | None = None) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": boot_id}))
 
 
-def test_a_job_is_queued_again_once_after_a_reboot(pair: tuple[Host, Bench]) -> None:
+def test_reboots_without_progress_end_a_job(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
@@ -64,12 +65,79 @@ def test_a_job_is_queued_again_once_after_a_reboot(pair: tuple[Host, Bench]) -> 
     eventually(lambda: one.row(job).state == RUNNING, "the job runs")
     assert one.row(job).attempt == 2
     assert one.history(job) == [SUBMITTED, PENDING, RUNNING, PENDING, RUNNING]
-    crash(host, one, job, "yet-another-boot")
+    for count in (3, 4):
+        crash(host, one, job, f"boot-{count}")
+        host.start()
+        eventually(lambda n=count: starts(one, job) == "x" * n, "the job starts again")
+    crash(host, one, job, "the-last-boot")
     host.start()
     row = one.wait(job)
-    assert (row.state, row.reason) == (ERROR, wire.LOST)
-    assert row.message == "the machine was restarted again while the job ran; no process of the job is left"
-    assert starts(one, job) == "xx"
+    assert (row.state, row.reason, starts(one, job)) == (ERROR, wire.LOST, "xxxx")
+
+
+STEPS = """
+import dlicmd, os, time
+open('starts', 'a').write('x')
+step = 0
+while not os.path.exists('go'):
+    if os.path.exists('step') and (text := open('step').read()) and int(text) > step:
+        step = int(text)
+        dlicmd.log(loss=1.0, step=step)
+    time.sleep(0.01)
+"""
+
+
+def test_a_job_that_makes_progress_survives_any_number_of_reboots(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    job = one.submit(STEPS)
+    one.wait_for_file(job, "starts")
+    for count in range(1, 7):
+        eventually(lambda n=count: starts(one, job) == "x" * n, "the job starts")
+        (one.paths(job).code(one.row(job).workload) / "step").write_text(str(count))
+        eventually(lambda n=count: read_restarts(one.paths(job)).reached == n, "the runner notes the step")
+        crash(host, one, job, f"boot-{count}")
+        host.start()
+    eventually(lambda: starts(one, job) == "x" * 7, "the job starts again")
+    let_go(one, job)
+    assert one.wait(job).state == FINISHED
+
+
+def test_an_elastic_job_whose_runner_is_killed_continues(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    with strings() as held:
+        job = held.submit(one)
+        for attempt in range(1, 3):
+            driver = held.driver()
+            driver.hello()
+            driver.spawn(attempt, "cpu-0")
+            worker = held.worker()
+            driver.say(op="progress", step=attempt)
+            one.wait_running(job)
+            os.kill(runner_of(one, job), signal.SIGKILL)
+            eventually(lambda w=worker: gone(w.pid), "the worker ends with its runner")
+        crashed = held.driver()
+        one.wait_running(job)
+        crash(host, one, job)  # now without a server
+        host.start()
+        last = held.driver()
+        assert (crashed.restarts, last.restarts) == ("2", "3")
+        last.close()
+        assert one.wait(job).state == FINISHED
+    assert one.row(job).attempt == 4
+    assert one.history(job) == [SUBMITTED, PENDING, *[RUNNING, PENDING] * 3, RUNNING, FINISHED]
+
+
+def test_driver_and_runner_deaths_without_progress_count_together(pair: tuple[Host, Bench]) -> None:
+    _, one = pair
+    with strings() as held:
+        job = held.submit(one)
+        for attempt in (1, 2):
+            held.driver().kill()
+            held.driver()
+            eventually(lambda n=attempt: one.row(job).attempt == n and one.row(job).state == RECOVERING, "it runs")
+            os.kill(runner_of(one, job), signal.SIGKILL)
+        row = one.wait(job)
+    assert (row.state, row.reason, row.attempt) == (ERROR, wire.LOST, 2)
 
 
 def test_an_earlier_requeue_does_not_count_as_a_reboot(pair: tuple[Host, Bench]) -> None:
@@ -191,20 +259,100 @@ def replace_lock(paths: ExecPaths) -> None:
     paths.lock.symlink_to("/dev/null")
 
 
-@pytest.mark.parametrize("harm", [remove_records, replace_lock, lambda paths: shutil.rmtree(paths.state)])
-def test_a_runner_with_damaged_files_is_killed_before_its_slots_are_free(
-    pair: tuple[Host, Bench], harm: Callable[[ExecPaths], None]
+def garble(paths: ExecPaths) -> None:
+    paths.runner.write_bytes(os.urandom(300))
+    paths.restarts.write_bytes(b"\0" * 300)
+    paths.exit.write_bytes(os.urandom(300))
+
+
+def lock_away(paths: ExecPaths) -> None:
+    for path in (paths.lock, paths.runner, paths.state):
+        path.chmod(0)
+
+
+def put_a_file(paths: ExecPaths) -> None:
+    paths.state.rename(paths.state.with_name("moved"))
+    paths.state.touch()
+
+
+#: Damage to the files of a living runner, at any time while its server is down or up.
+HARM = [
+    lambda paths: paths.lock.unlink(), lambda paths: paths.runner.unlink(), remove_records, replace_lock, garble,
+    lock_away, lambda paths: shutil.rmtree(paths.state),
+]
+
+
+@pytest.mark.parametrize("down", [True, False])
+@pytest.mark.parametrize("harm", HARM)
+def test_a_live_job_survives_damage_to_its_files(
+    pair: tuple[Host, Bench], harm: Callable[[ExecPaths], None], down: bool
 ) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    one.wait_running(job)
+    if down:
+        host.kill()
+    harm(one.paths(job))
+    host.restart()
+    eventually(lambda: one.paths(job).launcher_log.exists() and "adopted" in one.launcher_log(job), "it is adopted")
+    let_go(one, job)
+    row = one.wait(job)
+    assert (row.state, row.attempt, starts(one, job)) == (FINISHED, 1, "x")
+
+
+def test_a_live_job_survives_a_folder_that_cannot_be_used_for_a_while(pair: tuple[Host, Bench]) -> None:
+    """Root ignores permissions, so a file takes the place of the folder."""
+    host, one = pair
+    job, waiting = one.submit(COUNTED, framework="distPyTorch", num_worker=2), one.submit("print(1)")
+    one.wait_for_file(job, "starts")
+    one.wait_running(job)
+    host.kill()
+    put_a_file(one.paths(job))
+    host.start()
+    eventually(lambda: one.row(waiting).state == PENDING, "the other job waits")
+    assert "cpu" in (one.row(job).slots or "") and one.row(job).state == RUNNING
+    one.paths(job).state.unlink()
+    one.paths(job).state.with_name("moved").rename(one.paths(job).state)
+    eventually(lambda: "adopted" in one.launcher_log(job), "the job is adopted")
+    assert one.row(waiting).state == PENDING
+    let_go(one, job)
+    row = one.wait(job)
+    assert (row.state, row.attempt, starts(one, job)) == (FINISHED, 1, "xx")
+    assert one.wait(waiting).state == FINISHED
+
+
+def test_processes_of_a_removed_folder_end_before_their_slots_are_given(pair: tuple[Host, Bench]) -> None:
+    """The runner cannot make its folder again. So its job is lost after a while."""
     host, one = pair
     job = one.submit(COUNTED)
     one.wait_for_file(job, "starts")
     pid = runner_of(one, job)
     host.kill()
-    harm(one.paths(job))
+    put_a_file(one.paths(job))
     host.start()
     row = one.wait(job)
     assert (row.state, row.reason, starts(one, job)) == (ERROR, wire.LOST, "x")
     assert gone(pid) and not one.leftovers(job)
+
+
+def test_processes_of_a_deleted_row_end_at_the_next_start(pair: tuple[Host, Bench], tmp_path: Path) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    one.wait_running(job)
+    pid = runner_of(one, job)
+    with host_bench(tmp_path / "other") as (_, other):
+        bystander = other.submit(COUNTED)
+        other.wait_for_file(bystander, "starts")
+        host.kill()
+        one.database.write(lambda c: c.exec_driver_sql("DELETE FROM execs WHERE id = ?", (job,)))
+        host.start()
+        assert gone(pid) and not one.leftovers(job)
+        assert not gone(runner_of(other, bystander)), "the process of another home is killed"
+        let_go(other, bystander)
+        other.wait(bystander)
+    assert one.wait(one.submit("print(1)")).state == FINISHED
 
 
 def test_a_lock_that_is_held_is_not_taken(pair: tuple[Host, Bench]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ class FakeLauncher:
         self.found = found
         self.prepared: list[RunOrder] = []
         self.runs: list[FakeRun] = []
-        self.noted: list[str] = []
+        self.restarted: list[tuple[str, float]] = []
+        #: Whether a lost exec may start again.
+        self.again = True
         self.swept: list[str] = []
         #: Number of processes that ended attempts leave; number of next calls of `sweep`, and of `adopt`, that fail.
         self.left = self.stuck = self.blind = 0
@@ -129,8 +132,12 @@ class FakeLauncher:
             raise OSError(errno.EMFILE, "Too many open files")
         return self.found
 
-    def note_reboot(self, paths: ExecPaths) -> None:
-        self.noted.append(paths.exec_id)
+    def restarts(self, paths: ExecPaths, step: float) -> bool:
+        self.restarted.append((paths.exec_id, step))
+        return self.again
+
+    def sweep_strays(self, kept: Collection[str], last: int) -> int:
+        return 0
 
     def sweep(self, paths: ExecPaths) -> int:
         self.swept.append(paths.exec_id)
@@ -143,6 +150,9 @@ class FakeLauncher:
         """The run with this number, when it is there."""
         eventually(lambda: len(self.runs) > number, "the attempt is started")
         return self.runs[number]
+
+
+ELASTIC: dict[str, Any] = {"framework": "edtPyTorch", "elastic": True, "num_worker": 2}
 
 
 def ended(state: str) -> Outcome:
@@ -214,27 +224,64 @@ def test_slots_out_of_service_get_no_jobs(tmp_path: Path) -> None:
         assert [place.drained for place in one.supervisor.places()] == ["it is broken", None]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("found", "left", "state", "noted"), [
-    (ended(FINISHED), 0, FINISHED, False),
-    (ended(FINISHED), 1, FINISHED, False),
-    (LostRun("its node is gone"), 0, ERROR, False),
-    (LostRun("its node is gone", reboots=1), 0, PENDING, True),
-    (LostRun("its node is gone", reboots=2), 0, ERROR, False),
-    (None, 0, PENDING, False),
-    (None, 1, ERROR, False),
-])
+#: A plain program may have had effects, so it starts again only after a restart of the machine.
+FATES = [
+    (ended(FINISHED), 0, False, True, FINISHED),
+    (ended(FINISHED), 1, False, True, FINISHED),
+    (LostRun("its runner is gone"), 0, False, True, ERROR),
+    (LostRun("its node is gone", rebooted=True), 0, False, True, PENDING),
+    (LostRun("its node is gone", rebooted=True), 0, False, False, ERROR),
+    (LostRun("its runner is gone"), 0, True, True, PENDING),
+    (LostRun("its runner is gone"), 0, True, False, ERROR),
+    (None, 0, False, True, PENDING),
+    (None, 1, False, True, ERROR),
+]
+
+
+@pytest.mark.parametrize("fate", FATES)
 def test_the_next_server_records_what_its_launcher_found(
-    tmp_path: Path, found: Outcome | LostRun | None, left: int, state: str, noted: bool
+    tmp_path: Path, fate: tuple[Outcome | LostRun | None, int, bool, bool, str]
 ) -> None:
+    found, left, elastic, again, state = fate
     with bench_on(tmp_path, first := FakeLauncher()) as one:
-        job = running(one, first)
+        job = one.submit("", **(ELASTIC if elastic else {}))
+        first.run().begin()
+        one.wait_running(job)
     second = FakeLauncher(found)
-    second.left = left
+    second.left, second.again = left, again
     second.busy = True  # an exec that is queued again stays pending
     with bench_on(tmp_path, second) as one:
         row = one.row(job)
     assert (row.state, row.attempt, row.slots) == (state, 1, None)
-    assert (second.noted, second.swept) == ([job] * noted, [job])
+    assert second.swept == [job]
+    asked = isinstance(found, LostRun) and (elastic or found.rebooted)
+    assert second.restarted == [(job, -1.0)] * asked
+
+
+def test_an_elastic_job_whose_runner_is_lost_starts_again(tmp_path: Path) -> None:
+    with bench_on(tmp_path, launcher := FakeLauncher()) as one:
+        job = one.submit("", **ELASTIC)
+        launcher.run().begin()
+        one.wait_running(job)
+        launcher.run().progress = {wire.STEP: 7}
+        launcher.run().end(LostRun("its runner is gone"))
+        launcher.run(1).begin()
+        eventually(lambda: one.history(job)[-2:] == [PENDING, RUNNING], "the job runs again")
+        assert (launcher.restarted, one.row(job).attempt) == ([(job, 7)], 2)
+        launcher.run(1).end(replace(ended(FINISHED), attempt=2))
+        assert one.wait(job).state == FINISHED
+
+
+def test_an_elastic_job_that_is_being_stopped_does_not_start_again(tmp_path: Path) -> None:
+    with bench_on(tmp_path, launcher := FakeLauncher()) as one:
+        job = one.submit("", **ELASTIC)
+        launcher.run().begin()
+        one.wait_running(job)
+        one.stop(job)
+        eventually(lambda: launcher.run().stopped, "the run is asked to end")
+        launcher.run().end(LostRun("its runner is gone"))
+        assert one.wait(job).state == KILLED
+    assert not launcher.restarted
 
 
 def test_the_next_server_adopts_a_run(tmp_path: Path) -> None:
@@ -331,9 +378,8 @@ def test_a_job_keeps_a_slot_that_the_machine_no_longer_has(tmp_path: Path) -> No
 
 
 def test_an_elastic_job_leaves_a_slot_that_the_machine_no_longer_has(tmp_path: Path) -> None:
-    elastic = {"framework": "edtPyTorch", "elastic": True, "num_worker": 2}
     with bench_on(tmp_path, first := FakeLauncher()) as one:
-        job = one.submit("", **elastic)
+        job = one.submit("", **ELASTIC)
         first.run().begin()
         one.wait_running(job)
     second, run = with_one_slot()

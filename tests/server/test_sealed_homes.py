@@ -93,7 +93,7 @@ def test_an_upgraded_launch_file_keeps_only_user_and_counts(old: Settings) -> No
     opened(old).close()
     paths = old.paths.job("local-1", "ada")
     assert requeues(paths) == 2 and json.loads(paths.spec.read_text()) == {
-        "user": "ada", "requeues": 2, "reboots": 0,
+        "user": "ada", "requeues": 2,
     }
 
 

@@ -392,7 +392,7 @@ class _Driver:
     def _show_status(self) -> None:
         """Send the status of the workers to the launcher if it has changed."""
         state, crew = self._state, self._state.crew
-        message = None
+        message = state.unsaved or state.unkept or None
         self._paused = self._paused or state.parked or state.recovering
         self._parked = state.parked or (self._parked and state.recovering)
         if state.parked:

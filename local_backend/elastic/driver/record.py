@@ -7,7 +7,6 @@ is killed in between, the next driver logs this step or validation again, becaus
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from local_backend.elastic import RECORDS
 from local_backend.elastic.hub.events import BatchResult, Closed, Commit, Kept, Validated
 from local_backend.elastic.hub.hub import Course
 from local_backend.elastic.hub.watching import Totals, Values
@@ -70,7 +70,7 @@ class TrainingRecord:
         if not root:
             return cls.none(course)
         _trainings += 1
-        folder = Path(root) / "elastic" / f"train-{_trainings}"
+        folder = Path(root) / RECORDS / f"train-{_trainings}"
         record = cls(course, folder, generators=captured.generators(course.seed))
         terms = {**_terms(course, mode, job), "generators": record.generators, "versions": captured.versions()}
         try:
@@ -78,7 +78,6 @@ class TrainingRecord:
         except OSError as error:
             print(f"WARNING: {folder} cannot be used ({error.strerror}); no snapshots are taken", flush=True)
             return cls.none(course)
-        atexit.register(_remove, folder)
         return record
 
     def begin(self, plan: StepPlan) -> None:
@@ -160,26 +159,38 @@ class TrainingRecord:
     def _resume(self) -> None:
         """Read how far the earlier process got."""
         assert self.folder is not None
-        for line in _lines(self.folder / STEPS):
-            if "epoch" in line:
-                self.epochs_done, self.committed = line["epoch"], line["committed"]
-                self.last_validated, self.rows = line["validated"], []
-            elif "results" in line:
-                self.rows.append(tuple(BatchResult(*row) for row in line["results"]))
-            else:
-                self.last_validated = line["validated"]
+        try:
+            for line in _lines(self.folder / STEPS):
+                self._take(line)
+        except (KeyError, TypeError, ValueError) as problem:
+            print(f"WARNING: {self.folder / STEPS} is damaged ({problem!r}); training continues from before the damage",
+                  flush=True)
         self.committed += len(self.rows)
-        self.values = {line["epoch"]: line["values"] for line in _lines(self.folder / EPOCHS)}
+        self.values = {
+            line["epoch"]: line["values"] for line in _lines(self.folder / EPOCHS)
+            if isinstance(line.get("epoch"), int) and isinstance(line.get("values"), dict)
+        }
         # A snapshot ahead of the log is of no use: the results of the steps between are lost.
         snapshot = SnapshotFolder(self.folder).newest(Position(self.committed, EpochStage.BEGUN))
         if snapshot is not None:
             self.kept = Kept(0, snapshot.position, str(snapshot.path))
 
+    def _take(self, line: dict[str, Any]) -> None:
+        """Take a line of the record. Raises KeyError, TypeError or ValueError for a damaged line."""
+        if "epoch" in line:
+            self.epochs_done, self.committed = int(line["epoch"]), int(line["committed"])
+            self.last_validated, self.rows = int(line["validated"]), []
+        elif "results" in line:
+            self.rows.append(tuple(map(_result, line["results"])))
+        else:
+            self.last_validated = int(line["validated"])
+
     def _anew(self, line: dict[str, Any]) -> None:
         """Begin a new file. The file of the epoch before stays until the first line of the new one is written."""
-        if self._file is None or self.folder is None:
+        if self.folder is None:
             return
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         fresh = self.folder / f"{STEPS}.new"
         try:
             self._file = fresh.open("w")
@@ -195,7 +206,7 @@ class TrainingRecord:
                 self._file.write(json.dumps(line) + "\n")
                 self._file.flush()
             except OSError:
-                self._file = None  # the disk is full: a restart may log some steps again
+                self._file = None  # the disk is full until the next epoch: a restart may log some steps again
 
 
 def _terms(course: Course, mode: str, job: TrainingJob) -> dict[str, Any]:
@@ -217,20 +228,24 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of the file. The last line may be incomplete."""
+    """Yield the lines of the file up to the first one that is damaged. The last line may be incomplete."""
     try:
-        text = path.read_text()
+        text = path.read_bytes()
     except OSError:
         return
-    for line in text.splitlines():
+    for line in text.split(b"\n"):
         try:
-            yield json.loads(line)
-        except ValueError:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
             return
+        if not isinstance(found, dict):
+            return
+        yield found
 
 
-def _remove(folder: Path) -> None:
-    """Delete the folder when the process ends on its own, because no other process will continue from it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # with several trainings, only the last call succeeds
-        folder.parent.rmdir()
+def _result(row: object) -> BatchResult:
+    """Return a result of the record. Raises TypeError for a damaged one."""
+    match row:
+        case [int(number), int(count), int() | float() as loss, int() | None as correct, dict(metrics)]:
+            return BatchResult(number, count, loss, correct, metrics)
+    raise TypeError(f"not a result: {str(row)[:100]}")

@@ -28,6 +28,7 @@ from local_backend.elastic.hub.events import (
     End,
     Finished,
     Kill,
+    Note,
     Send,
     Stopped,
     TaskDone,
@@ -119,7 +120,16 @@ def task_done(state: HubState, event: TaskDone) -> Outcome:
         return state, ()
     doing = {other: task for other, task in state.doing.items() if other != worker}
     idle = {worker} & set(state.members) - state.crew.entering
-    return replace(state, doing=doing, idle=state.idle | idle, tested=state.tested + event.results), ()
+    writes = state.doing[worker].message["op"] in ("save", "state")
+    notes: tuple[Action, ...] = ()
+    if event.trouble and not state.unsaved:
+        notes = (Note(f"step {state.committed}: {event.trouble}; training continues and tries again after each epoch"),)
+    state = replace(
+        state, doing=doing, idle=state.idle | idle, tested=state.tested + event.results,
+        unsaved=event.trouble or state.unsaved, missed=state.missed or bool(event.trouble),
+        wrote=state.wrote or (writes and not event.trouble),
+    )
+    return state, notes
 
 
 def open_boundary(state: HubState) -> Outcome:
@@ -151,9 +161,9 @@ def _tasks(state: HubState) -> tuple[Task, ...]:
 
 
 def _has_checkpoint(state: HubState) -> bool:
-    """Return whether `checkpoint_freq` asks for a checkpoint after the state's epoch."""
+    """Return whether `checkpoint_freq` asks for a checkpoint after the state's epoch, or the last one is missing."""
     every = state.course.checkpoint_freq
-    return every > 0 and (state.epoch + 1) % every == 0
+    return every > 0 and (bool(state.unsaved) or (state.epoch + 1) % every == 0)
 
 
 def _save(state: HubState, name: str) -> Task:
@@ -217,7 +227,7 @@ def _close(state: HubState) -> Outcome:
         names.append("final")
     elif _has_checkpoint(state):
         names.append(str(epoch + 1))
-    if names:
+    if names and not state.missed:
         tasks.append(Task({"op": "state", "epoch": epoch + 1, "names": names}, writer=True))
     if final and not state.saved:
         tasks.append(Task({"op": "artifacts", "epoch": epoch}, writer=True))
@@ -229,11 +239,17 @@ def _close(state: HubState) -> Outcome:
 def _leave(state: HubState) -> Outcome:
     """End the boundary. Begin the next epoch, or finish the training."""
     epoch = state.epoch
-    state = replace(state, phase=Phase.TRAINING, epoch=epoch + 1, closing=False, stop=False, described={})
+    notes: tuple[Action, ...] = ()
+    if state.unsaved and state.wrote and not state.missed:
+        state, notes = replace(state, unsaved=""), (Note(f"step {state.committed}: checkpoints are written again"),)
+    state = replace(
+        state, phase=Phase.TRAINING, epoch=epoch + 1, closing=False, stop=False, described={}, wrote=False,
+        missed=False,
+    )
     if state.epoch == state.epochs:
-        return _finish(state)
+        return then((state, notes), _finish)
     state = replace(state, idle=frozenset())
-    return state, tuple(Send(worker, _onward(state, epoch)) for worker in state.members)
+    return state, (*notes, *(Send(worker, _onward(state, epoch)) for worker in state.members))
 
 
 def _values(state: HubState, epoch: int) -> dict[str, Any]:

@@ -11,7 +11,20 @@ from dataclasses import replace
 
 from local_backend.elastic.hub import membership
 from local_backend.elastic.hub.boundary import unfinished
-from local_backend.elastic.hub.events import Action, Broken, Failed, Gone, Hung, Kept, Kill, Left, Lost, Note, Send
+from local_backend.elastic.hub.events import (
+    Action,
+    Broken,
+    Failed,
+    Gone,
+    Hung,
+    Kept,
+    Kill,
+    Left,
+    Lost,
+    Note,
+    NotKept,
+    Send,
+)
 from local_backend.elastic.hub.membership import Crew, Stage
 from local_backend.elastic.hub.state import HubState, Outcome, Phase, fail, requeue, then, with_crew
 
@@ -67,7 +80,7 @@ def abandoned(state: HubState, worker: int) -> Outcome:
 def kept(state: HubState, event: Kept) -> Outcome:
     """Note a state from which training can continue. If it is the last state of workers to be parked, let them end."""
     if state.kept is None or event.position >= state.kept.position:
-        state = replace(state, kept=event)
+        state = replace(state, kept=event, unkept="")
     # This may be a snapshot of an earlier step that was still on its way.
     late = event.position.steps < state.crew.peers[event.worker].applied
     if event.worker not in state.out[:1] or late:
@@ -75,6 +88,12 @@ def kept(state: HubState, event: Kept) -> Outcome:
     away = tuple(Send(worker, {"op": "bye"}) for worker in state.parking)
     note = Note(f"step {state.committed}: parked; the state is kept until a slot is free")
     return replace(state, parking=(), out=()), (*away, note)
+
+
+def not_kept(state: HubState, event: NotKept) -> Outcome:
+    """Report once that snapshots cannot be written."""
+    notes = () if state.unkept else (Note(f"step {state.committed}: {event.why}"),)
+    return replace(state, unkept=event.why), notes
 
 
 #: The job fails when training was interrupted this many times without progress.

@@ -126,6 +126,16 @@ class TaskDone:
 
     worker: int
     results: tuple[BatchResult, ...] = ()
+    #: Why files could not be written, if training can go on without them.
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class NotKept:
+    """A snapshot could not be written. Training goes on without it."""
+
+    worker: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -204,7 +214,7 @@ class Unbalanced:
 
 Event = (
     Allocated | Applied | Arrived | Ready | Impatient | Published | Formed | Entered | Stepped | AtBoundary | TaskDone
-    | Kept | Left | Finished | Failed | Broken | Lost | Hung | Gone | Unbalanced
+    | Kept | NotKept | Left | Finished | Failed | Broken | Lost | Hung | Gone | Unbalanced
 )
 
 

@@ -98,6 +98,12 @@ class HubState:
     ends: int | None = None
     #: Whether the callbacks of a worker have saved the user's own artifacts.
     saved: bool = False
+    #: Why the last checkpoint or snapshot could not be written; "" if it was.
+    unsaved: str = ""
+    unkept: str = ""
+    #: Whether files of checkpoints were written at the present boundary, and whether any could not be written.
+    wrote: bool = False
+    missed: bool = False
     #: Members that have finished the job.
     finished: frozenset[int] = frozenset()
     #: The member that sends the final state; whether it replaces a member that died; the state that it sent.

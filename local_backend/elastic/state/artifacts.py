@@ -19,6 +19,7 @@ from torch import nn
 
 from local_backend.elastic import faults
 from local_backend.elastic.script.job import TrainingJob
+from local_backend.elastic.state import disk
 
 
 def result_dir() -> Path:
@@ -83,15 +84,24 @@ def frozen(value: Any, memo: dict[int, Any] | None = None) -> Any:
 def write_checkpoint(name: str, states: Mapping[str, Any]) -> None:
     """Write each state dict in `states` (suffix → state dict) to `model_epoch_<name><suffix>.pth`.
 
-    All tensors must be on the CPU. Raises OSError with the name of the file.
+    All tensors must be on the CPU. Raises OSError with the name of the file. No new file remains then, because a
+    checkpoint without all of its files cannot be loaded.
     """
-    for suffix, state in states.items():
-        path = train_dir() / f"model_epoch_{name}{suffix}.pth"
-        try:
+    written: list[Path] = []
+    folder, needed = train_dir(), disk.size_of(dict(states))
+    path = folder / f"model_epoch_{name}.pth"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        disk.check_space(folder, needed)
+        for suffix, state in states.items():
+            path = folder / f"model_epoch_{name}{suffix}.pth"
             write_whole(path, partial(_save, state), "checkpoint-rename")
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise OSError(error.errno, f"the checkpoint {path} could not be written: {reason}") from error
+            written.append(path)
+    except OSError as error:
+        for one in written:
+            one.unlink(missing_ok=True)
+        reason = disk.why(error, folder, needed)
+        raise OSError(error.errno, f"the checkpoint {path} could not be written: {reason}") from error
 
 
 def checkpoints() -> list[Path]:

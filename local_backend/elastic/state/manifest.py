@@ -31,7 +31,7 @@ from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.recipe import Recipe
-from local_backend.elastic.state import artifacts
+from local_backend.elastic.state import artifacts, disk
 from local_backend.elastic.state.fingerprints import leaves, of_tensors, of_text
 
 FORMAT = 1
@@ -141,7 +141,8 @@ def save(manifest: Mapping[str, Any]) -> None:
     try:
         artifacts.write_whole(path, lambda file: file.write(text.encode()))
     except OSError as error:
-        raise OSError(error.errno, f"the manifest {path} could not be written: {error.strerror or error}") from error
+        reason = disk.why(error, path.parent, len(text))
+        raise OSError(error.errno, f"the manifest {path} could not be written: {reason}") from error
 
 
 def load(path: Path) -> dict[str, Any]:

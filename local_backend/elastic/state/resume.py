@@ -20,6 +20,7 @@ from local_backend.elastic.hub.watching import Values
 from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.position import Position
 from local_backend.elastic.script.job import TrainingJob
+from local_backend.elastic.state import disk
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.replica import Replica
 from local_backend.elastic.state.snapshots import Snapshot, open_snapshot, write_snapshot
@@ -46,7 +47,13 @@ def write_states(
         "step_samples": plan.step_samples, "seed": plan.seed, "told": job.carried.told, "generators": generators,
     }
     for checkpoint in checkpoints:
-        write_snapshot(state_path(checkpoint), position, state, extra)
+        path, needed = state_path(checkpoint), disk.size_of(state.tensors)
+        try:
+            disk.check_space(path.parent, needed)
+            write_snapshot(path, position, state, extra)
+        except OSError as error:
+            reason = disk.why(error, path.parent, needed)
+            raise OSError(error.errno, f"the training state {path} could not be written: {reason}") from error
 
 
 @dataclass(frozen=True)

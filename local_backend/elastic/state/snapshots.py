@@ -24,6 +24,7 @@ from torch import Tensor
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.position import Position
+from local_backend.elastic.state import disk
 from local_backend.elastic.state.artifacts import write_whole
 from local_backend.elastic.state.replica import Replica, ReplicaState
 from local_backend.elastic.state.transfer import as_bytes
@@ -176,8 +177,11 @@ class Snapshotter:
         except Exception as error:
             if self._closed:
                 return  # the folder may be deleted by now
+            why = str(error)
+            if isinstance(error, OSError):
+                why = disk.why(error, self._folder.path, disk.size_of(clone.tensors))
             self._on_failure(
-                f"cannot write a snapshot to {self._folder.path}: {error}; training continues and tries again later"
+                f"cannot write a snapshot to {self._folder.path}: {why}; training continues and tries again later"
             )
         else:
             self._on_written(position, path, self._clock() - begun)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from local_backend.elastic.position import BEGINNING, EpochStage, Position
 from local_backend.elastic.script.hooks import call, takes_logs
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.surroundings import choose_device
+from local_backend.elastic.state.disk import is_full
 from local_backend.elastic.state.replica import from_bytes, result_of, to_bytes
 from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.worker.agreement import Agreement, table_of
@@ -303,7 +305,7 @@ class Member:
             return
         if self._snapshotter is None:
             folder = SnapshotFolder(Path(self._terms.snapshots))
-            self._snapshotter = Snapshotter(folder, self._kept, self._journal.say, self._terms.snapshot_seconds)
+            self._snapshotter = Snapshotter(folder, self._kept, self._not_kept, self._terms.snapshot_seconds)
         if self._snapshotter.due(time.monotonic()):
             self._snapshotter.take(self._position, self._replica.capture())
 
@@ -311,6 +313,12 @@ class Member:
         """Tell the hub that a snapshot is on disk. The thread that wrote it calls this."""
         with suppress(HubGone):
             self._link.send({"op": "kept", "version": position.number, "path": str(path)})
+
+    def _not_kept(self, why: str) -> None:
+        """Report that a snapshot could not be written. The thread that tried it calls this."""
+        self._journal.say(why)
+        with suppress(HubGone):
+            self._link.send({"op": "unkept", "why": why})
 
     # --- boundaries
 
@@ -332,12 +340,11 @@ class Member:
                 case "save":
                     # Disks and callbacks may take any time.
                     self._control.phase = "callbacks"
-                    self._epoch_end.save(order["epoch"], order["name"])
-                    self._link.send({"op": "done"})
+                    self._save(partial(self._epoch_end.save, order["epoch"], order["name"]), [order["name"]])
                 case "state":
                     self._control.phase = "callbacks"
-                    self._epoch_end.save_state(order["names"], self._position)
-                    self._link.send({"op": "done"})
+                    names = order["names"]
+                    self._save(partial(self._epoch_end.save_state, names, self._position), names)
                 case "artifacts":
                     self._control.phase = "callbacks"
                     self._epoch_end.save_artifacts(self._callbacks, epoch)
@@ -356,6 +363,18 @@ class Member:
                 case _:
                     return order, blob
             self._control.phase = "waiting"
+
+    def _save(self, write: Callable[[], None], names: list[str]) -> None:
+        """Write files of checkpoints. Training goes on without them on a full disk, but not at its end."""
+        trouble = ""
+        try:
+            write()
+        except OSError as error:
+            if "final" in names or not is_full(error):
+                raise
+            trouble = error.strerror or str(error)
+            self._journal.say(trouble)
+        self._link.send({"op": "done", "trouble": trouble})
 
     @property
     def _stops(self) -> bool:

@@ -1,0 +1,69 @@
+"""Another version of the code is installed while an elastic job runs: the job keeps the version that it began with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from runtime_support import host_bench
+from support import eventually
+
+from dlicmd.contract.states import FINISHED
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+import os, time
+import torch
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset, default_collate
+from callbacks import LoggerCallback
+from fabric_model import FabricModel
+
+def collate(samples):
+    time.sleep(0 if os.path.exists("go") else 0.1)
+    return default_collate(samples)
+
+class Logger(LoggerCallback):
+    def log_train_metrics(self, metrics, iteration, epoch, workers):
+        with open("rows", "a") as file:
+            print(os.getpid(), iteration, file=file)
+
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 3)
+data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 3)
+fabric = FabricModel(model, lambda: (data, data), F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1),
+                     driver_logger=Logger(), fn_batch_collate=collate)
+fabric.train(12, 4, 2, 0)
+"""
+
+
+def test_a_job_keeps_its_code_when_other_code_is_installed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for package in ("dlicmd", "local_backend"):
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    with host_bench(tmp_path / "home", nursery_idle=600.0) as (host, one):
+        host.kill()
+        host.start({"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'local_backend' / 'fabric'}"})
+        job = one.submit(TRAIN, framework="edtPyTorch", elastic=True, num_worker=2,
+                         attributes={"snapshot_seconds": "0.1"})
+        checkpoints = one.paths(job).checkpoint
+        eventually(lambda: list(checkpoints.rglob("*.snapshot")), "a snapshot is written")
+        for path in [*(tree / "local_backend").rglob("*.py"), *(tree / "dlicmd").rglob("*.py")]:
+            if "fabric" not in path.relative_to(tree).parts:
+                path.write_text("raise ImportError('this is another version')\n")
+        for folder in list(tree.rglob("__pycache__")):
+            shutil.rmtree(folder)
+        rows = one.paths(job).code(one.row(job).workload) / "rows"
+        driver = int(rows.read_text().split()[0])
+        os.kill(driver, signal.SIGKILL)
+        eventually(lambda: {int(line.split()[0]) for line in rows.read_text().splitlines()} != {driver},
+                   "the next driver trains")
+        (rows.parent / "go").touch()
+        row = one.wait(job)
+    assert (row.state, row.attempt) == (FINISHED, 1), row.message
+    assert not list(checkpoints.rglob("*")), "snapshots are left"
