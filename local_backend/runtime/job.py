@@ -34,6 +34,9 @@ from local_backend.runtime.verdict import describe, signal_name
 _MEMORY_EVERY = 0.1
 #: Least seconds between two records of the highest step.
 _STEP_EVERY = 5.0
+#: Seconds between 2 looks for processes that ended tasks have left in a sandbox: its process 1 reaps them, so that
+#: their end sends no signal to the runner.
+_LOOK_EVERY = 0.02
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,8 @@ class Attempt:
         times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due, *engine]
         if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
+        if self._sandbox is not None and (self._restarting or (self._engine is not None and self._engine.workers.leaving)):
+            times.append(time.monotonic() + _LOOK_EVERY)
         due = [moment for moment in times if moment is not None]
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 

@@ -51,6 +51,11 @@ class Workers:
         """Slots on which any process of a worker lives."""
         return {worker.slot for worker in (*self._running.values(), *self._leaving.values())}
 
+    @property
+    def leaving(self) -> bool:
+        """Whether processes of an ended worker may still live."""
+        return bool(self._leaving)
+
     def started(self, number: int, pid: int, slot: str) -> None:
         """Add a worker that has been started."""
         self._running[number] = _Worker(pid, slot)

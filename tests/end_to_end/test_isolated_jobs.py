@@ -52,7 +52,7 @@ def shown(user: User, exec_id: str) -> dict:
 def pids(user: User, exec_id: str, task: str) -> list[int]:
     """Return the process ids of a task, as its runner logged them."""
     said = user.run("--exec-launcherlogs", exec_id).out
-    return [int(pid) for pid in re.findall(rf"runner: {task} started, pid (\d+)", said)]
+    return [int(pid) for pid in dict.fromkeys(re.findall(rf"runner: {task} started, pid (\d+)", said))]
 
 
 def weights(user: User, exec_id: str) -> dict:

@@ -394,8 +394,8 @@ def test_doctor_reports_no_problem_on_a_sound_home(made: Path, tmp_path: Path, c
     found = json.loads(said.output)
     assert said.exit_code == 0 and found["ok"] and {item["level"] for item in found["findings"]} == {"ok"}, found
     assert {item["check"] for item in found["findings"]} == {
-        "home", "keys", "tls", "forwarding", "server", "database", "backups", "secrets", "rows", "folders", "disk",
-        "kinds", "devices", "torch", "clock",
+        "home", "isolation", "keys", "tls", "forwarding", "server", "database", "backups", "secrets", "rows", "folders",
+        "disk", "kinds", "devices", "torch", "clock",
     }
 
 
