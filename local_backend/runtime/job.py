@@ -193,7 +193,8 @@ class Attempt:
         times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due, *engine]
         if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
-        if self._sandbox is not None and (self._restarting or (self._engine is not None and self._engine.workers.leaving)):
+        leaving = self._engine is not None and self._engine.workers.leaving
+        if self._sandbox is not None and (self._restarting or leaving):
             times.append(time.monotonic() + _LOOK_EVERY)
         due = [moment for moment in times if moment is not None]
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
