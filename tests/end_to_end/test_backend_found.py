@@ -8,13 +8,22 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from runtime_support import gone
+from support import eventually
 from user import User
 
 from dlicmd.contract.exits import Exit
 
 pytestmark = pytest.mark.integration
+
+
+def suspend(pid: int) -> None:
+    """Suspend a process, and wait until all of its threads are suspended."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "the process is suspended")
+
 
 HARM = [Path.unlink, lambda path: path.write_bytes(os.urandom(200)), lambda path: path.write_text("{}")]
 
@@ -35,7 +44,7 @@ def test_a_damaged_file_of_the_backend_is_written_again(user: User, harm: Callab
 def test_a_suspended_backend_is_reported_at_once(user: User, harm: Callable[[Path], object] | None) -> None:
     assert user.run("--exec-get-all").code == 0
     pid = user.server_pid
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     try:
         if harm is not None:
             harm(user.home / "backend.json")
@@ -51,7 +60,7 @@ def test_a_suspended_backend_is_reported_at_once(user: User, harm: Callable[[Pat
 def test_a_suspended_server_is_shown_and_can_be_stopped(user: User) -> None:
     assert user.run("ls").code == 0
     pid = user.server_pid
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     done = user.backend("status")
     assert done.code == Exit.FAILED and f"kill -CONT {pid}" in done.err, done
     assert user.backend("stop").code == 0 and gone(pid)
@@ -62,7 +71,7 @@ def test_a_client_that_waits_for_an_answer_sees_that_the_backend_is_suspended(us
                       "--model-main", "main.py")
     with user.start("follow", job) as follower:
         pid = user.server_pid
-        os.kill(pid, signal.SIGSTOP)
+        suspend(pid)
         try:
             _, err = follower.communicate(timeout=120)
         finally:
