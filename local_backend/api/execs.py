@@ -266,7 +266,7 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
 
     try:
         await asyncio.wait_for(rest(), _DRAIN)
-    except (asyncio.TimeoutError, ClientDisconnect, RuntimeError):
+    except (asyncio.TimeoutError, BodyRefused, ClientDisconnect, RuntimeError):
         return
 
 

@@ -95,12 +95,13 @@ def checked(answer: Answer) -> tuple[int, str]:
 
 def test_every_route_refuses_a_call_without_a_token_as_json(shared: Live) -> None:
     open_calls = {"/healthz", "/readyz", "/ui/tools/dlicmd.py"}
-    logons = {"/icp4d-api/v1/authorize": (400, "body.value"), "/v1/authorize": (400, "body.value")}
+    logons = {("POST", path): (400, "body.value") for path in ("/icp4d-api/v1/authorize", "/v1/authorize", wire.OIDC)}
+    logons["GET", wire.OIDC] = (404, "oidc.off")
     tried = 0
     for path, methods in route_table(shared).items():
         for method in methods - {"HEAD"} if path not in open_calls else ():
             answer = shared.call(method, path.replace("{", "").replace("}", ""), headers=ONLY_JSON, token=None, base="")
-            assert checked(answer) == logons.get(path, (401, "auth.required")), (method, path)
+            assert checked(answer) == logons.get((method, path), (401, "auth.required")), (method, path)
             tried += 1
     assert tried > 50
 

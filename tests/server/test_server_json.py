@@ -65,14 +65,15 @@ def test_a_submission_refuses_a_json_fault(shared: Live, fault: str, said: str) 
     assert shared.nothing_left()
 
 
-@pytest.mark.parametrize(("key", "data"), [
-    (r"\ud800", '{"dataSource": [{"type": "fs", "%s": 1}]}'),
-    (r"\ud800", '{"dataSource": [{"type": "connection", "connection": {"type": "http", "%s": 1}}]}'),
-    (r"\udfff", '{"dataSource": "[{\\"type\\": \\"fs\\", \\"\\%s\\": 1}]"}'),
+@pytest.mark.parametrize(("key", "data", "code"), [
+    (r"\ud800", '{"dataSource": [{"type": "fs", "%s": 1}]}', "submission.data_part"),
+    (r"\ud800", '{"dataSource": [{"type": "connection", "connection": {"type": "http", "%s": 1}}]}',
+     "submission.data_part"),
+    (r"\udfff", '{"dataSource": "[{\\"type\\": \\"fs\\", \\"\\%s\\": 1}]"}', "submission.data_source"),
 ])
-def test_a_fault_in_a_key_is_refused(shared: Live, key: str, data: str) -> None:
+def test_a_fault_in_a_key_is_refused(shared: Live, key: str, data: str, code: str) -> None:
     answer = shared.submit(START, {"main.py": b""}, data % key)
-    assert answer.error == (400, "submission.data_part") and "surrogate" in answer.text, answer.text
+    assert answer.error == (400, code) and "surrogate" in answer.text, answer.text
     assert shared.nothing_left()
 
 

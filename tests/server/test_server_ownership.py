@@ -34,9 +34,9 @@ CHANGES = {
     ("POST", wire.STOP_MANY): 400,  # without a body
     ("POST", wire.CONNECTIONS): 400,  # without a body
     ("POST", wire.DATA_PREVIEW): 400,  # without a source
-    ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
+    ("DELETE", wire.CONNECTIONS + "/{name:path}"): 404,
     **{(method, wire.SEARCHES + below): 501 for method in ("POST", "PUT", "DELETE") for below in ("", "/{rest:path}")},
-    ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
+    ("POST", wire.CONNECTIONS + "/{name:path}/test"): 404,
     ("PUT", wire.USERS + "/{name}/subject"): 403,
     ("POST", wire.TOKENS): 400,  # without a body
     ("DELETE", wire.TOKENS + "/{name}"): 404,
