@@ -77,8 +77,8 @@ def test_the_described_extensions_are_those_of_the_server(document: dict[str, An
 def test_only_open_calls_need_no_token(document: dict[str, Any]) -> None:
     assert set(document["components"]["securitySchemes"]) == {"bearer", "token", "basic", "session"}
     open_ones = {path for path, _, operation in operations(document) if not operation["security"]}
-    assert open_ones == {"/auth/v1/logon", "/auth/v1/oidc", "/platform/rest/conductor/v1/auth/logon", "/icp4d-api/v1/authorize",
-                         "/v1/authorize", "/ui/tools/dlicmd.py", "/healthz", "/readyz"}
+    assert open_ones == {"/auth/v1/logon", "/auth/v1/oidc", "/platform/rest/conductor/v1/auth/logon",
+                         "/icp4d-api/v1/authorize", "/v1/authorize", "/ui/tools/dlicmd.py", "/healthz", "/readyz"}
 
 
 def test_every_call_has_its_own_operation_id(document: dict[str, Any]) -> None:
