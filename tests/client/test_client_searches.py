@@ -102,7 +102,7 @@ def test_searches_are_listed_with_their_experiments(desk: Desk, local: FakeServe
         ["admin-hpo-1", "RUNNING", "1", "1/2", "admin", "2020-11-17 19:59:46", "00:02:55", "1", "0"],
         ["", "0", "w-605", "FINISHED", "0.0652", "2020-11-17 19:59:48", "2020-11-17 20:00:48"],
         ["", "1", "n/a", "SUBMITTED", "n/a", "n/a", "n/a"],
-        ["b\u2028c", *missing], ["n/a", *missing],
+        ["bc", *missing], ["n/a", *missing],
     ]
     assert local.seen[-1].target == f"{PATH}?limit=3"
     assert json.loads(desk.run("--hpo-get-all", "-o", "json").out) == [SEARCH, odd, {}]

@@ -34,7 +34,7 @@ from local_backend.runtime.processes import MARK, mark_of
 SLOTS, WORKERS, TOGETHER, SEEDS = 4, 3, 3, 3
 ROLES = {"worker": 34, "driver": 17, "runner": 17, "server": 16, "nursery": 8, "fetcher": 8}
 #: Seconds after which a killed process counts as not replaced: a fault.
-LOST = 240.0
+LOST = 600.0
 
 #: Trains slowly, writes a line for each committed step, and at the end the digest of weights and optimizer. The seed
 #: comes from the data that the fetcher brings.
@@ -280,7 +280,8 @@ class Matrix:
             self._fetchers[job] += 1
         if job:
             self._lines[job] = before
-            self._open.append((role, time.monotonic(), partial(self._goes_on, job, before)))
+            goes_on = partial(self._has_data, job) if role == "fetcher" else partial(self._goes_on, job, before)
+            self._open.append((role, time.monotonic(), goes_on))
         return True
 
     def _may_die(self, role: str, job: str) -> bool:
@@ -289,6 +290,10 @@ class Matrix:
         if role == "fetcher":
             return self._fetchers[job] < 2
         return role == "nursery" or self._steps(job) > self._lines.get(job, 0)
+
+    def _has_data(self, job: str) -> bool:
+        """Return whether all data of a job was fetched. The job may then wait for slots."""
+        return any((self._server.home / "jobs" / job / "data").rglob("seed")) or bool(self._result(job, "digest"))
 
     def _goes_on(self, job: str, before: int) -> bool:
         return self._steps(job) > before or bool(self._result(job, "digest"))

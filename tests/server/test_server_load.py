@@ -146,8 +146,10 @@ def test_the_limit_of_open_streams_holds_until_they_end(start: Callable[..., Liv
     live = start(embedded=False, quotas=Quotas(streams=1))
     exec_id, bob = live.submitted(), live.add_user("bob")
     cursor = live.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
+    streams = live.services.load.users.streams
+    eventually(lambda: not streams["alice"], "the first stream has ended")  # a little after its answer
     following = pool.submit(live.call, "GET", f"/execs/{exec_id}/follow?wait=30&cursor={cursor}")
-    eventually(lambda: live.services.load.users.streams["alice"] == 1, "the stream is open")
+    eventually(lambda: streams["alice"] == 1, "the stream is open")
     for path in ("follow", "log", "files", "curves", "result"):
         refused = live.call("GET", f"/execs/{exec_id}/{path}")
         assert refused.error == (429, "quota.streams") and int(refused.headers["retry-after"]) > 0, path
@@ -155,7 +157,8 @@ def test_the_limit_of_open_streams_holds_until_they_end(start: Callable[..., Liv
     assert live.call("GET", f"/execs/{exec_id}/log", token=bob).error == (400, "exec.not_found")
     live.move(exec_id, PENDING, KILLED)
     assert following.result(PATIENCE).status == 200
-    assert live.call("GET", f"/execs/{exec_id}/log").status == 200, "the stream has ended"
+    eventually(lambda: not streams["alice"], "the stream has ended")
+    assert live.call("GET", f"/execs/{exec_id}/log").status == 200
 
 
 def test_a_stream_counts_until_its_last_byte(start: Callable[..., Live]) -> None:
