@@ -13,17 +13,20 @@ from starlette.types import Message, Receive, Scope
 from dlicmd.contract import wire
 from local_backend.api.errors import BodyCompressed, BodyRefused
 from local_backend.errors import TooLarge, TooSlow
+from local_backend.services.access import Caller
 
-#: Maximum bytes of a body. A tree of 10,000 resource plans has about 1,000,000.
-LARGEST = 4 << 20
+#: Maximum bytes of a body: of an administrator, of another user, and of a call without a token. A tree of 10,000
+#: resource plans has about 1,000,000, and 10,000 ids to stop have about 200,000.
+LARGEST, LARGEST_OF_USER, LARGEST_WITHOUT_TOKEN = 4 << 20, 256 << 10, 32 << 10
 #: A body must arrive with this many bytes per second on average. Its first bytes may take PATIENCE seconds.
 LEAST_RATE, PATIENCE = 1024, 30.0
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"})
 
 
-def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool]) -> Receive:
-    """Return a `receive` for a call that raises BodyRefused when the body gets too large or arrives too slowly. `begun`
-    returns whether the answer has begun: a body that is too slow then counts as a client that disconnected.
+def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool], caller: Caller | None) -> Receive:
+    """Return a `receive` for a call of this caller that raises BodyRefused when the body gets too large or arrives too
+    slowly. `begun` returns whether the answer has begun: a body that is too slow then counts as a client that
+    disconnected.
 
     Raises TooLarge when Content-Length is too large, BodyCompressed for a compressed body.
     """
@@ -37,17 +40,17 @@ def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool]) -> Receiv
             )
     if scope["method"] == "POST" and scope["path"] == wire.EXECS:
         return _paced(receive, begun)
-    declared = headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared[:20]) > LARGEST:
-        raise _too_large()
+    declared, most = headers.get("content-length", "0"), _most(scope["path"], caller)
+    if declared.isdecimal() and int(declared[:20]) > most:
+        raise _too_large(most)
     received, receive = 0, _paced(receive, begun)
 
     async def counted() -> Message:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        if received > LARGEST:
-            raise BodyRefused(_too_large())
+        if received > most:
+            raise BodyRefused(_too_large(most))
         return message
 
     return counted
@@ -77,5 +80,14 @@ def _paced(receive: Receive, begun: Callable[[], bool]) -> Receive:
     return paced
 
 
-def _too_large() -> TooLarge:
-    return TooLarge("http.too_large", f"The body is larger than {LARGEST} bytes, the limit of this call")
+def _most(path: str, caller: Caller | None) -> int:
+    """Return the maximum bytes of a body. The server keeps a body in memory until its last byte, which may take more
+    than an hour, and anyone can send many bodies to calls without a token. A check has the text of a submission, and
+    counts as an upload."""
+    if caller is None:
+        return LARGEST_WITHOUT_TOKEN
+    return LARGEST if caller.admin or path == wire.CHECK else LARGEST_OF_USER
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge("http.too_large", f"The body is larger than {most} bytes, the limit of this call")

@@ -9,7 +9,9 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from local_backend.api.depends import CALLER
 from local_backend.services.access import Caller
 from local_backend.services.load import Load, refusal_of
 from local_backend.services.services import Services
@@ -62,4 +64,10 @@ class Streamed(StreamingResponse):
         self, load: Load, chunks: Iterator[bytes], status: int = 200, headers: Mapping[str, str] | None = None,
         media_type: str | None = None,
     ) -> None:
-        super().__init__(load.pieces(chunks), status, headers, media_type)
+        super().__init__((), status, headers, media_type)
+        self._load, self._chunks = load, chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer (ASGI)."""
+        self.body_iterator = self._load.pieces(scope[CALLER].name, self._chunks)
+        await super().__call__(scope, receive, send)

@@ -66,7 +66,7 @@ _CHECKED = {
          "submission.data_source submission.environment submission.framework submission.hardware submission.metrics "
          "submission.never_schedulable submission.option submission.resources submission.too_long",
     403: "auth.admin_only", 413: "submission.too_large", 500: "volume.unreadable",
-    408: "quota.upload_seconds", 429: "quota.uploads", 507: "storage.failed storage.full storage.keys",
+    408: "quota.upload_seconds", 429: "load.busy quota.uploads", 507: "storage.failed storage.full storage.keys",
 }
 _DETAILS = {
     wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}` and `{wire.LAST_METRICS}`; without it, all values but "
@@ -158,7 +158,7 @@ async def check(
     try:
         with services.load.users.upload(caller.name):
             upload = await _received(request, services, caller, folder, keyed=True)
-        await run_in_threadpool(services.submissions.check, caller, args, upload.data)
+        await services.load.run(UPLOAD, caller.name, partial(services.submissions.check, caller, args, upload.data))
     finally:
         await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
     return Response(status_code=204)

@@ -89,7 +89,7 @@ class Guard:
             scope[CALLER] = found
             if found is not None:
                 logs.about(user=found.name)
-            receive = bounded(scope, receive, seen.begun)
+            receive = bounded(scope, receive, seen.begun, found)
         except BackendError as problem:
             await refusal(scope, problem)(scope, receive, send)
         except SQLAlchemyError as problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated
@@ -25,7 +26,6 @@ from local_backend.runtime.output import (
     OutputSpan,
     OutputStream,
     Segment,
-    count_lines,
     key,
     lines_of,
     segments,
@@ -41,6 +41,8 @@ router = APIRouter(tags=["logs"], route_class=Route)
 
 #: Minimum bytes of a piece of the answer, except the last one: small pieces cost more than their content.
 _PIECE = 64 << 10
+#: Seconds after which a search without enough lines for a piece lets other users take their turn.
+_TURN = 0.2
 #: Maximum number and bytes of the texts to search for.
 _MOST_TEXTS, _LONGEST = 100, 10_000
 #: A whole number. The server refuses other texts after it has found the exec.
@@ -109,39 +111,48 @@ def _streams(row: ExecRow, paths: ExecPaths, worker: str | None) -> list[OutputS
 
 
 def _last(paths: ExecPaths, found: list[OutputSpan], tail: int | None, texts: list[bytes]) -> Iterator[Segment]:
-    """Return the matching lines, only the last `tail` if that is given."""
-    if tail is None:
-        return _matching(segments(paths, found), texts)
-    count = count_lines(_matching(segments(paths, found), texts))
-    return without_first(_matching(segments(paths, found), texts), max(0, count - tail))
+    """Yield the matching lines, only the last `tail` if that is given. A segment without a match is yielded empty, so
+    that the reader may pause."""
+    skipped = 0
+    if tail is not None:
+        count = 0
+        for segment in _matching(segments(paths, found), texts):
+            count += segment.text.count(b"\n")
+            yield segment._replace(text=b"")
+        skipped = max(0, count - tail)
+    yield from without_first(_matching(segments(paths, found), texts), skipped)
 
 
 def _matching(found: Iterable[Segment], texts: list[bytes]) -> Iterator[Segment]:
-    """Yield the lines that contain one of the texts; all lines without texts. Every line gets a newline."""
+    """Yield each segment with the lines that contain one of the texts; with all lines without texts. Every line gets a
+    newline."""
     for segment in found:
         whole_text = segment.text if segment.text.endswith(b"\n") else segment.text + b"\n"
-        if not texts:
-            yield segment._replace(text=whole_text)
-        elif any(text in whole_text for text in texts):  # most segments match no text
-            kept = [line + b"\n" for line in lines_of(whole_text) if any(text in line for text in texts)]
-            if kept:
-                yield segment._replace(text=b"".join(kept))
+        if texts:
+            # Most segments match no text.
+            lines = lines_of(whole_text) if any(text in whole_text for text in texts) else []
+            whole_text = b"".join(line + b"\n" for line in lines if any(text in line for text in texts))
+        yield segment._replace(text=whole_text)
 
 
 def _stamped(found: Iterable[Segment]) -> Iterator[bytes]:
     for segment in found:
+        if not segment.text:
+            yield b""
+            continue
         at = utc(segment.time).isoformat(timespec="milliseconds")
         prefix = f"{at}Z {segment.stream.task} {segment.stream.name} ".encode()
         yield prefix + segment.text[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
 
 
 def _pieces(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield texts as pieces. A piece may be empty: the search goes on in the next one."""
     waiting: list[bytes] = []
-    size = 0
+    size, until = 0, time.monotonic() + _TURN
     for text in texts:
         waiting.append(text)
         size += len(text)
-        if size >= _PIECE:
+        if size >= _PIECE or time.monotonic() >= until:
             yield b"".join(waiting)
-            waiting, size = [], 0
+            waiting, size, until = [], 0, time.monotonic() + _TURN
     yield b"".join(waiting)

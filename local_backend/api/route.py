@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -11,18 +12,29 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from dlicmd.contract import strict_json
+from local_backend.api.depends import CALLER
 from local_backend.api.errors import BodyRefused
 from local_backend.api.models.common import Body
-from local_backend.errors import Invalid
+from local_backend.errors import Busy, Invalid
+from local_backend.services.load import BODY
+
+#: Maximum bytes of a body that the event loop itself reads, in a few milliseconds.
+_SMALL = 16 << 10
 
 
 class _Strict(Request):
     async def json(self) -> Any:
-        """Return the body as JSON. Raises BodyRefused (`body.json`)."""
+        """Return the body as JSON. A large body of a user is read in the user's turn. Raises BodyRefused (`body.json`,
+        `load.busy`)."""
+        body, caller = await self.body(), self.scope[CALLER]
         try:
-            return strict_json.read(await self.body())
+            if caller is None or len(body) <= _SMALL:
+                return strict_json.read(body)
+            return await self.app.state.services.load.run(BODY, caller.name, partial(strict_json.read, body))
         except ValueError as problem:
             raise BodyRefused(Invalid("body.json", f"The body {problem}")) from None
+        except Busy as problem:
+            raise BodyRefused(problem) from None
 
 
 class Route(APIRoute):

@@ -21,7 +21,7 @@ router = APIRouter(tags=["execs"], route_class=Route)
 @about(SUBMITTER, extension=wire.EXT_VERIFY, errors={
     400: "exec.not_found query.value verify.credentials verify.files_gone verify.not_elastic "
          "verify.unsupported submission.environment submission.resources",
-    403: "exec.of_another_user",
+    403: "exec.of_another_user", 429: "quota.rate",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.unknown",
 })
 @bulk(UPLOAD, stream=False)
@@ -30,5 +30,6 @@ def verify(
 ) -> JsonAnswer[Exec]:
     """Submit an elastic exec again as a new exec, to verify the first `steps` steps. The new exec computes these steps
     with two numbers of workers and compares them. It ends FINISHED when the results are equal, else ERROR."""
+    services.load.users.submission(caller.name)
     made = services.submissions.verify(caller, exec_id, steps)
     return JsonAnswer(show(services.execs.view(made), str(request.base_url)))

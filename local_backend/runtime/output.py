@@ -97,20 +97,14 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 def without_first(found: Iterable[Segment], lines: int) -> Iterator[Segment]:
-    """Yield segments without their first `lines` lines."""
+    """Yield segments without their first `lines` lines, which may leave them empty."""
     for segment in found:
-        if lines == 0:
+        if lines == 0 or not segment.text:
             yield segment
             continue
         count = len(lines_of(segment.text))
-        if count > lines:
-            yield segment._replace(text=segment.text.split(b"\n", lines)[lines])
+        yield segment._replace(text=segment.text.split(b"\n", lines)[lines] if count > lines else b"")
         lines -= min(count, lines)
-
-
-def count_lines(found: Iterable[Segment]) -> int:
-    """Return the number of lines in segments."""
-    return sum(segment.text.count(b"\n") + (not segment.text.endswith(b"\n")) for segment in found)
 
 
 def last_lines_start(file: BinaryIO, lines: int, end: int) -> int:

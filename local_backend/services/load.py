@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
+import math
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,10 +24,12 @@ from local_backend.settings import Quotas
 
 T = TypeVar("T")
 
-#: Kinds of bulk work: results and files; logs, metrics, curves and code; submissions; previews; tests of connections.
+#: Kinds of bulk work: results and files; logs, metrics, curves and code; submissions; previews; tests of connections;
+#: large JSON bodies.
 PACKING, READING, UPLOAD, PREVIEW, TEST = "packing", "reading", "submissions", "previews", "tests of connections"
+BODY = "bodies"
 #: Threads that compute for each kind of bulk work, and threads that read the pieces of answers.
-_WORKERS = {PACKING: 2, READING: 2, UPLOAD: 4, PREVIEW: 4, TEST: 4}
+_WORKERS = {PACKING: 2, READING: 2, UPLOAD: 4, PREVIEW: 4, TEST: 4, BODY: 2}
 _STREAMING = 4
 #: Maximum number of calls of one user that wait for a turn, and seconds after which a refused client asks again.
 MOST_WAITING = 32
@@ -35,10 +39,11 @@ _END = object()
 
 
 class FairThreads:
-    """The turns of users in one kind of bulk work. At most `each` calls of one user work at the same time."""
+    """The turns of users in one kind of bulk work. At most `each` calls of one user work at the same time, and at most
+    `most` wait."""
 
-    def __init__(self, name: str, workers: int, each: int) -> None:
-        self._name, self._free, self._each = name, workers, each
+    def __init__(self, name: str, workers: int, each: int, most: float = MOST_WAITING) -> None:
+        self._name, self._free, self._each, self._most = name, workers, each, most
         self._threads = ThreadPoolExecutor(workers, f"bulk-{name}")
         self._working: Counter[str] = Counter()
         #: The calls that wait, by user; the user whose turn is next comes first.
@@ -47,13 +52,11 @@ class FairThreads:
     async def run(self, user: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread when it is the user's turn, and return its result. Raises Busy."""
         await self._begin(user)
-        try:
-            context = contextvars.copy_context()
-            return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
-        finally:
-            self._free += 1
-            self._working[user] -= 1
-            self._next()
+        context = contextvars.copy_context()
+        working = asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+        # The turn lasts as long as its thread works, even if the call is cancelled: a thread cannot be interrupted.
+        working.add_done_callback(functools.partial(self._ended, user))
+        return await asyncio.shield(working)
 
     def waiting(self, user: str) -> int:
         """Return the number of calls of a user that wait."""
@@ -61,7 +64,7 @@ class FairThreads:
 
     async def _begin(self, user: str) -> None:
         waiting = self._waiting.setdefault(user, deque())
-        if len(waiting) >= MOST_WAITING:
+        if len(waiting) >= self._most:
             raise _busy(self._name, f"{len(waiting)} other calls of {user} wait for their turn ({self._name}); let "
                         "some of them finish first")
         turn = asyncio.get_running_loop().create_future()
@@ -71,10 +74,18 @@ class FairThreads:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._free += 1
-                self._working[user] -= 1
-                self._next()
+                self._leave(user)
             raise
+
+    def _ended(self, user: str, working: asyncio.Future[T]) -> None:
+        if not working.cancelled():
+            working.exception()  # the caller, who may be gone, reports it
+        self._leave(user)
+
+    def _leave(self, user: str) -> None:
+        self._free += 1
+        self._working[user] -= 1
+        self._next()
 
     def _next(self) -> None:
         """Give free threads to the users who wait."""
@@ -161,9 +172,12 @@ class Load:
 
     def __init__(self, quotas: Quotas, shared: bool) -> None:
         self.users = UserLoads(quotas)
-        self._turns = {name: FairThreads(name, count, max(1, count // 2) if shared else count)
-                       for name, count in _WORKERS.items()}
-        self._streaming = ThreadPoolExecutor(_STREAMING, "bulk-streaming")
+        def turns(name: str, workers: int, most: float = MOST_WAITING) -> FairThreads:
+            return FairThreads(name, workers, max(1, workers // 2) if shared else workers, most)
+
+        self._turns = {name: turns(name, count) for name, count in _WORKERS.items()}
+        # The quota of streams limits those that wait.
+        self._streaming = turns("streaming", _STREAMING, math.inf)
 
     def waiting(self, user: str) -> int:
         """Return the number of calls of a user that wait for a turn."""
@@ -173,9 +187,9 @@ class Load:
         """Run `work` in the user's turn of this kind of bulk work. Raises Busy."""
         return await self._turns[name].run(user, work)
 
-    async def pieces(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces of an answer, which are computed in threads for such work."""
-        loop = asyncio.get_running_loop()
-        while (piece := await loop.run_in_executor(self._streaming, next, chunks, _END)) is not _END:
+    async def pieces(self, user: str, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the pieces of an answer to a user. Each is computed in a turn of the user."""
+        while (piece := await self._streaming.run(user, functools.partial(next, chunks, _END))) is not _END:
             assert isinstance(piece, bytes)
-            yield piece
+            if piece:
+                yield piece

@@ -50,7 +50,7 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
     if not text.strip():
         return ReceivedUpload()
     if kind in {b"application/x-www-form-urlencoded", b""}:
-        return ReceivedUpload(data=_form_field(text))
+        return ReceivedUpload(data=await asyncio.to_thread(_form_field, text))
     if kind == b"application/json":
         return ReceivedUpload(data=text)
     raise Invalid("submission.body", "the body must be multipart/form-data or application/x-www-form-urlencoded")

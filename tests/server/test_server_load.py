@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from live_server import TOKEN, Answer, Live, multipart, quoted
+from starlette.responses import Response
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING
-from local_backend.api import bodies, results
+from local_backend.api import bodies, lines, logs, results, route
 from local_backend.errors import Busy
+from local_backend.runtime.paths import ExecPaths, worker_task
 from local_backend.services import load
 from local_backend.services.load import MOST_WAITING, FairThreads
 from local_backend.settings import Quotas, Settings
@@ -142,6 +144,87 @@ def test_a_full_queue_refuses_only_its_own_user() -> None:
     asyncio.run(scenario())
 
 
+def test_open_streams_of_one_user_delay_no_other_user(
+    team: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = team.add_user("bob")
+    hers, his = team.submitted(), team.submitted(token=bob)
+    entered, opened, content = threading.Semaphore(0), threading.Event(), logs.content
+
+    def waiting(paths: ExecPaths, *given: Any) -> Iterator[bytes]:
+        if paths.exec_id == hers:
+            entered.release()
+            assert opened.wait(PATIENCE)
+        yield from content(paths, *given)
+
+    monkeypatch.setattr(logs, "content", waiting)
+    first = [pool.submit(team.call, "GET", f"/execs/{hers}/log") for _ in range(20)]
+    assert entered.acquire(timeout=PATIENCE)
+    second = pool.submit(team.call, "GET", f"/execs/{his}/log", token=bob)
+    try:
+        assert second.result(PATIENCE / 2).status == 200
+    finally:
+        opened.set()
+    assert {one.result(PATIENCE).status for one in first} == {200}
+
+
+def test_a_search_without_matches_gives_other_users_their_turn(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    exec_id, taken = live.submitted(), []
+    file = live.paths(exec_id).capture(worker_task(1), "stdout", False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"some line\n" * 100_000)
+
+    def noted(_load: object, pieces: Iterator[bytes], **_more: object) -> Response:
+        taken.append(list(pieces))
+        return Response()
+
+    monkeypatch.setattr(lines, "Streamed", noted)
+    monkeypatch.setattr(lines, "_TURN", 0.0)
+    for query in ("grep=other", "grep=other&tail=5"):
+        assert live.call("GET", f"/execs/{exec_id}/lines?{query}").status == 200
+    assert all(len(pieces) > 10 and not any(pieces) for pieces in taken) and len(taken) == 2
+
+
+def test_a_large_body_is_read_beside_the_calls_of_others(
+    team: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, body = team.add_user("bob"), b'{"ids": []}'.ljust(100_000)
+    entered, opened, read = threading.Semaphore(0), threading.Event(), route.strict_json.read
+
+    def waiting(given: bytes) -> Any:
+        if len(given) == len(body):
+            entered.release()
+            assert opened.wait(PATIENCE)
+        return read(given)
+
+    monkeypatch.setattr(route.strict_json, "read", waiting)
+    sent = ("POST", "/scheduler/applications/stop", body, {"Content-Type": "application/json"})
+    calls = [pool.submit(team.call, *sent) for _ in range(MOST_WAITING + 2)]
+    assert entered.acquire(timeout=PATIENCE)
+    try:
+        assert pool.submit(team.call, "GET", "/execs", token=bob).result(PATIENCE / 2).status == 200
+    finally:
+        opened.set()
+    found = sorted(one.result(PATIENCE).error for one in calls)
+    assert found == [(200, "")] * (MOST_WAITING + 1) + [(429, "load.busy")]
+
+
+def test_a_thread_that_works_for_a_cancelled_call_keeps_its_turn() -> None:
+    async def scenario() -> None:
+        turns, gate, done = FairThreads(load.PACKING, 1, 1), threading.Event(), []
+        gone = asyncio.ensure_future(turns.run("a", gate.wait))
+        await asyncio.sleep(0)
+        gone.cancel()
+        calls = [asyncio.ensure_future(turns.run(user, lambda u=user: done.append(u))) for user in "aab"]
+        await asyncio.sleep(0)
+        assert turns.waiting("a") == 2 and turns.waiting("b") == 1
+        gate.set()
+        await asyncio.gather(*calls)
+        assert sorted(done) == ["a", "a", "b"]
+
+    asyncio.run(scenario())
+
+
 def test_the_limit_of_open_streams_holds_until_they_end(start: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
     live = start(embedded=False, quotas=Quotas(streams=1))
     exec_id, bob = live.submitted(), live.add_user("bob")
@@ -182,6 +265,14 @@ def test_the_limit_of_submissions_within_a_minute_holds(start: Callable[..., Liv
     refused = live.submit(ARGS, {"main.py": b""})
     assert refused.error == (429, "quota.rate") and 1 <= int(refused.headers["retry-after"]) <= 60
     live.submitted(token=bob)
+
+
+def test_a_verification_counts_as_a_submission(start: Callable[..., Live]) -> None:
+    live = start(embedded=False, quotas=Quotas(submissions_per_minute=2))
+    exec_id = live.submitted("--exec-start edtPyTorch --model-main main.py --msd-attr verify=5")
+    assert live.call("POST", f"/execs/{exec_id}/verify").status == 200
+    refused = live.call("POST", f"/execs/{exec_id}/verify")
+    assert refused.error == (429, "quota.rate") and int(refused.headers["retry-after"]) > 0
 
 
 def uploading(live: Live) -> socket.socket:
