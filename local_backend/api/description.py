@@ -128,7 +128,7 @@ def about(
         found = dict(errors or {})
         if endpoint in REFUSALS:
             found[429] = f"{found.get(429, '')} {REFUSALS[endpoint]}".strip()
-        if "body.json" in found.get(400, "") and callers != ANYONE:  # large bodies are read in the user's turn
+        if "body.json" in found.get(400, ""):  # large bodies are read in turns
             found[429] = f"{found.get(429, '')} load.busy".strip()
         _ABOUT[endpoint] = About(
             callers, found, extension, body, headers or {}, media, answers or {}, answer_headers or {}

@@ -14,23 +14,26 @@ from starlette.responses import Response
 from dlicmd.contract import strict_json
 from local_backend.api.depends import CALLER
 from local_backend.api.errors import BodyRefused
+from local_backend.api.guard import address_of
 from local_backend.api.models.common import Body
 from local_backend.errors import Busy, Invalid
 from local_backend.services.load import BODY
+from local_backend.services.throttle import network_of
 
-#: Maximum bytes of a body that the event loop itself reads, in a few milliseconds.
-_SMALL = 16 << 10
+#: Maximum bytes of a body that the event loop itself reads, which takes milliseconds.
+_SMALL = 4 << 10
 
 
 class _Strict(Request):
     async def json(self) -> Any:
-        """Return the body as JSON. A large body of a user is read in the user's turn. Raises BodyRefused (`body.json`,
-        `load.busy`)."""
+        """Return the body as JSON. A large body is read in the turn of the user; without a token, in the turn of the
+        address, which is no name of a user. Raises BodyRefused (`body.json`, `load.busy`)."""
         body, caller = await self.body(), self.scope[CALLER]
         try:
-            if caller is None or len(body) <= _SMALL:
+            if len(body) <= _SMALL:
                 return strict_json.read(body)
-            return await self.app.state.services.load.run(BODY, caller.name, partial(strict_json.read, body))
+            turn = caller.name if caller else f"@{network_of(address_of(self.scope))}"
+            return await self.app.state.services.load.run(BODY, turn, partial(strict_json.read, body))
         except ValueError as problem:
             raise BodyRefused(Invalid("body.json", f"The body {problem}")) from None
         except Busy as problem:

@@ -185,10 +185,11 @@ def test_a_search_without_matches_gives_other_users_their_turn(live: Live, monke
     assert all(len(pieces) > 10 and not any(pieces) for pieces in taken) and len(taken) == 2
 
 
+@pytest.mark.parametrize("path", ["/scheduler/applications/stop", "/v1/authorize"])
 def test_a_large_body_is_read_beside_the_calls_of_others(
-    team: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    team: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    bob, body = team.add_user("bob"), b'{"ids": []}'.ljust(100_000)
+    bob, body, is_open = team.add_user("bob"), b'{"ids": []}'.ljust(30_000), path == "/v1/authorize"
     entered, opened, read = threading.Semaphore(0), threading.Event(), route.strict_json.read
 
     def waiting(given: bytes) -> Any:
@@ -198,15 +199,17 @@ def test_a_large_body_is_read_beside_the_calls_of_others(
         return read(given)
 
     monkeypatch.setattr(route.strict_json, "read", waiting)
-    sent = ("POST", "/scheduler/applications/stop", body, {"Content-Type": "application/json"})
-    calls = [pool.submit(team.call, *sent) for _ in range(MOST_WAITING + 2)]
+    target = {"token": None, "base": ""} if is_open else {}
+    sent = ("POST", path, body, {"Content-Type": "application/json"})
+    calls = [pool.submit(team.call, *sent, **target) for _ in range(MOST_WAITING + 2)]
     assert entered.acquire(timeout=PATIENCE)
     try:
         assert pool.submit(team.call, "GET", "/execs", token=bob).result(PATIENCE / 2).status == 200
     finally:
         opened.set()
     found = sorted(one.result(PATIENCE).error for one in calls)
-    assert found == [(200, "")] * (MOST_WAITING + 1) + [(429, "load.busy")]
+    read_ones = (400, "body.value") if is_open else (200, "")
+    assert found == [read_ones] * (MOST_WAITING + 1) + [(429, "load.busy")]
 
 
 def test_a_thread_that_works_for_a_cancelled_call_keeps_its_turn() -> None:
