@@ -77,9 +77,10 @@ class Sandbox:
         words = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--info-fd",
                  str(tell), *rest]
         try:
-            holder = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[tell],
-                env=dict(environment), cwd="/")
+            with own_process.unchangeable(program) as (file, keep):
+                holder = subprocess.Popen(
+                    words, executable=file, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    pass_fds=[tell, *keep], env=dict(environment), cwd="/")
         except OSError as problem:
             os.close(told)
             raise SandboxError(f"cannot start {program}: {problem}") from None
@@ -96,14 +97,14 @@ class Sandbox:
         own_process.hide()  # the entry into a user namespace sets this to a default of the system
 
     def enter(self) -> None:
-        """Let this process, a child of the one that leads, see the sandbox only, without any privilege. Raises
-        OSError."""
+        """Let this process, a child of the one that leads, see the sandbox only, without any privilege. It stays hidden
+        from the job, because it still has the open files of its parent. Raises OSError."""
         _enter(self._ipc, _NEW_IPC)
         _enter(self._mounts, _NEW_MOUNTS)
         if not os.path.sameopenfile(self._user, self._owner):
             _enter(self._user, _NEW_USER)
         _drop_privileges()
-        own_process.hide(False)
+        own_process.hide()  # the entry into a user namespace sets this to a default of the system
 
     def run(self, work: Callable[[], None]) -> None:
         """Let a child of this process, which leads, do some work in the sandbox, where a program of the user cannot

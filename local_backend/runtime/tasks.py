@@ -16,7 +16,7 @@ from pathlib import Path
 
 from local_backend.elastic.script import initial_environment
 from local_backend.files import is_plain, make_folder
-from local_backend.own_process import JOB_SCORE, may_be_killed
+from local_backend.own_process import JOB_SCORE, hide, may_be_killed
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
@@ -229,10 +229,12 @@ def _child(plan: TaskPlan, sandbox: Sandbox | None, parent: int, streams: Sequen
             sandbox.enter()
             plan.python.make()  # here, because a program could have put links to other files into this folder
         die_with_parent(parent)
-        may_be_killed(JOB_SCORE)
         os.setpgid(0, 0)
         reset_signals()
         close_all_but(plan.keep)
+        if sandbox is not None:
+            hide(False)  # only now: nothing of the runner is open any more
+        may_be_killed(JOB_SCORE)
         if plan.elastic:
             become_subreaper()
         os.chdir(plan.directory)
