@@ -28,6 +28,9 @@ _NEW_USER, _NEW_MOUNTS, _NEW_IPC, _NEW_PID = 0x10000000, 0x00020000, 0x08000000,
 #: ioctl of a namespace: return a descriptor of the user namespace that owns it.
 _NS_GET_USERNS = 0xB701
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
+#: Number of the system call keyctl.
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+_JOIN_SESSION_KEYRING = 1
 _CAPABILITY_VERSION = 0x20080522
 #: More than any kernel has.
 _CAPABILITIES = 64
@@ -89,9 +92,10 @@ class Sandbox:
         with os.fdopen(told, "rb") as info:
             return cls(holder, _ready(holder, info.read()))
 
-    def lead(self) -> None:
-        """Let this process start its later children in the sandbox. It must have 1 thread, and can have no more
-        afterwards. Raises OSError."""
+    def lead(self, user: str) -> None:
+        """Let this process start its later children, which are jobs of a user, in the sandbox. It must have 1 thread,
+        and can have no more afterwards. Raises OSError."""
+        _leave_keyring(user)
         _enter(self._owner, _NEW_USER)
         _enter(self._pid, _NEW_PID)
         own_process.hide()  # the entry into a user namespace sets this to a default of the system
@@ -137,7 +141,7 @@ def probe(mounts: Sequence[Mount], folder: Path) -> None:
     Raises SandboxError."""
     sandbox = Sandbox.start(mounts, folder, os.environ)
     try:
-        sandbox.lead()
+        sandbox.lead("")
     except OSError as problem:
         raise SandboxError(f"cannot enter the sandbox: {problem.strerror or problem}") from None
     sandbox.run(_look_around)
@@ -168,6 +172,14 @@ def _enter(namespace: int, kind: int) -> None:
     if libc.setns(namespace, kind):
         number = ctypes.get_errno()
         raise OSError(number, f"cannot enter a namespace ({kind:#x}): {os.strerror(number)}")
+
+
+def _leave_keyring(user: str) -> None:
+    """Leave the session keyring of the server, in which all jobs would find the keys of the server and of each other,
+    for one of this user. Systems may forbid this, and then forbid jobs to use keyrings, too."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, f"dlicmd {user}".encode())
 
 
 def _drop_privileges() -> None:

@@ -103,7 +103,7 @@ class Planner:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
         python = environment.interpreter(self.launch)
         if spec.program.user_cmd is not None:
-            argv = resolve(spec.program.user_cmd, code, python)
+            argv = resolve(spec.program.user_cmd, code, python, self.launch.paths.root)
         else:
             argv = (python, str(code / str(spec.program.main)), *spec.program.arguments)
         return self._plan(task, argv, extra, keep=keep)
@@ -137,8 +137,9 @@ class Planner:
         return self._python.shadows(loaded) or any(not loaded.isdisjoint(modules_in(folder)) for folder in folders)
 
 
-def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
-    """Return the command of --user-cmd, ready to be executed in `code`.
+def resolve(words: Sequence[str], code: Path, python: str, root: Path) -> tuple[str, ...]:
+    """Return the command of --user-cmd, ready to be executed in `code`. An earlier process of the job may have replaced
+    `code` by a link: files outside of `root`, which is RESULT_DIR, are not touched.
 
     If the first word is a file of the code, the file is run: itself if executable or starting with `#!` (then made
     executable), else by Python. Any other word is left to PATH. Older scripts pass a whole command line as one word,
@@ -151,7 +152,8 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
     path = code / words[0]
     try:
         real = path.resolve(strict=True)
-        if not (real.is_file() and real.is_relative_to(code.resolve())):
+        top = code.resolve()
+        if not (real.is_file() and real.is_relative_to(top) and top.is_relative_to(root.resolve())):
             return tuple(words)
         with open(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -205,6 +205,20 @@ def written(path: Path, text: bytes) -> bool:
     return True
 
 
+def test_a_job_finds_no_keys_of_another_user(team: Bench) -> None:
+    """The keyring of a session is inherited from the server, unless each job gets another one."""
+    program = """
+        import ctypes, platform
+        numbers = {"x86_64": 250, "aarch64": 219}
+        if platform.machine() in numbers:
+            print(ctypes.CDLL(None).syscall(numbers[platform.machine()], 0, ctypes.c_long(-3), 0))  # the serial number
+    """
+    keyrings = [result(team, team.submit(textwrap.dedent(program), creator=user)) for user in ("eve", "bob")]
+    if keyrings == ["-1\n"] * 2 or not all(keyrings):
+        pytest.skip("this system has no keyrings for jobs")
+    assert keyrings[0] != keyrings[1]
+
+
 def test_a_job_cannot_make_a_namespace_with_privileges(team: Bench) -> None:
     job = team.submit("", user_cmd=("sh", "-c", "unshare --user --map-root-user --mount mount -t tmpfs none /usr"))
     assert team.wait(job).state == ERROR
