@@ -4,9 +4,12 @@ functions do nothing more than the standard library can."""
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LINUX = sys.platform == "linux"
@@ -27,6 +30,32 @@ def hide(hidden: bool = True) -> None:
     and let the system write no core dump of it. With `hidden` false, undo this. A forked child inherits it, another
     program does not."""
     prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
+
+
+@contextmanager
+def unchangeable(program: str) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield a file to execute `program` from, and the descriptors that the new process must inherit for this.
+
+    A job in a sandbox reaches the file of each process in it by /proc/<pid>/exe, also if the file is outside and to
+    read only. If this account owns the file, the job could change its mode. Then the process runs a copy in memory.
+    Raises OSError.
+    """
+    if not LINUX or os.stat(program).st_uid != os.geteuid():
+        yield program, ()
+        return
+    copy = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with os.fdopen(copy, "wb") as target:
+        with open(program, "rb") as source:
+            shutil.copyfileobj(source, target)
+        target.flush()
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS,
+                    fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        # A file that is open for writing cannot be executed.
+        readable = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{readable}", (readable,)
+    finally:
+        os.close(readable)
 
 
 def may_be_killed(score: int) -> None:

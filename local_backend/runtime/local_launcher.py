@@ -58,7 +58,7 @@ class LocalLauncher:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._starter = Starter(settings.paths, settings.nursery_idle)
+        self._starter = Starter(settings.paths, settings.nursery_idle, settings.isolates_jobs)
         slots = discover(settings.slots)
         self._leftovers = Leftovers()
         #: Exec with an unknown attempt → until when its runner may repair the files (monotonic).

@@ -137,7 +137,7 @@ def _sandbox(launch: Launch, folder: Path) -> Sandbox | None:
         return None
     held = {name: value for name, value in launch.environment.items() if name == "PATH"}
     sandbox = Sandbox.start(launch.view, folder, held | {processes.MARK: processes.mark_of(launch.paths.state)})
-    sandbox.lead()
+    sandbox.lead(launch.spec.creator)
     return sandbox
 
 

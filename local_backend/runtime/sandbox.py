@@ -28,6 +28,9 @@ _NEW_USER, _NEW_MOUNTS, _NEW_IPC, _NEW_PID = 0x10000000, 0x00020000, 0x08000000,
 #: ioctl of a namespace: return a descriptor of the user namespace that owns it.
 _NS_GET_USERNS = 0xB701
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
+#: Number of the system call keyctl.
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+_JOIN_SESSION_KEYRING = 1
 _CAPABILITY_VERSION = 0x20080522
 #: More than any kernel has.
 _CAPABILITIES = 64
@@ -77,9 +80,10 @@ class Sandbox:
         words = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--info-fd",
                  str(tell), *rest]
         try:
-            holder = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[tell],
-                env=dict(environment), cwd="/")
+            with own_process.unchangeable(program) as (file, keep):
+                holder = subprocess.Popen(
+                    words, executable=file, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    pass_fds=[tell, *keep], env=dict(environment), cwd="/")
         except OSError as problem:
             os.close(told)
             raise SandboxError(f"cannot start {program}: {problem}") from None
@@ -88,22 +92,23 @@ class Sandbox:
         with os.fdopen(told, "rb") as info:
             return cls(holder, _ready(holder, info.read()))
 
-    def lead(self) -> None:
-        """Let this process start its later children in the sandbox. It must have 1 thread, and can have no more
-        afterwards. Raises OSError."""
+    def lead(self, user: str) -> None:
+        """Let this process start its later children, which are jobs of a user, in the sandbox. It must have 1 thread,
+        and can have no more afterwards. Raises OSError."""
+        _leave_keyring(user)
         _enter(self._owner, _NEW_USER)
         _enter(self._pid, _NEW_PID)
         own_process.hide()  # the entry into a user namespace sets this to a default of the system
 
     def enter(self) -> None:
-        """Let this process, a child of the one that leads, see the sandbox only, without any privilege. Raises
-        OSError."""
+        """Let this process, a child of the one that leads, see the sandbox only, without any privilege. It stays hidden
+        from the job, because it still has the open files of its parent. Raises OSError."""
         _enter(self._ipc, _NEW_IPC)
         _enter(self._mounts, _NEW_MOUNTS)
         if not os.path.sameopenfile(self._user, self._owner):
             _enter(self._user, _NEW_USER)
         _drop_privileges()
-        own_process.hide(False)
+        own_process.hide()  # the entry into a user namespace sets this to a default of the system
 
     def run(self, work: Callable[[], None]) -> None:
         """Let a child of this process, which leads, do some work in the sandbox, where a program of the user cannot
@@ -136,7 +141,7 @@ def probe(mounts: Sequence[Mount], folder: Path) -> None:
     Raises SandboxError."""
     sandbox = Sandbox.start(mounts, folder, os.environ)
     try:
-        sandbox.lead()
+        sandbox.lead("")
     except OSError as problem:
         raise SandboxError(f"cannot enter the sandbox: {problem.strerror or problem}") from None
     sandbox.run(_look_around)
@@ -167,6 +172,14 @@ def _enter(namespace: int, kind: int) -> None:
     if libc.setns(namespace, kind):
         number = ctypes.get_errno()
         raise OSError(number, f"cannot enter a namespace ({kind:#x}): {os.strerror(number)}")
+
+
+def _leave_keyring(user: str) -> None:
+    """Leave the session keyring of the server, in which all jobs would find the keys of the server and of each other,
+    for one of this user. Systems may forbid this, and then forbid jobs to use keyrings, too."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, f"dlicmd {user}".encode())
 
 
 def _drop_privileges() -> None:

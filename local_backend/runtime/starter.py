@@ -7,13 +7,16 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections import deque
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from local_backend import interpreter
 from local_backend.measures import NURSERY
+from local_backend.own_process import unchangeable
 from local_backend.runtime import environment
 from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
@@ -33,8 +36,10 @@ _CLOSING_PATIENCE = 5.0
 class Starter:
     """Starts runners, and keeps the nursery while it is in use. Owned by one thread."""
 
-    def __init__(self, home: HomePaths, idle: float) -> None:
+    def __init__(self, home: HomePaths, idle: float, isolated: bool) -> None:
+        """`isolated`: the runners make a sandbox for each job."""
         self._home = home
+        self._isolated = isolated
         self._idle = idle
         self._nursery: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
@@ -192,11 +197,14 @@ class Starter:
 
     def _python(self, module: str, keep: int, *words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start a module of this package in its own process and session, with empty stdin and the log as output."""
+        python = sys.executable
         log = os.open(self._home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            return subprocess.Popen(
-                interpreter.command(module, *(words or (str(keep),))), env=env, cwd="/",
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[keep], start_new_session=True,
-            )
+            # Processes in a sandbox are forked from this one, and so they run its file.
+            with unchangeable(python) if self._isolated else nullcontext((python, ())) as (file, needed):
+                return subprocess.Popen(
+                    interpreter.command(module, *(words or (str(keep),))), executable=file, env=env, cwd="/",
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[keep, *needed], start_new_session=True,
+                )
         finally:
             os.close(log)

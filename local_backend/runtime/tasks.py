@@ -16,7 +16,7 @@ from pathlib import Path
 
 from local_backend.elastic.script import initial_environment
 from local_backend.files import is_plain, make_folder
-from local_backend.own_process import JOB_SCORE, may_be_killed
+from local_backend.own_process import JOB_SCORE, hide, may_be_killed
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
@@ -103,7 +103,7 @@ class Planner:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
         python = environment.interpreter(self.launch)
         if spec.program.user_cmd is not None:
-            argv = resolve(spec.program.user_cmd, code, python)
+            argv = resolve(spec.program.user_cmd, code, python, self.launch.paths.root)
         else:
             argv = (python, str(code / str(spec.program.main)), *spec.program.arguments)
         return self._plan(task, argv, extra, keep=keep)
@@ -137,8 +137,9 @@ class Planner:
         return self._python.shadows(loaded) or any(not loaded.isdisjoint(modules_in(folder)) for folder in folders)
 
 
-def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
-    """Return the command of --user-cmd, ready to be executed in `code`.
+def resolve(words: Sequence[str], code: Path, python: str, root: Path) -> tuple[str, ...]:
+    """Return the command of --user-cmd, ready to be executed in `code`. An earlier process of the job may have replaced
+    `code` by a link: files outside of `root`, which is RESULT_DIR, are not touched.
 
     If the first word is a file of the code, the file is run: itself if executable or starting with `#!` (then made
     executable), else by Python. Any other word is left to PATH. Older scripts pass a whole command line as one word,
@@ -151,7 +152,8 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
     path = code / words[0]
     try:
         real = path.resolve(strict=True)
-        if not (real.is_file() and real.is_relative_to(code.resolve())):
+        top = code.resolve()
+        if not (real.is_file() and real.is_relative_to(top) and top.is_relative_to(root.resolve())):
             return tuple(words)
         with open(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -229,10 +231,12 @@ def _child(plan: TaskPlan, sandbox: Sandbox | None, parent: int, streams: Sequen
             sandbox.enter()
             plan.python.make()  # here, because a program could have put links to other files into this folder
         die_with_parent(parent)
-        may_be_killed(JOB_SCORE)
         os.setpgid(0, 0)
         reset_signals()
         close_all_but(plan.keep)
+        if sandbox is not None:
+            hide(False)  # only now: nothing of the runner is open any more
+        may_be_killed(JOB_SCORE)
         if plan.elastic:
             become_subreaper()
         os.chdir(plan.directory)

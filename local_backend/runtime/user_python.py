@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlicmd import program_log
-from local_backend.files import remove_tree, write_atomic
+from local_backend.files import open_regular, remove_tree, write_atomic
 from local_backend.runtime import overlay
 
 _VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -156,9 +156,11 @@ def server_folders() -> list[str]:
 
 def _put(path: Path, text: str, mode: int = 0o600) -> None:
     """Write a file if its content differs."""
-    with suppress(OSError, UnicodeDecodeError):
-        if path.read_text(encoding="utf-8") == text:
-            return
+    found = open_regular(path, path.parent)
+    if found is not None:
+        with found:
+            if found.read(len(text.encode()) + 1) == text.encode():
+                return
     write_atomic(path, text.encode(), mode, durable=False)
 
 

@@ -254,11 +254,11 @@ def test_a_command_that_names_a_file_of_the_code_runs_that_file(tmp_path: Path) 
     (tmp_path / "go.sh").write_text("#!/bin/sh\necho hi\n")
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "folder").mkdir()
-    assert resolve(["go.sh", "a b"], tmp_path, "python") == (str(tmp_path / "go.sh"), "a b")
+    assert resolve(["go.sh", "a b"], tmp_path, "python", tmp_path) == (str(tmp_path / "go.sh"), "a b")
     assert os.access(tmp_path / "go.sh", os.X_OK)
-    assert resolve(["train.py", "1"], tmp_path, "python") == ("python", str(tmp_path / "train.py"), "1")
-    assert resolve(["bash", "go.sh"], tmp_path, "python") == ("bash", "go.sh")
-    assert resolve(["folder"], tmp_path, "python") == ("folder",)
+    assert resolve(["train.py", "1"], tmp_path, "python", tmp_path) == ("python", str(tmp_path / "train.py"), "1")
+    assert resolve(["bash", "go.sh"], tmp_path, "python", tmp_path) == ("bash", "go.sh")
+    assert resolve(["folder"], tmp_path, "python", tmp_path) == ("folder",)
 
 
 @pytest.mark.parametrize(("line", "expected"), [
@@ -274,7 +274,7 @@ def test_a_command_that_names_a_file_of_the_code_runs_that_file(tmp_path: Path) 
 def test_a_command_line_in_one_argument_is_split(tmp_path: Path, line: str, expected: tuple[str, ...]) -> None:
     for name in ("train.py", "a b.py"):
         (tmp_path / name).write_text("print(1)\n")
-    assert resolve([line], tmp_path, "PY") == tuple(word.format(code=tmp_path) for word in expected)
+    assert resolve([line], tmp_path, "PY", tmp_path) == tuple(word.format(code=tmp_path) for word in expected)
 
 
 def test_a_launch_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -284,3 +284,14 @@ def test_a_launch_is_read_as_it_was_written(tmp_path: Path) -> None:
     one.write()
     assert Launch.read(one.paths.spec) == one
     assert one.paths.spec.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_command_in_a_replaced_folder_changes_no_file_outside_of_the_results(tmp_path: Path) -> None:
+    root, other = tmp_path / "results", tmp_path / "other"
+    for folder in (root, other):
+        folder.mkdir()
+    (other / "go.sh").write_text("#!/bin/sh\n", encoding="utf-8")
+    (other / "go.sh").chmod(0o600)
+    (root / "code").symlink_to(other)
+    assert resolve(["go.sh"], root / "code", "python", root) == ("go.sh",)
+    assert (other / "go.sh").stat().st_mode & 0o777 == 0o600

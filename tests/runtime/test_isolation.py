@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -142,6 +143,79 @@ def test_a_job_reaches_no_other_process_and_has_no_privileges(team: Bench, warm:
     assert team.row(other).state == RUNNING and psutil.pid_exists(runner)
     team.stop(other)
     assert team.wait(other).state == KILLED
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["forked", "executed"])
+def test_a_job_changes_no_program_that_runs_in_its_sandbox(team: Bench, warm: bool) -> None:
+    """A link to the file of a process leads out of the sandbox, past its read-only folders."""
+    program = """
+        import os, stat
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                file = f"/proc/{pid}/exe"
+                name = os.readlink(file)
+                os.chmod(file, stat.S_IMODE(os.stat(file).st_mode))
+            except OSError:
+                continue
+            if os.path.exists(name):
+                print(name)
+    """
+    source = textwrap.dedent(program)
+    job = team.submit(source) if warm else team.submit(source, user_cmd=("python", "main.py"))
+    assert result(team, job) == ""
+
+
+def test_a_process_that_enters_the_sandbox_shows_no_open_files_of_its_runner(team: Bench) -> None:
+    """A pipe of the user stops the second process in the middle of its start, if something reads the pipe then."""
+    program = """
+        import os, pathlib, time
+        second, found = pathlib.Path(os.environ["RESULT_DIR"], "second"), set()
+        if os.environ["TASK_ID"] == "2":
+            second.touch()
+        while not (found or second.exists()):
+            for pid in set(filter(str.isdigit, os.listdir("/proc"))) - {"1", str(os.getpid())}:
+                try:
+                    files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+                except OSError:
+                    continue
+                found |= {name.partition(":")[0] for name in files if name.startswith("socket:") or "/jobs/" in name}
+            time.sleep(0.01)
+        print(*found)
+    """
+    result(team, team.submit("", creator="carol"))
+    record = team.settings.paths.user_python("carol") / "pyvenv.cfg"
+    text = record.read_bytes()
+    record.unlink()
+    os.mkfifo(record)
+    job = team.submit(textwrap.dedent(program), creator="carol", num_worker=2)
+    eventually(lambda: written(record, text), "the first process has read the pipe, or the pipe is gone")
+    eventually(lambda: team.output(job), "the first process has looked around")
+    team.stop(job)
+    team.wait(job)
+    assert team.output(job) == "\n"
+
+
+def written(path: Path, text: bytes) -> bool:
+    """Write into a pipe that has a reader, or into a file."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    os.write(file, text)
+    os.close(file)
+    return True
+
+
+def test_jobs_do_not_inherit_the_keyring_of_the_server(tmp_path: Path) -> None:
+    isolation.needed()
+    keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    own = ctypes.CDLL(None).syscall(keyctl, 1, None) if keyctl else -1  # joins a new session keyring
+    if own < 0:
+        pytest.skip("this system has no keyrings for programs")
+    program = f"import ctypes\nprint(ctypes.CDLL(None).syscall({keyctl}, 0, ctypes.c_long(-3), 0))\n"
+    with bench(tmp_path / "home", embedded=False) as one:
+        found = [int(result(one, one.submit(program, creator=user))) for user in ("eve", "bob")]
+    assert len({own, *found}) == 3
 
 
 def test_a_job_cannot_make_a_namespace_with_privileges(team: Bench) -> None:
