@@ -97,9 +97,9 @@ class JobGroup:
 
     def kill(self) -> None:
         """Kill all processes of the group at once, also those that it forks meanwhile."""
-        with suppress(OSError):  # no such group, or a kernel before 5.14
-            with (self._folder / "cgroup.kill").open("r+") as file:
-                file.write("1")
+        # OSError: no such group, or a kernel before 5.14
+        with suppress(OSError), (self._folder / "cgroup.kill").open("r+") as file:
+            file.write("1")
 
     def remove(self) -> None:
         """Remove the group, unless a process is left in it."""
