@@ -7,6 +7,7 @@ groups of the system need root and a file system of cgroup version 2.
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 import isolation
 import psutil
 import pytest
-from runtime_support import Bench, bench, runner_of
+from runtime_support import Bench, bench, gone, runner_of
 from support import eventually
 
 from dlicmd.contract import wire
@@ -119,10 +120,8 @@ def real() -> Iterator[Path]:
     except OSError as problem:
         pytest.skip(f"no control group can be made here: {problem}")
     yield folder
-    for left in folder.glob("*"):
-        if left.is_dir():
-            left.rmdir()
-    folder.rmdir()
+    for left in (*sorted((one for one in folder.rglob("*") if one.is_dir()), reverse=True), folder):
+        left.rmdir()
 
 
 # --- the server
@@ -234,7 +233,19 @@ def test_all_processes_of_a_job_are_in_its_group_and_end_with_it(real: Path, tmp
         one.stop(job)
         assert one.wait(job).state == KILLED
         eventually(lambda: not group.exists(), "the group is removed")
-        assert not any(psutil.pid_exists(pid) for pid in inside)
+        assert all(gone(pid) for pid in inside)
+
+
+def test_a_job_whose_runner_was_killed_leaves_no_process_and_no_group(real: Path, tmp_path: Path) -> None:
+    with groups(tmp_path / "home", real) as one:
+        job = begun(one, STUBBORN)
+        group = real / f"job-{job}"
+        inside = [int(pid) for pid in (group / "task12n-1" / "cgroup.procs").read_text().split()]
+        os.kill(runner_of(one, job), signal.SIGKILL)
+        eventually(lambda: all(gone(pid) for pid in inside), "the processes end")
+        one.stop(job)
+        one.wait(job)
+        eventually(lambda: not group.exists(), "the group is removed")
 
 
 @pytest.mark.parametrize("embedded", [True, False], ids=["plain", "sandbox"])
