@@ -219,6 +219,10 @@ class Settings:
     job_folders: tuple[str, ...] = setting(
         (), "DLI_JOB_FOLDERS", WORDS,
         "additional folders, separated by commas, that [isolated](team-server.md#isolation) jobs may read", "none")
+    job_processes: int = setting(
+        4096, "DLI_JOB_PROCESSES", number(64, 10**6),
+        "maximum processes and threads of an isolated job, where the server has a "
+        "[control group](team-server.md#limits-of-jobs)")
     slots: int | None = setting(
         None, "DLI_SLOTS", number(0, 100_000), "number of slots, instead of counting GPUs or cores (`--slots`)",
         "counted")

@@ -130,17 +130,18 @@ def test_engine_packages_import_only_lower_packages(layer: str) -> None:
 OF_THIS_MACHINE = {
     "local_backend.boot", "local_backend.scheduler.slots",
     *(f"local_backend.runtime.{name}" for name in (
-        "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers", "local_launcher",
-        "local_run", "memory", "messages", "nursery", "overlay", "processes", "program", "runner", "sandbox",
-        "server_link", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view", "workers",
+        "cgroup", "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers",
+        "local_launcher", "local_run", "memory", "messages", "nursery", "overlay", "processes", "program", "runner",
+        "sandbox", "server_link", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view",
+        "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.
 USERS_OF_THIS_MACHINE = {
-    "local_backend.serving.server": {"runtime.local_launcher"},  # chooses the launcher
+    "local_backend.serving.server": {"runtime.cgroup", "runtime.local_launcher"},  # chooses the launcher
     "local_backend.cli": {"runtime.overlay"},  # shows the title of its own process
     "local_backend.serving.home_database": {"runtime.launch"},  # migrates files of an earlier version
-    "local_backend.commands.doctor": {"scheduler.slots"},  # examines this machine
+    "local_backend.commands.doctor": {"runtime.cgroup", "scheduler.slots"},  # examines this machine
     "local_backend.serving.isolation": {  # tests what the launcher needs
         "runtime.environment", "runtime.sandbox", "runtime.view",
     },

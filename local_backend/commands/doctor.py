@@ -30,6 +30,7 @@ from dlicmd.contract.sizes import show_size
 from local_backend.commands import sealed
 from local_backend.data import registry
 from local_backend.files import read_json
+from local_backend.runtime import cgroup
 from local_backend.runtime.condition import last_backup
 from local_backend.serving import isolation
 from local_backend.setting_source import SETTINGS_FILE
@@ -229,7 +230,19 @@ def _isolation(patient: Patient) -> Iterator[Finding]:
     elif (why := isolation.trouble(settings)) is not None:
         yield Finding("isolation", PROBLEM, f"jobs cannot be isolated: {why}", isolation.CURE)
     else:
-        yield Finding("isolation", OK, "jobs can be isolated")
+        yield Finding("isolation", OK, f"jobs can be isolated{_limits(patient.server)}")
+
+
+def _limits(server: int | None) -> str:
+    """Return what the control groups of a running server limit."""
+    if server is None:
+        return ""
+    try:
+        found = cgroup.limits(Path(f"/proc/{server}"))
+    except OSError as problem:
+        return f"; no control group limits them: {problem}"
+    return f"; control groups limit their {' and '.join(found)}" if found else (
+        "; no control group limits them, because none is delegated to the server (see its log)")
 
 
 def _forwarding(patient: Patient) -> Iterator[Finding]:

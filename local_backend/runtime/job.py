@@ -16,6 +16,7 @@ from dlicmd.contract.states import ERROR, FINISHED, KILLED
 from local_backend.elastic import RECORDS
 from local_backend.files import remove_tree
 from local_backend.runtime import launcher_log, processes, tasks, tree
+from local_backend.runtime.cgroup import JobGroup, hard_limit
 from local_backend.runtime.collector import Collector
 from local_backend.runtime.engine import Engine
 from local_backend.runtime.launch import Launch, read_restarts, write_record
@@ -53,9 +54,10 @@ class Verdict:
 class Attempt:
     """One attempt of an exec; `run` runs it to its end."""
 
-    def __init__(self, launch: Launch, signals: int, link: ServerLink) -> None:
+    def __init__(self, launch: Launch, signals: int, link: ServerLink, group: JobGroup | None) -> None:
         self.launch = launch
         self._sandbox: Sandbox | None = None
+        self._group = group
         self._signals = signals
         self._link = link
         self._running: dict[int, TaskPlan] = {}
@@ -100,13 +102,19 @@ class Attempt:
         """Kill all processes that the job has started, repeatedly until none is left."""
         while True:
             self._reap()
-            left = tree.descendants(os.getpid())
-            if not left:
+            if not self._kill_all():
                 break
-            tree.kill(left)
             select.select([self._signals], [], [], 0.02)
             _drain(self._signals)
         self._running.clear()
+
+    def _kill_all(self) -> bool:
+        """Send SIGKILL to all processes that the job has started. Return whether there were any."""
+        if self._group is not None:
+            self._group.kill()
+        left = tree.descendants(os.getpid())
+        tree.kill(left)
+        return bool(left)
 
     def outcome_of_fault(self, problem: Exception) -> Outcome:
         """Return the outcome for a fault of the runner itself."""
@@ -146,10 +154,26 @@ class Attempt:
         if self._sandbox is not None:
             self._sandbox.check()
         self._times.watch(plan.task.name, (("stdout", plan.stdout), ("stderr", plan.stderr)))
-        pid = tasks.start(plan, self._sandbox)
+        group = self._enclose(plan)
+        try:
+            pid = tasks.start(plan, self._sandbox, group)
+        finally:
+            if group is not None:
+                os.close(group)
         self._running[pid] = plan
         self._note(f"{plan.task.name} started, pid {pid}" + ("" if plan.step else f": {plan.argv[0]}"))
         return pid
+
+    def _enclose(self, plan: TaskPlan) -> int | None:
+        """Return a descriptor of the control group of a process to start; None without a group."""
+        if self._group is None:
+            return None
+        memory = None if plan.task.is_driver else self.launch.spec.resources.memory
+        try:
+            return self._group.open(plan.task.name, memory)
+        except OSError as problem:
+            self._note(f"no control group limits {plan.task.name}: {problem}")
+            return None
 
     def _watch_server(self) -> None:
         if self.launch.die_with is None:
@@ -215,7 +239,7 @@ class Attempt:
             self._check_memory_at = time.monotonic() + _MEMORY_EVERY
         if self._kill_at is not None and now >= self._kill_at:
             self._note("processes still run after the grace period; killing them")
-            tree.kill(tree.descendants(os.getpid()))
+            self._kill_all()
             self._kill_at = now + 1
 
     def _on_signal(self) -> None:
@@ -225,7 +249,7 @@ class Attempt:
     def _server_is_gone(self) -> None:
         self._server = None
         self._decide(Verdict(KILLED, "killed together with the server (--die-with-server)", wire.STOPPED))
-        tree.kill(tree.descendants(os.getpid()))
+        self._kill_all()
 
     def _reap(self) -> None:
         """Reap the processes that have ended, including adopted orphans."""
@@ -242,6 +266,8 @@ class Attempt:
 
     def _ended(self, pid: int, plan: TaskPlan, status: int) -> None:
         because = self._killed_because.pop(pid, None)
+        if because is None and status != 0 and self._group is not None and self._group.was_full(plan.task.name):
+            because = self._out_of_memory(plan)
         what = f"exit code {status}" if status >= 0 else f"signal {signal_name(-status)}"
         self._note(f"{plan.task.name} (pid {pid}) ended: {because or what}")
         if self._engine is not None and not plan.task.is_driver:
@@ -306,13 +332,22 @@ class Attempt:
 
     def _check_memory(self, limit: int) -> None:
         for pid, plan in list(self._running.items()):
-            if plan.task.is_driver or pid in self._killed_because or (used := over_limit(pid, limit)) is None:
+            if plan.task.is_driver or pid in self._killed_because:
                 continue
-            message = (f"out of memory: worker {plan.task.number} used {show_size(used)} of {show_size(limit)} "
-                       "(--workerMemory)")
-            self._killed_because[pid] = "out of memory"
-            tree.kill(list(tree.group_and_tree(pid)))
-            self._decide(Verdict(ERROR, message, wire.OUT_OF_MEMORY, 128 + signal.SIGKILL, "SIGKILL"))
+            full = self._group is not None and self._group.was_full(plan.task.name)
+            used = None if full else over_limit(pid, limit)
+            if full or used is not None:
+                self._killed_because[pid] = self._out_of_memory(plan, used)
+                tree.kill(list(tree.group_and_tree(pid)))
+
+    def _out_of_memory(self, plan: TaskPlan, used: int | None = None) -> str:
+        """End the job, because a worker used too much memory, by default that of its control group. Return why."""
+        limit = self.launch.spec.resources.memory or 0
+        used = hard_limit(limit) if used is None else used
+        message = (f"out of memory: worker {plan.task.number} used {show_size(used)} of {show_size(limit)} "
+                   "(--workerMemory)")
+        self._decide(Verdict(ERROR, message, wire.OUT_OF_MEMORY, 128 + signal.SIGKILL, "SIGKILL"))
+        return "out of memory"
 
     def _is_over(self) -> bool:
         if self._restarting and self._verdict is None:

@@ -68,6 +68,9 @@ class Launch:
     requeues: int = 0
     #: What the processes of the job see, if they run in a sandbox; see view.py.
     view: tuple[Mount, ...] | None = None
+    #: Folder of the delegated control group, and the most processes of the job in it; see cgroup.py.
+    control_group: str | None = None
+    processes: int = 0
     #: Text that proves to the runner that a server connects. The server can read it, and no other user of the machine.
     proof: str = field(default_factory=lambda: secrets.token_hex(16))
     #: Whether torch.load reads whole objects by default: no other user can write to the data of the job.

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from local_backend.boot import boot_id
-from local_backend.runtime import environment, processes, temporary, tree, user_python, view
+from local_backend.runtime import cgroup, environment, processes, temporary, tree, user_python, view
 from local_backend.runtime.data_list import is_own
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
@@ -56,8 +57,10 @@ _REPAIR_PATIENCE = 20.0
 class LocalLauncher:
     """The `Launcher` of this machine."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, group: Path | None = None) -> None:
+        """`group` is the control group that is delegated to this process."""
         self._settings = settings
+        self._group = group
         self._starter = Starter(settings.paths, settings.nursery_idle, settings.isolates_jobs)
         slots = discover(settings.slots)
         self._leftovers = Leftovers()
@@ -156,6 +159,7 @@ class LocalLauncher:
             stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=order.share,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again,
+            control_group=None if self._group is None else str(self._group), processes=settings.job_processes,
             view=view.of_job(settings, spec, order.slots, self._machine_view) if settings.isolates_jobs else None,
             whole_objects=settings.embedded or is_own(spec, settings.data_fs),
         ).write()
@@ -182,6 +186,10 @@ class LocalLauncher:
         """Kill the processes of all execs up to the number `last` that are not `kept`. Raises OSError while some of
         them live."""
         home = self._settings.paths
+        for exec_id, group in cgroup.jobs(self._group) if self._group is not None else ():
+            if exec_id not in kept:
+                group.kill()
+                group.remove()
         found = tree.marks() - {processes.mark_of(home.job(exec_id, "").state) for exec_id in kept}
         if not found:
             return 0
@@ -203,7 +211,12 @@ class LocalLauncher:
     def sweep(self, paths: ExecPaths) -> int:
         """Kill all processes that an ended attempt has left, and remove its TMPDIR. Return the number of processes.
         Raises OSError while some of them live."""
+        group = cgroup.JobGroup(self._group, paths.exec_id) if self._group is not None else None
+        if group is not None:
+            group.kill()
         killed = self._leftovers.kill(paths)
+        if group is not None:
+            group.remove()
         temporary.remove(paths)
         return killed
 

@@ -22,6 +22,7 @@ from typing import NoReturn
 from local_backend.boot import boot_id
 from local_backend.own_process import RUNNER_SCORE, hide, may_be_killed
 from local_backend.runtime import launcher_log, processes, temporary
+from local_backend.runtime.cgroup import JobGroup
 from local_backend.runtime.claim import RunnerClaim
 from local_backend.runtime.job import Attempt
 from local_backend.runtime.launch import (
@@ -115,7 +116,8 @@ def _enter(launch: Launch, attempt: int) -> int | None:
 def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str], *, warm: bool) -> Outcome:
     """Run the job from its first process until its last process is dead. An exception in here becomes an outcome,
     too."""
-    attempt = Attempt(launch, signals, link)
+    group = _group(launch)
+    attempt = Attempt(launch, signals, link, group)
     try:
         folder = temporary.make(launch.paths)
         planner = Planner(
@@ -128,7 +130,23 @@ def _run(launch: Launch, signals: int, link: ServerLink, base_path: Sequence[str
         attempt.clear()
         outcome = attempt.outcome_of_fault(problem)
     temporary.remove(launch.paths)
+    if group is not None:
+        group.remove()
     return outcome
+
+
+def _group(launch: Launch) -> JobGroup | None:
+    """Make the control group of the job; return None where none is delegated. A job without one runs, too."""
+    if launch.control_group is None:
+        return None
+    group = JobGroup(Path(launch.control_group), launch.spec.id)
+    try:
+        group.make(launch.processes)
+    except OSError as problem:
+        launcher_log.note(launch.paths.launcher_log, "runner", f"no control group limits the job: {problem}")
+        group.remove()
+        return None
+    return group
 
 
 def _sandbox(launch: Launch, folder: Path) -> Sandbox | None:

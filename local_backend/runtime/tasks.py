@@ -17,7 +17,7 @@ from pathlib import Path
 from local_backend.elastic.script import initial_environment
 from local_backend.files import is_plain, make_folder
 from local_backend.own_process import JOB_SCORE, hide, may_be_killed
-from local_backend.runtime import environment
+from local_backend.runtime import cgroup, environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.overlay import TITLE, show_title, title_of
@@ -175,9 +175,10 @@ def _apart(line: str) -> list[str]:
         return [line]
 
 
-def start(plan: TaskPlan, sandbox: Sandbox | None = None) -> int:
+def start(plan: TaskPlan, sandbox: Sandbox | None = None, group: int | None = None) -> int:
     """Start a process in its own group that dies with this process; return its pid. With `sandbox`, which this process
-    leads, the process sees the sandbox only. Does not return in the child.
+    leads, the process sees the sandbox only. With `group`, the descriptor of a control group, the process is in that
+    group. Does not return in the child.
 
     Raises OSError when its output files cannot be opened or no process can be created.
     """
@@ -189,7 +190,7 @@ def start(plan: TaskPlan, sandbox: Sandbox | None = None) -> int:
         opened += [_log(path, plan.root) for path in (plan.stdout, plan.stderr)]
         pid = os.fork()
         if pid == 0:
-            _child(plan, sandbox, parent, opened)
+            _child(plan, sandbox, group, parent, opened)
     finally:
         for fd in opened if os.getpid() == parent else ():
             os.close(fd)
@@ -222,11 +223,15 @@ def _log(path: Path, root: Path) -> int:
         os.close(folder)
 
 
-def _child(plan: TaskPlan, sandbox: Sandbox | None, parent: int, streams: Sequence[int]) -> None:
+def _child(
+    plan: TaskPlan, sandbox: Sandbox | None, group: int | None, parent: int, streams: Sequence[int]
+) -> None:
     """Set up the forked child and run its program. Raises Become, or ends the process."""
     try:
         for target, fd in enumerate(streams):
             os.dup2(fd, target, inheritable=True)
+        if group is not None:
+            cgroup.enter(group)
         if sandbox is not None:
             sandbox.enter()
             plan.python.make()  # here, because a program could have put links to other files into this folder

@@ -269,7 +269,7 @@ def _run(
     # Remove this password and the other secrets from the environment, so that no job inherits them.
     password, *_ = [own_process.take(name) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
-        supervisor = Supervisor(settings, database, LocalLauncher(settings))
+        supervisor = Supervisor(settings, database, LocalLauncher(settings, _control_group(settings)))
         services = make_services(settings, database, supervisor, token, password)
     except (DataError, VaultError) as problem:
         raise ServingError(str(problem)) from None
@@ -292,6 +292,21 @@ def _run(
     if not server.may_go_on():
         raise ServingError(f"{settings.home} was removed or replaced while the server was running; its running jobs "
                           "stop on their own")
+
+
+def _control_group(settings: Settings) -> Path | None:
+    """Return the control group for jobs that is delegated to this process. Without one, jobs run without limits."""
+    from local_backend.runtime import cgroup
+
+    if not settings.isolates_jobs:
+        return None
+    try:
+        found = cgroup.take()
+    except OSError as problem:
+        log.info("no control group limits the jobs: %s", problem)
+        return None
+    log.info("the control group %s limits the jobs", found)
+    return found
 
 
 class Announcement:
