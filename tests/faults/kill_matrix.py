@@ -23,7 +23,7 @@ from http.server import ThreadingHTTPServer
 from itertools import pairwise
 
 import psutil
-from loaded_server import Server, folder
+from loaded_server import Server, folder, free_port
 from support import eventually
 
 from dlicmd import Client
@@ -139,11 +139,17 @@ def seeds() -> Iterator[str]:
 
 
 class EmbeddedServer(Server):
-    """A server of this user, whose fetchers may use the loopback. Each start has another token."""
+    """A server of this user, whose fetchers may use the loopback. Each start has another token and another port: a
+    connection of another program may have taken the port of a killed server."""
 
     def __enter__(self) -> EmbeddedServer:
         self.start()
         return self
+
+    def start(self) -> None:
+        """See the base class."""
+        self.port = free_port()
+        super().start()
 
     @staticmethod
     def _command(*words: str) -> list[str]:

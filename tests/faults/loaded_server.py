@@ -34,13 +34,18 @@ PASSWORD = "of-this-test"
 SCRIPT = 'echo "$DLI_EXECID $1 $(sha256sum < payload)" >> "$2"\nsleep "$3"\n'
 
 
+def free_port() -> int:
+    """Return a port that no program uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
 class Server:
     """`local-backend serve` on one port over several starts. Leaving the context stops the server and its jobs."""
 
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            self.port = int(found.getsockname()[1])
+        self.port = free_port()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "DLICMD"))}
         self.environment = {**kept, "DLICMD_HOME": str(home), "DLI_PASSWORD": PASSWORD, **environment}
 
