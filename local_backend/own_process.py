@@ -7,9 +7,10 @@ import ctypes
 import fcntl
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 LINUX = sys.platform == "linux"
@@ -37,12 +38,30 @@ def unchangeable(program: str) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield a file to execute `program` from, and the descriptors that the new process must inherit for this.
 
     A job in a sandbox reaches the file of each process in it by /proc/<pid>/exe, also if the file is outside and to
-    read only. If this account owns the file, the job could change its mode. Then the process runs a copy in memory.
+    read only. If this account owns the file, the job could change its mode. Then the process runs a copy in memory,
+    unless the copy does not start: a system can forbid it, and a Python may need the libraries beside its file.
     Raises OSError.
     """
-    if not LINUX or os.stat(program).st_uid != os.geteuid():
-        yield program, ()
-        return
+    file: tuple[str, Sequence[int]] = (program, ())
+    with ExitStack() as held:
+        if LINUX and os.stat(program).st_uid == os.geteuid():
+            with suppress(OSError):
+                readable = held.enter_context(_copied(program))
+                copy = (f"/proc/self/fd/{readable}", (readable,))
+                file = copy if _starts(*copy) else file
+        yield file
+
+
+def _starts(file: str, needed: Sequence[int]) -> bool:
+    """Return whether a program can start from a file. Both Python and bubblewrap have the option. Raises OSError."""
+    tried = subprocess.run([file, "--version"], pass_fds=needed, env={}, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return tried.returncode == 0
+
+
+@contextmanager
+def _copied(program: str) -> Iterator[int]:
+    """Yield a descriptor of a sealed copy of a file in memory. Raises OSError."""
     copy = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with os.fdopen(copy, "wb") as target:
         with open(program, "rb") as source:
@@ -53,7 +72,7 @@ def unchangeable(program: str) -> Iterator[tuple[str, Sequence[int]]]:
         # A file that is open for writing cannot be executed.
         readable = os.open(f"/proc/self/fd/{copy}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{readable}", (readable,)
+        yield readable
     finally:
         os.close(readable)
 
