@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -28,5 +27,5 @@ def needed() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables with which a server for a team starts here: without isolation if bubblewrap is missing."""
-    return {} if shutil.which("bwrap") else {"DLI_JOBS_SHARE_SERVER_ACCOUNT": "true"}
+    """Return the variables with which a server for a team starts here: without isolation if no sandbox can be made."""
+    return {} if missing() is None else {"DLI_JOBS_SHARE_SERVER_ACCOUNT": "true"}
