@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
 HALF = r'"\ud800"'
 FAULTS = [
     (HALF, "surrogate"), ('"\udcff"', "UTF-8"), ("[" * 101 + "]" * 101, "100"), ("[" * 900 + "]" * 900, "100"),
-    ("[" * 50_000 + "]" * 50_000, "100"), ("1e999", "large"), ("9" * 5000, "large"), ("NaN", "NaN"),
+    ("[" * 15_000 + "]" * 15_000, "100"), ("1e999", "large"), ("9" * 5000, "large"), ("NaN", "NaN"),
     ('{"k": 1, "k": 2}', "'k'"),
 ]
 #: Bodies with a place for a fault.

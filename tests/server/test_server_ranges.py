@@ -17,7 +17,9 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract import states, wire
 from local_backend.api import archives, results
+from local_backend.api.depends import CALLER
 from local_backend.api.ranges import Part
+from local_backend.services.access import Caller
 from local_backend.services.load import Load
 from local_backend.settings import Quotas
 
@@ -175,7 +177,7 @@ def test_a_zip_is_dropped_if_the_client_leaves_with_the_last_byte(tmp_path: Path
         part = Part(zipped.digest, zipped.length, 100)
         answer = results.ArchiveResponse(
             Load(Quotas(), shared=False), zipped, part, part.headers, tmp_path, keeper)
-        await answer({"type": "http"}, receive, send)
+        await answer({"type": "http", CALLER: Caller("alice", False)}, receive, send)
 
     asyncio.run(call())
     assert len(came) == zipped.length - 100 and zipped.file.closed and not keeper._kept
