@@ -307,9 +307,12 @@ class Answer:
             ServerError: The content is not JSON, or is longer than 256 MiB.
             ConnectionLost: The connection breaks before the content is complete.
         """
+        text = self.body()
         try:
-            return json.loads(self.body())
+            return json.loads(text)
         except (ValueError, RecursionError):
+            if not text and not {"content-length", "transfer-encoding"} & self.headers.keys():
+                raise ConnectionLost("the connection broke within the headers of the answer") from None
             raise ServerError("the server's answer is not JSON: is this a WMLA server?", self.status) from None
 
 

@@ -360,19 +360,20 @@ class Control:
         """Determine the fate of every exec that was handed to a runner, and adopt the living ones. Raises errors of
         database and disk."""
         rows, last = self._database.read(lambda c: (execs.unfinished(c), execs.last_number(c)))
-        handed = [row for row in rows if not row.terminal and row.attempt > 0]
-        self._sweep_strays({row.id for row in handed}, last)
+        living = [row for row in rows if not row.terminal]
+        self._sweep_strays({row.id for row in living}, last)  # an exec without an attempt may have a fetcher
         self._fetching.turn(rows, self._paths)
-        for row in handed:
-            self._adopt(row)
+        for row in living:
+            if row.attempt > 0:
+                self._adopt(row)
         self._await_states()
 
-    def _sweep_strays(self, handed: Set[str], last: int) -> None:
+    def _sweep_strays(self, kept: Set[str], last: int) -> None:
         """End processes of execs that are over or no longer exist: the slots on which they are count as free."""
         until = time.monotonic() + _STRAY_PATIENCE
         while True:
             try:
-                if killed := self._launcher.sweep_strays(handed, last):
+                if killed := self._launcher.sweep_strays(kept, last):
                     _log.warning("killed %d processes of execs that no longer exist", killed)
                 return
             except OSError as problem:

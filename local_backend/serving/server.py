@@ -22,7 +22,7 @@ from dlicmd.contract import home as home_contract
 from local_backend import interpreter, logs, own_process
 from local_backend.data.errors import DataError
 from local_backend.errors import ServingError
-from local_backend.files import write_json
+from local_backend.files import read_json, write_json
 from local_backend.runtime import bundles
 from local_backend.serving import isolation, served
 from local_backend.serving.connections import raise_file_limit
@@ -321,21 +321,32 @@ class Announcement:
         }
         if settings.speaks_tls:
             self._content[home_contract.CERTIFICATE] = str(own_tls.authority if own_tls else settings.tls_cert)
-        self._written: tuple[int, ...] | None = None
+        self._seen: tuple[int, ...] | None = None
 
     def write(self) -> None:
         """Write the file. Raises OSError."""
         write_json(self.path, self._content)
-        self._written = self._identity()
+        self._seen = self._identity()
 
     def mend(self) -> None:
-        """Write the file again if it was removed or changed. Does nothing before the first `write`."""
-        if self._written is not None and self._identity() != self._written:
-            try:
-                self.write()
-            except OSError:
-                return  # the disk is full: try again at the next call
-            log.warning("%s was removed or changed; it is written again", self.path)
+        """Write the file again if it was removed or damaged. Does nothing before the first `write`."""
+        if self._seen is None or (found := self._identity()) == self._seen:
+            return
+        if found is not None and self._is_usable():
+            self._seen = found
+            return
+        try:
+            self.write()
+        except OSError:
+            return  # the disk is full: try again at the next call
+        log.warning("%s was removed or damaged; it is written again", self.path)
+
+    def _is_usable(self) -> bool:
+        """Return whether the file has the token of this server. The address may be that of a proxy."""
+        content = read_json(self.path)
+        return isinstance(content, dict) and all(
+            content.get(key) == self._content[key] for key in (home_contract.PID, home_contract.TOKEN)
+        ) and isinstance(content.get(home_contract.URL), str)
 
     def _identity(self) -> tuple[int, ...] | None:
         try:

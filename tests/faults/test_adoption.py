@@ -133,10 +133,11 @@ def test_driver_and_runner_deaths_without_progress_count_together(pair: tuple[Ho
         job = held.submit(one)
         for attempt in (1, 2):
             held.driver().kill()
-            held.driver()
+            alive = held.driver()  # ends when its connection is closed, and so must be referenced
             eventually(lambda n=attempt: one.row(job).attempt == n and one.row(job).state == RECOVERING, "it runs")
             os.kill(runner_of(one, job), signal.SIGKILL)
         row = one.wait(job)
+        alive.close()
     assert (row.state, row.reason, row.attempt) == (ERROR, wire.LOST, 2)
 
 

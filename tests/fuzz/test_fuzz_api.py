@@ -121,7 +121,6 @@ def test_every_answer_matches_the_description(live: Live, cases: int, caplog: py
     found = fuzz(live, cases)
     assert sum(found.values()) >= cases
     assert found[200] > 50 and found[400] > 50, "expected both valid and invalid calls"
-    assert found[206] and found[422], found
     # Other tests of this process may log errors during garbage collection; these are not errors of the server.
     told = [record for record in caplog.records if record.name.partition(".")[0] in ("local_backend", "uvicorn")]
     assert [record for record in told if record.levelno >= logging.ERROR] == []
