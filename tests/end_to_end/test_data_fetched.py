@@ -225,7 +225,7 @@ def test_a_removed_connection_ends_jobs_that_wait_for_its_data(user: User, lake:
     exec_id = waits_for_one_that_is_down(user, lake, "gone")
     assert user.backend("connection", "remove", "gone").code == 0
     done = user.run("--wait", exec_id)
-    assert done.code == 3 and "data source 1: /gone' does not exist" in done.err, done
+    assert done.code == 3 and "data source 1: connection '" in done.err and "/gone' does not exist" in done.err, done
     assert shown(user, exec_id)["reason"] == "DATA"
     eventually(lambda: nothing_of(user, exec_id), "the fetcher of the job has ended and its secrets are removed")
 
