@@ -276,10 +276,16 @@ def put_a_file(paths: ExecPaths) -> None:
     paths.state.touch()
 
 
+def remove_folder(paths: ExecPaths) -> None:
+    """Remove the folder in one step, because the runner writes into it meanwhile."""
+    paths.state.rename(gone := paths.state.parents[1] / "gone")
+    shutil.rmtree(gone, ignore_errors=True)
+
+
 #: Damage to the files of a living runner, at any time while its server is down or up.
 HARM = [
     lambda paths: paths.lock.unlink(), lambda paths: paths.runner.unlink(), remove_records, replace_lock, garble,
-    lock_away, lambda paths: shutil.rmtree(paths.state),
+    lock_away, remove_folder,
 ]
 
 
