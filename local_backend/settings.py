@@ -267,7 +267,7 @@ class Settings:
 
     @property
     def isolates_jobs(self) -> bool:
-        """Whether jobs run in sandboxes: on every server that is not embedded, unless it is told otherwise."""
+        """Whether jobs run in sandboxes: on servers that are not embedded, except with `jobs_share_server_account`."""
         return not (self.embedded or self.jobs_share_server_account)
 
     @property

@@ -1,8 +1,8 @@
 """Bulk work: calls that compute or read much, apart from the small calls, and with a fair share for each user.
 
-Each kind of bulk work has its own few threads. Users take turns: the next call that begins is one of the user who has
-waited longest, however many calls another user has sent. So one user's calls delay those of another user by the time of
-one call, and a small call by none of them. All methods run in the event loop of the server.
+Each kind of bulk work has its own few threads. Users take turns: the user with the longest wait is next,
+however many calls another user has sent. So a bulk call waits for at most one bulk call of each other user, and a small
+call waits for none. All methods run in the event loop of the server.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class UserLoads:
     """What each user takes of the server: streams, uploads, and submissions of the last minute."""
 
     quotas: Quotas
-    #: The open streams and the uploads of each user who has any.
+    #: User → number of open streams; user → number of uploads. Other users have none.
     streams: Counter[str] = field(default_factory=Counter)
     uploads: Counter[str] = field(default_factory=Counter)
     _submitted: dict[str, deque[float]] = field(default_factory=dict)
