@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support import PATIENCE
 
 from dlicmd.contract import wire
+from local_backend.commands.users import user
 
 ATTACKERS, HONEST = 70, [f"user{number}" for number in range(8)]
 SECRET = "a long pass:word"
@@ -32,18 +34,21 @@ class Team:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DLI")}
         self._environment = environment | {"DLICMD_HOME": str(home), "DLI_USER_PASSWORD": SECRET}
         command = [sys.executable, "-m", "local_backend.cli"]
-        for name in HONEST:
-            subprocess.run([*command, "user", "add", name], env=self._environment, check=True, capture_output=True)
+        with pytest.MonkeyPatch.context() as patched:
+            for name, value in (("DLICMD_HOME", str(home)), ("DLI_USER_PASSWORD", SECRET)):
+                patched.setenv(name, value)
+            for name in HONEST:
+                assert CliRunner().invoke(user, ["add", name]).exit_code == 0
         self._process = subprocess.Popen([*command, "serve", "--host", "127.0.0.1"], env=self._environment,
                                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self._process.stdout is not None and b"serving" in self._process.stdout.readline()
         self.port = int(json.loads((home / "backend.json").read_text())["url"].rpartition(":")[2])
 
-    def logon(self, user: str, password: str, source: str) -> int:
+    def logon(self, name: str, password: str, source: str) -> int:
         """Try to log on from an address; return the status."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE, source_address=(source, 0))
         try:
-            pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+            pair = base64.b64encode(f"{name}:{password}".encode()).decode()
             connection.request("GET", wire.LOGON, headers={"Authorization": f"Basic {pair}"})
             return connection.getresponse().status
         finally:
