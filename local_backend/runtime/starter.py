@@ -18,13 +18,15 @@ from local_backend import interpreter
 from local_backend.measures import NURSERY
 from local_backend.own_process import unchangeable
 from local_backend.runtime import environment
+from local_backend.runtime.loop import Backoff
 from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.processes import PLACEHOLDERS
 
 _log = logging.getLogger(__name__)
-#: Failures in a row (the nursery ended or did not answer) after which jobs start without a nursery.
-_GIVE_UP = 2
+#: Seconds without another nursery after one has failed (it ended or did not answer), growing with every failure in a
+#: row, and at most. Jobs then start without a nursery.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 #: Maximum seconds for a nursery to import everything.
 READY_PATIENCE = 60.0
 #: Maximum seconds for a ready nursery to fork. A late nursery is killed; requests that it did not fork start without
@@ -44,7 +46,8 @@ class Starter:
         self._nursery: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
         self._ready = False
-        self._failures = 0
+        self._failing = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._not_before = 0.0
         self._used = self._began = time.monotonic()
         #: Unanswered requests: for each, since when the nursery can work on it (monotonic).
         self._asked: deque[float] = deque()
@@ -84,8 +87,8 @@ class Starter:
         return float(self.state["state"] == name)
 
     def warm_up(self) -> None:
-        """Start the nursery, unless it is running, switched off (idle time 0), or has failed too often."""
-        if self._link is not None or self._idle <= 0 or self._failures >= _GIVE_UP:
+        """Start the nursery, unless it is running, switched off (idle time 0), or has failed a moment ago."""
+        if self._link is not None or self._idle <= 0 or time.monotonic() < self._not_before:
             return
         ours, theirs = socket.socketpair()
         env = environment.inherited(os.environ)
@@ -98,8 +101,7 @@ class Starter:
                 self._nursery = self._python("local_backend.runtime.nursery", theirs.fileno(), env=env)
             except OSError as problem:
                 ours.close()
-                self._failures += 1
-                _log.warning("cannot start the nursery: %s; jobs start without it", problem)
+                self._fail(f"cannot start the nursery: {problem}; jobs start without it")
                 return
         ours.setblocking(False)  # this thread must not wait for a nursery that does not read
         self._link, self._ready = ours, False
@@ -138,7 +140,7 @@ class Starter:
             self._asked = deque(now for _ in self._asked)
         for _ in range(min(said.count(FORKED), len(self._asked))):
             self._asked.popleft()
-            self._failures = 0
+            self._failing.succeeded()
         if self._asked:
             self._asked[0] = now  # the nursery begins with this request only now
 
@@ -167,7 +169,9 @@ class Starter:
             self._nursery = None
 
     def _fail(self, why: str) -> None:
-        self._failures += 1
+        """Log why the nursery failed, and start no other one for a while."""
+        self._failing.failed(RuntimeError(why))
+        self._not_before = time.monotonic() + self._failing.pause
         _log.warning("%s", why)
 
     def _ask(self, spec: Path, attempt: int, server: int) -> bool:

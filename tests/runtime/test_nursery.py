@@ -112,6 +112,23 @@ def test_a_nursery_that_stops_answering_is_killed_and_jobs_start(
         eventually(lambda: gone(stuck), "the nursery is killed and reaped")
 
 
+@pytest.mark.integration
+def test_a_nursery_that_died_several_times_before_it_was_ready_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starter, "FIRST_PAUSE", 0.01)
+    with bench(tmp_path, nursery_idle=600.0) as one:
+        for _ in range(4):
+            killed = eventually(lambda: nursery(one).get("pid"), "a nursery starts")
+            os.kill(int(str(killed)), signal.SIGKILL)
+            eventually(lambda k=killed: nursery(one).get("pid") != k, "the server sees the death")
+            assert one.wait(one.submit("print(1)")).state == FINISHED
+        ready_pid(one)
+        job = one.submit("import sys\nprint('torch' in sys.modules)\n")
+        assert one.wait(job).state == FINISHED
+        assert one.output(job) == "True\n"
+
+
 def test_a_nursery_that_never_becomes_ready_is_killed_and_the_job_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
