@@ -145,15 +145,15 @@ class Collector:
 
     def _search(self) -> None:
         """Find new files that libraries write."""
-        for path in sorted(self._walk()):
+        for path, _ in sorted(self._walk(), key=_order):
             if path not in self._files and len(self._files) < _MOST_FILES:
                 found = self._reader(path)
                 if found is not None:
                     self._files[path] = found
 
-    def _walk(self) -> Iterator[Path]:
-        """Yield the files in RESULT_DIR, which contains the working directory and LOG_DIR. Follows no link, and leaves
-        out files that were submitted and not changed since."""
+    def _walk(self) -> Iterator[tuple[Path, float]]:
+        """Yield the files in RESULT_DIR, which contains the working directory and LOG_DIR, with the times of their last
+        changes. Follows no link, and leaves out files that were submitted and not changed since."""
         count, folders = 0, [(str(self._paths.root), 0)]
         while folders:
             folder, depth = folders.pop()
@@ -166,13 +166,12 @@ class Collector:
                         if entry.is_dir(follow_symlinks=False):
                             if depth < _DEPTH and entry.name not in _SKIPPED:
                                 folders.append((entry.path, depth + 1))
-                        elif _may_hold(entry.name, folder) and self._is_new(entry):
-                            yield Path(entry.path)
+                        elif _may_hold(entry.name, folder):
+                            changed = entry.stat(follow_symlinks=False).st_mtime
+                            if changed >= self._began:
+                                yield Path(entry.path), changed
             except OSError:
                 continue
-
-    def _is_new(self, entry: os.DirEntry[str]) -> bool:
-        return entry.stat(follow_symlinks=False).st_mtime >= self._began
 
     def _reader(self, path: Path) -> _File | None:
         """Return the file with its reader; None if it holds no metrics."""
@@ -272,6 +271,13 @@ _NAMES: Mapping[str, tuple[MakeReader, bool]] = {
     "trainer_state.json": (TrainerStateReader, True), "metrics.csv": (MetricsCsvReader, True),
 }
 _EVENTS, _WANDB, _METRICS = ".tfevents.", ".wandb", "metrics"
+
+
+def _order(found: tuple[Path, float]) -> tuple[tuple[str, ...], float, Path]:
+    """Return the key that puts the first of several runs first: event files of a folder before those of the folders in
+    it, other files in the order of their last changes."""
+    path, changed = found
+    return path.parent.parts if _EVENTS in path.name else (), changed, path
 
 
 def _may_hold(name: str, folder: str) -> bool:

@@ -134,3 +134,33 @@ pathlib.Path(os.environ["LOG_DIR"], "evaluation-metrics.txt").write_text(
         "mlflow/loss": "mlflow", "x/y": "emetrics"}
     assert found["eval_loss"] == ("huggingface", [(20, 1.25)]) and found["x/y"][1] == [(1, 0.5)]
     assert found["val.acc"][1] == [(step, step / 10) for step in range(5)]
+
+
+def test_the_first_of_several_runs_keeps_its_names(cold: Bench) -> None:
+    """The folder of a run of TensorBoard may contain the folders of others; ids of runs of MLflow have no order."""
+    program = f"""
+import json, os, pathlib, shutil, time
+now = time.time()
+for name in ("events.out.tfevents.1.host.1", "1700000000.5/events.out.tfevents.2.host.1"):
+    path = pathlib.Path("runs/x", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(pathlib.Path({str(FILES)!r}, "simple.tfevents"), path)
+for order, run in enumerate(("a", "b")):
+    path = pathlib.Path("mlruns/0", run, "metrics/recall")
+    path.parent.mkdir(parents=True)
+    path.write_text(f"5000 {{order}} 1\\n")
+    pathlib.Path("mlruns/0", run, "meta.yaml").touch()
+    os.utime(path, (now + 2 - order, now + 2 - order))
+for step in (16, 8):
+    path = pathlib.Path(f"out/checkpoint-{{step}}/trainer_state.json")
+    path.parent.mkdir(parents=True)
+    history = [{{"step": one, "eval_f1": one / 100}} for one in (8, 16) if one <= step]
+    path.write_text(json.dumps({{"log_history": history}}))
+    os.utime(path, (now + step, now + step))
+"""
+    one = cold.submit(program)
+    assert cold.wait(one).state == FINISHED
+    found = curves(cold, one)
+    assert {"train/loss", "1700000000.5/train/loss"} <= set(found)
+    assert found["recall"][1] == [(1, 1)] and found["a/recall"][1] == [(1, 0)]
+    assert last(cold, one)["eval_f1"] == (0.16, 16)
