@@ -11,6 +11,8 @@ from dlicmd.contract.secret import masked_arguments, masked_words
 from dlicmd.contract.verbs import BY_VERB, Verb, canonical, destroys, verb_option
 
 _PROGRAMS = (".py", ".sh", ".ipynb", ".yaml", ".yml")
+#: Programs that run other programs: their names begin commands, not paths.
+_LAUNCHERS = re.compile(r"python(\d(\.\d+)?)?|(ba|z)?sh|env|torchrun|accelerate|deepspeed|mpirun|srun|uv|conda|pip3?")
 
 
 def with_command(word: str, meant: str, rest: Sequence[str], is_valid: Callable[[Sequence[str]], bool]) -> str:
@@ -59,6 +61,14 @@ def with_word(typed: Sequence[str], wrong: str, right: str) -> str:
     return _line([right if word == wrong else word for word in typed])
 
 
+def with_command_after_dashes(typed: Sequence[str], first: str) -> str:
+    """Return a line in which `first`, an operand, begins the command after `--`. `typed` are all words of the line."""
+    end = typed.index("--") if "--" in typed else len(typed)
+    own = list(typed[:end])
+    own.remove(first)
+    return _line(own, [first, *typed[end + 1:]])
+
+
 def with_option_added(typed: Sequence[str], *option: str) -> str:
     """Return a line with one more option: its words. `typed` are all words of the line."""
     end = typed.index("--") if "--" in typed else len(typed)
@@ -67,7 +77,8 @@ def with_option_added(typed: Sequence[str], *option: str) -> str:
 
 def for_program(verb: Verb, words: Sequence[str], after: Sequence[str] | None) -> str:
     """Return a line with all words after `--` that are neither options of the verb nor its operands. A word after an
-    unknown option is its value, unless it looks like the program to run."""
+    unknown option is its value, unless it looks like the program to run. A command, such as `python train.py`, goes
+    there as a whole."""
     kept: list[str] = []
     program: list[str] = []
     at, operands = 0, 0
@@ -81,6 +92,9 @@ def for_program(verb: Verb, words: Sequence[str], after: Sequence[str] | None) -
             continue
         is_value = at > 0 and program[-1:] == [words[at - 1]] and words[at - 1].startswith("-")
         if not word.startswith("-") and operands < verb.most and (not is_value or word.endswith(_PROGRAMS)):
+            if _LAUNCHERS.fullmatch(word):
+                program += words[at:]
+                break
             operands += 1
             kept.append(word)
         else:

@@ -114,7 +114,7 @@ def _no_file(paths: list[str], word: str) -> str:
     if not paths:
         return "the program has written no files"
     near = difflib.get_close_matches(word, [*paths, *(PurePosixPath(path).name for path in paths)], n=1)
-    meant = f"did you mean {near[0]}?" if near else f"the files are: {_some(paths)}"
+    meant = f"did you mean{hints.replaced(word, near[0])}" if near else f"the files are: {_some(paths)}"
     return f"the program has written no file '{word}'; {meant}"
 
 

@@ -89,6 +89,16 @@ def replaced(wrong: str, right: str) -> str:
     return f": {with_word(_typed, wrong, right)}"
 
 
+def as_command(first: str) -> str | None:
+    """Return the user's command line with an operand as the first word of a command after `--`, or None without a
+    verb."""
+    if not _typed:
+        return None
+    from dlicmd.contract.corrected import with_command_after_dashes  # only for a wrong word
+
+    return with_command_after_dashes(_typed, first)
+
+
 def repeated(*option: str) -> str | None:
     """Return the user's command line with one more option, its words, or None without a verb."""
     if not _typed:

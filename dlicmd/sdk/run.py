@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -191,6 +192,8 @@ def _missing(path: Path, named: str) -> str:
     text = f"there is no file or folder '{path}'"
     if near:
         return f"{text}; did you mean{hints.replaced(named, str(path.parent / near[0]))}"
+    if "/" not in named and shutil.which(named) and (command := hints.as_command(named)):
+        return f"{text}; to run the command {inert(named)}: {command}"
     folder = inert(os.path.abspath(path.parent))
     if not os.path.isdir(folder):
         return f"{text}, and no folder {folder}"

@@ -111,6 +111,18 @@ def test_what_is_no_program_is_refused(client: dlicmd.Client, fake: FakeServer, 
     assert "--" not in str(raised.value) and not fake.requests("POST")
 
 
+def test_a_command_without_dashes_is_repaired(desk: Desk) -> None:
+    (desk.folder / "other.py").write_text(SINGLE)
+    tool = desk.folder / "bin" / "mytool"
+    tool.parent.mkdir()
+    tool.write_text("")
+    tool.chmod(0o700)
+    desk.environment["PATH"] = f"{tool.parent}:{desk.environment['PATH']}"
+    for words, meant in ((["mytool"], "-- mytool"), (["mytool", "--", "--x", "1"], "-- mytool --x 1")):
+        done = desk.run("run", *words)
+        assert done.code == 2 and done.err.rstrip().endswith(f": dlicmd run {meant}")
+
+
 def test_a_command_needs_no_files(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     words = ("run", *remote, "--no-follow", "--", "pip", "install", "x")
     (desk.folder / "other.py").write_text(SINGLE)

@@ -57,6 +57,17 @@ def test_words_of_the_program_are_moved_after_dashes(line: str, meant: str | Non
     parse_verb(program.split()[1:])
 
 
+@pytest.mark.parametrize(("line", "meant"), [
+    ("run python train.py", "dlicmd run -- python train.py"),
+    ("run --name a python3.12 train.py --name b", "dlicmd run --name a -- python3.12 train.py --name b"),
+    ("run torchrun --nproc-per-node=2 train.py", "dlicmd run -- torchrun --nproc-per-node=2 train.py"),
+    ("run accelerate launch train.py -- --lr 1", "dlicmd run -- accelerate launch train.py --lr 1"),
+])
+def test_a_command_is_moved_after_dashes(line: str, meant: str) -> None:
+    assert refusal(line).endswith(f": {meant}")
+    parse_verb(meant.split()[1:])
+
+
 def test_messages_name_options_as_the_line_spells_them() -> None:
     text = "a smaller --numWorker; --msd-env NAME=VALUE; --msd-env-x; --consumer a"
     for line, said in (
