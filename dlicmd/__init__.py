@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlicmd.program_log import log
-    from dlicmd.sdk.async_client import AsyncClient, AsyncJob
+    from dlicmd.sdk.async_client import AsyncClient, AsyncJob, AsyncJobs
     from dlicmd.sdk.client import Client
     from dlicmd.sdk.errors import (
         BackendNotStarted,
@@ -71,6 +71,7 @@ __all__ = [
     "Application",
     "AsyncClient",
     "AsyncJob",
+    "AsyncJobs",
     "BackendNotStarted",
     "BackendSuspended",
     "Client",

@@ -19,7 +19,7 @@ WIDTH = 120
 #: Methods to leave out: `result` returns bytes as they arrive, `impatient` another client.
 LEFT_OUT = {("Client", "result"), ("Client", "file"), ("Client", "impatient")}
 #: Type in the client → type here.
-TYPES = {"Jobs": "list[AsyncJob]", "Job": "AsyncJob"}
+TYPES = {"Jobs": "AsyncJobs", "Job": "AsyncJob"}
 _HEAD = '''"""The client for asyncio: the same methods as coroutines.
 
 `python docs/generate.py` makes this file; do not edit it.
@@ -62,7 +62,7 @@ __INIT__
     async def _call(self, method: str, /, *args: Any, **named: Any) -> Any:
         found = await in_thread(getattr(self._client, method), *args, **named)
         if isinstance(found, Jobs):
-            return [AsyncJob(one) for one in found]
+            return AsyncJobs(AsyncJob(one) for one in found)
         return AsyncJob(found) if isinstance(found, Job) else found
 '''
 _JOB = '''class AsyncJob:
@@ -87,13 +87,25 @@ _JOB = '''class AsyncJob:
     def _repr_html_(self) -> str:
         return self._job._repr_html_()
 '''
+_JOBS = '''class AsyncJobs(list[AsyncJob]):
+    """A list of jobs that a notebook shows as a table."""
+
+    def __repr__(self) -> str:
+        return repr(self._plain())
+
+    def _repr_html_(self) -> str:
+        return self._plain()._repr_html_()
+
+    def _plain(self) -> Jobs:
+        return Jobs(one._job for one in self)
+'''
 
 
 def async_client() -> str:
     """Return the source of `dlicmd/sdk/async_client.py`."""
     parts = [client.Client, exec_calls.ExecCalls, scheduler_calls.SchedulerCalls, search_calls.SearchCalls, calls.Calls]
     of_client = [_client_head(), *(text for kind in parts for text in _methods(kind, "Client"))]
-    text = "\n".join(of_client) + "\n\n" + "\n".join([_JOB, *_methods(job.Job, "Job")])
+    text = "\n".join(of_client) + "\n\n" + "\n".join([_JOB, *_methods(job.Job, "Job"), f"\n{_JOBS}"])
     return _HEAD + _imports(text) + "\n\n" + text
 
 

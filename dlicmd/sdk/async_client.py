@@ -76,7 +76,7 @@ class AsyncClient:
     async def _call(self, method: str, /, *args: Any, **named: Any) -> Any:
         found = await in_thread(getattr(self._client, method), *args, **named)
         if isinstance(found, Jobs):
-            return [AsyncJob(one) for one in found]
+            return AsyncJobs(AsyncJob(one) for one in found)
         return AsyncJob(found) if isinstance(found, Job) else found
 
     async def use_token(self, token: str) -> None:
@@ -108,9 +108,9 @@ class AsyncClient:
         found: str = await self._call("logoff")
         return found
 
-    async def jobs(self, limit: int | None = None, state: str | Sequence[str] | None = None) -> list[AsyncJob]:
+    async def jobs(self, limit: int | None = None, state: str | Sequence[str] | None = None) -> AsyncJobs:
         """Call `Client.jobs` in a thread."""
-        found: list[AsyncJob] = await self._call("jobs", limit, state)
+        found: AsyncJobs = await self._call("jobs", limit, state)
         return found
 
     async def job(self, exec_id: str) -> AsyncJob:
@@ -516,3 +516,16 @@ class AsyncJob:
     async def delete(self) -> None:
         """Call `Job.delete` in a thread."""
         await self._call("delete")
+
+
+class AsyncJobs(list[AsyncJob]):
+    """A list of jobs that a notebook shows as a table."""
+
+    def __repr__(self) -> str:
+        return repr(self._plain())
+
+    def _repr_html_(self) -> str:
+        return self._plain()._repr_html_()
+
+    def _plain(self) -> Jobs:
+        return Jobs(one._job for one in self)

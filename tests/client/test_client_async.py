@@ -47,12 +47,12 @@ def test_calls_return_objects_and_errors(fake: FakeServer) -> None:
     fake.logs["w-1"] = "one\ntwo\n"
 
     async def work(client: dlicmd.AsyncClient) -> None:
-        [listed] = await client.jobs(limit=1)
+        [listed] = jobs = await client.jobs(limit=1)
         job = await client.job("w-1")
         assert isinstance(listed, dlicmd.AsyncJob)
         assert (job.id, job.name, job.exec.state) == ("w-1", "digits", "FINISHED")
         assert await job.wait() is job and await job.check() is job and repr(job) == repr(listed)
-        assert "<table>" in job._repr_html_()
+        assert "<table>" in job._repr_html_() and jobs._repr_html_() == job._repr_html_() and "digits" in repr(jobs)
         assert await job.logs() == "one\ntwo\n" and await job.logs(tail=1) == "two\n"
         assert [line async for line in job.logs(follow=True)] == ["one", "two"]
         assert (await client.train_log("w-1")).text() == "one\ntwo\n"
