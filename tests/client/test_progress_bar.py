@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
+from client_desk import Desk
+from screen_desk import Screen
 
 from dlicmd.cli.show import progress
+
+
+#: Shows a bar until Ctrl-C.
+_ENDLESS = """
+import sys, time
+from dlicmd.cli.show import progress
+progress.PATIENCE = -1
+try:
+    with progress.bar("packing 1,234,567 files", 300 * 2**20) as step:
+        step(100 * 2**20)
+        time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit("interrupted")
+"""
 
 
 class _Terminal(io.StringIO):
@@ -25,3 +42,12 @@ def test_a_bar_appears_only_if_the_operation_takes_long(
         step(5)
         step(10)
     assert ("fetching" in terminal.getvalue()) is shown
+
+
+def test_a_bar_has_the_sizes_of_messages_and_leaves_nothing_after_an_interrupt(desk: Desk) -> None:
+    screen = Screen(desk, program=(sys.executable, "-c", _ENDLESS))
+    screen.until("100.0M/300.0M")
+    assert screen.lines[0].startswith("packing 1,234,567 files") and len(screen.lines) == 1
+    screen.press("\x03")
+    assert screen.ended() == 1
+    assert screen.lines == ["interrupted"]

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dlicmd.contract.sizes import show_size
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 #: Seconds before a bar appears.
 PATIENCE = 1.0
+#: Columns for the `^C` of a terminal. A terminal without them moves it to the next line, and the bar is not removed.
+_ECHO = 3
 
 
 class Bar:
@@ -30,7 +34,7 @@ class Bar:
         if self._progress is None and time.monotonic() - self._begin > PATIENCE:
             self._appear()
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done)
+            self._progress.update(self._task, completed=done, amount=self._amount(done))
 
     def close(self) -> None:
         """Remove the bar."""
@@ -39,14 +43,20 @@ class Bar:
 
     def _appear(self) -> None:
         from rich.console import Console  # rich takes time, for a long operation alone
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-            console=Console(file=sys.stderr), transient=True,
-        )
-        self._task = self._progress.add_task(self._title, total=self._total)
+        console = Console(file=sys.stderr)
+        console.width -= _ECHO
+        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"),
+                                  console=console, transient=True)
+        self._task = self._progress.add_task(self._title, total=self._total, amount=self._amount(0))
         self._progress.start()
+
+    def _amount(self, done: int) -> str:
+        """Return `1.5M/3.0M  0.5M/s`."""
+        speed = done / max(0.001, time.monotonic() - self._begin)
+        total = "" if self._total is None else f"/{show_size(self._total)}"
+        return f"{show_size(done)}{total}  {show_size(speed)}/s"
 
 
 @contextmanager
