@@ -20,7 +20,7 @@ from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import ResultError
 from dlicmd.sdk.exec_calls import ExecCalls
-from dlicmd.sdk.messages import Progress, inert, silent
+from dlicmd.sdk.messages import Progress, file_count, inert, silent
 from dlicmd.sdk.objects import File
 from dlicmd.sdk.paths import safe_path
 from dlicmd.sdk.results import MOST_NAMES, Wanted, check_distinct, check_hidden, fetch
@@ -71,7 +71,7 @@ def fetch_files(
     _check_room(left, folder)
     total = sum(choice.file.bytes or 0 for choice in left)
     done = 0
-    with progress(f"downloading {len(left)} files", total) as shown:
+    with progress(f"downloading {file_count(len(left))}", total) as shown:
         for file, path, _ in left:
             target = folder / path
             fetched = fetch(client, Wanted(exec_id, file.path, path.name), target.parent, force, _part(shown, done))

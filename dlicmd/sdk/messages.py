@@ -110,6 +110,11 @@ def inert(text: str) -> str:
     return re.sub(_CONTROL, "", re.sub(_ESCAPE, "", text))
 
 
+def file_count(count: int) -> str:
+    """Return `1 file`, or `1,200 files`."""
+    return f"{count:,} file{'' if count == 1 else 's'}"
+
+
 @contextmanager
 def silent(_title: str, _total: int | None = None) -> Iterator[Callable[[int], None] | None]:
     """Show no progress."""

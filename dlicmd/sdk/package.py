@@ -16,7 +16,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import PackageError, UsageProblem
-from dlicmd.sdk.messages import Progress, silent
+from dlicmd.sdk.messages import Progress, file_count, silent
 from dlicmd.sdk.paths import IGNORE_FILE
 from dlicmd.sdk.selection import Entry, Selection, select
 from dlicmd.sdk.transport import FilePart
@@ -80,7 +80,7 @@ def pack(selection: Selection, progress: Progress = silent) -> FilePart:
     except OSError as problem:
         raise PackageError(f"cannot create a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
     try:
-        with progress(f"packing {len(selection.files):,} files", selection.size) as shown, \
+        with progress(f"packing {file_count(len(selection.files))}", selection.size) as shown, \
                 gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
             _write(packed, selection.entries, base_name(selection.folder), shown or (lambda _: None))
         size = file.tell()

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from dlicmd.contract import wire
+from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints, partial
 from dlicmd.sdk.cancel import sleep
 from dlicmd.sdk.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
@@ -119,7 +120,7 @@ class _Download:
                 answer = self._ask()
                 target = self._start(answer)
                 if answer.status == PARTIAL and not answered:
-                    info(f"resuming the download after {self._have()} bytes")
+                    info(f"resuming the download after {show_size(self._have())}")
                 answered = True
                 self._copy(answer)
                 return target

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from dlicmd.sdk import cancel
 from dlicmd.sdk.errors import PackageError
-from dlicmd.sdk.messages import Progress
+from dlicmd.sdk.messages import Progress, file_count
 from dlicmd.sdk.package import base_name, opened
 from dlicmd.sdk.selection import Entry, Selection
 from dlicmd.sdk.transport import FilePart, Multipart
@@ -44,10 +44,9 @@ class StagedFolder:
         PackageError."""
         if os.path.lexists(self._path):
             return
-        count = len(self._selection.files)
         try:
             self._make()
-            with self._progress(f"copying {count:,} files", self.size) as shown:
+            with self._progress(f"copying {file_count(len(self._selection.files))}", self.size) as shown:
                 self._fill(shown or (lambda _: None))
         except OSError as problem:
             raise PackageError(f"cannot copy the folder to {self._path.parent}: {problem.strerror}") from None

@@ -11,7 +11,6 @@ from screen_desk import Screen
 
 from dlicmd.cli.show import progress
 
-
 #: Shows a bar until Ctrl-C.
 _ENDLESS = """
 import sys, time
@@ -42,6 +41,17 @@ def test_a_bar_appears_only_if_the_operation_takes_long(
         step(5)
         step(10)
     assert ("fetching" in terminal.getvalue()) is shown
+
+
+def test_the_speed_of_a_resumed_operation_leaves_out_earlier_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    with progress.bar("downloading 1 file", 2**40) as step:
+        assert step is not None
+        step(2**39)
+        step(2**39)
+    assert "0B/s" in terminal.getvalue() and "T/s" not in terminal.getvalue()
 
 
 def test_a_bar_has_the_sizes_of_messages_and_leaves_nothing_after_an_interrupt(desk: Desk) -> None:

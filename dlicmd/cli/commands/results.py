@@ -16,7 +16,7 @@ from dlicmd.contract.reading import number, words
 from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import DlicmdError, ResultError, ServerError, UsageProblem
-from dlicmd.sdk.messages import info
+from dlicmd.sdk.messages import file_count, info
 from dlicmd.sdk.objects import File
 from dlicmd.sdk.paths import safe_name
 from dlicmd.sdk.results import Wanted, check_folder, fetch
@@ -55,7 +55,7 @@ def _fetch_model(session: Session) -> int:
         from dlicmd.sdk.unpack import fetch_unpacked  # zip takes time to import
 
         count = fetch_unpacked(session.client, exec_id, folder, force, bar)
-        said = f"Train result is unpacked to {folder} ({count} file{'' if count == 1 else 's'})"
+        said = f"Train result is unpacked to {folder} ({file_count(count)})"
         found = {wire.ID: exec_id, "path": str(folder), "files": count}
     else:
         name = "" if session.line.verb is None else f"{safe_name(exec_id) or 'result'}.zip"
@@ -99,7 +99,7 @@ def _list(session: Session) -> int:
     if found.files and not session.output.is_data:
         total = sum(file.bytes or 0 for file in found.files)
         command = hints.command("result", exec_id, found.files[0].path if len(found.files) == 1 else "--all")
-        info(f"{_count(len(found.files))}, {show_size(total)}; fetch with: {command}")
+        info(f"{file_count(len(found.files))}, {show_size(total)}; fetch with: {command}")
     if not found.complete:
         info("the list is not complete: some names cannot be shown, the server may not read a folder, or there are "
              "more files")
@@ -132,15 +132,11 @@ def _fetch_files(session: Session, paths: Sequence[str]) -> int:
     elif len(saved) == 1:
         emit(f"Saved {saved[0]}")
     else:
-        emit(f"Saved {_count(len(saved))} ({show_size(sum(choice.file.bytes or 0 for choice in choices))}) to "
+        emit(f"Saved {file_count(len(saved))} ({show_size(sum(choice.file.bytes or 0 for choice in choices))}) to "
              f"{_shown(folder)}")
     if not found.complete and not paths:
         info("the job has more files, which the server does not list")
     return Exit.DONE
-
-
-def _count(number_of: int) -> str:
-    return f"{number_of} file{'' if number_of == 1 else 's'}"
 
 
 def _shown(folder: Path) -> str:

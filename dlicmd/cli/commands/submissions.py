@@ -23,7 +23,7 @@ from dlicmd.contract.sizes import recorded_size, show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.data import check_sources, read_json
 from dlicmd.sdk.errors import DlicmdError, NeverSchedulable, Unreachable, UsageProblem
-from dlicmd.sdk.messages import inert, info
+from dlicmd.sdk.messages import file_count, inert, info
 from dlicmd.sdk.objects import Exec
 from dlicmd.sdk.paths import samples_dir
 from dlicmd.sdk.selection import Selection
@@ -251,8 +251,7 @@ def _folder_text(folder: dict[str, Any]) -> list[str]:
     """Return lines about the model folder: the largest files, and what is left out."""
     files, left_out = sorted(folder["files"], key=lambda file: -file["size"]), folder["leftOut"]
     how = "the local backend gets a copy" if folder["transfer"] == "copy" else "uploaded as an archive"
-    count = f"{folder['count']:,} file{'s' * (folder['count'] != 1)}"
-    lines = ["", f"folder {folder['path']}: {count}, {show_size(folder['size'])}; {how}"]
+    lines = ["", f"folder {folder['path']}: {file_count(folder['count'])}, {show_size(folder['size'])}; {how}"]
     lines += [f"{show_size(file['size']):>8}  {file['path']}" for file in files[:_MOST_LISTED]]
     lines += _rest(files, "smaller files")
     lines += ["", "left out:"] if left_out else []

@@ -26,11 +26,14 @@ class Bar:
     def __init__(self, title: str, total: int | None) -> None:
         self._title, self._total = title, total
         self._begin = time.monotonic()
+        #: Bytes and time of the first call: a resumed operation does not begin with 0 bytes.
+        self._first: tuple[int, float] | None = None
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
     def __call__(self, done: int) -> None:
         """Show that `done` bytes are done."""
+        self._first = self._first or (done, time.monotonic())
         if self._progress is None and time.monotonic() - self._begin > PATIENCE:
             self._appear()
         if self._progress is not None and self._task is not None:
@@ -49,12 +52,13 @@ class Bar:
         console.width -= _ECHO
         self._progress = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"),
                                   console=console, transient=True)
-        self._task = self._progress.add_task(self._title, total=self._total, amount=self._amount(0))
+        self._task = self._progress.add_task(self._title, total=self._total, amount="")
         self._progress.start()
 
     def _amount(self, done: int) -> str:
         """Return `1.5M/3.0M  0.5M/s`."""
-        speed = done / max(0.001, time.monotonic() - self._begin)
+        before, begin = self._first or (done, self._begin)
+        speed = (done - before) / max(0.001, time.monotonic() - begin)
         total = "" if self._total is None else f"/{show_size(self._total)}"
         return f"{show_size(done)}{total}  {show_size(speed)}/s"
 
