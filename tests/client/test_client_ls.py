@@ -122,6 +122,14 @@ def test_why_reads_well_for_every_state(
     assert state in done.out.splitlines()[0] and f"dlicmd {next_one} local-{number}" in done.out
 
 
+def test_why_of_a_job_that_never_ran_leads_to_another_command(desk: Desk, local: FakeServer) -> None:
+    jobs(local, 1)
+    local.execs["local-1"] |= {"state": "ERROR", "reason": "UNSUPPORTED", "message": "no such framework"}
+    done = desk.run("why", "local-1")
+    assert "no such framework" in done.out
+    assert "dlicmd why" not in done.out and "dlicmd get local-1" in done.out
+
+
 def test_why_says_what_to_do_without_words_for_programs(desk: Desk, local: FakeServer) -> None:
     jobs(local, 5)
     local.conf["DLICMD_EXTENSIONS"] += ",why"

@@ -170,7 +170,8 @@ def why_ended(job: Mapping[str, Any], errors: Sequence[str]) -> list[str]:
     lines = [one_line(head + (f": {told}" if told and state != states.FINISHED else ""))]
     if errors:
         lines += ["last lines of standard error:", *(_GAP + inert(line) for line in errors)]
-    return [*lines, "next: " + "; ".join(next_commands(job))]
+    then = next_commands(job) if has_run(job) else [hints.command("get", exec_id)]
+    return [*lines, "next: " + "; ".join(then)]
 
 
 def why_running(job: Mapping[str, Any]) -> list[str]:
