@@ -133,7 +133,7 @@ def screens(folder: Path) -> dict[str, Terminal]:
         taken["follow"] = shown(f"dlicmd run digits/train.py --workers 2 {data} -- --epochs 12",
                                 lambda text: re.search(r"epoch [5-9]/12.*s left", text))
         taken["follow"].end()
-        taken["top"] = shown("dlicmd top", lambda text: "long" in text and "train" in text)
+        taken["top"] = shown("dlicmd top", lambda text: "long" in text and "train" in text and "% busy" in text)
         taken["top"].end()
         taken["ls"] = shown("dlicmd ls")
         done("dlicmd wait local-5; dlicmd stop local-4")
