@@ -228,6 +228,9 @@ def test_the_file_that_a_job_wrote_is_fetched(desk: Desk) -> None:
     assert "weights.bin" in listed.text
     desk.run(listed.command("dlicmd result"))
     assert (desk.folder / "weights.bin").read_bytes() == b"weights"
+    wrong = desk.run(f"dlicmd result {first_id(done)} weihgts.bin --to again", 1)
+    desk.run(wrong.command("dlicmd result"))
+    assert (desk.folder / "again" / "weights.bin").read_bytes() == b"weights"
 
 
 def test_a_wrong_path_is_repaired(desk: Desk) -> None:
@@ -250,9 +253,10 @@ def test_a_missing_gpu_is_repaired(desk: Desk) -> None:
     assert "FINISHED" in desk.run(done.command("dlicmd run")).text
 
 
-def test_forgotten_dashes_are_repaired(desk: Desk) -> None:
+@pytest.mark.parametrize("typed", ["dlicmd run options.py --lr 0.5", "dlicmd run python options.py --lr 0.5"])
+def test_forgotten_dashes_are_repaired(desk: Desk, typed: str) -> None:
     (desk.folder / "options.py").write_text("import sys\n\nprint('the program got', *sys.argv[1:])\n")
-    done = desk.run("dlicmd run options.py --lr 0.5", 2)
+    done = desk.run(typed, 2)
     assert "the program got --lr 0.5" in desk.run(done.command("dlicmd run")).lines
 
 
