@@ -262,8 +262,9 @@ class Matrix:
             self.submit()
             eventually(lambda: any(found == role for found, _, _ in self._processes()), "a fetcher starts", LOST)
         if self._kill_any(role):
-            if role == "nursery":  # the next job starts another one, or starts without one
-                self._open.append((role, time.monotonic(), partial(self._goes_on, self.submit(), 0)))
+            if role == "nursery":  # the next job to start begins another one, or starts without one
+                new = [job for job in self._live() if not self._steps(job)] or [self.submit()]
+                self._open.append((role, time.monotonic(), lambda: any(self._goes_on(job, 0) for job in new)))
             return True
         if len(self._live()) < TOGETHER:
             self.submit()
@@ -375,8 +376,12 @@ def run(matrix: Matrix, kills: int, seconds: float) -> Figures:
     """Kill `kills` processes, or as many as possible in `seconds`, and check the end."""
     matrix.undisturbed()
     until = time.monotonic() + seconds
-    while matrix.figures.kills.total() < kills and time.monotonic() < until:
-        matrix.kill_one()
-        matrix.observe()
-    matrix.finish()
+    try:
+        while matrix.figures.kills.total() < kills and time.monotonic() < until:
+            matrix.kill_one()
+            matrix.observe()
+        matrix.finish()
+    finally:
+        print(f"\n{matrix.figures.jobs} jobs in {matrix.figures.attempts} attempts; "
+              f"{matrix.figures.kills.total()} kills", *matrix.figures.lines(), sep="\n")
     return matrix.figures

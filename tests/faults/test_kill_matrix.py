@@ -19,7 +19,5 @@ SECONDS = float(os.environ.get("TEST_SECONDS", "7200"))
 def test_jobs_survive_the_death_of_any_process(tmp_path: Path) -> None:
     with seeds() as url, EmbeddedServer(tmp_path / "home", DLI_SLOTS=str(SLOTS)) as server:
         figures = run(Matrix(server, url, epochs=8), KILLS, SECONDS)
-    print(f"\n{figures.jobs} jobs in {figures.attempts} attempts; {figures.kills.total()} kills")
-    print("\n".join(figures.lines()))
     if figures.kills.total() >= 100:  # with fewer, chance may leave one out
         assert set(figures.kills) == {"worker", "driver", "runner", "server", "nursery", "fetcher"}
