@@ -16,7 +16,7 @@ from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMI
 from local_backend.measures import RECOVERIES, REQUEUES
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import SlotPart
-from local_backend.store.schema import execs, sequences
+from local_backend.store.schema import execs, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
 from local_backend.workload import TRAINING, Workload
 
@@ -170,32 +170,40 @@ def of_user(
     sort: str = "number",
     down: bool = False,
     most: int | None = None,
+    parents: Collection[str] | None = None,
 ) -> list[ExecRow]:
     """Return the training execs of one user (None: of all users) that are not deleted, oldest first.
 
-    With `states`, return only execs in one of these states. `sort` is a column to sort by instead, and `down` sorts
-    from the largest down. Rows without a value are the smallest, and of equal rows the older comes first. `most`
-    limits the number of rows after sorting.
+    With `states`, return only execs in one of these states, and with `parents`, only parts of these searches. `sort`
+    is a column to sort by instead, and `down` sorts from the largest down. Rows without a value are the smallest, and
+    of equal rows the older comes first. `most` limits the number of rows after sorting.
     """
-    query = select(*_COLUMNS).where(*_selected(creator, states))
+    query = select(*_COLUMNS).where(*_selected(creator, states, parents))
     by = _SHOWN_STATE if sort == "state" else execs.c[sort]
     order = [by] if sort == "number" else [by.is_not(None), by]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
-def count_of_user(connection: Connection, creator: str | None, states: Collection[str] | None = None) -> int:
+def count_of_user(
+    connection: Connection, creator: str | None, states: Collection[str] | None = None,
+    parents: Collection[str] | None = None,
+) -> int:
     """Return how many execs `of_user` returns without a limit."""
-    return int(connection.execute(select(func.count()).where(*_selected(creator, states))).scalar_one())
+    return int(connection.execute(select(func.count()).where(*_selected(creator, states, parents))).scalar_one())
 
 
-def _selected(creator: str | None, states: Collection[str] | None) -> list[ColumnElement[bool]]:
+def _selected(
+    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None
+) -> list[ColumnElement[bool]]:
     """Return the conditions of a list of training execs that are not deleted."""
     found = [execs.c.deleted.is_(False), execs.c.kind == TRAINING]
     if creator is not None:
         found.append(execs.c.creator == creator)
     if states is not None:
         found.append(execs.c.state.in_(states))
+    if parents is not None:
+        found.append(execs.c.parent.in_(parents))
     return found
 
 
@@ -237,6 +245,16 @@ def numbered(connection: Connection, numbers: Collection[int]) -> list[ExecRow]:
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
+def with_ids(connection: Connection, ids: Collection[str]) -> dict[str, ExecRow]:
+    """Return those of these execs that exist, by their id, deleted ones included."""
+    found: dict[str, ExecRow] = {}
+    wanted = sorted(ids)
+    for at in range(0, len(wanted), 500):  # databases limit the number of parameters
+        query = select(*_COLUMNS).where(execs.c.id.in_(wanted[at : at + 500]))
+        found.update((row.id, ExecRow(*row)) for row in connection.execute(query))
+    return found
+
+
 def running(connection: Connection) -> list[ExecRow]:
     """Return the running execs, including deleted ones that have not stopped. Oldest first."""
     query = select(*_COLUMNS).where(execs.c.state.in_((RECOVERING, RUNNING))).order_by(execs.c.number)
@@ -267,13 +285,15 @@ def all_ids(connection: Connection) -> set[str]:
 
 
 def all_bundles(connection: Connection) -> set[str]:
-    """Return the code bundles that any row names, deleted ones included."""
-    return set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
+    """Return the code bundles that any exec or search names, deleted execs included."""
+    found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
+    return found | set(connection.execute(select(searches.c.bundle).distinct()).scalars())
 
 
 def bundles(connection: Connection, of: Collection[str]) -> set[str]:
-    """Return those of these code bundles that any row names. There must be few enough for one query."""
-    return set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
+    """Return those of these code bundles that any exec or search names. There must be few enough for one query."""
+    found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
+    return found | set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
 
 
 def likeness(row: ExecRow) -> Likeness:
