@@ -38,10 +38,11 @@ MAY_IMPORT = {
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
+    "local_backend.hypersearch": {"dlicmd.contract", "local_backend"},
     "local_backend.services": {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",
-        "local_backend.curves",
+        "local_backend.curves", "local_backend.hypersearch",
     },
     "local_backend.submit": {"dlicmd.contract", "local_backend", "local_backend.data", "local_backend.store",
                              "local_backend.runtime", "local_backend.forward"},
