@@ -204,11 +204,6 @@ class Workload:
         })
 
 
-def text_of(value: int | float | str) -> str:
-    """Return the value of a hyper-parameter as programs and clients get it in texts."""
-    return value if isinstance(value, str) else repr(value)
-
-
 #: Part of a workload → its fields that have the same names in version 1.
 _SAME: dict[str, tuple[str, ...]] = {
     "program": ("framework", "model_dir", "main", "user_cmd", "attributes"),

@@ -18,7 +18,7 @@ from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
 from local_backend.runtime.processes import MARK, mark_of
 from local_backend.scheduler.model import Slot
-from local_backend.workload import Workload, text_of
+from local_backend.workload import Workload
 
 #: Variables that jobs do not inherit: the server's secrets, and variables that each job gets with its own values.
 PRIVATE = frozenset({
@@ -215,7 +215,7 @@ def _search(spec: Workload) -> dict[str, str]:
     """Return the variables of an experiment of a search; none for another workload."""
     if spec.experiment is None:
         return {}
-    given = {f"HPO_{re.sub('[^A-Z0-9]', '_', name.upper())}": text_of(value)
+    given = {f"HPO_{re.sub('[^A-Z0-9]', '_', name.upper())}": value if isinstance(value, str) else repr(value)
              for name, value in (spec.program.parameters or {}).items()}
     return {"SUBID": str(spec.experiment.id), "DLI_HPO_NAME": spec.experiment.search, **given}
 
