@@ -42,7 +42,7 @@ def number_of(value: object) -> float | int | None:
             value = int(value)
         except ValueError:
             try:
-                value = float(value)  # type: ignore[arg-type]
+                value = float(value)
             except ValueError:
                 return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -91,8 +91,10 @@ def _range(one: Fields, data: DataType) -> dict[str, Any]:
         step = int(step)
     if data == "INT" and power is None and step == 1:
         step = None
-    found = {"low": low if data == "INT" else float(low), "high": high if data == "INT" else float(high), "step": step,
-             "power": None if power is None else float(power), "log": log}
+    if data == "DOUBLE":
+        low, high = float(low), float(high)
+    found: dict[str, Any] = {"low": low, "high": high, "step": step, "log": log,
+                             "power": None if power is None else float(power)}
     if step is not None and points(Parameter("", data, **found)) > POINTS:
         raise one.refuse("step", f"makes more than {POINTS} values; use a larger one")
     return found
@@ -164,8 +166,8 @@ def check_grid(found: Sequence[Parameter]) -> None:
     """Refuse ranges of which a grid has no end. Raises Invalid."""
     for one in found:
         if not one.choices and points(one) > CHOICES:
-            raise Invalid("search.space", f"hyperParams: {one.name}: the algorithm Grid needs a step that makes at most "
-                                          f"{CHOICES} values")
+            raise Invalid("search.space", f"hyperParams: {one.name}: the algorithm Grid needs a step that makes at "
+                                          f"most {CHOICES} values")
 
 
 def listed(items: Sequence[Any]) -> tuple[Listed, ...]:
