@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.errors import BackendError, Busy, OverQuota, StorageFailed, Unavailable
 from local_backend.hypersearch import deciding, experiments
-from local_backend.hypersearch.definition import Definition, Known, Step
+from local_backend.hypersearch.definition import Definition, Known
 from local_backend.hypersearch.objective import Found, NoObjective
 from local_backend.hypersearch.strategy import next_step
 from local_backend.runtime.bundles import BundleLost
@@ -76,6 +76,7 @@ class _Live:
     definition: Definition
     rows: dict[int, ExperimentRow]
     question: Future[Suggested] | None = None
+    asked: int = 0
     #: The algorithm has no more suggestions.
     exhausted: bool = False
     retry: Backoff = field(default_factory=Backoff)
@@ -303,14 +304,14 @@ class SearchController:
         live.retry.succeeded()
         self._create(live, [ExperimentRow(live.row.number, -1, json.dumps(dict(one)), searches.NOTRUN)
                             for one in answer.suggestions], answer.state)
-        live.exhausted = len(answer.suggestions) == 0
+        live.exhausted = len(answer.suggestions) < live.asked
 
     def _follow(self, live: _Live) -> None:
         """Do what the algorithm wants now."""
         if live.question is not None:
             return
         known = [experiments.known(row, live.definition) for row in live.rows.values()]
-        step = Step() if live.exhausted else next_step(live.definition, live.row.seed, known)
+        step = next_step(live.definition, live.row.seed, known, live.exhausted)
         if step.start:
             self._create(live, [
                 ExperimentRow(live.row.number, -1 if one.id is None else one.id, json.dumps(dict(one.parameters)),
@@ -319,6 +320,7 @@ class SearchController:
         if step.promote:
             self._promote(live, step.promote)
         if step.ask:
+            live.asked = step.ask
             live.question = self._outside.ask(live.row, live.definition, known, step.ask)
             live.question.add_done_callback(lambda _done: self.loop.wake())
         elif not (step.start or step.promote or live.open()):
@@ -376,7 +378,7 @@ class SearchController:
         def bind(connection: Connection, exec_id: str) -> None:
             searches.bind(connection, live.row, row.id, exec_id)
             if rest is not None:
-                execs.note(connection, exec_id, rest_after=rest)
+                execs.promote(connection, exec_id, rest)
 
         try:
             made = self._outside.submit(live.row, row, live.definition, bind)

@@ -54,6 +54,8 @@ class ExecRow:
     deleted: bool
     pinned: int | None
     progress: str | None
+    rest_after: int | None
+    rested: int | None
 
     @property
     def workload(self) -> Workload:
@@ -350,12 +352,12 @@ def transition(
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
     if attempt is not None:
         change = change.where(execs.c.attempt == attempt)
-    moved = connection.execute(change.returning(execs.c.slots, execs.c.attempt)).first()
+    moved = connection.execute(change.returning(execs.c.slots, execs.c.attempt, execs.c.rested)).first()
     if moved is None:
         return False
     if to == RECOVERING:
         RECOVERIES.inc()
-    elif to == PENDING and moved.attempt:
+    elif to == PENDING and moved.attempt and moved.rested is None:
         REQUEUES.inc()
     if to == PENDING or to in TERMINAL:
         release(connection, exec_id, min(now, values.get("end_time") or now))
@@ -427,6 +429,25 @@ def note(connection: Connection, exec_id: str, **values: Any) -> None:
         events.append(connection, exec_id, events.FIXED, {wire.FIXED_SLOTS: values["pinned"]})
     if values.get("deleted", before.deleted) and not before.deleted:
         events.append(connection, exec_id, events.DELETED, {wire.CREATOR: before.creator})
+
+
+def rest(connection: Connection, exec_id: str, epochs: int) -> bool:
+    """Record that an exec rests after this number of finished epochs, and append the event. Return False and change
+    nothing if it may train on, because it was promoted meanwhile, or if it rests already."""
+    may = execs.c.rest_after.is_not(None) & (execs.c.rest_after <= epochs) & execs.c.rested.is_(None)
+    change = update(execs).where(execs.c.id == exec_id, may, execs.c.state.not_in(TERMINAL)).values(rested=epochs)
+    if not connection.execute(change).rowcount:
+        return False
+    events.append(connection, exec_id, events.RESTED, {wire.EPOCH: epochs})
+    return True
+
+
+def promote(connection: Connection, exec_id: str, rest_after: int | None) -> None:
+    """Let an elastic exec train until it has finished `rest_after` epochs, where it rests, or to its end (None). If it
+    rests now, it competes for slots again. Wake the supervisor after the commit. Call this for a new exec, too, in the
+    transaction that creates it."""
+    values = {"rest_after": rest_after, "rested": None}
+    connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:

@@ -37,6 +37,8 @@ execs = Table(
     Column("deleted", Boolean, nullable=False, default=False),  # hidden; removed with its files once the exec has ended
     Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Column("progress", Text),  # JSON object: last progress of the last attempt that has ended
+    Column("rest_after", Integer),  # finished epochs after which an elastic exec rests; NULL: it trains to its end
+    Column("rested", Integer),  # finished epochs after which the exec rests now; NULL: it does not rest
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
