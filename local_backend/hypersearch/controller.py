@@ -351,14 +351,14 @@ class SearchController:
             row = live.rows[number]
             passed = [*(json.loads(row.rungs) if row.rungs else ()), row.metric]
             changed[number] = replace(row, state=searches.RUNNING, rung=rung, resource=resource, told=None,
-                                      end_time=None, rungs=json.dumps(passed))
+                                      end_time=None, measured=None, rungs=json.dumps(passed))
 
         def work(connection: Connection) -> None:
             searches.note(connection, live.row, state=searches.RUNNING)
             for number, row in changed.items():
                 execs.promote(connection, str(row.exec_id), self._limit(live, row))
                 searches.change(connection, row.search, number, state=row.state, rung=row.rung, resource=row.resource,
-                                told=None, end_time=None, rungs=row.rungs)
+                                told=None, end_time=None, measured=None, rungs=row.rungs)
 
         self._database.write(work)
         live.rows |= changed

@@ -32,10 +32,14 @@ def known(row: ExperimentRow, definition: Definition) -> Known:
     """Return an experiment as the algorithms see it."""
     state = _SHOWN.get(row.state, "failed")
     measured = json.loads(row.measured) if row.measured else {}
+    value = None if state == "failed" else measured.get(definition.metric)
+    passed = json.loads(row.rungs) if row.rungs else []
+    if definition.resume and value is not None:
+        passed.append(value)
     return Known(
         id=row.id, parameters=row.values, state=state, resource=row.resource, bracket=row.bracket, rung=row.rung,
-        value=None if state == "failed" else measured.get(definition.metric), told=row.told, origin=row.origin,
-        metrics={} if state == "failed" else measured, values=tuple(json.loads(row.rungs)) if row.rungs else (),
+        value=value, told=row.told, origin=row.origin,
+        metrics={} if state == "failed" else measured, values=tuple(passed),
     )
 
 

@@ -78,14 +78,18 @@ def of_curves(
 ) -> dict[str, list[float]]:
     """Return metric → values by step of each metric of a search that has a curve."""
     wanted = dict.fromkeys([*definition.wanted, *definition.additional])
-    names = [prefix + metric for metric in wanted for prefix in _PREFIXES]
+    names = [name for metric in wanted for name in names_of_curves(metric)]
     known: dict[str, list[float]] = {}
     for curve in curves(names):
         if curve.get("source") in _SOURCES:
             known.setdefault(str(curve["name"]).lower(), [float(point[1]) for point in curve["points"]])
-    return {metric: series for metric in wanted
-            if (series := next((known[name] for prefix in _PREFIXES if known.get(name := f"{prefix}{metric}".lower())),
-                               []))}
+    return {metric: next((known[name.lower()] for name in names_of_curves(metric) if known.get(name.lower())), [])
+            for metric in wanted}
+
+
+def names_of_curves(metric: str) -> list[str]:
+    """Return the names of the curves of a metric, in the order in which they are looked for."""
+    return [prefix + metric for prefix in _PREFIXES]
 
 
 def _of_file(definition: Definition, file: BinaryIO | None) -> dict[str, list[float]]:
