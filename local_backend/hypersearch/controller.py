@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -34,12 +34,12 @@ from local_backend.store.searches import Changed, ExperimentRow, SearchRow
 _log = logging.getLogger(__name__)
 
 
-class Suggested(Protocol):
+class Suggested(NamedTuple):
     """What an algorithm answered: the parameters of experiments, fewer than asked for at the end of its space; and the
     new state of a plugin."""
 
     suggestions: Sequence[Mapping[str, Any]]
-    state: bytes | None
+    state: bytes | None = None
 
 
 class Outside(Protocol):
