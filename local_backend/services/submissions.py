@@ -6,12 +6,14 @@ import json
 import secrets
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
 from dlicmd.contract.secret import MASK
@@ -233,11 +235,16 @@ class SubmissionService:
                 raise BundleLost
             return store(connection, template)
 
-        while True:
-            try:
-                return self.execs.base.database.write(work)
-            except BundleLost:
-                bundles.keep(paths, folder)
+        try:
+            while True:
+                try:
+                    return self.execs.base.database.write(work)
+                except BundleLost:
+                    bundles.keep(paths, folder)
+        except Exception:
+            with suppress(OSError, SQLAlchemyError):  # else the next server removes it
+                bundles.drop(paths, self.execs.base.database, {str(program.bundle)})
+            raise
 
     def again(
         self, caller: Caller, template: Template, spec: Workload, bind: Callable[[Connection, str], None]

@@ -148,13 +148,13 @@ class Importances(TypedDict):
 
 @described
 class AlgorithmObject(TypedDict):
-    """An algorithm of searches."""
+    """An algorithm of searches; without any key if there is none of the name."""
 
-    name: str
+    name: NotRequired[str]
     """Name of the algorithm"""
-    type: Annotated[str, one_of("BUILD_IN", "USER_PLUGIN")]
+    type: NotRequired[Annotated[str, one_of("BUILD_IN", "USER_PLUGIN")]]
     """Whether it is built in or installed"""
-    remoteExec: bool
+    remoteExec: NotRequired[bool]
     """As given at its installation"""
     path: NotRequired[Known[str]]
     """Folder of an installed algorithm"""
