@@ -126,6 +126,21 @@ class TrainingRecord:
             with suppress(OSError), (self.folder / EPOCHS).open("a") as file:
                 file.write(json.dumps({"epoch": action.epoch, "values": dict(action.values)}) + "\n")
 
+    def sync(self) -> bool:
+        """Bring the record to the disk. Return whether it is complete there, up to what was written down so far."""
+        if self.folder is None or self._file is None:
+            return False
+        try:
+            for path in (self.folder / STEPS, self.folder / EPOCHS, self.folder):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError:
+            return False
+        return True
+
     @property
     def totals(self) -> Totals:
         """Sums over the committed steps of the present epoch."""
