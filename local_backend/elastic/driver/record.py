@@ -24,7 +24,7 @@ from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.position import EpochStage, Position
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.job import TrainingJob
-from local_backend.elastic.state.artifacts import write_whole
+from local_backend.elastic.state.artifacts import sync_folder, write_whole
 from local_backend.elastic.state.resume import Start
 from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder
 
@@ -131,12 +131,10 @@ class TrainingRecord:
         if self.folder is None or self._file is None:
             return False
         try:
-            for path in (self.folder / STEPS, self.folder / EPOCHS, self.folder):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            for path in (self.folder / STEPS, self.folder / EPOCHS):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(self.folder)
         except OSError:
             return False
         return True
