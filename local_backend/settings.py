@@ -241,6 +241,10 @@ class Settings:
     leave_grace: float = setting(
         60.0, "DLI_LEAVE_GRACE", number(0, 86_400),
         "maximum seconds for a worker to leave a slot that the scheduler took from its job")
+    rested_kept: int = setting(
+        4, "DLI_RESTED_KEPT", number(0, 10_000),
+        "maximum number of jobs that keep their processes while a search has set them aside; other such jobs continue "
+        "from their snapshots")
     stop_grace: float = setting(
         10.0, "DLI_STOP_GRACE", number(0, 86_400), "seconds between SIGTERM and SIGKILL when a job is stopped")
     nursery_idle: float = setting(

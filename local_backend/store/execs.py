@@ -56,6 +56,7 @@ class ExecRow:
     progress: str | None
     rest_after: int | None
     rested: int | None
+    promoted: float | None
 
     @property
     def workload(self) -> Workload:
@@ -446,7 +447,7 @@ def promote(connection: Connection, exec_id: str, rest_after: int | None) -> Non
     """Let an elastic exec train until it has finished `rest_after` epochs, where it rests, or to its end (None). If it
     rests now, it competes for slots again. Wake the supervisor after the commit. Call this for a new exec, too, in the
     transaction that creates it."""
-    values = {"rest_after": rest_after, "rested": None}
+    values = {"rest_after": rest_after, "rested": None, "promoted": time.time()}
     connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
 
 

@@ -39,6 +39,7 @@ execs = Table(
     Column("progress", Text),  # JSON object: last progress of the last attempt that has ended
     Column("rest_after", Integer),  # finished epochs after which an elastic exec rests; NULL: it trains to its end
     Column("rested", Integer),  # finished epochs after which the exec rests now; NULL: it does not rest
+    Column("promoted", Float),  # epoch seconds: when `rest_after` was set last
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),

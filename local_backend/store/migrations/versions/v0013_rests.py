@@ -11,5 +11,6 @@ down_revision = "0012"
 
 def upgrade() -> None:
     """Apply."""
-    for name in ("rest_after", "rested"):
-        op.add_column("execs", sa.Column(name, sa.Integer))
+    for column in (sa.Column("rest_after", sa.Integer), sa.Column("rested", sa.Integer),
+                   sa.Column("promoted", sa.Float)):
+        op.add_column("execs", column)
