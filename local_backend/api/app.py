@@ -25,6 +25,7 @@ from local_backend.api import (
     holdings,
     lines,
     logs,
+    model_searches,
     previews,
     resplans,
     results,
@@ -48,7 +49,7 @@ ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, files.router,
     lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router, resplans.router, users.router,
     connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
-    verifying.router, algorithms.router, searches.router, tokens.router,
+    verifying.router, algorithms.router, searches.router, model_searches.router, tokens.router,
 )
 
 

@@ -163,20 +163,21 @@ def values(
     smallest and the largest value of each part are returned."""
     most = min(whole(points, "points", 2), MOST_POINTS)
     metric, found = services.searches.values(caller, n, whole(experiment, "experiment", 0), most)
-    return JsonAnswer({"metric": metric, "points": [list(point) for point in found]})
+    shown: ExperimentValues = {"metric": metric, "points": [list(point) for point in found]}
+    return JsonAnswer(shown)
 
 
 async def begin(
-    request: Request, services: Services, caller: Caller, args: str | None = None
+    request: Request, services: Services, caller: Caller, *, legacy: bool = False
 ) -> JsonAnswer[SearchCreated]:
-    """Start a search of a request with files. `args` stands for the modelSpec of requests without one."""
+    """Start a search of a request with files. With `legacy`, its definition may have `resDef` and no modelSpec."""
     folder = services.submissions.folder()
     try:
         services.load.users.submission(caller.name)
         with services.load.users.upload(caller.name):
             upload = await uploads.received(request, services, caller, folder, keyed=True, action="hpo.create")
         row = await services.load.run(UPLOAD, caller.name, partial(
-            services.searches.create, caller, upload.data, upload, folder / "code", args))
+            services.searches.create, caller, upload.data, upload, folder / "code", legacy))
     except TooSlow:
         raise
     except BackendError:
@@ -186,7 +187,7 @@ async def begin(
         return JsonAnswer(b"", 400)
     finally:
         await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
-    return JsonAnswer(created(row.name))
+    return JsonAnswer(created(row.name), 201 if legacy else 200)
 
 
 def created(name: str) -> SearchCreated:

@@ -23,7 +23,9 @@ class Seen(NamedTuple):
     message: str | None = None
 
 
-def seen(row: ExperimentRow, exec_row: ExecRow | None, ending: str | None) -> Seen | None:
+def seen(  # noqa: PLR0911
+    row: ExperimentRow, exec_row: ExecRow | None, ending: str | None
+) -> Seen | None:
     """Return the new state of an experiment with an exec; None if nothing has changed."""
     if exec_row is None or exec_row.deleted:
         return Seen(searches.KILLED, f"{row.exec_id} was deleted before its result was read")

@@ -31,7 +31,7 @@ class Algorithm:
     remote_exec: bool = False
 
 
-def ask(
+def ask(  # noqa: PLR0917
     suggester: Suggester, search: SearchRow, definition: Definition, known: Sequence[Known], earlier: Sequence[Known],
     count: int,
 ) -> Future[Suggested]:
@@ -79,4 +79,5 @@ class AlgorithmService:
         try:
             return self.suggester.importances(definition, known).result(_PATIENCE)
         except (SuggesterFailed, SuggesterLost, TimeoutError) as problem:
-            raise Unavailable("search.importances", f"the importances of {row.name} are not known now: {problem}") from None
+            sentence = f"the importances of {row.name} are not known now: {problem}"
+            raise Unavailable("search.importances", sentence) from None

@@ -20,6 +20,7 @@ from local_backend.errors import Conflict, Invalid, NotFound, OverQuota
 from local_backend.hypersearch import experiments, objective
 from local_backend.hypersearch.controller import Suggested
 from local_backend.hypersearch.definition import Definition, Known
+from local_backend.hypersearch.legacy import words_of
 from local_backend.hypersearch.objective import Found
 from local_backend.hypersearch.reading import parse
 from local_backend.runtime import bundles
@@ -78,12 +79,11 @@ class SearchService:
     plugins: Callable[[], Collection[str]]
     curve_answers: CurveAnswers = field(default_factory=CurveAnswers)
 
-    def create(  # noqa: PLR0917
-        self, caller: Caller, text: str | None, upload: ReceivedUpload, folder: Path, args: str | None = None,
-        name: str | None = None,
+    def create(
+        self, caller: Caller, text: str | None, upload: ReceivedUpload, folder: Path, legacy: bool = False
     ) -> SearchRow:
-        """Start a search. `text` is its definition, `upload` its code, `folder` a new folder. `args` stands for the
-        modelSpec of requests that have none, `name` for the name.
+        """Start a search. `text` is its definition, `upload` its code, `folder` a new folder. With `legacy`, the
+        definition may have `resDef` and no modelSpec.
 
         Raises Invalid (`search.*`, and the errors of a submission), Conflict (`search.exists`), OverQuota,
         StorageFailed.
@@ -91,8 +91,8 @@ class SearchService:
         with self.base.recorded(caller, "hpo.create") as record:
             if text is None or not text.strip():
                 raise Invalid("search.definition", "the request has no part 'data' with the definition of the search")
-            definition = parse(text, self.plugins(), args)
-            name = _name(name or definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
+            definition = parse(text, self.plugins(), words_of(text) if legacy else None)
+            name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
             record.about.append(name)
             if definition.warm_start is not None:
                 self.find(caller, definition.warm_start)
@@ -119,9 +119,9 @@ class SearchService:
         """Return a search with its experiments. Raises NotFound (`search.not_found`)."""
         return self._views([self.find(caller, name)])[0]
 
-    def list(self, caller: Caller, wanted: SearchSelection) -> tuple[list[SearchView], int]:
+    def list(self, caller: Caller, wanted: SearchSelection) -> tuple[Sequence[SearchView], int]:
         """Return the searches that the caller sees, and their number without the limit."""
-        def work(connection: Connection) -> tuple[list[SearchRow], int]:
+        def work(connection: Connection) -> tuple[Sequence[SearchRow], int]:
             rows = searches.of_user(connection, caller.sees_of, wanted.states, wanted.name, wanted.sort, wanted.down,
                                     wanted.most, wanted.skipped)
             cut = wanted.most is not None or wanted.skipped
@@ -188,11 +188,11 @@ class SearchService:
 
     def experiments(
         self, caller: Caller, name: str, page: Page
-    ) -> tuple[SearchRow, Definition, list[ExperimentRow], int]:
+    ) -> tuple[SearchRow, Definition, Sequence[ExperimentRow], int]:
         """Return experiments of a search, and their number without the limit. Raises NotFound."""
         row = self.find(caller, name)
 
-        def work(connection: Connection) -> tuple[list[ExperimentRow], int]:
+        def work(connection: Connection) -> tuple[Sequence[ExperimentRow], int]:
             return (searches.experiments_of(connection, row.number, page),
                     searches.count(connection, row.number, page.states))
 
@@ -201,7 +201,7 @@ class SearchService:
 
     def values(
         self, caller: Caller, name: str, number: int, points: int
-    ) -> tuple[str, list[tuple[float, float]]]:
+    ) -> tuple[str, Sequence[tuple[float, float]]]:
         """Return the metric of a search, and its values in one experiment, by step, with at most this many points: of
         neighbors, the smallest and the largest are kept. Raises NotFound (`search.not_found`,
         `experiment.not_found`)."""
@@ -212,7 +212,7 @@ class SearchService:
         metric = Definition.from_json(row.definition).metric
         return metric, thinned(self._curve(row, found, metric), points)
 
-    def _curve(self, row: SearchRow, found: ExperimentRow, metric: str) -> list[tuple[float, float]]:
+    def _curve(self, row: SearchRow, found: ExperimentRow, metric: str) -> Sequence[tuple[float, float]]:
         paths = self.base.settings.paths.job(found.exec_id or "", row.creator)
         if found.exec_id is None:
             return []
@@ -225,10 +225,10 @@ class SearchService:
         points: Any = next((by_name[name.lower()] for name in names if by_name.get(name.lower())), [])
         return [(float(step), float(value)) for step, value, _ in points]
 
-    def _views(self, rows: Sequence[SearchRow]) -> list[SearchView]:
+    def _views(self, rows: Sequence[SearchRow]) -> Sequence[SearchView]:
         definitions = [Definition.from_json(row.definition) for row in rows]
 
-        def work(connection: Connection) -> list[SearchView]:
+        def work(connection: Connection) -> Sequence[SearchView]:
             numbers = searches.counts(connection, [row.number for row in rows])
             return [
                 SearchView(row, one, numbers.get(row.number, Counts()),
@@ -242,7 +242,7 @@ class SearchService:
     def _remove(self, rows: Sequence[SearchRow]) -> None:
         """Remove searches, all or none, and their code."""
         def work(connection: Connection) -> set[str]:
-            found = set()
+            found: set[str] = set()
             for row in rows:
                 try:
                     bundle = searches.remove(connection, row.number)

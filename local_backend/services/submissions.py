@@ -1,10 +1,9 @@
-"""Submissions: make one exec of a request, submit an exec again to verify it, and submit the experiments of searches."""
+"""Submissions: make one exec of a request, verify an exec by another one, and submit the experiments of searches."""
 
 from __future__ import annotations
 
 import json
 import secrets
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import wire
 from dlicmd.contract.secret import MASK
 from local_backend.data.storage import DataRoots
-from local_backend.errors import AccessDenied, BackendError, Invalid, TooLarge
+from local_backend.errors import AccessDenied, BackendError, Invalid, StorageFailed, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
 from local_backend.measures import SUBMISSIONS
@@ -321,7 +320,7 @@ class SubmissionService:
             raise Invalid("submission.files", f"only the local backend of a user takes a '{wire.STAGED_FOLDER}'")
         return None if name is None else settings.paths.staging / name
 
-    def _accept(
+    def _accept(  # noqa: PLR0917
         self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None,
         bind: Callable[[Connection, str], None] = lambda _connection, _exec_id: None,
     ) -> ExecRow:

@@ -175,6 +175,6 @@ class SearchParts(TypedDict, total=False):
     """A search as multipart/form-data: its definition, and its code."""
 
     data: str
-    """The definition, JSON or a Python literal: `hpoName`, `modelSpec`, `algoDef`, and `hyperParams` or `experiments`"""
+    """The definition, JSON or a Python literal: `hpoName`, `modelSpec`, `algoDef`, `hyperParams` or `experiments`"""
     file: Annotated[str, Field(json_schema_extra={"format": "binary"})]
     """The packed model folder, or one file. Any name of the part is accepted"""
