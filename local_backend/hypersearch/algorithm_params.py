@@ -32,7 +32,7 @@ PARAMS: Mapping[str, Mapping[str, AlgorithmParam]] = {
     "ExperimentGridSearch": {},
     "ASHA": _RUNGS | {"MinResource": AlgorithmParam(_INT)},
     "Grid": {},
-    "CMAES": _SEED | {"InitPoints": AlgorithmParam(_INT)},
+    "CMAES": _SEED,
     "NSGA2": _SEED | {"PopulationSize": AlgorithmParam(_INT, 1)},
 }
 

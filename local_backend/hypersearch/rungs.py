@@ -74,6 +74,11 @@ def value_at(one: Known, rung: int) -> float | None:
         raise ValueError(f"experiment {one.id} has passed rung {rung}, but its value there is not known")
     else:
         value = None if one.rung < rung or is_active(one) or one.state == "failed" else one.value
+    return finite(value)
+
+
+def finite(value: float | None) -> float | None:
+    """Return a value if it is a finite number, else None."""
     return value if value is not None and math.isfinite(value) else None
 
 
