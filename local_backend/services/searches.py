@@ -269,8 +269,8 @@ class SearchService:
 
 def _name(name: str) -> str:
     if name in _RESERVED or len(name) > _LONGEST or not name.isprintable() or not name.strip() or "/" in name:
-        raise Invalid("search.definition", f"hpoName must have 1 to {_LONGEST} printable characters without /, and must "
-                                           f"not be {', '.join(sorted(_RESERVED))}")
+        raise Invalid("search.definition", f"hpoName must have 1 to {_LONGEST} printable characters without /, and "
+                                           f"must not be {', '.join(sorted(_RESERVED))}")
     return name
 
 

@@ -242,7 +242,7 @@ def restart(connection: Connection, search: SearchRow) -> None:
     )
 
 
-def remove(connection: Connection, number: int) -> str | None:
+def remove(connection: Connection, number: int) -> str:
     """Remove a search that is over, with its experiments, and return the bundle of its code. Its execs stay. Raises
     Changed if it is not over."""
     gone = delete(searches).where(searches.c.number == number, searches.c.state.not_in(sorted(ACTIVE)))

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_server import Live, basic, multipart
-from live_server import PASSWORD
+from live_server import PASSWORD, Live, basic, multipart
 from searching import ARGS, Searching, definition, model, searching
 
 from dlicmd.contract import wire
