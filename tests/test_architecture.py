@@ -36,9 +36,13 @@ MAY_IMPORT = {
         "local_backend.runtime.utilisation", "local_backend.runtime", "local_backend.submit.catalogue",
         "local_backend.submit.manifest", "local_backend.submit.receive", "local_backend.submit",
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
+        "local_backend.hypersearch.definition", "local_backend.hypersearch.space", "local_backend.hypersearch",
+        "local_backend.store.searches",
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
-    "local_backend.hypersearch": {"dlicmd.contract", "local_backend"},
+    "local_backend.hypersearch": {
+        "dlicmd.contract", "local_backend", "local_backend.store", "local_backend.runtime", "local_backend.curves",
+    },
     "local_backend.services": {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",

@@ -14,7 +14,7 @@ from local_backend.api.description import EVERY_USER, about
 from local_backend.api.models.searches import AlgorithmObject, Importances
 from local_backend.api.route import Route
 from local_backend.api.searches import OWN
-from local_backend.services.algorithms import Algorithm
+from local_backend.services.algorithms import AlgorithmRow
 from local_backend.services.load import READING
 
 router = APIRouter(tags=["searches"], route_class=Route)
@@ -48,6 +48,6 @@ def importances(services: TheServices, caller: TheCaller, n: str) -> JsonAnswer[
     return JsonAnswer({"importances": services.algorithms.importances(caller, n)})
 
 
-def algorithm_object(one: Algorithm) -> AlgorithmObject:
+def algorithm_object(one: AlgorithmRow) -> AlgorithmObject:
     """Return an algorithm as the contract shows it."""
     return {"name": one.name, "type": one.type, "remoteExec": one.remote_exec}

@@ -23,7 +23,7 @@ _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class AlgorithmRow:
     """An algorithm, as it is listed."""
 
     name: str
@@ -64,11 +64,11 @@ class AlgorithmService:
     searches: SearchService
     suggester: Suggester
 
-    def list(self, kind: str | None = None) -> list[Algorithm]:
+    def list(self, kind: str | None = None) -> list[AlgorithmRow]:
         """Return the algorithms of a type, or all: first the built-in ones."""
-        return [one for one in map(Algorithm, BUILT_IN) if kind in (None, one.type)]
+        return [one for one in map(AlgorithmRow, BUILT_IN) if kind in (None, one.type)]
 
-    def find(self, name: str) -> Algorithm | None:
+    def find(self, name: str) -> AlgorithmRow | None:
         """Return one algorithm, None if there is none of this name."""
         return next((one for one in self.list() if one.name.lower() == name.lower()), None)
 
