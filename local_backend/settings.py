@@ -227,6 +227,14 @@ class Settings:
         4096, "DLI_JOB_PROCESSES", number(64, 10**6),
         "maximum processes and threads of an isolated job, where the server has a "
         "[control group](team-server.md#limits-of-jobs)")
+    plugin_roots: tuple[str, ...] = setting(
+        (), "DLI_PLUGIN_ROOTS", WORDS,
+        "folders, separated by commas, from which search algorithms may be installed by a path of the server", "none")
+    plugin_seconds: int = setting(
+        300, "DLI_PLUGIN_SECONDS", number(1, 86_400),
+        "maximum seconds, of CPU time and in all, for one call of an installed search algorithm")
+    plugin_memory: int = setting(
+        4 * 2**30, "DLI_PLUGIN_MEMORY", size(64 * 2**20), "maximum bytes of memory of an installed search algorithm")
     slots: int | None = setting(
         None, "DLI_SLOTS", number(0, 100_000), "number of slots, instead of counting GPUs or cores (`--slots`)",
         "counted")

@@ -79,6 +79,7 @@ SERVER = {
     "quota.uploads": "the user has reached the limit of simultaneous uploads",
     "search.algorithm": "the search names an unknown algorithm, or a wrong parameter of one",
     "search.definition": "the definition of a search is wrong",
+    "search.plugin": "a search algorithm cannot be installed",
     "search.space": "the parameters or experiments of a search are wrong",
     "experiment.not_found": "the search has no such experiment",
     "search.active": "the search is not over",

@@ -8,6 +8,8 @@ import math
 import re
 from typing import Any
 
+from local_backend.hypersearch.fields import Refusal
+
 #: Most characters of a text, values in it, and levels of lists and objects.
 CHARACTERS, VALUES, LEVELS = 8_000_000, 500_000, 20
 #: Larger whole numbers are not exact as floating-point numbers.
@@ -18,6 +20,14 @@ _TOKEN = re.compile(r"""
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _DIGITS = 400
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
+
+
+def value_of(text: str, what: str, refuse: Refusal) -> Any:
+    """Return the value of a text that sentences call `what`. Raises the error of `refuse`."""
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise refuse(f"{what} {problem}") from None
 
 
 def read(text: str) -> Any:

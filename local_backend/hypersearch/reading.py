@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from local_backend.errors import Invalid
-from local_backend.hypersearch import fields, literal, parameters
+from local_backend.hypersearch import fields, parameters
 from local_backend.hypersearch.algorithm_params import checked
 from local_backend.hypersearch.definition import (
     ASKING,
@@ -17,6 +17,7 @@ from local_backend.hypersearch.definition import (
     Mode,
 )
 from local_backend.hypersearch.fields import NAME, Fields, number_of, shown
+from local_backend.hypersearch.literal import value_of
 
 _DIRECTIONS = ("minimize", "maximize")
 #: Most experiments at the same time, and most metrics of one kind.
@@ -37,10 +38,7 @@ def parse(text: str, plugins: Collection[str] = (), args: str | None = None) -> 
     `plugins` are the names of the installed algorithms. `args` stands for modelSpec.args in requests that have none.
     Raises Invalid with the code search.definition, search.algorithm or search.space.
     """
-    try:
-        value = literal.read(text)
-    except ValueError as problem:
-        raise Invalid("search.definition", f"the definition of the search {problem}") from None
+    value = value_of(text, "the definition of the search", fields.definition)
     top = Fields(value, "the definition of the search", fields.definition)
     top.check_names(_TOP, dict.fromkeys((*_ALGO_DEF, *_BEYOND), "algoDef"))
     algo = Fields(top.get("algoDef"), "algoDef", fields.definition)

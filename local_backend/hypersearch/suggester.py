@@ -1,5 +1,5 @@
-"""The process that suggests experiments with the samplers of Optuna. The server never loads Optuna; suggesting.py starts
-this process.
+"""The process that suggests experiments with the samplers of Optuna. The server never loads Optuna; suggesting.py
+starts this process.
 
 Each line of standard input is a request as JSON, each line of standard output its answer. A suggestion is a function
 of the request alone: every one has samplers of its own, seeded by the seed of the search and the number of the

@@ -141,6 +141,15 @@ class HomePaths:
         return self.bundles / digest
 
     @property
+    def plugins(self) -> Path:
+        """The installed search algorithms."""
+        return self.home / "plugins"
+
+    def plugin(self, name: str) -> Path:
+        """Return the folder of one installed search algorithm."""
+        return self.plugins / name
+
+    @property
     def incoming(self) -> Path:
         """Uploads in progress. All files found here at server start are leftovers."""
         return self.home / "incoming"
