@@ -85,6 +85,7 @@ SERVER = {
     "search.active": "the search is not over",
     "search.algorithm_exists": "an algorithm with this name is already installed",
     "search.algorithm_in_use": "a search that is not over uses the algorithm",
+    "search.algorithm_of_another_user": "another user installed the algorithm",
     "search.algorithm_not_found": "no installed algorithm has this name",
     "search.ended": "the search is already over",
     "search.exists": "the user already has a search with this name",

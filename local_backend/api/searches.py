@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from dlicmd.contract import wire
@@ -27,7 +24,7 @@ from local_backend.api.models.searches import (
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.search_objects import experiment_object, search_object
-from local_backend.errors import BackendError, Invalid, TooSlow
+from local_backend.errors import Invalid
 from local_backend.services.access import Caller
 from local_backend.services.load import READING, UPLOAD
 from local_backend.services.searches import MOST_POINTS, SEARCH_SORTABLE, SORTABLE, SearchSelection
@@ -171,22 +168,9 @@ async def begin(
     request: Request, services: Services, caller: Caller, *, legacy: bool = False
 ) -> JsonAnswer[SearchCreated]:
     """Start a search of a request with files. With `legacy`, its definition may have `resDef` and no modelSpec."""
-    folder = services.submissions.folder()
-    try:
-        services.load.users.submission(caller.name)
-        with services.load.users.upload(caller.name):
-            upload = await uploads.received(request, services, caller, folder, keyed=True, action="hpo.create")
+    async with uploads.upload_of(request, services, caller, "hpo.create") as (upload, folder):
         row = await services.load.run(UPLOAD, caller.name, partial(
             services.searches.create, caller, upload.data, upload, folder / "code", legacy))
-    except TooSlow:
-        raise
-    except BackendError:
-        await uploads.drain(request.stream())
-        raise
-    except ClientDisconnect:
-        return JsonAnswer(b"", 400)
-    finally:
-        await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
     return JsonAnswer(created(row.name), 201 if legacy else 200)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +21,27 @@ from local_backend.submit.receive import ReceivedUpload, receive
 
 #: Seconds for which the server reads the rest of a refused body, so that the client gets the answer.
 _DRAIN = 60.0
+
+
+@contextlib.asynccontextmanager
+async def upload_of(
+    request: Request, services: Services, caller: Caller, action: str
+) -> AsyncIterator[tuple[ReceivedUpload, Path]]:
+    """Yield a body with files, and the folder that they are in until the end of the block. An error in the block is
+    answered when the client has sent the rest of its body."""
+    folder = services.submissions.folder()
+    try:
+        services.load.users.submission(caller.name)
+        with services.load.users.upload(caller.name):
+            upload = await received(request, services, caller, folder, keyed=True, action=action)
+        yield upload, folder
+    except TooSlow:
+        raise
+    except BackendError:
+        await drain(request.stream())
+        raise
+    finally:
+        await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
 
 
 async def received(

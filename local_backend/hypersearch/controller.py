@@ -341,7 +341,7 @@ class SearchController:
             searches.add(connection, made)
 
         self._database.write(work)
-        live.row = replace(live.row, state=searches.RUNNING, plugin_state=state or live.row.plugin_state)
+        live.row = replace(live.row, state=searches.RUNNING)
         live.rows |= {row.id: row for row in made}
 
     def _promote(self, live: _Live, wanted: Sequence[tuple[int, int, int]]) -> None:

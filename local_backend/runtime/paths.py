@@ -203,6 +203,10 @@ class HomePaths:
         """Commands of the server's Python environment, for the Python of a job."""
         return self.home / "scripts"
 
+    def search_log(self, search_id: str) -> Path:
+        """Return the log of the plugin that decides about a search."""
+        return self.home / "search-logs" / f"{search_id}.log"
+
     @property
     def users(self) -> Path:
         """Folders of the users: files that the programs of a user keep between jobs, apart from results."""

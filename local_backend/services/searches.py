@@ -199,6 +199,11 @@ class SearchService:
         rows, total = self.base.database.read(work)
         return row, Definition.from_json(row.definition), rows, total
 
+    def known(self, caller: Caller, name: str) -> tuple[Definition, Sequence[Known]]:
+        """Return a search as its algorithm sees it. Raises NotFound (`search.not_found`)."""
+        _, definition, rows, _ = self.experiments(caller, name, Page())
+        return definition, [experiments.known(row, definition) for row in rows]
+
     def values(
         self, caller: Caller, name: str, number: int, points: int
     ) -> tuple[str, Sequence[tuple[float, float]]]:
@@ -285,7 +290,6 @@ def _insert(
         sealed=template.sealed, targets=template.targets, bundle=str(template.spec.program.bundle),
         seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed, state=searches.SUBMITTED,
         ending=None, attempt=1, create_time=now, begin_time=now, end_time=None, used=0.0, message=None,
-        plugin_state=None,
     )
     searches.create(connection, row)
     return row

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 from local_backend.audit import RefusedLogons, outputs_of
 from local_backend.forward.service import Forwarding
 from local_backend.hypersearch.controller import SearchController
-from local_backend.hypersearch.suggesting import Suggester
 from local_backend.oidc import OidcTokens
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
-from local_backend.services.algorithms import AlgorithmService, ask
+from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
@@ -94,9 +93,9 @@ def make_services(
     submissions = SubmissionService(
         execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
     )
-    suggester = Suggester()
-    controller = SearchController(database, ExperimentWork(base, submissions, partial(ask, suggester)))
-    searches = SearchService(base, submissions, controller.wake, lambda: ())
+    algorithms = AlgorithmService(base)
+    controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
+    searches = SearchService(base, submissions, controller.wake, algorithms.names)
     return Services(
         base=base,
         execs=execs,
@@ -117,7 +116,7 @@ def make_services(
         forwarding=forwarding,
         housekeeper=housekeeper,
         searches=searches,
-        algorithms=AlgorithmService(base, searches, suggester),
+        algorithms=algorithms,
         controller=controller,
         load=Load(settings.quotas, shared=not settings.embedded),
     )

@@ -286,7 +286,7 @@ def _run(
             server.run(sockets=[sock])
     finally:
         services.controller.close()
-        services.algorithms.suggester.close()
+        services.algorithms.close()
         services.housekeeper.close()
         services.forwarding.close()
         supervisor.close()

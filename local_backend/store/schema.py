@@ -217,9 +217,5 @@ search_algorithms = Table(
     metadata,
     Column("name", String(64), primary_key=True),
     Column("creator", String(200), nullable=False),
-    Column("created", Float, nullable=False),  # epoch seconds
-    Column("conda_home", Text, nullable=False),  # as given, or empty
-    Column("conda_env", Text, nullable=False),
-    Column("remote_exec", Boolean, nullable=False),
-    Column("log_level", String(20)),  # NULL if it was not given
+    Column("description", Text, nullable=False),  # JSON object, as answers show it
 )

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
 from local_backend.store import execs
-from local_backend.store.schema import experiments, searches, sequences
+from local_backend.store.schema import experiments, search_algorithms, searches, sequences
 
 #: States of a search. While it is active, it may start experiments.
 SUBMITTED, RUNNING, STOPPED, FINISHED, FAILED = "SUBMITTED", "RUNNING", "STOPPED", "FINISHED", "FAILED"
@@ -58,7 +58,6 @@ class SearchRow:
     end_time: float | None
     used: float
     message: str | None
-    plugin_state: bytes | None
 
     @property
     def active(self) -> bool:
@@ -204,6 +203,13 @@ def active(connection: Connection) -> list[SearchRow]:
     return [SearchRow(*found) for found in connection.execute(query)]
 
 
+def plugin_state(connection: Connection, number: int) -> bytes | None:
+    """Return the state of the plugin of a search; it may be large."""
+    found: bytes | None = connection.execute(
+        select(searches.c.plugin_state).where(searches.c.number == number)).scalar()
+    return found
+
+
 def note(connection: Connection, search: SearchRow, **values: Any) -> None:
     """Set columns of a search that is still in this attempt, and not over. Raises Changed if it is neither."""
     this = (searches.c.number == search.number, searches.c.attempt == search.attempt)
@@ -258,9 +264,23 @@ def bundles(connection: Connection) -> set[str]:
     return set(connection.execute(select(searches.c.bundle).distinct()).scalars())
 
 
-def algorithm_in_use(connection: Connection, is_meant: Any) -> str | None:
-    """Return the name of an active search whose definition `is_meant` accepts, None without one."""
-    return next((row.name for row in active(connection) if is_meant(row.definition)), None)
+# --- installed algorithms
+
+
+def install(connection: Connection, name: str, creator: str, description: str) -> None:
+    """Insert an installed algorithm."""
+    connection.execute(insert(search_algorithms).values(name=name, creator=creator, description=description))
+
+
+def installed(connection: Connection) -> dict[str, tuple[str, str]]:
+    """Return the installed algorithms, sorted by name: name → (creator, description)."""
+    query = select(search_algorithms).order_by(search_algorithms.c.name)
+    return {row.name: (row.creator, row.description) for row in connection.execute(query)}
+
+
+def uninstall(connection: Connection, name: str) -> None:
+    """Remove an installed algorithm."""
+    connection.execute(delete(search_algorithms).where(search_algorithms.c.name == name))
 
 
 # --- experiments

@@ -109,14 +109,10 @@ INSERT INTO "holdings" VALUES(2,'local-2','ada','/local','cpu-1','cpu',0.5,17000
 CREATE TABLE search_algorithms (
 	name VARCHAR(64) NOT NULL, 
 	creator VARCHAR(200) NOT NULL, 
-	created FLOAT NOT NULL, 
-	conda_home TEXT NOT NULL, 
-	conda_env TEXT NOT NULL, 
-	remote_exec BOOLEAN NOT NULL, 
-	log_level VARCHAR(20), 
+	description TEXT NOT NULL, 
 	PRIMARY KEY (name)
 );
-INSERT INTO "search_algorithms" VALUES('mine','alice',1700000000.5,'','dlipy3',0,'INFO');
+INSERT INTO "search_algorithms" VALUES('mine','alice','{"name": "mine"}');
 CREATE TABLE searches (
 	number INTEGER NOT NULL, 
 	id VARCHAR(40) NOT NULL, 
@@ -186,12 +182,12 @@ CREATE INDEX ix_events_exec_id ON events (exec_id);
 CREATE INDEX execs_by_bundle ON execs (bundle);
 CREATE INDEX tokens_by_user ON tokens (user);
 CREATE INDEX execs_by_parent ON execs (parent);
-CREATE UNIQUE INDEX searches_by_name ON searches (creator, name);
-CREATE INDEX searches_by_state ON searches (state);
 CREATE INDEX searches_by_bundle ON searches (bundle);
+CREATE INDEX searches_by_state ON searches (state);
+CREATE UNIQUE INDEX searches_by_name ON searches (creator, name);
+CREATE INDEX experiments_by_exec ON experiments (exec_id);
 CREATE INDEX experiments_by_state ON experiments (search, state);
 CREATE INDEX experiments_by_metric ON experiments (search, metric);
-CREATE INDEX experiments_by_exec ON experiments (exec_id);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('events',4);
 COMMIT;

@@ -114,7 +114,7 @@ def searching(live: Live) -> Iterator[Searching]:
         yield Searching(live)
     finally:
         live.services.controller.close()
-        live.services.algorithms.suggester.close()
+        live.services.algorithms.close()
 
 
 def model(folder: str = "pytorch_hpo", **files: str) -> bytes:

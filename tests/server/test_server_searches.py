@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_server import PASSWORD, Live, basic, multipart
+from live_server import PASSWORD, Live, basic, multipart, tar
 from searching import ARGS, Searching, definition, model, searching
 
 from dlicmd.contract import wire
@@ -457,3 +458,80 @@ def test_the_first_page_of_10000_experiments_needs_no_scan(live: Live) -> None:
 
     assert "SEARCH" in live.database.read(plan) and "TEMP B-TREE" not in live.database.read(plan)
     assert searches.OPEN
+
+
+# --- algorithms
+
+PLUGIN = b"""
+from plugins.core.base_plugin_opt import BasePluginOptimizer
+
+class PluginOptimizer(BasePluginOptimizer):
+    def __init__(self, name, hyper_parameters, **kwargs):
+        super().__init__(name, hyper_parameters, **kwargs)
+        self.count = 0
+
+    def search(self, number_samples, last_exp_results=None):
+        found = [] if self.count >= 4 else [{"rate": 0.01 * (self.count + at)} for at in range(number_samples)]
+        self.count += len(found)
+        return found
+
+    def get_state(self):
+        return {"count": self.count}
+
+    def set_state(self, state):
+        self.count = state["count"]
+"""
+
+
+def install(live: Live, name: str, **files: bytes) -> Any:
+    """Install an algorithm as the recorded notebook does: `data` twice, and the archive."""
+    text = json.dumps({"name": name}).encode()
+    packed = tar({f"{stem}.py": content for stem, content in files.items()})
+    body, kind = multipart([("data", None, text), ("data", "data", text), ("file", f"{name}.tar", packed)])
+    return live.call("POST", "/hypersearch/algorithm/install", body, {"Content-Type": kind})
+
+
+def test_an_installed_algorithm_decides_until_its_space_is_exhausted(search: Searching, live: Live) -> None:
+    answer = install(live, "Mine", optimizer=PLUGIN)
+    assert answer.status == 200, answer.text
+    shown = live.call("GET", "/hypersearch/algorithm/Mine").json()
+    assert shown == answer.json() and (shown["type"], shown["creator"]) == ("USER_PLUGIN", live.settings.user)
+    assert STAMP.fullmatch(shown["createtime"])
+    assert live.call("GET", "/hypersearch/algorithm?type=USER_PLUGIN").json() == [shown]
+    assert install(live, "mine", optimizer=PLUGIN).error == (409, "search.algorithm_exists")
+    assert install(live, "Other", main=PLUGIN).error == (400, "search.plugin")
+    search.begin(algorithm="mine", maxJobNum=-1)
+    for _ in range(2):
+        for exec_id in search.running(2):
+            search.loss(exec_id, 1.0)
+        if len(search.get()["experiments"]) == 2:
+            assert live.call("DELETE", "/hypersearch/algorithm/Mine").error == (409, "search.algorithm_in_use")
+            search.until(lambda one: len(one["experiments"]) == 4)
+    shown = search.over()
+    assert (shown["state"], shown["progress"], shown["algorithm"]) == ("FINISHED", "4/4", "Mine")
+    assert [row.values["rate"] for row in search.rows()] == [0.0, 0.01, 0.02, 0.03]
+    assert live.call("DELETE", "/hypersearch/algorithm/Mine").status == 204
+    assert live.call("DELETE", "/hypersearch/algorithm/Mine").error == (404, "search.algorithm_not_found")
+    assert not live.settings.paths.plugin("Mine").exists()
+
+
+def test_an_algorithm_that_breaks_ends_its_search_with_a_sentence(search: Searching, live: Live) -> None:
+    broken = PLUGIN.replace(b"self.count += len(found)", b"raise ValueError('no idea')")
+    assert install(live, "Broken", optimizer=broken).status == 200
+    search.begin(algorithm="Broken")
+    shown = search.over()
+    assert shown["state"] == "FAILED" and "no idea" in shown["message"]
+
+
+def test_suggestions_come_from_another_process_that_may_be_killed(search: Searching, live: Live) -> None:
+    search.begin(algorithm="TPE", maxJobNum=8, algoParams=[{"name": "WarmUp", "value": "3"},
+                                                           {"name": "RandomSeed", "value": "5"}])
+    for batch in range(4):
+        for exec_id in search.running(2):
+            search.loss(exec_id, float(len(search.rows())))
+        search.until(lambda one, batch=batch: one["complete"] == 2 * batch + 2)
+        for process in live.services.algorithms.suggester.processes:
+            os.kill(process, signal.SIGKILL)
+    assert search.over()["progress"] == "8/8"
+    found = live.call("GET", "/hypersearch/s/importances").json()["importances"]
+    assert set(found) <= {"rate"}

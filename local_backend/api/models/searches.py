@@ -171,6 +171,16 @@ class AlgorithmObject(TypedDict):
 
 
 @described
+class AlgorithmParts(TypedDict, total=False):
+    """An installation of an algorithm as multipart/form-data."""
+
+    data: str
+    """JSON or a Python literal: `name`, and `path`, `condaHome`, `condaEnv`, `remoteExec`, `logLevel` if needed"""
+    file: Annotated[str, Field(json_schema_extra={"format": "binary"})]
+    """The packed files, `optimizer.py` among them"""
+
+
+@described
 class SearchParts(TypedDict, total=False):
     """A search as multipart/form-data: its definition, and its code."""
 

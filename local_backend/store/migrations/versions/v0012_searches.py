@@ -66,9 +66,5 @@ def upgrade() -> None:
         "search_algorithms",
         sa.Column("name", sa.String(64), primary_key=True),
         sa.Column("creator", sa.String(200), nullable=False),
-        sa.Column("created", sa.Float, nullable=False),
-        sa.Column("conda_home", sa.Text, nullable=False),
-        sa.Column("conda_env", sa.Text, nullable=False),
-        sa.Column("remote_exec", sa.Boolean, nullable=False),
-        sa.Column("log_level", sa.String(20)),
+        sa.Column("description", sa.Text, nullable=False),
     )
