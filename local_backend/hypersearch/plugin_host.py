@@ -109,6 +109,7 @@ def main() -> None:
     except BaseException as problem:  # plugins raise any type, and may end the process
         logging.getLogger("plugin").exception("the plugin failed")
         said = {"problem": f"{type(problem).__name__}: {' '.join(str(problem).split())}"[:1000]}
+    sys.stdout.flush()
     text = json.dumps(said).encode()
     while text:
         text = text[os.write(out, text):]

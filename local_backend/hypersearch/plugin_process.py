@@ -1,5 +1,4 @@
-"""The server's side of a plugin algorithm: starts plugin_host.py for one question; on a server for a team, in a sandbox.
-"""
+"""The server's side of a plugin algorithm: starts plugin_host.py for one question; for a team, in a sandbox."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ class PluginOptimizer(BasePluginOptimizer):
         super().__init__(name, hyper_parameters, **kwargs)
         axes = {item["name"]: list(range(item["minIntVal"], item["maxIntVal"], 1))
                 for item in sorted(hyper_parameters, key=lambda item: item["name"])}
-        self.cells = [dict(zip(axes, cell)) for cell in itertools.product(*axes.values())]
+        self.cells = [dict(zip(axes, cell, strict=True)) for cell in itertools.product(*axes.values())]
         self.index = 0
 
     def search(self, number_samples, last_exp_results=None):
