@@ -66,6 +66,10 @@ class Quotas:
     active_execs: int | None = setting(
         None, "DLI_USER_ACTIVE_EXECS", number(1, 10**9), "maximum pending and running execs of one user",
         _on_a_team("1,000"))
+    active_searches: int | None = setting(
+        None, "DLI_USER_ACTIVE_SEARCHES", number(1, 10**9),
+        "maximum [searches](search.md) of one user that are not over",
+        _on_a_team("20"))
     stored_execs: int | None = setting(
         None, "DLI_USER_STORED_EXECS", number(1, 10**9),
         "maximum execs of one user, including pending, running and finished execs", "no limit")
@@ -97,8 +101,8 @@ class Quotas:
     def for_a_team(cls, **given: Any) -> Quotas:
         """Return the quotas of a server for several users: those given, and defaults for the others."""
         return cls(**{
-            "active_execs": 1000, "stored_bytes": 200 * 2**30, "submissions_per_minute": 300, "streams": 64,
-            "uploads": 16, "upload_seconds": 3600, **given})
+            "active_execs": 1000, "active_searches": 20, "stored_bytes": 200 * 2**30, "submissions_per_minute": 300,
+            "streams": 64, "uploads": 16, "upload_seconds": 3600, **given})
 
     @property
     def limit_users(self) -> bool:
@@ -223,6 +227,14 @@ class Settings:
         4096, "DLI_JOB_PROCESSES", number(64, 10**6),
         "maximum processes and threads of an isolated job, where the server has a "
         "[control group](team-server.md#limits-of-jobs)")
+    plugin_roots: tuple[str, ...] = setting(
+        (), "DLI_PLUGIN_ROOTS", WORDS,
+        "folders, separated by commas, from which search algorithms may be installed by a path of the server", "none")
+    plugin_seconds: int = setting(
+        300, "DLI_PLUGIN_SECONDS", number(1, 86_400),
+        "maximum seconds, of CPU time and in all, for one call of an installed search algorithm")
+    plugin_memory: int = setting(
+        4 * 2**30, "DLI_PLUGIN_MEMORY", size(64 * 2**20), "maximum bytes of memory of an installed search algorithm")
     slots: int | None = setting(
         None, "DLI_SLOTS", number(0, 100_000), "number of slots, instead of counting GPUs or cores (`--slots`)",
         "counted")
@@ -238,6 +250,10 @@ class Settings:
     leave_grace: float = setting(
         60.0, "DLI_LEAVE_GRACE", number(0, 86_400),
         "maximum seconds for a worker to leave a slot that the scheduler took from its job")
+    rested_kept: int = setting(
+        4, "DLI_RESTED_KEPT", number(0, 10_000),
+        "maximum number of jobs that keep their processes while a search has set them aside; other such jobs continue "
+        "from their snapshots")
     stop_grace: float = setting(
         10.0, "DLI_STOP_GRACE", number(0, 86_400), "seconds between SIGTERM and SIGKILL when a job is stopped")
     nursery_idle: float = setting(

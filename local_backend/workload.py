@@ -34,6 +34,9 @@ class Program:
     attributes: dict[str, str] = field(default_factory=dict)
     #: Digest of the submitted code, see runtime/bundles.py; None if an earlier server stored the workload.
     bundle: str | None = None
+    #: Name → value of the hyper-parameters, for an experiment of a search; None for any other workload. The working
+    #: directory has them as config.json.
+    parameters: dict[str, int | float | str] | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,14 @@ class Scheduling:
 
 
 @dataclass(frozen=True)
+class Membership:
+    """The search for hyper-parameters that a workload is an experiment of, and the number of the experiment."""
+
+    search: str
+    id: int
+
+
+@dataclass(frozen=True)
 class Workload:
     """A checked submission: everything that the runtime needs to start it."""
 
@@ -154,8 +165,10 @@ class Workload:
     data: Data = field(default_factory=Data)
     resources: Resources = field(default_factory=Resources)
     kind: Kind = TRAINING
-    #: Id of the workload that it is a part of; None if it stands alone.
+    #: Id of the workload or search that it is a part of; None if it stands alone.
     parent: str | None = None
+    #: Its place in a search; None if it is no experiment.
+    experiment: Membership | None = None
     #: The `sigName` of a client of the first product generation; such clients get it back. None for other clients.
     sig_name: str | None = None
 
@@ -178,7 +191,7 @@ class Workload:
         if value["kind"] not in get_args(Kind):
             raise ValueError(f"kind {value['kind']!r} of a workload is unknown")
         program, data = value["program"], value["data"]
-        command = program["user_cmd"]
+        command, experiment = program["user_cmd"], value.get("experiment")
         return cls(**value | {
             "program": Program(**program | {
                 "user_cmd": None if command is None else tuple(command), "arguments": tuple(program["arguments"]),
@@ -187,6 +200,7 @@ class Workload:
             "environment": Environment(**value["environment"]),
             "data": Data(**data | {"sources": tuple(DataSource(**source) for source in data["sources"])}),
             "resources": Resources(**value["resources"]),
+            "experiment": None if experiment is None else Membership(**experiment),
         })
 
 

@@ -14,12 +14,12 @@ from local_backend.store.database import Database
 
 
 def main() -> None:
-    home, slots, grace, idle, die, embedded = sys.argv[1:7]
+    home, slots, grace, idle, die, embedded, rested_kept = sys.argv[1:8]
     folder = Path(home)
     settings = Settings(
         home=folder, data_fs=folder / "data", result_fs=folder / "results", user="ada", slots=int(slots),
         stop_grace=float(grace), nursery_idle=float(idle), die_with_server=die == "True",
-        embedded=embedded == "True",
+        embedded=embedded == "True", rested_kept=int(rested_kept),
     )
     database = Database(settings.paths.database)
     database.open()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from sqlalchemy import Connection
 from support import PATIENCE, eventually
 from workloads import workload
 
@@ -56,7 +57,9 @@ class Bench:
     submitted: list[str] = field(default_factory=list)
     creators: dict[str, str] = field(default_factory=dict)
 
-    def submit(self, files: Mapping[str, str] | str, main: str = "main.py", **spec: Any) -> str:
+    def submit(
+        self, files: Mapping[str, str] | str, main: str = "main.py", *, rest_after: int | None = None, **spec: Any
+    ) -> str:
         """Submit a folder (or the text of its main.py), and return the id of the exec."""
         number = self.database.write(execs.next_number)
         self.creators[execs.exec_id(number)] = spec.get("creator", USER)
@@ -75,10 +78,25 @@ class Bench:
             target = paths.code(job) / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
-        self.database.write(lambda c: execs.create(c, number, job, "", None, str(paths.code(job))))
+
+        def create(connection: Connection) -> None:
+            execs.create(connection, number, job, "", None, str(paths.code(job)))
+            if rest_after is not None:
+                execs.promote(connection, job.id, rest_after)
+
+        self.database.write(create)
         self.submitted.append(job.id)
         self.wake()
         return job.id
+
+    def promote(self, exec_id: str, rest_after: int | None = None) -> None:
+        self.database.write(lambda c: execs.promote(c, exec_id, rest_after))
+        self.wake()
+
+    def wait_rested(self, exec_id: str, epochs: int) -> None:
+        """Wait until an exec rests and holds no slots."""
+        eventually(lambda: (row := self.row(exec_id)).rested == epochs and row.slots in (None, "[]"),
+                   f"{exec_id} rests after epoch {epochs}")
 
     def paths(self, exec_id: str) -> ExecPaths:
         return self.settings.paths.job(exec_id, self.creators.get(exec_id, USER))
@@ -196,7 +214,7 @@ class Host:
         """Start the backend, and wait until it is ready."""
         one = self.settings
         flags = [str(one.home), str(one.slots), str(one.stop_grace), str(one.nursery_idle), str(one.die_with_server),
-                 str(one.embedded)]
+                 str(one.embedded), str(one.rested_kept)]
         self.process = subprocess.Popen(
             [sys.executable, str(HOST), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, **(environment or {})},

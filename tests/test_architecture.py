@@ -20,6 +20,9 @@ ROOT = Path(__file__).parent.parent
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"BodyCompressed", "RangeUnsatisfied"}
 CODE = re.compile(r"[a-z]+\.[a-z_]+")
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
+#: Libraries of samplers, and the modules of `local_backend.hypersearch` in the process that loads them.
+SEARCH_LIBRARIES = {"cmaes", "optuna", "scipy"}
+SUGGESTER = {"suggester", "evolution"}
 #: Package → packages of the product that it may import besides itself; single modules are allowed, too.
 MAY_IMPORT = {
     "dlicmd": {"dlicmd.sdk"},
@@ -36,12 +39,18 @@ MAY_IMPORT = {
         "local_backend.runtime.utilisation", "local_backend.runtime", "local_backend.submit.catalogue",
         "local_backend.submit.manifest", "local_backend.submit.receive", "local_backend.submit",
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
+        "local_backend.hypersearch.definition", "local_backend.hypersearch.space", "local_backend.hypersearch",
+        "local_backend.store.searches",
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
+    "local_backend.hypersearch": {
+        "dlicmd.contract", "local_backend", "local_backend.store", "local_backend.runtime", "local_backend.curves",
+        "local_backend.submit",
+    },
     "local_backend.services": {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",
-        "local_backend.curves",
+        "local_backend.curves", "local_backend.hypersearch",
     },
     "local_backend.submit": {"dlicmd.contract", "local_backend", "local_backend.data", "local_backend.store",
                              "local_backend.runtime", "local_backend.forward"},
@@ -151,6 +160,8 @@ USERS_OF_THIS_MACHINE = {
     "local_backend.runtime.fetching": {
         "runtime.environment", "runtime.launch", "runtime.leftovers", "runtime.processes",
     },
+    # Plugins run in a sandbox as jobs do, and beside the server as fetchers do.
+    "local_backend.hypersearch.plugin_process": {"runtime.environment", "runtime.sandbox", "runtime.view"},
     "local_backend.services.executors": {"runtime.workers"},  # reads the launcher log
 }
 
@@ -238,18 +249,27 @@ def test_every_error_code_of_the_client_is_listed() -> None:
 def test_no_module_of_the_server_imports_a_library_of_the_engine() -> None:
     for package in MAY_IMPORT.keys() - {"local_backend.elastic", "local_backend.runtime", "dlicmd.sdk"}:
         for path in sources(package):
-            assert not {module.split(".")[0] for module in imports(path)} & ENGINE_LIBRARIES, path
+            used = {module.split(".")[0] for module in imports(path)} & ENGINE_LIBRARIES
+            assert path.stem in SUGGESTER or not used, path
+
+
+def test_only_the_suggester_imports_a_library_of_samplers() -> None:
+    users = {path.stem for path in (ROOT / "local_backend").rglob("*.py")
+             if {module.split(".")[0] for module in imports(path)} & SEARCH_LIBRARIES}
+    assert users == SUGGESTER
 
 
 def test_the_server_loads_no_library_of_the_engine_or_of_data() -> None:
     """The modules that the server loads import other modules in turn."""
     program = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for package in ("serving", "services", "api")
-             for path in sources(f"local_backend.{package}")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts)
+             for package in ("serving", "services", "api", "hypersearch")
+             for path in sources(f"local_backend.{package}") if path.stem not in SUGGESTER]
     done = subprocess.run([sys.executable, "-c", program, *names], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = set(done.stdout.split())
     assert {"local_backend.serving", "local_backend.store.database", "local_backend.runtime"} <= loaded
-    assert not loaded & (ENGINE_LIBRARIES | {"boto3", "fsspec", "paramiko", "pyarrow", "pymongo", "pymysql"})
+    data = {"boto3", "fsspec", "paramiko", "pyarrow", "pymongo", "pymysql"}
+    assert not loaded & (ENGINE_LIBRARIES | SEARCH_LIBRARIES | data)
 
 
 def test_every_package_is_listed_for_installation() -> None:

@@ -36,6 +36,7 @@ SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
 ALGORITHMS = SEARCHES + "/algorithm"
+ALGORITHM_INSTALL = ALGORITHMS + "/install"
 USERS = BASE + "/users"
 TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
@@ -125,6 +126,9 @@ EXT_DATA_PREVIEW = "data-preview"
 EXT_STOP_MANY = "stop-many"
 #: GET /execs/{id}/metrics returns the lines of evaluation-metrics.txt.
 EXT_METRICS = "metrics"
+#: GET /hypersearch/{name}/experiments, /hypersearch/{name}/experiments/{id}/values and /hypersearch/{name}/importances;
+#: GET /execs?search=NAME; the local backend runs searches.
+EXT_SEARCHES = "searches"
 #: GET /execs/{id}/curves returns the metrics of any program as curves.
 EXT_CURVES = "curves"
 #: GET /execs/{id}/code returns the submitted files.
@@ -358,6 +362,9 @@ ALGORITHM_KEYS = (NAME, TYPE, REMOTE_EXEC)
 SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
 EXPERIMENTS = "experiments"
 EXPERIMENT_KEYS = (ID, APP_ID, STATE, METRIC_VAL, START_TIME, END_TIME)
+
+#: Legacy paths of searches are below the paths of models.
+MODELS = BASE + "/models"
 
 # Keys of POST /execs/{id}/deploy; keys of one word have the name of their option
 DEPLOY = "deploy"

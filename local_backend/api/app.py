@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from dlicmd import __version__
 from local_backend.api import (
+    algorithms,
     auth,
     conductor,
     conf,
@@ -24,6 +25,7 @@ from local_backend.api import (
     holdings,
     lines,
     logs,
+    model_searches,
     previews,
     resplans,
     results,
@@ -42,12 +44,12 @@ from local_backend.api.showing import Endings
 from local_backend.services.services import Services
 from local_backend.settings import Settings
 
-#: `conf` comes before `execs`, because /execs/frameworks is not an exec.
+#: `conf` comes before `execs`, because /execs/frameworks is not an exec, and `algorithms` before `searches`.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, files.router,
     lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router, resplans.router, users.router,
     connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
-    verifying.router, searches.router, tokens.router,
+    verifying.router, algorithms.router, searches.router, model_searches.router, tokens.router,
 )
 
 

@@ -20,6 +20,7 @@ from local_backend.services.access import Caller
 LARGEST, LARGEST_OF_USER, LARGEST_WITHOUT_TOKEN = 4 << 20, 256 << 10, 32 << 10
 #: A body must arrive with this many bytes per second on average. Its first bytes may take PATIENCE seconds.
 LEAST_RATE, PATIENCE = 1024, 30.0
+_UPLOADS = frozenset({wire.EXECS, wire.SEARCHES, wire.ALGORITHM_INSTALL})
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"})
 
 
@@ -38,7 +39,7 @@ def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool], caller: C
                 f"Content-Encoding: a body compressed with {coding.strip()} is not accepted; send the body "
                 "uncompressed",
             )
-    if scope["method"] == "POST" and scope["path"] == wire.EXECS:
+    if scope["method"] == "POST" and is_upload(scope["path"]):
         return _paced(receive, begun)
     declared, most = headers.get("content-length", "0"), _most(scope["path"], caller)
     if declared.isdecimal() and int(declared[:20]) > most:
@@ -54,6 +55,11 @@ def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool], caller: C
         return message
 
     return counted
+
+
+def is_upload(path: str) -> bool:
+    """Return whether the body of a POST contains files, and has a limit of its own."""
+    return path in _UPLOADS or (path.startswith(wire.MODELS + "/") and path.endswith("/hypersearch"))
 
 
 def _paced(receive: Receive, begun: Callable[[], bool]) -> Receive:

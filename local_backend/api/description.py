@@ -76,6 +76,8 @@ _PARAMETERS = {
     "all": "whether an administrator gets the execs of all users", "sort_by": "`FIELD`, `FIELD:asc` or `FIELD:desc`",
     "sort": "field to sort by; a leading `-` means descending order", "steps": "number of steps to verify",
     "state": "one state, or several separated by commas", "type": "`paralleljob` or `pod`",
+    "n": "name of the search", "t": "name of the search", "m": "name of a model, which counts for nothing",
+    "new": "name of a model", "experiment": "ID of the experiment",
 }
 _WAITS = {409, 429}
 _STRING: dict[str, Any] = {"type": "string"}

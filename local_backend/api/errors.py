@@ -56,7 +56,7 @@ _STATUS: dict[type[BackendError], int] = {
 _QUIRKS = {
     "exec.not_found": 400, "exec.ended": 400, "exec.no_result": 400, "exec.no_file": 400, "exec.no_driver": 400,
     "exec.no_executor": 400, "instance.not_found": 400, "object.not_found": 400, "submission.key_deleted": 400,
-    "volume.unreadable": 500,
+    "search.ended": 400, "search.not_stopped": 400, "volume.unreadable": 500,
 }
 #: Headers of a status.
 _HEADERS = {

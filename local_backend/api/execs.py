@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request
@@ -17,29 +14,25 @@ from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend import logs
+from local_backend.api import uploads
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWN_EXECS, about
-from local_backend.api.errors import BodyRefused
 from local_backend.api.models.execs import Exec, Submission, SubmissionForm, SubmissionParts, Submitted, Why
 from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.showing import Endings, show, show_json
 from local_backend.api.submission_headers import is_strict, key_of, wants_details
-from local_backend.errors import BackendError, Invalid, StorageFailed, TooSlow
+from local_backend.errors import BackendError, Invalid, TooSlow
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecSelection, states_named
 from local_backend.services.load import UPLOAD
 from local_backend.services.services import Services
 from local_backend.services.submissions import SubmissionRequest as Asked
-from local_backend.services.submissions import SubmissionService
-from local_backend.submit.receive import ReceivedUpload, receive
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
-#: Seconds for which the server reads the rest of a refused body, so that the client gets the answer.
-_DRAIN = 60.0
 _SORTABLE = {
     wire.ID: "number", wire.STATE: "state", wire.FRAMEWORK: "framework", wire.APP_NAME: "app_name",
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
@@ -92,13 +85,14 @@ def list_execs(
     state: str | None = None,
     sort_by: str | None = None,
     everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
+    search: Annotated[str | None, Query(description="name of a search: only its experiments are listed")] = None,
 ) -> JsonAnswer[list[Exec]]:
     """List the caller's execs, oldest first. Administrators get the execs of all users with `all`. `state` is one
     state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs. The
     header `X-Total-Count` of the answer has their number without the limit."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    rows, total = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone))
+    rows, total = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone, search))
     found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url),
                                wants_details(request.headers)))
     return JsonAnswer(b"[" + found + b"]", headers={wire.TOTAL: str(total)})
@@ -126,13 +120,13 @@ async def submit(
         key = _key(request, services, caller)
         services.load.users.submission(caller.name)
         with services.load.users.upload(caller.name):
-            upload = await _received(request, services, caller, folder, keyed=key is not None)
+            upload = await uploads.received(request, services, caller, folder, keyed=key is not None)
         asked = Asked(args, upload, sig_name, key, is_strict(request.headers))
         made = await services.load.run(UPLOAD, caller.name, partial(services.submissions.submit, caller, asked))
     except TooSlow:
         raise
     except BackendError:
-        await _drain(request.stream())
+        await uploads.drain(request.stream())
         raise
     except ClientDisconnect:
         return JsonAnswer(b"", 400)
@@ -157,7 +151,7 @@ async def check(
     folder = services.submissions.folder()
     try:
         with services.load.users.upload(caller.name):
-            upload = await _received(request, services, caller, folder, keyed=True)
+            upload = await uploads.received(request, services, caller, folder, keyed=True)
         await services.load.run(UPLOAD, caller.name, partial(services.submissions.check, caller, args, upload.data))
     finally:
         await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
@@ -224,50 +218,6 @@ def _key(request: Request, services: Services, caller: Caller) -> str | None:
     except Invalid as problem:
         services.submissions.refused(caller, problem)
         raise
-
-
-async def _received(
-    request: Request, services: Services, caller: Caller, folder: Path, *, keyed: bool
-) -> ReceivedUpload:
-    """Read the body of a submission into `folder`. Raises BackendError for a body that the server refuses."""
-    submissions, limits = services.submissions, services.base.settings.limits
-    declared = request.headers.get("content-length", "0")
-    size = int(declared) if declared.isdecimal() else 0
-    await run_in_threadpool(submissions.check_upload, caller, size, keyed)
-    try:
-        try:
-            folder.mkdir(mode=0o700, parents=True)
-        except OSError as problem:
-            raise StorageFailed.from_os(problem) from None
-        content_type = request.headers.get("content-type", "")
-        most = services.base.settings.quotas.upload_seconds
-        return await asyncio.wait_for(receive(request.stream(), content_type, folder, limits.upload_bytes), most)
-    except asyncio.TimeoutError:
-        raise _refused(submissions, caller, TooSlow(
-            "quota.upload_seconds", f"the upload takes longer than {most} seconds, the limit of this server")) from None
-    except BodyRefused as problem:
-        raise _refused(submissions, caller, problem.problem) from None
-    except BackendError as problem:
-        raise _refused(submissions, caller, problem) from None
-
-
-def _refused(submissions: SubmissionService, caller: Caller, problem: BackendError) -> BackendError:
-    """Record the refusal of an upload, and return its error."""
-    submissions.refused(caller, problem)
-    return problem
-
-
-async def _drain(body: AsyncIterator[bytes]) -> None:
-    """Read and discard the rest of the body."""
-
-    async def rest() -> None:
-        async for _ in body:
-            pass
-
-    try:
-        await asyncio.wait_for(rest(), _DRAIN)
-    except (asyncio.TimeoutError, BodyRefused, ClientDisconnect, RuntimeError):
-        return
 
 
 def _order(sort_by: str | None) -> tuple[str, bool]:

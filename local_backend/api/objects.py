@@ -63,6 +63,7 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
     """Return an exec: the recorded fields in their order, then the fields of this server. Unknown values are absent,
     never null."""
     row, progress = view.row, view.progress
+    experiment = row.workload.experiment
 
     def first(value: str) -> str | None:
         """Return a value for clients of the first product generation. Only execs submitted with their `sigName` have
@@ -99,6 +100,8 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
         "executionUserName": first(row.creator),
         "slots": len(slots_of(row)) if row.state in HAS_SLOTS else None,
         "fixedSlots": row.pinned,
+        "search": experiment.search if experiment else None,
+        "experiment": experiment.id if experiment else None,
         "recovering": row.state == states.RECOVERING or None,
     }
     return cast("Exec", {**present(shown), **_progress(progress, row.state in HAS_SLOTS, is_parked(row))})

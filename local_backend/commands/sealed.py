@@ -68,11 +68,16 @@ def _reseal(connection: Connection, anew: Callable[[str], str]) -> None:
         [key] = table.primary_key.columns
         for name, text in connection.execute(select(key, table.c.sealed).where(table.c.sealed.is_not(None))).all():
             connection.execute(update(table).where(key == name).values(sealed=anew(text)))
-    specs = schema.execs
-    with_variables = select(specs.c.id).where(~specs.c.spec.contains('"variables": {}'))
-    for exec_id in connection.execute(with_variables).scalars().all():
-        text = connection.execute(select(specs.c.spec).where(specs.c.id == exec_id)).scalar_one()
-        workload = Workload.from_json(text)
-        variables = {name: anew(text) for name, text in workload.environment.variables.items()}
-        changed = replace(workload, environment=replace(workload.environment, variables=variables))
-        connection.execute(update(specs).where(specs.c.id == exec_id).values(spec=changed.to_json()))
+    for column in (schema.searches.c.sealed, schema.searches.c.targets):
+        key = schema.searches.c.number
+        for number, text in connection.execute(select(key, column).where(column.is_not(None))).all():
+            connection.execute(update(schema.searches).where(key == number).values({column: anew(text)}))
+    for column in (schema.execs.c.spec, schema.searches.c.workload):
+        key = column.table.c.id
+        with_variables = select(key).where(~column.contains('"variables": {}'))
+        for name in connection.execute(with_variables).scalars().all():
+            text = connection.execute(select(column).where(key == name)).scalar_one()
+            workload = Workload.from_json(text)
+            variables = {name: anew(text) for name, text in workload.environment.variables.items()}
+            changed = replace(workload, environment=replace(workload.environment, variables=variables))
+            connection.execute(update(column.table).where(key == name).values({column: changed.to_json()}))

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from local_backend.curves.book import MOST_CURVES, MOST_IN_ALL, MOST_POINTS, Book, KeptCurve, same, shown
 from local_backend.curves.model import LINE, SOURCES, UNITS, MetricValue, clean, number, sound
-from local_backend.files import write_atomic
+from local_backend.files import sync_directory, write_atomic
 
 #: Maximum bytes that a server reads. A file that is longer than 2 times its shortest form, and this many bytes, is
 #: written anew.
@@ -68,6 +68,15 @@ class CurveFile:
             os.close(fd)
         self._size += len(data)
         self._lacks = False
+
+    def sync(self) -> None:
+        """Bring what is written to the disk. Raises OSError."""
+        fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        sync_directory(self._path.parent)
 
     def _introduced(self) -> list[str]:
         """Return lines for the new curves, and for changed numbers of values that were left out."""

@@ -49,8 +49,13 @@ class Active:
     #: When the attempt got its first slots, and when its slots last changed (monotonic).
     began: float = field(default_factory=time.monotonic)
     changed: float = field(default_factory=time.monotonic)
-    #: Seconds that the attempt was parked before `changed`.
+    #: Seconds that the attempt was parked before `changed`; rests do not count.
     parked: float = 0.0
+    #: Whether the exec rests. What was done last, so that it is done once: the rest that was recorded, and the sequence
+    #: of the allocation with which the runner was asked to set the job aside.
+    resting: bool = False
+    noted: int | None = None
+    asked: int | None = None
     #: Slot-seconds that the attempt had used at `_counted` (monotonic).
     _served: float = 0.0
     _counted: float = field(default_factory=time.monotonic)
@@ -98,5 +103,5 @@ class Active:
         held = self.run.held
         if before is None and held is not None:
             slots = tuple(slot for slot in self.slots if slot.id in held.slots)
-            self.allocation = Allocation(slots, held.sequence)
+            self.allocation = Allocation(slots, held.sequence, held.rest)
         return news

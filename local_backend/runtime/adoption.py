@@ -52,6 +52,9 @@ class UnknownRun:
     def allocate(self, allocation: Allocation) -> None:
         """Do nothing: the exec keeps its slots."""
 
+    def set_aside(self, sequence: int) -> None:
+        """Do nothing: the adopted run is asked later."""
+
     def stop(self) -> None:
         """Do nothing: the adopted run is stopped later."""
 
@@ -154,7 +157,7 @@ class Adopter:
         held, left = self._records.held(row)
         active.parked = max(0.0, age - held)
         if left is not None:
-            since = max(0.0, time.time() - left)
+            since = max(0.0, time.time() - max(left, row.promoted or 0.0))
             active.changed -= since
             active.parked = max(0.0, active.parked - since)
 
@@ -165,4 +168,4 @@ class Adopter:
         if row.stop_requested or row.deleted:
             self._records.killed(paths)
         else:
-            self._losses.record(paths, lost, elastic=row.elastic)
+            self._losses.record(row, paths, lost)

@@ -55,12 +55,14 @@ class Beginnings:
         except (OSError, VaultError) as problem:
             self._later(paths, f"cannot start the job now, trying again: {problem}")
             return None
-        return Active(paths, run, order.attempt, Allocation(slots), slots, elastic=row.elastic, share=order.share)
+        allocation = Allocation(slots, rest=order.rest)
+        return Active(paths, run, order.attempt, allocation, slots, elastic=row.elastic, share=order.share)
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> RunOrder:
         """Count the attempt, and write the files that its program and the launcher need."""
         spec = row.workload
-        order = RunOrder(spec, self._records.attempt(paths, slots), slots, self._demand.share(spec) / WHOLE)
+        order = RunOrder(
+            spec, self._records.attempt(paths, slots), slots, self._demand.share(spec) / WHOLE, row.rest_after)
         write_data_list(spec, paths, self._delivered(paths))
         self._launcher.prepare(order)
         for remark in self._demand.remarks(spec):

@@ -87,6 +87,17 @@ class Collector:
         if self.due is not None:
             self.due = time.monotonic() + max(_EVERY, _REST * (time.process_time() - before))
 
+    def settle(self) -> None:
+        """Read everything that was written so far, and bring the curves to the disk."""
+        if self.due is not None:
+            self._guarded(self._work_and_sync)
+
+    def _work_and_sync(self) -> None:
+        self._search_at = 0.0
+        self._work(time.monotonic() + _LAST_TURN, final=False)
+        if self._file is not None:
+            self._file.sync()
+
     def finish(self) -> None:
         """Read the rest after the program has ended."""
         if self.due is not None:

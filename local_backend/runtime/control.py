@@ -146,6 +146,7 @@ class Control:
                         called_off.append(row)
         self._end(called_off)
         self._schedule(self._competing(rows))
+        self._tell_rests(rows)
 
     @contextmanager
     def _apart(self, exec_id: str) -> Iterator[None]:
@@ -189,7 +190,11 @@ class Control:
         """Return the execs that have slots, or that wait for slots and nothing else."""
         waiting = (row for row in rows if row.state in (SUBMITTED, PENDING) and self._fetching.ready(row))
         compete = {row.id for row in waiting if not _unwanted(row)} | self._active.keys()
-        return [row for row in rows if row.id in compete]
+        return [row for row in rows if row.id in compete and not self._rests_without_slots(row)]
+
+    def _rests_without_slots(self, row: ExecRow) -> bool:
+        active = self._active.get(row.id)
+        return row.rested is not None and (active is None or not active.slots)
 
     def _arrived(self, row: ExecRow) -> float | None:
         """Return when all data that an exec had to wait for was fetched."""
@@ -216,6 +221,8 @@ class Control:
         if active is not None:
             if _unwanted(row):
                 self._stop(active)
+            elif active.recorded and active.elastic:
+                self._rest(active, row)
         elif row.terminal:
             self._remover.remove(self._paths(row))
         elif _unwanted(row):
@@ -223,6 +230,33 @@ class Control:
         else:
             self._fetching.attend(row)
         return False
+
+    def _rest(self, active: Active, row: ExecRow) -> None:
+        """Take the slots of an exec that rests. Its waiting time begins when it is promoted."""
+        if active.resting and row.rested is None:
+            active.changed = time.monotonic()
+        active.resting = row.rested is not None
+        if active.resting and active.allocation.slots:
+            self._shares.allot(active, (), row.rest_after)
+
+    def _tell_rests(self, rows: Iterable[ExecRow]) -> None:
+        """Tell runners how far their jobs train now, if that has changed. End the processes of jobs that have rested
+        for long, if too many jobs rest."""
+        resting = []
+        for row in rows:
+            active = self._active.get(row.id)
+            if active is None or not active.elastic or not active.movable or active.run.held is None:
+                continue
+            if active.allocation.rest != row.rest_after:
+                with self._apart(row.id):
+                    self._shares.allot(active, active.allocation.slots, row.rest_after)
+            if row.rested is not None and not active.slots and active.resizable and active.run.held.stored:
+                resting.append(active)
+        resting.sort(key=lambda active: active.changed)
+        for active in resting[: max(0, len(resting) - self._settings.rested_kept)]:
+            if active.asked != active.allocation.sequence:
+                active.asked = active.allocation.sequence
+                active.run.set_aside(active.asked)
 
     def _end(self, rows: list[ExecRow]) -> None:
         """Record the end of execs that were stopped while they were waiting."""
@@ -250,7 +284,7 @@ class Control:
                 self._stop(active)
         for exec_id, slots in decision.resize.items():
             with self._apart(exec_id):
-                self._shares.allot(self._active[exec_id], slots)
+                self._shares.allot(self._active[exec_id], slots, rows[exec_id].rest_after)
         for exec_id, slots in decision.start.items():
             with self._apart(exec_id):
                 begun = self._beginnings.begin(rows[exec_id], self._paths(rows[exec_id]), slots)
@@ -288,7 +322,7 @@ class Control:
         # Pin first, so that no scheduler run undoes the change, even after a crash in between.
         self._database.write(lambda c: execs.note(c, exec_id, pinned=count))
         if slots != has:
-            self._shares.allot(active, slots)
+            self._shares.allot(active, slots, row.rest_after)
         return Resized(len(has), len(slots))
 
     def _check_allowed(self, exec_id: str, count: int, has: int) -> None:
@@ -339,20 +373,21 @@ class Control:
             why = f"queued again: its slots were lent, and {active.reclaimed_for} needed them"
             self._records.pending(active.paths, message=why, progress=said)
         elif isinstance(found, LostRun):
-            if active.killed or not self._may_wait(active):
+            row = None if active.killed else self._may_wait(active)
+            if row is None:
                 self._records.killed(active.paths, progress=said)
             else:
-                self._losses.record(active.paths, found, elastic=active.elastic, progress=said)
+                self._losses.record(row, active.paths, found, said)
         else:
             if not active.recovering:
                 self._records.running(active.paths, active.attempt)  # in case the event of its start was lost
             self._records.outcome(active.paths, found)
         del self._active[active.exec_id]
 
-    def _may_wait(self, active: Active) -> bool:
-        """Return whether the exec may be queued again, because no stop or deletion was requested."""
+    def _may_wait(self, active: Active) -> ExecRow | None:
+        """Return the exec if it may be queued again, because no stop or deletion was requested."""
         row = self._database.read(lambda c: execs.get(c, active.exec_id))
-        return row is not None and not row.stop_requested
+        return None if row is None or row.stop_requested else row
 
     # --- adoption after a restart of the server
 

@@ -61,7 +61,7 @@ class Demand:
             if row.id in active:
                 if active[row.id].recorded:
                     self._began[row.id] = active[row.id].began
-                found.append(_running(_pinned(job, row.pinned), active[row.id], now))
+                found.append(_running(_pinned(job, row.pinned), active[row.id], now, rests=row.rested is not None))
             elif self._not_before.get(row.id, 0) <= now:
                 self._not_before.pop(row.id, None)
                 found.append(_pinned(job, row.pinned or None))
@@ -97,10 +97,13 @@ class Demand:
         )
 
     def _requeued(self, row: ExecRow) -> float | None:
-        """Return when a pending exec began to wait for slots: when it gave up its last slot, or when its data was
-        complete. The moment may be before the start of this server."""
+        """Return when a pending exec began to wait for slots: when it gave up its last slot, when it was promoted after
+        a rest, or when its data was complete. The moment may be before the start of this server."""
         began = None if row.slots is not None else self._left(row) if row.attempt else self._arrived(row)
-        return None if began is None else time.monotonic() - max(0.0, time.time() - began)
+        if began is None:
+            return None
+        began = max(began, row.promoted or 0.0) if row.attempt else began
+        return time.monotonic() - max(0.0, time.time() - began)
 
     def _waited(self, row: ExecRow) -> float:
         """Return the seconds that a requeued exec waited before its last attempt, or that a new exec waited for its
@@ -151,8 +154,9 @@ def _pinned(job: SchedulerJob, slots: int | None) -> SchedulerJob:
     return replace(job, least=workers, most=workers, pinned=True)
 
 
-def _running(job: SchedulerJob, active: Active, now: float) -> SchedulerJob:
-    """Return the job as it runs. A job whose slots cannot change at the moment keeps its slots."""
+def _running(job: SchedulerJob, active: Active, now: float, *, rests: bool) -> SchedulerJob:
+    """Return the job as it runs. A job whose slots cannot change at the moment keeps its slots. One that `rests` is
+    giving up its last slots."""
     measured = _measured(active.run.progress) if active.resizable else {}
     most, held = job.most, active.run.held
     if job.elastic and active.resizable and held is not None and held.usable is not None:
@@ -162,7 +166,7 @@ def _running(job: SchedulerJob, active: Active, now: float) -> SchedulerJob:
     if ends is None and job.lasts is not None:
         ends = active.began + job.lasts
     return replace(
-        job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving,
+        job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving or rests,
         most=most, slots=tuple(slot.id for slot in active.allocation.slots),
         held=tuple(slot.id for slot in active.slots), started=active.began, changed=active.changed,
         waited=job.waited + active.parked, service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0,

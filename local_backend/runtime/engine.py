@@ -27,9 +27,10 @@ class Engine:
 
     def __init__(
         self, launch: Launch, planner: Planner, *, start: Callable[[TaskPlan], int], progress: Progress,
-        note: Callable[[str], None], metrics: Callable[[float, Mapping[str, Any]], None],
+        note: Callable[[str], None], metrics: Callable[[float, Mapping[str, Any]], None], settle: Callable[[], None],
     ) -> None:
-        """`metrics` receives a step, and the metrics that the engine knows for it."""
+        """`metrics` receives a step, and the metrics that the engine knows for it. `settle` brings all curves so far to
+        the disk."""
         self.workers = Workers()
         self.channel: Channel | None = None
         #: Highest step that the driver ever reported; -1 before its first report.
@@ -40,7 +41,10 @@ class Engine:
         self._progress = progress
         self._note = note
         self._metrics = metrics
-        self._allocation = Allocation(launch.slots)
+        self._settle = settle
+        self._allocation = Allocation(launch.slots, rest=launch.rest)
+        #: Finished epochs after which the job rests now, and whether its state is on the disk; None: it does not rest.
+        self._rested: tuple[int, bool] | None = None
         self._highest = max(started(launch.paths), default=0)
         self._greeted = False
         self._counted_by_driver = False
@@ -106,6 +110,8 @@ class Engine:
                 self._metrics(step, values)
             case {"op": "history", "text": str(text)}:
                 self._note(text)
+            case {"op": "rested", "epochs": int(epochs), "stored": bool(stored)}:
+                self._rest(epochs, stored)
             case _:
                 self._note(f"ignored an unknown message of the program: {str(message)[:200]}")
 
@@ -125,15 +131,34 @@ class Engine:
         self._counted_by_driver |= wire.WORKERS in values
         self._progress.update(values)
 
+    def _rest(self, epochs: int, stored: bool) -> None:
+        """Note that the job rests, unless it was promoted meanwhile."""
+        rest = self._allocation.rest
+        if rest is not None and rest <= epochs:
+            self._settle()
+            self._rested = epochs, stored
+
+    def may_end(self, sequence: int) -> int | None:
+        """Return the finished epochs after which the job rests, if its processes are not needed, and if the server knew
+        the present allocation. Otherwise return None."""
+        ready = not self._allocation.slots and not self.workers.held and sequence == self._allocation.sequence
+        return self._rested[0] if self._rested is not None and self._rested[1] and ready else None
+
     # --- slots
 
     def reallocate(self, found: Allocation) -> None:
         """Act on an allocation that the server sent, and pass it on to the driver. Ignore one that is not newer."""
         if found.sequence <= self._allocation.sequence:
             return
-        self._allocation = found
-        names = ", ".join(slot.id for slot in found.slots)
-        self._note(f"the job now has these slots: {names}" if names else "the job now has no slots")
+        before, self._allocation = self._allocation, found
+        if self._rested is not None and (found.rest is None or found.rest > self._rested[0]):
+            self._rested = None
+        if found.rest != before.rest:
+            self._note("the job now trains to its end" if found.rest is None else
+                       f"the job now trains until it has finished epoch {found.rest}")
+        if found.slots != before.slots:
+            names = ", ".join(slot.id for slot in found.slots)
+            self._note(f"the job now has these slots: {names}" if names else "the job now has no slots")
         kept, until = {slot.id for slot in found.slots}, time.monotonic() + self._launch.leave_grace
         taken = [number for number, slot in self.workers.slots.items() if slot not in kept]
         self._leaving = {number: self._leaving.get(number, until) for number in taken}
@@ -161,16 +186,18 @@ class Engine:
         spec = self._launch.spec
         self._send({
             "event": "allocation", "slots": slots, "max_workers": spec.resources.engines,
-            "attributes": spec.program.attributes, "next_worker": self._highest + 1,
+            "attributes": spec.program.attributes, "next_worker": self._highest + 1, "rest": self._allocation.rest,
         })
 
     @property
     def held(self) -> Held:
         """The slots that the job holds now, and the state of its driver."""
         slots = tuple(slot.id for slot in self._allocation.slots)
+        rested, stored = self._rested or (None, False)
         return Held(
             self._allocation.sequence, slots, tuple(dict.fromkeys([*slots, *sorted(self.workers.held)])),
             tuple(sorted(self.workers.slots)), self._restarted or self._recovering, self._usable,
+            self._allocation.rest, rested, stored,
         )
 
     # --- workers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import sys
 import uuid
 import zlib
@@ -190,6 +191,8 @@ def _job(launch: Launch) -> dict[str, str]:
         "WMLA_WORKER_NDEVICE": str(spec.resources.device_num), "SPACE_ID": "",
         "DLI_VERSION": __version__, "DLI_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
         "DLI_DEFAULT_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
+        "TRAINING_ID": job, "JOB_STATE_DIR": str(paths.root), "WMLA_USER_DATA_DIR": folders[0],
+        "WMLA_USER_DATA_FILES": "", **_search(spec),
     }
     env["JOB_UUID"] = env["MSD_MK_ID"] = str(uuid.uuid5(uuid.NAMESPACE_URL, str(paths.root)))
     together = joined(folders)
@@ -206,6 +209,15 @@ def _job(launch: Launch) -> dict[str, str]:
     else:
         env["VIRTUAL_ENV"] = env["PYTHONUSERBASE"]
     return env
+
+
+def _search(spec: Workload) -> dict[str, str]:
+    """Return the variables of an experiment of a search; none for another workload."""
+    if spec.experiment is None:
+        return {}
+    given = {f"HPO_{re.sub('[^A-Z0-9]', '_', name.upper())}": value if isinstance(value, str) else repr(value)
+             for name, value in (spec.program.parameters or {}).items()}
+    return {"SUBID": str(spec.experiment.id), "DLI_HPO_NAME": spec.experiment.search, **given}
 
 
 def _below(data_dir: str, data_fs: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlicmd.contract import wire
 from dlicmd.contract.sizes import show_size
-from dlicmd.contract.states import ERROR, FINISHED, KILLED
+from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING
 from local_backend.elastic import RECORDS
 from local_backend.files import remove_tree
 from local_backend.runtime import launcher_log, processes, tasks, tree
@@ -91,12 +91,17 @@ class Attempt:
         while not self._is_over():
             self._wait()
         self.clear()
-        if self._has_exited:
+        if self._has_exited and not self._is_set_aside:
             with suppress(OSError):
                 remove_tree(self.launch.paths.checkpoint / RECORDS)
         self._collector.finish()
         self._progress.flush(now=True)
         return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
+
+    @property
+    def _is_set_aside(self) -> bool:
+        """Whether another attempt continues from the snapshots."""
+        return self._verdict is not None and self._verdict.state == PENDING
 
     def clear(self) -> None:
         """Kill all processes that the job has started, repeatedly until none is left."""
@@ -126,8 +131,9 @@ class Attempt:
         if self.launch.spec.resources.elastic:
             self._engine = Engine(
                 self.launch, planner, start=self.start, progress=self._progress, note=self._note,
-                metrics=self._collector.engine)
+                metrics=self._collector.engine, settle=self._collector.settle)
             self._link.on_allocation = self._engine.reallocate
+            self._link.on_set_aside = self._set_aside
             self._start_driver(self._engine)
             return
         for plan in planner.workers():
@@ -246,6 +252,14 @@ class Attempt:
         if signal.SIGTERM in _drain(self._signals):
             self._decide(Verdict(KILLED, "stopped on request", wire.STOPPED))
 
+    def _set_aside(self, sequence: int) -> None:
+        """End a resting job, whose state is kept for the next attempt. No process is asked: a script that ends by
+        itself would have finished."""
+        epochs = None if self._engine is None else self._engine.may_end(sequence)
+        if epochs is not None and self._verdict is None:
+            text = f"set aside after epoch {epochs}: its processes have ended, and its state is kept"
+            self._decide(Verdict(PENDING, text), kill=True)
+
     def _server_is_gone(self) -> None:
         self._server = None
         self._decide(Verdict(KILLED, "killed together with the server (--die-with-server)", wire.STOPPED))
@@ -320,15 +334,17 @@ class Attempt:
             self._restarting = False
             self._start_driver(engine)
 
-    def _decide(self, verdict: Verdict) -> None:
-        """Set the verdict, unless one is set, and send SIGTERM to all running processes."""
+    def _decide(self, verdict: Verdict, *, kill: bool = False) -> None:
+        """Set the verdict, unless one is set, and send SIGTERM to all running processes; with `kill`, SIGKILL."""
         if self._verdict is not None:
             return
         self._verdict = verdict
         self._note(f"ending as {verdict.state}: {verdict.message}")
-        for pid in self._running:
+        if kill:
+            self._kill_all()
+        for pid in () if kill else self._running:
             tree.terminate_group(pid)
-        self._kill_at = time.monotonic() + self.launch.stop_grace
+        self._kill_at = time.monotonic() + (0 if kill else self.launch.stop_grace)
 
     def _check_memory(self, limit: int) -> None:
         for pid, plan in list(self._running.items()):

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dlicmd.contract.states import TERMINAL
+from dlicmd.contract.states import PENDING, TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths, HomePaths
@@ -75,6 +75,8 @@ class Launch:
     proof: str = field(default_factory=lambda: secrets.token_hex(16))
     #: Whether torch.load reads whole objects by default: no other user can write to the data of the job.
     whole_objects: bool = True
+    #: Number of finished epochs after which an elastic job rests; None: it trains to its end.
+    rest: int | None = None
 
     @property
     def paths(self) -> ExecPaths:
@@ -217,7 +219,7 @@ def parse_outcome(value: object, attempt: int) -> Outcome | None:
             "attempt": int(found), "state": str(state), "end_time": int() | float() as ended,
             "exit_code": int() | None as code, "signal": str() | None as signal, "message": str() | None as message,
             "reason": str() | None as reason, "progress": said,
-        } if found == attempt and state in TERMINAL:
+        } if found == attempt and (state in TERMINAL or state == PENDING):
             if 0 <= ended < _LATEST and -_HIGHEST < (code or 0) < _HIGHEST and _numbers(found, ended, code):
                 return Outcome(
                     found, state, ended, code, _storable(signal, _WORD), _storable(message, _TEXT),

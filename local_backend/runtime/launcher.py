@@ -26,6 +26,8 @@ class RunOrder:
     slots: tuple[Slot, ...]
     #: Fraction of each of its slots that a worker may use.
     share: float
+    #: Number of finished epochs after which an elastic job rests; None: it trains to its end.
+    rest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,18 @@ class Held:
     recovering: bool = False
     #: Number of workers that the driver can use; None until the driver has reported it.
     usable: int | None = None
+    #: Number of finished epochs after which the job rests, by this allocation; after which it rests now. Its curves up
+    #: to there are on the disk.
+    rest: int | None = None
+    rested: int | None = None
+    #: Whether the state of a resting job is on the disk, so that its processes are not needed.
+    stored: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended, as its runner recorded it."""
+    """How an attempt ended, as its runner recorded it. In state PENDING, it was set aside while the job rested: the
+    job continues with another attempt."""
 
     attempt: int
     state: str
@@ -107,6 +116,10 @@ class Run(Protocol):
 
     def allocate(self, allocation: Allocation) -> None:
         """Give the job other slots. If the job does not get them, it does not report their sequence."""
+
+    def set_aside(self, sequence: int) -> None:
+        """Ask the attempt of a resting job to end, and to leave its state for another attempt. The attempt ignores this
+        if the job does not rest, or if it acts on another allocation than the one with this sequence."""
 
     def stop(self) -> None:
         """Ask the attempt to end."""

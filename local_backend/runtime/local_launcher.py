@@ -161,7 +161,7 @@ class LocalLauncher:
             requeues=requeues(paths) + again,
             control_group=None if self._group is None else str(self._group), processes=settings.job_processes,
             view=view.of_job(settings, spec, order.slots, self._machine_view) if settings.isolates_jobs else None,
-            whole_objects=settings.embedded or is_own(spec, settings.data_fs),
+            whole_objects=settings.embedded or is_own(spec, settings.data_fs), rest=order.rest,
         ).write()
         write_attempt(paths, order.attempt)
 

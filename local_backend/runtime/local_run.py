@@ -24,7 +24,17 @@ from local_backend.runtime.launch import (
     write_attempt,
 )
 from local_backend.runtime.launcher import Held, LostRun, Outcome
-from local_backend.runtime.messages import Begun, Exited, Hello, Progressed, StartRefused, from_runner, of_server
+from local_backend.runtime.messages import (
+    Begun,
+    Exited,
+    FromServer,
+    Hello,
+    Progressed,
+    SetAside,
+    StartRefused,
+    from_runner,
+    of_server,
+)
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation
 
@@ -182,8 +192,15 @@ class LocalRun:
 
     def allocate(self, allocation: Allocation) -> None:
         """Give the job other slots. If the runner does not get this message, it does not report its sequence."""
+        self._send(allocation)
+
+    def set_aside(self, sequence: int) -> None:
+        """Ask the runner of a resting job to end, and to leave its state."""
+        self._send(SetAside(sequence))
+
+    def _send(self, message: FromServer) -> None:
         if self._channel is not None:
-            self._channel.send(of_server(allocation))
+            self._channel.send(of_server(message))
             self._check(self._channel)
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.progress import furthest
 from local_backend.runtime.records import Records
 from local_backend.runtime.restarts import Restarts
+from local_backend.store.execs import ExecRow
 
 
 class LostRuns:
@@ -21,12 +22,16 @@ class LostRuns:
         self._launcher = launcher
 
     def record(
-        self, paths: ExecPaths, lost: LostRun, *, elastic: bool, progress: Mapping[str, Any] | None = None
+        self, row: ExecRow, paths: ExecPaths, lost: LostRun, progress: Mapping[str, Any] | None = None
     ) -> None:
         """Record that a run which no user wanted to stop is lost, and that no process of it is left. An elastic
         program continues from its newest snapshot. Another program starts again only after a restart of the machine.
-        Raises OSError."""
-        if not (elastic or lost.rebooted):
+        An exec that rests needs no run. Raises OSError."""
+        elastic = row.elastic
+        if row.rested is not None:
+            text = f"set aside after epoch {row.rested}: {lost.why} while the job rested, and its state is kept"
+            self._records.pending(paths, message=text, progress=progress)
+        elif not (elastic or lost.rebooted):
             self._records.error(paths, wire.LOST, f"{lost.why}; no process of the job is left", progress=progress)
         elif self._launcher.restarts(paths, furthest(progress or {})):
             self._records.pending(paths, message=f"queued again: {lost.why} while the job ran", progress=progress)

@@ -52,6 +52,13 @@ class Hello:
     proof: str
 
 
+@dataclass(frozen=True)
+class SetAside:
+    """See `Run.set_aside`."""
+
+    sequence: int
+
+
 FromRunner = Begun | StartRefused | Held | Progressed | Exited
 
 #: Name of the message on the wire → its type.
@@ -77,7 +84,10 @@ def from_runner(value: Mapping[str, Any], attempt: int) -> FromRunner | None:
             "event": "held", "sequence": int(sequence), "slots": list(slots), "held": list(held),
             "workers": list(workers), "recovering": bool(recovering), "usable": int() | None as usable,
         } if _count(sequence) and all(map(_count, workers)):
-            return Held(sequence, _texts(slots), _texts(held), tuple(workers), recovering, usable)
+            # Runners of an earlier version know no rests.
+            rest, rested = (found if _count(found := value.get(name)) else None for name in ("rest", "rested"))
+            return Held(sequence, _texts(slots), _texts(held), tuple(workers), recovering, usable, rest, rested,
+                        value.get("stored") is True)
         case {"event": "progress", "values": dict(values)}:
             return Progressed(progress.valid(values))
         case {"event": "exit", "outcome": outcome} if (found := parse_outcome(outcome, attempt)) is not None:
@@ -85,12 +95,17 @@ def from_runner(value: Mapping[str, Any], attempt: int) -> FromRunner | None:
     return None
 
 
-def of_server(message: Hello | Allocation) -> dict[str, Any]:
+FromServer = Hello | Allocation | SetAside
+
+_OPS: Mapping[type[FromServer], str] = {Hello: "hello", Allocation: "allocate", SetAside: "set_aside"}
+
+
+def of_server(message: FromServer) -> dict[str, Any]:
     """Return the JSON object of a message from a server."""
-    return {"op": "hello" if isinstance(message, Hello) else "allocate", **asdict(message)}
+    return {"op": _OPS[type(message)], **asdict(message)}
 
 
-def from_server(value: Mapping[str, Any]) -> Hello | Allocation | None:
+def from_server(value: Mapping[str, Any]) -> FromServer | None:
     """Return the message that the server sent."""
     match value:
         case {"op": "hello", "proof": str(proof)}:
@@ -100,8 +115,12 @@ def from_server(value: Mapping[str, Any]) -> Hello | Allocation | None:
                 found = tuple(Slot(**slot) for slot in slots)
             except TypeError:
                 return None
-            if all(isinstance(text, str) for slot in found for text in (slot.id, slot.kind, slot.device)):
-                return Allocation(found, sequence)
+            rest = value.get("rest")
+            sound = rest is None or _count(rest)
+            if sound and all(isinstance(text, str) for slot in found for text in (slot.id, slot.kind, slot.device)):
+                return Allocation(found, sequence, rest)
+        case {"op": "set_aside", "sequence": int(sequence)} if _count(sequence):
+            return SetAside(sequence)
     return None
 
 

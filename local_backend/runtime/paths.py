@@ -14,6 +14,8 @@ from dlicmd.contract.home import LOCK_FILE, SERVED_FILE, STAGING
 from local_backend.files import open_regular
 from local_backend.workload import Workload
 
+#: Name of the file with the hyper-parameters of an experiment, in the working directory of its program.
+CONFIG = "config.json"
 #: Name of the driver task of an elastic job; workers are task12n-1, task12n-2, ... as in the contract's task groups.
 DRIVER = "task0"
 _GROUP = "task12n"
@@ -139,6 +141,15 @@ class HomePaths:
         return self.bundles / digest
 
     @property
+    def plugins(self) -> Path:
+        """The installed search algorithms."""
+        return self.home / "plugins"
+
+    def plugin(self, name: str) -> Path:
+        """Return the folder of one installed search algorithm."""
+        return self.plugins / name
+
+    @property
     def incoming(self) -> Path:
         """Uploads in progress. All files found here at server start are leftovers."""
         return self.home / "incoming"
@@ -191,6 +202,10 @@ class HomePaths:
     def scripts(self) -> Path:
         """Commands of the server's Python environment, for the Python of a job."""
         return self.home / "scripts"
+
+    def search_log(self, search_id: str) -> Path:
+        """Return the log of the plugin that decides about a search."""
+        return self.home / "search-logs" / f"{search_id}.log"
 
     @property
     def users(self) -> Path:
@@ -337,6 +352,15 @@ class ExecPaths:
         """Return the working directory of the program: the uploaded folder, or the folder of the single uploaded
         file."""
         return self.submitted / spec.program.model_dir if spec.program.model_dir else self.submitted
+
+    def config(self, spec: Workload) -> Path:
+        """Return the file with the hyper-parameters of an experiment."""
+        return self.code(spec) / CONFIG
+
+    @property
+    def objective(self) -> Path:
+        """Values of metrics that the program of an experiment writes for its search."""
+        return self.root / "val_dict_list.json"
 
     @property
     def model(self) -> Path:

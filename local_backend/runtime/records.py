@@ -72,6 +72,12 @@ class Records:
         """Record that the driver of an exec is being restarted, or is going back to its saved state."""
         self._move([paths], RECOVERING, attempt=attempt)
 
+    def rested(self, paths: ExecPaths, epochs: int) -> None:
+        """Record that an exec rests after this number of finished epochs, unless it was promoted meanwhile."""
+        if self._database.write(lambda c: execs.rest(c, paths.exec_id, epochs)):
+            text = f"the job rests after epoch {epochs}; its slots go to other jobs until it is promoted"
+            launcher_log.note(paths.launcher_log, "supervisor", text)
+
     def slots(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
         """Record that an exec holds exactly these slots."""
 
@@ -116,7 +122,12 @@ class Records:
         self._move(those, KILLED, message="stopped on request", reason=wire.STOPPED, progress=progress)
 
     def outcome(self, paths: ExecPaths, outcome: Outcome) -> None:
-        """Record the outcome that the runner of an exec wrote."""
+        """Record the outcome that the runner of an exec wrote. An attempt that was set aside ends nothing."""
+        if outcome.state == PENDING:
+            self._move(
+                [paths], PENDING, attempt=outcome.attempt, message=outcome.message, progress=outcome.progress,
+            )
+            return
         self._move(
             [paths], outcome.state, attempt=outcome.attempt, end_time=outcome.end_time, exit_code=outcome.exit_code,
             message=outcome.message, reason=outcome.reason, progress=outcome.progress,

@@ -39,6 +39,8 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
         raise ResizeError(f"Exec {row.id} is {row.state}; only a running exec can be resized")
     if active.kill_at is not None:
         raise ResizeError(f"Exec {row.id} is being stopped")
+    if row.rested is not None:
+        raise ResizeError(f"Exec {row.id} rests after epoch {row.rested} and needs no slots")
     if row.workload.resources.shares:
         raise ResizeError(f"Exec {row.id} shares its slot with other execs and holds it until it finishes")
     most = row.workload.resources.engines
@@ -66,24 +68,26 @@ class Shares:
             raise ResizeError(_shortage(active, count, len(free), kind, everyone))
         return chosen
 
-    def allot(self, active: Active, slots: tuple[Slot, ...]) -> None:
+    def allot(self, active: Active, slots: tuple[Slot, ...], rest: int | None) -> None:
         """Set the slots of an attempt: first in the row, so that no server ever gives them to another exec, then for
-        the runner. Raises database errors."""
+        the runner. Set the epoch after which the job rests, too. Raises database errors."""
         active.service(now := time.monotonic())
-        union = tuple(dict.fromkeys([*active.slots, *slots]))
-        self._records.slots(active.paths, union)
-        # If the runner does not get the allocation, its next state says so, and `heed` puts the row right.
-        if not active.allocation.slots:
-            active.parked += now - active.changed
-        active.slots, active.changed = union, now
-        before = len(active.allocation.slots)
-        active.allocation = Allocation(slots, active.allocation.sequence + 1)
+        before = active.allocation.slots
+        if slots != before:
+            union = tuple(dict.fromkeys([*active.slots, *slots]))
+            self._records.slots(active.paths, union)
+            # If the runner does not get the allocation, its next state says so, and `heed` puts the row right.
+            if not before:
+                active.parked += now - active.changed
+            active.slots, active.changed = union, now
+            text = f"resized from {len(before)} to {len(slots)} slots"
+            launcher_log.note(active.paths.launcher_log, "supervisor", text)
+        active.allocation = Allocation(slots, active.allocation.sequence + 1, rest)
         active.run.allocate(active.allocation)
-        launcher_log.note(active.paths.launcher_log, "supervisor", f"resized from {before} to {len(slots)} slots")
 
     def heed(self, active: Active) -> None:
-        """Act on the state that the runner has sent: release slots that the runner no longer holds, and set or clear
-        the state RECOVERING. Raises database errors."""
+        """Act on the state that the runner has sent: release slots that the runner no longer holds, record that the job
+        rests, and set or clear the state RECOVERING. Raises database errors."""
         found = active.run.held
         if found is None or not active.elastic:
             return
@@ -93,6 +97,9 @@ class Shares:
             if kept != active.slots:
                 self._records.slots(active.paths, kept)
                 active.slots = kept
+            if found.rested is not None and found.rested != active.noted:
+                self._records.rested(active.paths, found.rested)
+                active.noted = found.rested
         if found.recovering != active.recovering:
             move = self._records.recovering if found.recovering else self._records.running
             move(active.paths, active.attempt)

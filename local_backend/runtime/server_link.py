@@ -22,6 +22,7 @@ from local_backend.runtime.messages import (
     FromRunner,
     Hello,
     Progressed,
+    SetAside,
     StartRefused,
     from_server,
     of_runner,
@@ -50,8 +51,9 @@ class ServerLink:
 
         Raises OSError when the socket cannot be created.
         """
-        #: Receives the allocations of the server.
+        #: Receive the allocations of the server, and the sequences with which it asks to set the job aside.
         self.on_allocation: Callable[[Allocation], None] = lambda _: None
+        self.on_set_aside: Callable[[int], None] = lambda _: None
         self._channel = Channel(fd)
         self._path = path
         self._proves = proves
@@ -155,9 +157,11 @@ class ServerLink:
 
     def _on_ready(self) -> None:
         for message in self._channel.receive():
-            allocation = from_server(message)
-            if isinstance(allocation, Allocation):
-                self.on_allocation(allocation)
+            match from_server(message):
+                case Allocation() as allocation:
+                    self.on_allocation(allocation)
+                case SetAside(sequence):
+                    self.on_set_aside(sequence)
         self._channel.flush()
         self._send()
 

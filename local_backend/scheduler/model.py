@@ -35,6 +35,8 @@ class Allocation:
     slots: tuple[Slot, ...]
     #: Increases with every change; 0 is the allocation that the attempt begins with.
     sequence: int = 0
+    #: Number of finished epochs after which an elastic job rests; None: it trains to its end.
+    rest: int | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ CODES = {
     "MEMORY": ("wait", "when other jobs release memory, or with a smaller --workerMemory"),
     "PACK": ("wait", "when another job of the pack ends, or if you submit it to another pack (--msd-pack-id)"),
     "MACHINE": ("ask", "when the server is started with enough slots, or if you submit it with fewer slots"),
+    "RESTS": ("wait", "when the search that it belongs to lets it train on"),
     "DRAINED": ("ask", "when these slots are in service again, or if you submit it with fewer slots"),
 }
 #: The same for a job that asks for more than its limit.
@@ -50,6 +51,12 @@ def want(job: SchedulerJob) -> str:
 def kind_name(kind: str) -> str:
     """Return the name of this kind of slot in messages."""
     return kind.upper() if kind in (CPU, GPU) else f"MIG {kind}"
+
+
+def resting(epochs: int) -> Reason:
+    """Return why a job does not train that a search has set aside after this number of finished epochs."""
+    advice, starts = CODES["RESTS"]
+    return Reason("RESTS", f"the search set it aside after epoch {epochs}; its state is kept", 0, None, advice, starts)
 
 
 def expired(job: SchedulerJob) -> str:

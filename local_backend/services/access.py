@@ -19,6 +19,7 @@ _CHANGES = {
     READ: frozenset({"auth.logoff"}),
     SUBMIT: frozenset({
         "auth.logoff", "application.stop", "data.preview", "exec.check", "exec.stop", "exec.submit", "exec.verify",
+        "hpo.create", "hpo.restart", "hpo.stop",
     }),
 }
 

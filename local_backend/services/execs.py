@@ -19,7 +19,7 @@ from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
 from local_backend.services.base import Base, SupervisorCalls
 from local_backend.services.views import ExecView, Sight
-from local_backend.store import events, execs
+from local_backend.store import events, execs, searches
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
 from local_backend.store.states import meant
@@ -35,6 +35,8 @@ class ExecSelection:
     most: int | None = None
     #: The execs of all users, if the caller is an administrator; otherwise only the caller's.
     everyone: bool = False
+    #: Name of a search whose experiments alone are listed.
+    search: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,15 @@ class ExecService:
         creator = caller.sees_of if wanted.everyone else caller.name
 
         def work(connection: Connection) -> tuple[list[ExecRow], int]:
+            parents = None
+            if wanted.search is not None:
+                parents = searches.parents_named(connection, wanted.search, creator)
             rows = execs.of_user(
                 connection, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
+                parents=parents,
             )
             is_cut = wanted.most is not None and len(rows) >= wanted.most
-            return rows, execs.count_of_user(connection, creator, wanted.states) if is_cut else len(rows)
+            return rows, execs.count_of_user(connection, creator, wanted.states, parents) if is_cut else len(rows)
 
         return self.base.database.read(work)
 

@@ -7,12 +7,14 @@ from functools import cache
 
 from local_backend.audit import RefusedLogons, outputs_of
 from local_backend.forward.service import Forwarding
+from local_backend.hypersearch.controller import SearchController
 from local_backend.oidc import OidcTokens
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
+from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
@@ -25,6 +27,7 @@ from local_backend.services.machine import MachineService
 from local_backend.services.oidc import OidcService
 from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
+from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
 from local_backend.services.tokens import TokenService
@@ -38,7 +41,7 @@ from local_backend.vault import Vault
 
 @dataclass(frozen=True)
 class Services:
-    """One service of each kind. The server starts and closes `forwarding` and `housekeeper`."""
+    """One service of each kind. The server starts and closes `forwarding`, `housekeeper` and `controller`."""
 
     base: Base
     execs: ExecService
@@ -55,6 +58,9 @@ class Services:
     machine: MachineService
     forwarding: Forwarding
     housekeeper: Housekeeper
+    searches: SearchService
+    algorithms: AlgorithmService
+    controller: SearchController
     load: Load
 
 
@@ -84,12 +90,16 @@ def make_services(
     logons = LogonService(base, refused, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
+    submissions = SubmissionService(
+        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
+    )
+    algorithms = AlgorithmService(base)
+    controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
+    searches = SearchService(base, submissions, controller.wake, algorithms.names)
     return Services(
         base=base,
         execs=execs,
-        submissions=SubmissionService(
-            execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
-        ),
+        submissions=submissions,
         applications=ApplicationService(execs),
         plans=plans,
         users=UserService(base),
@@ -101,9 +111,12 @@ def make_services(
         holdings=HoldingService(base),
         machine=MachineService(
             base, supervisor, Readiness(settings, database, supervisor.completes_turn),
-            (*supervisor.loops, forwarding.loop, housekeeper.loop), CpuLoad(supervisor.cpu_seconds),
+            (*supervisor.loops, forwarding.loop, housekeeper.loop, controller.loop), CpuLoad(supervisor.cpu_seconds),
         ),
         forwarding=forwarding,
         housekeeper=housekeeper,
+        searches=searches,
+        algorithms=algorithms,
+        controller=controller,
         load=Load(settings.quotas, shared=not settings.embedded),
     )

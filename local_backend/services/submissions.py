@@ -1,26 +1,30 @@
-"""Submissions: make one exec of a request, and submit an exec again to verify it."""
+"""Submissions: make one exec of a request, verify an exec by another one, and submit the experiments of searches."""
 
 from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
 from dlicmd.contract.secret import MASK
 from local_backend.data.storage import DataRoots
-from local_backend.errors import AccessDenied, BackendError, Invalid, TooLarge
+from local_backend.errors import AccessDenied, BackendError, Invalid, StorageFailed, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
 from local_backend.measures import SUBMISSIONS
-from local_backend.runtime import launcher_log, needs
+from local_backend.runtime import bundles, launcher_log, needs
 from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.data_list import joined
+from local_backend.runtime.paths import CONFIG
 from local_backend.runtime.sizes import Sizes, on_disk
 from local_backend.scheduler.model import Machine
 from local_backend.services.access import Caller
@@ -35,10 +39,13 @@ from local_backend.submit.accept import accept
 from local_backend.submit.again import code_gone, to_verify
 from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import create, data_of
+from local_backend.submit.place import place
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.vault import Vault
 from local_backend.workload import Workload
+
+T = TypeVar("T")
 
 _WRITTEN_OUT = (
     "the data source contains credentials. This server stores them encrypted until the job finishes, but shell "
@@ -71,6 +78,19 @@ class Submitted:
 
     row: ExecRow
     warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A checked submission whose code is stored, for any number of execs."""
+
+    #: Without id. Its main file is as uploaded.
+    spec: Workload
+    args: str
+    data_source: list[Any] | None
+    #: Secrets of the data sources, and the targets of the metrics, as sealed texts.
+    sealed: str | None
+    targets: str | None
 
 
 @dataclass(frozen=True)
@@ -108,7 +128,7 @@ class SubmissionService:
         """Return the name of a new folder for an upload."""
         return self.execs.base.settings.paths.incoming / secrets.token_hex(8)
 
-    def check_upload(self, caller: Caller, size: int, keyed: bool) -> None:
+    def check_upload(self, caller: Caller, size: int, keyed: bool, action: str = "exec.submit") -> None:
         """Raise TooLarge, OverQuota or StorageFailed for an upload of this many bytes that could not be accepted.
 
         A submission with a key may have made its exec already. Its user's quota is therefore checked only when the
@@ -116,7 +136,7 @@ class SubmissionService:
         """
         most = self.execs.base.settings.limits.upload_bytes
         try:
-            caller.check_scope("exec.submit")
+            caller.check_scope(action)
             if size > most:
                 sentence = f"the upload is larger than {most} bytes, the limit of this server"
                 raise TooLarge("submission.too_large", sentence)
@@ -124,15 +144,15 @@ class SubmissionService:
             if not keyed:
                 self.execs.base.database.read(lambda c: self._check_user(c, caller, size))
         except BackendError as problem:
-            self.refused(caller, problem)
+            self.refused(caller, problem, action)
             raise
 
-    def refused(self, caller: Caller, problem: BackendError) -> None:
+    def refused(self, caller: Caller, problem: BackendError, action: str = "exec.submit") -> None:
         """Record a submission that was refused before it was complete."""
         base = self.execs.base
         _count(problem)
         outcome = "failed" if problem.is_failure else "refused"
-        base.note(caller, "exec.submit", [], outcome, problem.code)
+        base.note(caller, action, [], outcome, problem.code)
 
     def submit(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         """Make an exec of a received submission, or return the one that was made earlier with the same key.
@@ -182,6 +202,69 @@ class SubmissionService:
             record.about.append(made.id)
         base.wake()
         return made
+
+    def keep(  # noqa: PLR0917
+        self, caller: Caller, args: str, sig_name: str | None, upload: ReceivedUpload, folder: Path,
+        store: Callable[[Connection, Template], T],
+    ) -> T:
+        """Check a strict submission, and store its code. `store` runs in the transaction in which the code is known to
+        be stored, and must name the bundle in a row. `folder` is a new folder. Raises the errors of `submit`."""
+        paths, limits = self.execs.base.settings.paths, self.execs.base.settings.limits
+        checked = self._checked(caller, SubmissionRequest(args, ReceivedUpload(), sig_name, strict=True))
+        check_room(paths, self.execs.base.settings.quotas, _size(upload))
+        if checked.roots is not None:
+            create(checked.new, checked.roots)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            # As if elastic: the path of a program that is no Python depends on the exec.
+            program = place(upload, checked.spec.program, folder, limits, elastic=True)
+            if (folder / (program.model_dir or "") / CONFIG).is_dir():
+                raise Invalid("submission.files", f"the upload has a folder {CONFIG}; the server writes a file there")
+            program = replace(program, bundle=bundles.keep(paths, folder))
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+        targets = None if checked.targets is None else json.dumps(checked.targets.to_json())
+        template = Template(
+            replace(checked.spec, program=program), checked.shown_args, checked.data_source, checked.sealed,
+            None if targets is None else self.vault.seal_text(targets),
+        )
+
+        def work(connection: Connection) -> T:
+            if not paths.bundle(str(program.bundle)).is_dir():
+                raise BundleLost
+            return store(connection, template)
+
+        try:
+            while True:
+                try:
+                    return self.execs.base.database.write(work)
+                except BundleLost:
+                    bundles.keep(paths, folder)
+        except Exception:
+            with suppress(OSError, SQLAlchemyError):  # else the next server removes it
+                bundles.drop(paths, self.execs.base.database, {str(program.bundle)})
+            raise
+
+    def again(
+        self, caller: Caller, template: Template, spec: Workload, bind: Callable[[Connection, str], None]
+    ) -> ExecRow:
+        """Submit an exec of a template. `spec` is its workload with other words. `bind` runs in the transaction that
+        makes the exec, and gets its id.
+
+        Raises OverQuota, StorageFailed, BundleLost, and the errors of `bind`.
+        """
+        base = self.execs.base
+        with base.recorded(caller, "exec.submit", spec.parent or "") as record:
+            size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
+            check_room(base.settings.paths, base.settings.quotas, size)
+            targets = template.targets and Targets.from_json(json.loads(self.vault.open_text(template.targets)))
+            checked = _Checked(spec, template.args, template.data_source, template.sealed, targets or None)
+            row = self._accept(caller, None, size, checked, None, bind)
+            record.about.append(row.id)
+        if checked.targets is not None:
+            self.forwarding.add(row.id)
+        base.wake()
+        return row
 
     def _submitted_once(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         keyed = None
@@ -237,8 +320,9 @@ class SubmissionService:
             raise Invalid("submission.files", f"only the local backend of a user takes a '{wire.STAGED_FOLDER}'")
         return None if name is None else settings.paths.staging / name
 
-    def _accept(
-        self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None
+    def _accept(  # noqa: PLR0917
+        self, caller: Caller, upload: ReceivedUpload | None, size: int, checked: _Checked, keyed: Keyed | None,
+        bind: Callable[[Connection, str], None] = lambda _connection, _exec_id: None,
     ) -> ExecRow:
         """Store a checked submission of `size` bytes: its files, and its row in one transaction with the check of the
         quota."""
@@ -247,6 +331,7 @@ class SubmissionService:
             checked.spec, upload, shown_args=checked.shown_args, data_source=checked.data_source,
             sealed=checked.sealed, targets=checked.targets, home=settings.paths, database=self.execs.base.database,
             limits=settings.limits, allow=lambda c: self._check_user(c, caller, size), keyed=keyed, lack=checked.lack,
+            bind=bind,
         )
         self.sizes.took(row.id, size)
         return row

@@ -14,6 +14,7 @@ from dlicmd.contract import states
 from local_backend.files import full_disk
 from local_backend.runtime.active import LiveValues
 from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler import reasons
 from local_backend.scheduler.model import Reason
 from local_backend.services.executors import executors, running
 from local_backend.store.execs import ExecRow
@@ -76,7 +77,9 @@ class ExecView:
 
     @cached_property
     def reason(self) -> Reason | None:
-        """Why the exec is pending or parked, None when it is neither."""
+        """Why the exec is pending or parked, or rests; None when it runs or is over."""
+        if self.row.rested is not None and not self.row.terminal:
+            return reasons.resting(self.row.rested)
         pending = self.row.state in (states.SUBMITTED, states.PENDING) or is_parked(self.row)
         return self._sight.reason(self.row.id) if pending else None
 

@@ -281,9 +281,12 @@ def _run(
     services.forwarding.start()
     try:
         services.housekeeper.start()
+        services.controller.start()
         with server.heeding_signals(), _announced(settings, announced, lock, own_tls):
             server.run(sockets=[sock])
     finally:
+        services.controller.close()
+        services.algorithms.close()
         services.housekeeper.close()
         services.forwarding.close()
         supervisor.close()

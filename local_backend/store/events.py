@@ -28,6 +28,8 @@ STATE = "state"
 RESIZE = "resize"
 #: An administrator fixed the number of slots: `fixedSlots`; null: the scheduler decides.
 FIXED = "fixed"
+#: The exec rests until it is promoted: the number of finished epochs, `epoch`.
+RESTED = "rested"
 #: The exec has another `message`; its state is the same.
 MESSAGE = "message"
 #: The exec was deleted; its `creator`.

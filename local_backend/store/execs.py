@@ -16,7 +16,7 @@ from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMI
 from local_backend.measures import RECOVERIES, REQUEUES
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import SlotPart
-from local_backend.store.schema import execs, sequences
+from local_backend.store.schema import execs, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
 from local_backend.workload import TRAINING, Workload
 
@@ -54,6 +54,9 @@ class ExecRow:
     deleted: bool
     pinned: int | None
     progress: str | None
+    rest_after: int | None
+    rested: int | None
+    promoted: float | None
 
     @property
     def workload(self) -> Workload:
@@ -170,32 +173,40 @@ def of_user(
     sort: str = "number",
     down: bool = False,
     most: int | None = None,
+    parents: Collection[str] | None = None,
 ) -> list[ExecRow]:
     """Return the training execs of one user (None: of all users) that are not deleted, oldest first.
 
-    With `states`, return only execs in one of these states. `sort` is a column to sort by instead, and `down` sorts
-    from the largest down. Rows without a value are the smallest, and of equal rows the older comes first. `most`
-    limits the number of rows after sorting.
+    With `states`, return only execs in one of these states, and with `parents`, only parts of these searches. `sort`
+    is a column to sort by instead, and `down` sorts from the largest down. Rows without a value are the smallest, and
+    of equal rows the older comes first. `most` limits the number of rows after sorting.
     """
-    query = select(*_COLUMNS).where(*_selected(creator, states))
+    query = select(*_COLUMNS).where(*_selected(creator, states, parents))
     by = _SHOWN_STATE if sort == "state" else execs.c[sort]
     order = [by] if sort == "number" else [by.is_not(None), by]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
-def count_of_user(connection: Connection, creator: str | None, states: Collection[str] | None = None) -> int:
+def count_of_user(
+    connection: Connection, creator: str | None, states: Collection[str] | None = None,
+    parents: Collection[str] | None = None,
+) -> int:
     """Return how many execs `of_user` returns without a limit."""
-    return int(connection.execute(select(func.count()).where(*_selected(creator, states))).scalar_one())
+    return int(connection.execute(select(func.count()).where(*_selected(creator, states, parents))).scalar_one())
 
 
-def _selected(creator: str | None, states: Collection[str] | None) -> list[ColumnElement[bool]]:
+def _selected(
+    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None
+) -> list[ColumnElement[bool]]:
     """Return the conditions of a list of training execs that are not deleted."""
     found = [execs.c.deleted.is_(False), execs.c.kind == TRAINING]
     if creator is not None:
         found.append(execs.c.creator == creator)
     if states is not None:
         found.append(execs.c.state.in_(states))
+    if parents is not None:
+        found.append(execs.c.parent.in_(parents))
     return found
 
 
@@ -237,6 +248,16 @@ def numbered(connection: Connection, numbers: Collection[int]) -> list[ExecRow]:
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
+def with_ids(connection: Connection, ids: Collection[str]) -> dict[str, ExecRow]:
+    """Return those of these execs that exist, by their id, deleted ones included."""
+    found: dict[str, ExecRow] = {}
+    wanted = sorted(ids)
+    for at in range(0, len(wanted), 500):  # databases limit the number of parameters
+        query = select(*_COLUMNS).where(execs.c.id.in_(wanted[at : at + 500]))
+        found.update((row.id, ExecRow(*row)) for row in connection.execute(query))
+    return found
+
+
 def running(connection: Connection) -> list[ExecRow]:
     """Return the running execs, including deleted ones that have not stopped. Oldest first."""
     query = select(*_COLUMNS).where(execs.c.state.in_((RECOVERING, RUNNING))).order_by(execs.c.number)
@@ -267,13 +288,15 @@ def all_ids(connection: Connection) -> set[str]:
 
 
 def all_bundles(connection: Connection) -> set[str]:
-    """Return the code bundles that any row names, deleted ones included."""
-    return set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
+    """Return the code bundles that any exec or search names, deleted execs included."""
+    found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
+    return found | set(connection.execute(select(searches.c.bundle).distinct()).scalars())
 
 
 def bundles(connection: Connection, of: Collection[str]) -> set[str]:
-    """Return those of these code bundles that any row names. There must be few enough for one query."""
-    return set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
+    """Return those of these code bundles that any exec or search names. There must be few enough for one query."""
+    found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
+    return found | set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
 
 
 def likeness(row: ExecRow) -> Likeness:
@@ -330,12 +353,12 @@ def transition(
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
     if attempt is not None:
         change = change.where(execs.c.attempt == attempt)
-    moved = connection.execute(change.returning(execs.c.slots, execs.c.attempt)).first()
+    moved = connection.execute(change.returning(execs.c.slots, execs.c.attempt, execs.c.rested)).first()
     if moved is None:
         return False
     if to == RECOVERING:
         RECOVERIES.inc()
-    elif to == PENDING and moved.attempt:
+    elif to == PENDING and moved.attempt and moved.rested is None:
         REQUEUES.inc()
     if to == PENDING or to in TERMINAL:
         release(connection, exec_id, min(now, values.get("end_time") or now))
@@ -407,6 +430,25 @@ def note(connection: Connection, exec_id: str, **values: Any) -> None:
         events.append(connection, exec_id, events.FIXED, {wire.FIXED_SLOTS: values["pinned"]})
     if values.get("deleted", before.deleted) and not before.deleted:
         events.append(connection, exec_id, events.DELETED, {wire.CREATOR: before.creator})
+
+
+def rest(connection: Connection, exec_id: str, epochs: int) -> bool:
+    """Record that an exec rests after this number of finished epochs, and append the event. Return False and change
+    nothing if it may train on, because it was promoted meanwhile, or if it rests already."""
+    may = execs.c.rest_after.is_not(None) & (execs.c.rest_after <= epochs) & execs.c.rested.is_(None)
+    change = update(execs).where(execs.c.id == exec_id, may, execs.c.state.not_in(TERMINAL)).values(rested=epochs)
+    if not connection.execute(change).rowcount:
+        return False
+    events.append(connection, exec_id, events.RESTED, {wire.EPOCH: epochs})
+    return True
+
+
+def promote(connection: Connection, exec_id: str, rest_after: int | None) -> None:
+    """Let an elastic exec train until it has finished `rest_after` epochs, where it rests, or to its end (None). If it
+    rests now, it competes for slots again. Wake the supervisor after the commit. Call this for a new exec, too, in the
+    transaction that creates it."""
+    values = {"rest_after": rest_after, "rested": None, "promoted": time.time()}
+    connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -18,7 +18,7 @@ execs = Table(
     Column("args", Text, nullable=False),  # as shown: secret-looking values masked
     Column("spec", Text, nullable=False),  # Workload as JSON
     Column("kind", String(20), nullable=False, server_default="training"),  # as in workload.py
-    Column("parent", String(40)),  # id of the exec that it is a part of
+    Column("parent", String(40)),  # id of the exec or search that it is a part of
     Column("bundle", String(64)),  # digest of its code; NULL if an earlier version stored it
     Column("data_source", Text),  # JSON list as parsed, or NULL
     Column("elastic", Boolean, nullable=False),
@@ -37,10 +37,14 @@ execs = Table(
     Column("deleted", Boolean, nullable=False, default=False),  # hidden; removed with its files once the exec has ended
     Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Column("progress", Text),  # JSON object: last progress of the last attempt that has ended
+    Column("rest_after", Integer),  # finished epochs after which an elastic exec rests; NULL: it trains to its end
+    Column("rested", Integer),  # finished epochs after which the exec rests now; NULL: it does not rest
+    Column("promoted", Float),  # epoch seconds: when `rest_after` was set last
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
     Index("execs_by_bundle", "bundle"),
+    Index("execs_by_parent", "parent"),
 )
 #: Partial. SQLite would otherwise use it for `false`, too, the value of nearly all rows.
 Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),
@@ -149,4 +153,69 @@ submission_keys = Table(
     Column("exec_id", String(40), nullable=False),  # the exec may no longer exist
     Column("time", Float, nullable=False),  # epoch seconds
     Index("submission_keys_by_time", "time"),
+)
+
+#: Searches for hyper-parameters; see searches.py. Times are epoch seconds.
+searches = Table(
+    "searches",
+    metadata,
+    Column("number", Integer, primary_key=True),  # the n of the id, from `sequences`
+    Column("id", String(40), nullable=False, unique=True),
+    Column("creator", String(200), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("definition", Text, nullable=False),  # Definition as JSON
+    Column("workload", Text, nullable=False),  # Workload of its experiments as JSON, without id and parameters
+    Column("args", Text, nullable=False),  # as shown: secret-looking values masked
+    Column("data_source", Text),  # JSON list as parsed, or NULL
+    Column("sealed", Text),  # secrets of the data sources, sealed; NULL for none
+    Column("targets", Text),  # where to send metrics, as sealed JSON; NULL for none
+    Column("bundle", String(64), nullable=False),  # digest of the code
+    Column("seed", Integer, nullable=False),
+    Column("state", String(40), nullable=False),
+    Column("ending", String(20)),  # why the search starts no further experiment; NULL: it goes on
+    Column("attempt", Integer, nullable=False),  # 1, and 1 more with each restart
+    Column("create_time", Float, nullable=False),
+    Column("begin_time", Float, nullable=False),  # of this attempt
+    Column("end_time", Float),
+    Column("used", Float, nullable=False),  # seconds of the earlier attempts
+    Column("message", Text),
+    Column("plugin_state", LargeBinary),  # written by a plugin, which alone reads it
+    Index("searches_by_name", "creator", "name", unique=True),
+    Index("searches_by_state", "state"),
+    Index("searches_by_bundle", "bundle"),
+)
+
+#: The experiments of searches. An exec runs each; it may be gone.
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("search", Integer, primary_key=True),  # number of the search
+    Column("id", Integer, primary_key=True),
+    Column("parameters", Text, nullable=False),  # JSON object
+    Column("state", String(40), nullable=False),
+    Column("metric", Float),  # the objective; NULL while it is unknown
+    Column("measured", Text),  # JSON object: the metrics that the algorithm needs
+    Column("metrics", Text),  # JSON list of the additional metrics
+    Column("exec_id", String(40)),
+    Column("resource", Integer),
+    Column("bracket", Integer, nullable=False),
+    Column("rung", Integer, nullable=False),
+    Column("origin", Integer),  # id of the experiment whose parameters this one trains longer
+    Column("told", Integer),  # position in the order in which the algorithm learned the results
+    Column("rungs", Text),  # JSON list of the results at the rungs that it has passed, if it goes on from rung to rung
+    Column("start_time", Float),
+    Column("end_time", Float),
+    Column("message", Text),
+    Index("experiments_by_state", "search", "state"),
+    Index("experiments_by_metric", "search", "metric"),
+    Index("experiments_by_exec", "exec_id"),
+)
+
+#: Installed algorithms of searches; their files are in the home.
+search_algorithms = Table(
+    "search_algorithms",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("creator", String(200), nullable=False),
+    Column("description", Text, nullable=False),  # JSON object, as answers show it
 )

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR
 from local_backend.errors import BackendError, Invalid, StorageFailed
-from local_backend.files import sync_directory
+from local_backend.files import sync_directory, write_json
 from local_backend.forward import orders
 from local_backend.forward.orders import Order
 from local_backend.forward.target import Targets
@@ -28,7 +28,7 @@ from local_backend.store.errors import is_full
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit.folders import complete, discard, reserve
-from local_backend.submit.place import place
+from local_backend.submit.place import as_command, place
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.vault import VaultError
 from local_backend.workload import Workload
@@ -48,17 +48,19 @@ def accept(
     allow: Callable[[Connection], None] = lambda _connection: None,
     keyed: Keyed | None = None,
     lack: str | None = None,
+    bind: Callable[[Connection, str], None] = lambda _connection, _exec_id: None,
 ) -> ExecRow:
     """Store a checked submission, and return its row in state SUBMITTED. This stores number, folders, code, the
     targets of its metrics, its idempotency key if any, and the `sealed` secrets. Without an upload, the code is the
     bundle that the workload names. `allow` raises when the user may have no further exec. It runs in the transaction
-    that makes the row, so that two submissions cannot both pass the check.
+    that makes the row, so that two submissions cannot both pass the check. So does `bind`, which gets the id of the new
+    exec.
 
     With `lack`, the exec never runs: its row is in state ERROR, and `lack` is its message and the content of its logs.
 
     Raises:
         Invalid: the upload does not match the command line.
-        OverQuota: raised by `allow`.
+        OverQuota: raised by `allow`; and the errors of `bind`.
         StorageFailed: the disk or the database is full or refuses writes.
         BundleLost: the named bundle is missing, or its content has changed.
     """
@@ -77,7 +79,7 @@ def accept(
         if targets is not None:
             orders.place(home, Order(paths.exec_id, spec.creator, targets))
 
-        entry = _Entry(number, spec, shown_args + " ", data_source, str(paths.code(spec)), sealed, keyed, lack)
+        entry = _Entry(number, spec, shown_args + " ", data_source, str(paths.code(spec)), sealed, keyed, lack, bind)
         return _stored(database, home, paths, entry, allow)
     except BaseException as problem:
         if not _unknown(problem):
@@ -100,6 +102,7 @@ class _Entry:
     sealed: str | None
     keyed: Keyed | None
     lack: str | None
+    bind: Callable[[Connection, str], None]
 
 
 def _stored(
@@ -116,6 +119,7 @@ def _stored(
         if entry.sealed is not None:
             exec_secrets.keep(connection, entry.spec.id, entry.sealed)
         row = execs.create(connection, entry.number, entry.spec, entry.shown_args, entry.data_source, entry.code)
+        entry.bind(connection, row.id)
         return row if entry.lack is None else _ended(connection, row, entry.lack)
 
     while True:
@@ -149,6 +153,10 @@ def _with_code(
     """Make the working copy of the code. Return the workload with the actual program and its bundle."""
     if upload is None:
         bundles.copy(home, str(spec.program.bundle), paths.submitted)
+        if spec.program.parameters is not None:
+            write_json(paths.config(spec), spec.program.parameters)
+        if spec.program.main is not None and not spec.resources.elastic:
+            return replace(spec, program=as_command(spec.program, paths.submitted))
         return spec
     program = place(upload, spec.program, paths.submitted, limits, elastic=spec.resources.elastic, runs=runs)
     return replace(spec, program=replace(program, bundle=bundles.keep(home, paths.submitted)))

@@ -48,7 +48,7 @@ def place(
         return replace(program, model_dir=next(_folders(submitted, program.model_dir), None))
     has_folder = bool(archives) or upload.staged is not None
     program = _with_main(program, submitted, has_folder, [base_name(name) for name, _ in files])
-    return program if elastic else _as_command(program, submitted)
+    return program if elastic else as_command(program, submitted)
 
 
 def _nameless(path: Path, main: str) -> str:
@@ -100,8 +100,8 @@ def _with_main(program: Program, submitted: Path, has_folder: bool, names: list[
     )
 
 
-def _as_command(program: Program, submitted: Path) -> Program:
-    """Return a Python program unchanged; turn a foreign script or a binary into a command."""
+def as_command(program: Program, submitted: Path) -> Program:
+    """Return a Python program unchanged; turn a foreign script or a binary into a command. Raises OSError."""
     path = submitted / (program.model_dir or "") / str(program.main)
     with path.open("rb") as file:
         start = file.readline(256)

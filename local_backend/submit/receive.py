@@ -190,7 +190,7 @@ class _Parts:
         disposition = self._headers.get(b"content-disposition", b"")
         _, options = parse_options_header(disposition)
         part, name = options.get(b"name", b"").decode("latin-1"), _file_name(disposition, options.get(b"filename"))
-        self._is_data = part == wire.PART_DATA and (name is None or name.endswith(".json"))
+        self._is_data = part == wire.PART_DATA and (name in (None, wire.PART_DATA) or str(name).endswith(".json"))
         if self._is_data or (name is None and part != wire.PART_FILE):
             self._text = bytearray()
             return

@@ -191,12 +191,18 @@ ROWS = [
         "/resplans/resplantree", 200, lambda answer, _: {type(answer.json()[key]) for key in ("id", "pid")} == {str}),
     Row("GET /resplans/resplan/{name}: '200 JSON'; 'Name is put into the path unescaped'", "GET",
         "/resplans/resplan/local/training", 200, an_object),
-    # 1.7 Hypersearch, which this server does not implement
-    *(Row("1.7: what is not there is one line, not a page", method, path, 501, refused) for method, path in (
-        ("POST", "/hypersearch"), ("GET", "/hypersearch"), ("GET", "/hypersearch?limit=1"), ("DELETE", "/hypersearch"),
-        ("GET", "/hypersearch/a-1"), ("PUT", "/hypersearch/a-1"), ("PUT", "/hypersearch/a-1/restart"),
-        ("DELETE", "/hypersearch/a-1"), ("GET", "/hypersearch/algorithm"), ("GET", "/hypersearch/algorithm/x"),
-        ("DELETE", "/hypersearch/algorithm/x"))),
+    # 1.7 Hypersearch
+    Row("GET /hypersearch: '200 list'", "GET", "/hypersearch", 200, lambda answer, _: answer.json() == []),
+    Row("GET /hypersearch: with a query", "GET", "/hypersearch?limit=1", 200, lambda answer, _: answer.json() == []),
+    Row("DELETE /hypersearch: '204'", "DELETE", "/hypersearch", 204),
+    Row("GET /hypersearch/algorithm: Random comes first", "GET", "/hypersearch/algorithm", 200,
+        lambda answer, _: answer.json()[0] == {"name": "Random", "type": "BUILD_IN", "remoteExec": False}),
+    Row("GET /hypersearch/algorithm/N: an unknown name is '200 with empty body'", "GET", "/hypersearch/algorithm/x",
+        200, lambda answer, _: not answer.json()),
+    *(Row("1.7: a refusal is one line, not a page", method, path, status, refused) for method, path, status in (
+        ("POST", "/hypersearch", 400), ("GET", "/hypersearch/a-1", 404), ("PUT", "/hypersearch/a-1", 404),
+        ("PUT", "/hypersearch/a-1/force", 404), ("PUT", "/hypersearch/a-1/restart", 404),
+        ("DELETE", "/hypersearch/a-1", 404))),
 ]
 
 

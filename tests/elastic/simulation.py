@@ -32,6 +32,7 @@ from local_backend.elastic.hub.events import (
     Kill,
     Lost,
     Note,
+    Rested,
     Send,
     Spawn,
     Stopped,
@@ -107,8 +108,12 @@ class World:
         after: World | None = None,
         data_of: Callable[[int, int], dict[str, str]] = lambda worker, epoch: {},
         stop_after: int | None = None,
+        rests: tuple[int, ...] = (),
+        hasty: float = 0.0,
     ) -> None:
-        """Set up a job. `after`: a world whose driver has died; the new world continues from its records."""
+        """Set up a job. `after`: a world whose driver has died; the new world continues from its records. `rests`:
+        epochs after which the job rests; it is promoted when nothing else moves, and with the chance `hasty` before
+        each move."""
         self.random = random.Random(seed)
         #: (worker, epoch) → the worker's report about its data after the epoch.
         self.data_of = data_of
@@ -148,6 +153,8 @@ class World:
         #: Workers whose loss the hub knows.
         self.removed: set[int] = set()
         self.committed, self.switched_at = past.committed, 0
+        self.rest, self.hasty = next(iter(rests), None), hasty
+        self.rests = rests[1:]
         self.allocate(ALL_SLOTS[:slots])
 
     # --- effects of workers on the world
@@ -260,7 +267,14 @@ class World:
                 assert action.step >= self.switched_at or not action.planned, "a switch lost steps"
                 assert action.step >= min(self.switched_at, self.kept_at[action.generation]), "a snapshot was not used"
                 self.switched_at = action.step
+            case Rested():
+                assert self.rest is not None and self.rest <= action.epochs < self.plan.epochs
+                assert self.committed == action.epochs * self.plan.steps_per_epoch
+                assert action.epochs - 1 in self.state.values
+                kept = self.state.kept
+                assert kept is not None and kept.position == Position(self.committed, EpochStage.TOLD)
             case Commit():
+                assert self.rest is None or action.epoch < self.rest, "a job trained on while it was to rest"
                 self.losses.clear()
                 done = action.epoch * self.plan.steps_per_epoch + action.step
                 assert self.undisturbed.commits[done] == (action.epoch, action.step, action.results)
@@ -339,6 +353,8 @@ class World:
             self.hit(weather, living)
         if self.removed and self.chance(weather.echo):
             self.feed(self.random.choice(self.said[self.random.choice(sorted(self.removed))]))
+        if self.rest is not None and self.random.random() < self.hasty:
+            self.promote()
         if self.slots and self.chance(weather.evict):
             self.allocate(())
         if self.chance(weather.resize):
@@ -369,7 +385,11 @@ class World:
 
     def allocate(self, slots: tuple[str, ...]) -> None:
         self.slots = slots
-        self.feed(Allocated(slots))
+        self.feed(Allocated(slots, self.rest))
+
+    def promote(self) -> None:
+        self.rest, self.rests = next(iter(self.rests), None), self.rests[1:]
+        self.allocate(self.slots or ALL_SLOTS[: self.random.choice((1, 2, 3))])
 
     def unblock(self) -> bool:
         """Do the next action of a clock or the scheduler when no message is on its way.
@@ -384,6 +404,8 @@ class World:
         due = self.liveness.due(self.now)
         if due is not None and stuck:
             self.now = due
+        elif self.state.rested:
+            self.promote()
         elif not self.slots:
             self.allocate(ALL_SLOTS[:2])
         else:

@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,7 @@ from local_backend.elastic.hub.events import (
     Note,
     Published,
     Ready,
+    Rested,
     Send,
     Spawn,
     Stepped,
@@ -389,8 +391,72 @@ def test_a_job_without_slots_keeps_its_state_and_continues_from_it():
     kept = world.state.kept
     assert kept is not None and kept.position >= Position(5)
     world.run()
-    (recovered,) = [note.text for note in world.of(Note) if "recovered" in note.text]
-    assert recovered.endswith(f"from the snapshot of step {kept.position.steps}")
+    assert [note.text for note in world.of(Note) if "kept state" in note.text]
+    assert not [note.text for note in world.of(Note) if "recovered" in note.text]
+
+
+@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("seed", [
+    seed if seed < 5 else pytest.param(seed, marks=pytest.mark.integration) for seed in range(25)
+])
+def test_a_job_rests_and_goes_on_with_the_same_result(weather, seed):
+    world = World(course(epochs=5), seed, WEATHERS[weather], rests=(1, 3))
+    world.run()
+    if weather == "calm":
+        assert [rested.epochs for rested in world.of(Rested)] == [1, 3]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_job_may_be_promoted_at_any_moment(seed):
+    world = World(course(epochs=5), seed, WEATHERS["slots that come and go"], rests=(1, 2, 3), hasty=0.01)
+    world.run()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_job_rests_once_after_the_last_worker_has_kept_the_state(seed):
+    world = World(course(epochs=5), seed, Weather(snapshot=0.0), rests=(2,))
+    world.until(lambda: world.of(Rested))
+    state, end = world.state, 2 * world.plan.steps_per_epoch
+    assert (state.committed, state.members, state.parking) == (end, (), ())
+    assert state.parked and state.kept is not None and state.kept.position == Position(end, EpochStage.TOLD)
+    assert not [peer for peer in state.crew.peers.values() if peer.stage is not Stage.LEAVING]
+    world.until(lambda: not world.state.crew.peers)
+    world.allocate(())
+    world.allocate(("a", "b"))  # other slots do not end the rest
+    assert world.state == replace(state, slots=("a", "b"), crew=world.state.crew) and not world.state.crew.peers
+    world.run()
+    assert len(world.of(Rested)) == 1
+
+
+def test_a_job_that_lost_its_workers_before_the_state_was_kept_trains_to_the_boundary_again():
+    world = World(course(epochs=5), 1, Weather(snapshot=0.1), rests=(2,))
+    world.until(lambda: world.state.parking)
+    assert world.state.resting
+    for worker in [worker for worker in world.workers.values() if worker.alive]:
+        world.die(worker, "was killed by signal 9")
+    world.until(lambda: world.of(Rested))
+    assert world.state.kept.position == Position(2 * world.plan.steps_per_epoch, EpochStage.TOLD)
+    world.run()
+
+
+def test_a_training_that_ends_before_or_with_the_epoch_of_its_rest_does_not_rest():
+    for rest in (3, 9):
+        world = World(course(epochs=3), rest, rests=(rest,))
+        world.run()
+        assert not world.of(Rested)
+    world = World(course(epochs=5), 0, rests=(2,), stop_after=1)
+    world.run()
+    assert not world.of(Rested)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_driver_that_is_restarted_around_a_rest_continues_from_the_kept_state(seed):
+    what, rests = course(epochs=5, validation_freq=0), () if seed % 4 < 2 else (3,)
+    first = World(what, seed, WEATHERS["deaths"], rests=(2,))
+    first.until(lambda: first.of(Rested) if seed % 2 else first.state.resting)
+    second = World(what, seed, Weather(), rests=rests, after=first)
+    second.run()
+    assert len(second.of(Commit)) == second.plan.steps - first.committed
 
 
 def test_a_called_new_worker_that_loses_its_slot_leaves_without_a_break():

@@ -27,7 +27,7 @@ PROBLEM = "application/problem+json"
     ("POST", "/users", [], 400, "user.invalid"),
     ("DELETE", "/users/nobody", None, 404, "user.not_found"),
     ("DELETE", "/connections/none", None, 404, "connection.not_found"),
-    ("GET", "/hypersearch", None, 501, "search.unsupported"),
+    ("GET", "/hypersearch/none", None, 404, "search.not_found"),
 ])
 def test_every_error_has_a_code(  # noqa: PLR0917
     live: Live, method: str, path: str, body: object, status: int, code: str

@@ -119,7 +119,7 @@ def test_every_route_refuses_a_call_without_a_token_as_json(shared: Live) -> Non
     ("POST", "/execs?args=--exec-start%20Odd", b"", {}, (400, "submission.framework")),
     ("POST", "/execs", b"x", {"Content-Type": "image/png"}, (400, "submission.body")),
     ("GET", "/scheduler/applications?start=9", b"", {}, (416, "query.start")),
-    ("GET", "/hypersearch", b"", {}, (501, "search.unsupported")),
+    ("GET", "/hypersearch/none", b"", {}, (404, "search.not_found")),
 ])
 def test_errors_of_every_kind_are_json(  # noqa: PLR0917
     shared: Live, method: str, path: str, body: bytes, headers: dict[str, str], error: tuple[int, str]

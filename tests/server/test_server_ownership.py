@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from live_server import Answer, Live, quoted, route_table, settings_for
+from searching import Searching, definition
 
 from dlicmd.contract import wire
 from local_backend.api.guard import OPEN_PATHS
@@ -35,7 +36,11 @@ CHANGES = {
     ("POST", wire.CONNECTIONS): 400,  # without a body
     ("POST", wire.DATA_PREVIEW): 400,  # without a source
     ("DELETE", wire.CONNECTIONS + "/{name:path}"): 404,
-    **{(method, wire.SEARCHES + below): 501 for method in ("POST", "PUT", "DELETE") for below in ("", "/{rest:path}")},
+    ("POST", wire.SEARCHES): 400,  # without a definition
+    ("POST", wire.MODELS + "/{m}/hypersearch"): 400,  # without a definition
+    ("DELETE", wire.SEARCHES): 204,
+    ("POST", wire.ALGORITHM_INSTALL): 400,  # without a description
+    ("DELETE", wire.ALGORITHMS + "/{name}"): 404,
     ("POST", wire.CONNECTIONS + "/{name:path}/test"): 404,
     ("PUT", wire.USERS + "/{name}/subject"): 403,
     ("POST", wire.TOKENS): 400,  # without a body
@@ -55,6 +60,9 @@ class Team:
         self.running = live.submitted(ARGS, token=self.bob)
         self.waiting = live.submitted(ARGS, token=self.bob)
         live.database.write(lambda c: connections.add(c, "bob", "bob", "s3", {"endpoint_url": NAME}, None, []))
+        answer = Searching(live).post(definition("bobs-search"), token=self.bob)
+        assert answer.status == 200, answer.text
+        self.search = str(answer.json()["uid"])
         live.run_on(self.running, "cpu-0")
         live.supervisor.held = [SlotPlace(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
         live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")
@@ -64,7 +72,8 @@ class Team:
     def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
         """Call a route, with `name` as the id if the route takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
-                            ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID)):
+                            ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID),
+                            ("{n}", name), ("{t}", name), ("{m}", "m"), ("{new}", "m"), ("{experiment}", "0")):
             path = path.replace(part, quoted(value))
         return self.live.call(method, path, token=token, base="")
 
@@ -77,7 +86,11 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 
 
 def takes_id(path: str) -> bool:
-    return "{exec_id}" in path or "{app_id}" in path
+    return "{exec_id}" in path or "{app_id}" in path or is_of_search(path)
+
+
+def is_of_search(path: str) -> bool:
+    return "{n}" in path or "{t}" in path
 
 
 def calls(team: Team) -> list[tuple[str, str]]:
@@ -87,12 +100,13 @@ def calls(team: Team) -> list[tuple[str, str]]:
 def test_an_id_of_another_user_is_answered_like_an_unknown_id(team: Team) -> None:
     tried = 0
     for method, path in (call for call in calls(team) if takes_id(call[1])):
-        for name in (team.running, team.waiting):
+        for name in (team.search,) if is_of_search(path) else (team.running, team.waiting):
             of_another = team.call(method, path, team.carol, name)
             unknown = team.call(method, path, team.carol, UNKNOWN)
             assert of_another.text.replace(name, UNKNOWN) == unknown.text, (method, path)
             assert of_another.status == unknown.status and of_another.headers.keys() == unknown.headers.keys()
-            assert unknown.status == 400 or unknown.json() == [], (method, path)
+            expected = 404 if is_of_search(path) else 400
+            assert unknown.status == expected or unknown.json() == [], (method, path)
             tried += 1
     assert tried >= 2 * 12
     for name in (team.running, team.waiting):
@@ -100,13 +114,12 @@ def test_an_id_of_another_user_is_answered_like_an_unknown_id(team: Team) -> Non
 
 
 def test_a_call_without_an_id_shows_nothing_of_another_user(team: Team) -> None:
-    marks = ("bob", NAME, f'"{team.running}"', f'"{team.waiting}"')
+    marks = ("bob", NAME, f'"{team.running}"', f'"{team.waiting}"', team.search)
     without = [call for call in calls(team) if not takes_id(call[1]) and call[1] not in OPEN_PATHS]
     for number, (method, path) in enumerate(without):
         if method == "GET":
             answer = team.call(method, path, team.carol)
-            absent = path.startswith(wire.SEARCHES)
-            assert answer.status == (501 if absent else 403 if (method, path) in PRIVATE else 200), (path, answer)
+            assert answer.status == (403 if (method, path) in PRIVATE else 200), (path, answer)
             told = answer.text.replace(team.carol, "")  # The token is random and could contain one of the marks.
             assert not [mark for mark in marks if mark in told], path
             continue

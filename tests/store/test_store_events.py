@@ -60,6 +60,15 @@ def test_every_change_visible_to_users_is_an_event(database: Database) -> None:
         (lambda c: execs.hold(c, exec_id, cpus(1), TRAINING), [("resize", {"before": 3, "slots": 1})]),
         (lambda c: execs.note(c, exec_id, pinned=1), [("fixed", {"fixedSlots": 1})]),
         (lambda c: execs.note(c, exec_id, pinned=None), [("fixed", {"fixedSlots": None})]),
+        (lambda c: execs.rest(c, exec_id, 2), []),  # it is to train to its end
+        (lambda c: execs.promote(c, exec_id, 2), []),
+        (lambda c: execs.rest(c, exec_id, 1), []),  # too early
+        (lambda c: execs.rest(c, exec_id, 2), [("rested", {"epoch": 2})]),
+        (lambda c: execs.rest(c, exec_id, 2), []),
+        (lambda c: execs.promote(c, exec_id, 4), []),
+        (lambda c: execs.rest(c, exec_id, 2), []),  # promoted meanwhile
+        (lambda c: execs.rest(c, exec_id, 4), [("rested", {"epoch": 4})]),
+        (lambda c: execs.promote(c, exec_id, None), []),
         (lambda c: execs.note(c, exec_id, stop_requested=True), []),
         (lambda c: execs.transition(c, exec_id, ERROR, message="it failed", reason="LOST", exit_code=3),
          [("state", {"state": ERROR, "message": "it failed", "reason": "LOST", "exitCode": 3})]),

@@ -118,6 +118,10 @@ class Exec(TypedDict):
     """Number of slots that a running exec holds"""
     fixedSlots: NotRequired[Known[int]]
     """Number of slots that an administrator has fixed; absent if the scheduler decides"""
+    search: NotRequired[Known[str]]
+    """Name of the search that the exec is an experiment of"""
+    experiment: NotRequired[Known[int]]
+    """ID of the experiment in this search"""
     recovering: NotRequired[Known[bool]]
     """true while the driver or all workers of a running exec have died and new ones are being started"""
     workers: NotRequired[float]

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from local_backend.elastic.driver.chronicle import Chronicle
 from local_backend.elastic.driver.hub_server import HubServer, Observed, Pong
-from local_backend.elastic.driver.launcher import InProcessLauncher, WorkerLauncher, runner
+from local_backend.elastic.driver.launcher import Allocation, InProcessLauncher, WorkerLauncher, runner
 from local_backend.elastic.driver.options import Options, TrainingRequest, limits
 from local_backend.elastic.driver.record import TrainingRecord
 from local_backend.elastic.driver.reporting import Listeners, MakeReporter, Reporter, say_platform
@@ -168,6 +168,10 @@ def _rehearse(job: TrainingJob, options: Options, record: TrainingRecord, launch
     return Check(options.verify, rehearsed=rehearsal, exact=options.mode == "exact", only=options.verify_only, say=say)
 
 
+def _allocated(allocation: Allocation) -> events.Allocated:
+    return events.Allocated(tuple(slot.id for slot in allocation.slots), allocation.rest)
+
+
 @dataclass
 class _Report:
     """An action for the reporting thread."""
@@ -223,10 +227,8 @@ class _Driver:
     def run(self) -> None:
         say_platform(f"start message server {self._server.address}")
         inbox = self._server.inbox
-        self._launcher.listen(
-            self._server.ended, lambda slots: inbox.put(events.Allocated(tuple(slot.id for slot in slots)))
-        )
-        inbox.put(events.Allocated(tuple(slot.id for slot in self._launcher.allocation().slots)))
+        self._launcher.listen(self._server.ended, lambda allocation: inbox.put(_allocated(allocation)))
+        inbox.put(_allocated(self._launcher.allocation()))
         try:
             self._launcher.attend(self._serve)
         finally:
@@ -280,6 +282,9 @@ class _Driver:
                 self._record.closed(report.action)
             case events.Stopped():
                 reporter.stopped(report.action)
+            case events.Rested():
+                reporter.rested(report.action)
+                self._launcher.rested(report.action.epochs, report.action.stored and self._record.sync())
             case events.Validated():
                 if report.action.epoch > self._record.last_validated:
                     reporter.validated(report.action)
@@ -373,7 +378,7 @@ class _Driver:
                 self._launcher.kill(action.worker)
             case (
                 events.Begin() | events.Commit() | events.Validated() | events.Closed() | events.Stopped()
-                | events.End() | events.Fail()
+                | events.Rested() | events.End() | events.Fail()
             ):
                 self._failed = isinstance(action, events.Fail)
                 self._put(_Report(action, len(self._state.members), self._paused))
@@ -395,7 +400,9 @@ class _Driver:
         message = state.unsaved or state.unkept or None
         self._paused = self._paused or state.parked or state.recovering
         self._parked = state.parked or (self._parked and state.recovering)
-        if state.parked:
+        if state.resting:
+            message = f"rests after epoch {state.epoch + 1}"
+        elif state.parked:
             message = f"parked at step {state.committed}: waiting for a slot"
         elif self._parked:
             message = f"resuming at step {state.committed} after parking"
@@ -403,7 +410,7 @@ class _Driver:
             message = "recovering: no worker is left; training continues from the newest snapshot"
         status = {
             "workers": len(state.members), "generation": crew.active.number, "resizes": crew.resizes,
-            "deaths": crew.deaths, "recovering": state.recovering, "message": message,
+            "deaths": crew.deaths, "recovering": state.recovering and not self._parked, "message": message,
             "usable": state.course.most(state.epoch), "pause": self._chronicle.pause,
         }
         if status != self._status:

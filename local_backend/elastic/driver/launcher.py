@@ -59,12 +59,14 @@ class Allocation:
     attributes: Mapping[str, str] = field(default_factory=dict)
     #: The number of the next worker. Numbers are not used again, not even by later drivers of the job.
     next_worker: int = 1
+    #: Number of finished epochs after which the job rests; None: it trains to its end.
+    rest: int | None = None
 
 
 #: Called with the number of a worker and the words for its end, which follow "worker 3 ...".
 OnExit = Callable[[int, str], None]
-#: Called with the slots that the job has from now on.
-OnSlots = Callable[[tuple[Slot, ...]], None]
+#: Called with the allocation that the job has from now on.
+OnAllocation = Callable[[Allocation], None]
 
 
 class WorkerLauncher(Protocol):
@@ -77,8 +79,8 @@ class WorkerLauncher(Protocol):
     def allocation(self) -> Allocation:
         """Return the present allocation of the job."""
 
-    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
-        """Call `on_exit` for every worker that ends from now on, and `on_slots` when the allocation changes."""
+    def listen(self, on_exit: OnExit, on_allocation: OnAllocation) -> None:
+        """Call `on_exit` for every worker that ends from now on, and `on_allocation` when the allocation changes."""
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
         """Start a worker that finds its hub at `address`. Raises EngineError when that is not possible."""
@@ -97,6 +99,10 @@ class WorkerLauncher(Protocol):
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Report metrics, name → number, for a number of committed steps."""
+
+    def rested(self, epochs: int, stored: bool) -> None:
+        """Report that the job rests after this number of finished epochs, after all metrics and progress up to there.
+        `stored`: its state is on the disk."""
 
     def history(self, text: str) -> None:
         """Add a line to the job's history."""
@@ -118,7 +124,7 @@ class InProcessLauncher:
     def allocation(self) -> Allocation:
         return Allocation((Slot(self._device, self._device),), 1)
 
-    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
+    def listen(self, on_exit: OnExit, on_allocation: OnAllocation) -> None:
         self._on_exit = on_exit
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
@@ -169,6 +175,9 @@ class InProcessLauncher:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Do nothing: there is no runner."""
 
+    def rested(self, epochs: int, stored: bool) -> None:
+        """Do nothing: there is no runner."""
+
     def history(self, text: str) -> None:
         """Do nothing: there is no runner."""
 
@@ -185,7 +194,7 @@ class RunnerLauncher:
         self._allocated = threading.Event()
         self._allocation: Allocation | None = None
         self._on_exit: OnExit | None = None
-        self._on_slots: OnSlots | None = None
+        self._on_allocation: OnAllocation | None = None
         self._alive: set[int] = set()
         self._newest = 0
         self._send({"op": "hello"})
@@ -197,8 +206,8 @@ class RunnerLauncher:
             raise EngineError("the runner closed its channel before it sent the slots of the job")
         return replace(self._allocation, next_worker=max(self._allocation.next_worker, self._newest + 1))
 
-    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
-        self._on_exit, self._on_slots = on_exit, on_slots
+    def listen(self, on_exit: OnExit, on_allocation: OnAllocation) -> None:
+        self._on_exit, self._on_allocation = on_exit, on_allocation
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
         self._alive.add(worker)
@@ -219,6 +228,9 @@ class RunnerLauncher:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._send({"op": "metrics", "step": step, "values": dict(values)})
+
+    def rested(self, epochs: int, stored: bool) -> None:
+        self._send({"op": "rested", "epochs": epochs, "stored": stored})
 
     def history(self, text: str) -> None:
         self._send({"op": "history", "text": text})
@@ -242,11 +254,12 @@ class RunnerLauncher:
         if message.get("event") == "allocation":
             slots = tuple(Slot(slot["id"], slot["kind"]) for slot in message["slots"])
             self._allocation = Allocation(
-                slots, int(message["max_workers"]), message.get("attributes", {}), message.get("next_worker", 1)
+                slots, int(message["max_workers"]), message.get("attributes", {}), message.get("next_worker", 1),
+                message.get("rest"),
             )
             self._allocated.set()
-            if self._on_slots is not None:
-                self._on_slots(slots)
+            if self._on_allocation is not None:
+                self._on_allocation(self._allocation)
         elif message.get("event") == "exited":
             self._report(int(message["worker"]), how_it_ended(message))
 

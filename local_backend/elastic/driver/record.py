@@ -24,7 +24,7 @@ from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.position import EpochStage, Position
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.job import TrainingJob
-from local_backend.elastic.state.artifacts import write_whole
+from local_backend.elastic.state.artifacts import sync_folder, write_whole
 from local_backend.elastic.state.resume import Start
 from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder
 
@@ -125,6 +125,19 @@ class TrainingRecord:
         if self.folder is not None and self._file is not None and action.epoch not in self.values:
             with suppress(OSError), (self.folder / EPOCHS).open("a") as file:
                 file.write(json.dumps({"epoch": action.epoch, "values": dict(action.values)}) + "\n")
+
+    def sync(self) -> bool:
+        """Bring the record to the disk. Return whether it is complete there, up to what was written down so far."""
+        if self.folder is None or self._file is None:
+            return False
+        try:
+            for path in (self.folder / STEPS, self.folder / EPOCHS):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(self.folder)
+        except OSError:
+            return False
+        return True
 
     @property
     def totals(self) -> Totals:

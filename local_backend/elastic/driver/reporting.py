@@ -11,6 +11,7 @@ from typing import NamedTuple
 from local_backend.elastic.hub.events import (
     BatchResult,
     Commit,
+    Rested,
     Stopped,
     Validated,
     accuracy,
@@ -139,6 +140,10 @@ class Reporter:
             f"--------STOP TRAINING: after epoch {self._epochs} of {self.plan.epochs}: {action.why} --------",
             flush=True,
         )
+
+    def rested(self, action: Rested) -> None:
+        """Report the progress up to the epoch after which the job rests."""
+        self._report(action.epochs - 1)
 
     def last_progress(self) -> None:
         """Report progress after every step is committed."""

@@ -11,13 +11,13 @@ The rehearsal runs the script's data sets, model and callbacks, but saves nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from local_backend.elastic.driver.hub_server import Observed
-from local_backend.elastic.driver.launcher import Allocation, OnExit, OnSlots, Slot, WorkerLauncher
+from local_backend.elastic.driver.launcher import Allocation, OnAllocation, OnExit, WorkerLauncher
 from local_backend.elastic.driver.reporting import Listeners, Reporter
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub.events import Action, BatchResult, Begin, Commit, Send, Stopped, Validated
@@ -198,11 +198,10 @@ class OtherNumber:
         self._workers = workers
 
     def allocation(self) -> Allocation:
-        found = self._launcher.allocation()
-        return replace(found, slots=self._chosen(found.slots), max_workers=self._workers)
+        return self._of(self._launcher.allocation())
 
-    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
-        self._launcher.listen(on_exit, lambda slots: on_slots(self._chosen(slots)))
+    def listen(self, on_exit: OnExit, on_allocation: OnAllocation) -> None:
+        self._launcher.listen(on_exit, lambda found: on_allocation(self._of(found)))
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
         self._launcher.start(worker, slot.removesuffix(_AGAIN), address, key)
@@ -222,12 +221,17 @@ class OtherNumber:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Do nothing: a rehearsal is not progress of the training."""
 
+    def rested(self, epochs: int, stored: bool) -> None:
+        """Do nothing: a rehearsal does not rest."""
+
     def history(self, text: str) -> None:
         self._launcher.history(f"verification: {text}")
 
-    def _chosen(self, slots: Sequence[Slot]) -> tuple[Slot, ...]:
-        first = tuple(slots[:1])
-        return first + tuple(replace(slot, id=slot.id + _AGAIN) for slot in first if self._workers == 2)
+    def _of(self, allocation: Allocation) -> Allocation:
+        """Return the allocation of the rehearsal."""
+        first = allocation.slots[:1]
+        again = tuple(replace(slot, id=slot.id + _AGAIN) for slot in first if self._workers == 2)
+        return replace(allocation, slots=first + again, max_workers=self._workers, rest=None)
 
 
 class SilentReporter(Reporter):

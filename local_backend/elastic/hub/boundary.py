@@ -29,6 +29,7 @@ from local_backend.elastic.hub.events import (
     Finished,
     Kill,
     Note,
+    Rested,
     Send,
     Stopped,
     TaskDone,
@@ -38,6 +39,7 @@ from local_backend.elastic.hub.membership import Stage
 from local_backend.elastic.hub.state import HubState, Outcome, Phase, Task, fail, then
 from local_backend.elastic.hub.watching import monitored, validation_values
 from local_backend.elastic.plan import batches
+from local_backend.elastic.position import EpochStage, Position
 
 #: Name → digest.
 Description = Mapping[str, str]
@@ -237,8 +239,10 @@ def _close(state: HubState) -> Outcome:
 
 
 def _leave(state: HubState) -> Outcome:
-    """End the boundary. Begin the next epoch, or finish the training."""
+    """End the boundary. Begin the next epoch, finish the training, or rest."""
     epoch = state.epoch
+    if state.rests_here:
+        return _rest(state)
     notes: tuple[Action, ...] = ()
     if state.unsaved and state.wrote and not state.missed:
         state, notes = replace(state, unsaved=""), (Note(f"step {state.committed}: checkpoints are written again"),)
@@ -250,6 +254,41 @@ def _leave(state: HubState) -> Outcome:
         return then((state, notes), _finish)
     state = replace(state, idle=frozenset())
     return state, (*notes, *(Send(worker, _onward(state, epoch)) for worker in state.members))
+
+
+def _rest(state: HubState) -> Outcome:
+    """Take all slots from the workers, so that the job is parked where it is."""
+    if state.resting:
+        return state, ()
+    crew = state.crew
+    actions: tuple[Action, ...] = ()
+    if crew.pending is not None and not crew.confirmed:
+        crew, actions = membership.cancel(crew)
+    return replace(state, crew=replace(crew, slots=()), resting=True), actions
+
+
+def allot(state: HubState, slots: tuple[str, ...], rest: int | None) -> HubState:
+    """Return the state with other slots of the job, and another epoch after which it rests."""
+    state = replace(state, slots=slots, rest=rest)
+    resting = state.resting and state.rests_here
+    return _rested(state, resting, state.rested and resting)
+
+
+def report_rest(state: HubState) -> Outcome:
+    """Report once that the job rests, when its last worker has kept the state. If all workers died before that,
+    continue from an older state to the same boundary."""
+    if not state.resting or state.rested or state.members or state.parking:
+        return state, ()
+    assert state.plan is not None
+    here = Position((state.epoch + 1) * state.plan.steps_per_epoch, EpochStage.TOLD)
+    if state.kept is None or state.kept.position != here:
+        return _rested(state, resting=False), ()
+    return _rested(state, resting=True, reported=True), (Rested(state.epoch + 1, bool(state.kept.path)),)
+
+
+def _rested(state: HubState, resting: bool, reported: bool = False) -> HubState:
+    crew = replace(state.crew, slots=() if resting else state.slots)
+    return replace(state, crew=crew, resting=resting, rested=reported)
 
 
 def _values(state: HubState, epoch: int) -> dict[str, Any]:

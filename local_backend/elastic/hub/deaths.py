@@ -86,7 +86,8 @@ def kept(state: HubState, event: Kept) -> Outcome:
     if event.worker not in state.out[:1] or late:
         return state, ()
     away = tuple(Send(worker, {"op": "bye"}) for worker in state.parking)
-    note = Note(f"step {state.committed}: parked; the state is kept until a slot is free")
+    what = f"rests after epoch {state.epoch + 1}" if state.resting else "parked"
+    note = Note(f"step {state.committed}: {what}; the state is kept until a slot is free")
     return replace(state, parking=(), out=()), (*away, note)
 
 
@@ -231,8 +232,10 @@ def revive(state: HubState) -> Outcome:
         return state, ()
     actions: tuple[Action, ...] = ()
     if state.kept is not None:
-        steps = state.kept.position.steps
-        actions = (Note(f"step {state.committed}: recovered from the snapshot of step {steps}"),)
+        steps, how = state.kept.position.steps, "continues with the kept state"
+        if steps < state.committed:
+            how = f"recovered from the snapshot of step {steps}"
+        actions = (Note(f"step {state.committed}: {how}"),)
     elif state.committed:
         actions = (Note("no snapshot exists yet: training restarts from the beginning and gives the same results"),)
     # Training reaches the boundary again, and does only the rest of its work.

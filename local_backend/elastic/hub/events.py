@@ -30,6 +30,8 @@ class Allocated:
     """The job may use these slots from now on. No slot occurs twice."""
 
     slots: tuple[str, ...]
+    #: Number of finished epochs after which the job rests; None: it trains to its end.
+    rest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,15 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Rested:
+    """The job rests: no worker is left, and its state after this number of finished epochs is kept. `stored`: in a
+    file, not only in the memory of the driver."""
+
+    epochs: int
+    stored: bool
+
+
+@dataclass(frozen=True)
 class End:
     """The job is done. `state`: the state that the worker sent with Finished."""
 
@@ -317,7 +328,7 @@ class Fail:
     cause: Failed | None = None
 
 
-Action = Send | Spawn | Kill | Begin | Switched | Note | Commit | Validated | Closed | Stopped | End | Fail
+Action = Send | Spawn | Kill | Begin | Switched | Note | Commit | Validated | Closed | Stopped | Rested | End | Fail
 
 
 def accuracy(results: tuple[BatchResult, ...]) -> float | None:

@@ -138,8 +138,9 @@ def step(state: HubState, event: Event) -> Outcome:
 def arrange(state: HubState) -> Outcome:
     """Apply all rules to the state, without an event."""
     arranged = then((state, ()), *_RULES)
-    # A new epoch may have its own maximum number of workers.
-    return arranged if arranged[0].epoch == state.epoch else then(arranged, *_RULES)
+    # A new epoch may have its own maximum number of workers, and a job that rests uses no slot.
+    same = (arranged[0].epoch, arranged[0].resting) == (state.epoch, state.resting)
+    return arranged if same else then(arranged, *_RULES)
 
 
 # --- rules
@@ -211,6 +212,7 @@ def _switch(state: HubState) -> Outcome:
 
 _RULES: tuple[Callable[[HubState], Outcome], ...] = (
     boundary.conclude,
+    boundary.report_rest,
     _staff,
     _gather,
     deaths.revive,
@@ -227,8 +229,9 @@ _RULES: tuple[Callable[[HubState], Outcome], ...] = (
 
 
 def _allocated(state: HubState, event: Allocated) -> Outcome:
-    crew = state.crew
-    state = replace(state, crew=replace(crew, slots=event.slots, failures={}))
+    state = boundary.allot(state, event.slots, event.rest)
+    crew = replace(state.crew, failures={})
+    state = replace(state, crew=crew)
     # Do not wait for a pending generation that may no longer be wanted.
     if crew.pending is not None and not crew.confirmed:
         return with_crew(state, membership.cancel(state.crew))

@@ -92,6 +92,12 @@ class HubState:
     values: Mapping[int, Values] = field(default_factory=dict)
     #: Whether the last tasks of the boundary, which depend on the values of the epoch, are decided.
     closing: bool = False
+    #: The slots of the job, and the number of finished epochs after which it rests; None: it trains to its end.
+    slots: tuple[str, ...] = ()
+    rest: int | None = None
+    #: Whether the job rests, or is about to: its workers use no slot. Whether this is reported (`Rested`).
+    resting: bool = False
+    rested: bool = False
     #: Whether a callback wants training to end after the present epoch.
     stop: bool = False
     #: Number of epochs of a training that ends early, else None.
@@ -152,6 +158,11 @@ class HubState:
     def parked(self) -> bool:
         """Whether training waits for slots."""
         return self.running and not self.members and not self.crew.slots
+
+    @property
+    def rests_here(self) -> bool:
+        """Whether the job must not train on after the boundary of the present epoch."""
+        return self.rest is not None and self.rest <= self.epoch + 1 < self.epochs
 
     @property
     def held(self) -> set[int]:

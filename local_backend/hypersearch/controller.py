@@ -1,0 +1,395 @@
+"""The loop that drives searches: it asks their algorithms, submits experiments as execs, and watches these.
+
+Everything that counts is in the database before anything follows from it: experiments before they are submitted, the
+order in which results become known before the algorithm is asked again. An exec and its experiment are bound in one
+transaction. So a server that is killed at any moment goes on where it was: no experiment runs twice, none is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from local_backend.errors import BackendError, Busy, OverQuota, StorageFailed, Unavailable
+from local_backend.hypersearch import deciding, experiments
+from local_backend.hypersearch.definition import Definition, Known
+from local_backend.hypersearch.objective import Found, NoObjective
+from local_backend.hypersearch.strategy import next_step
+from local_backend.runtime.bundles import BundleLost
+from local_backend.runtime.loop import Backoff, Loop
+from local_backend.store import execs, searches
+from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
+from local_backend.store.searches import Changed, ExperimentRow, SearchRow
+
+_log = logging.getLogger(__name__)
+
+
+class Suggested(NamedTuple):
+    """What an algorithm answered: the parameters of experiments, fewer than asked for at the end of its space; and the
+    new state of a plugin."""
+
+    suggestions: Sequence[Mapping[str, Any]]
+    state: bytes | None = None
+
+
+class Outside(Protocol):
+    """What the loop needs of the rest of the server."""
+
+    def submit(
+        self, search: SearchRow, row: ExperimentRow, definition: Definition, bind: Callable[[Connection, str], None]
+    ) -> ExecRow:
+        """Submit an experiment. Raises BackendError, BundleLost, and the errors of `bind`."""
+
+    def ask(
+        self, search: SearchRow, definition: Definition, known: Sequence[Known], count: int
+    ) -> Future[Suggested]:
+        """Ask the algorithm for suggestions, in another process. The future fails with AlgorithmFailed when the
+        algorithm cannot go on; after any other error, the same question may succeed."""
+
+    def found(self, definition: Definition, exec_row: ExecRow, *, ended: bool) -> Found:
+        """Return the values that the program of an exec has delivered. Raises NoObjective, OSError."""
+
+    def wake(self) -> None:
+        """Let the supervisor look at the execs now."""
+
+
+class AlgorithmFailed(Exception):
+    """The algorithm of a search cannot go on. The text is a sentence for the user."""
+
+
+@dataclass
+class _Live:
+    """A search that is not over, with the rows of its experiments. The loop alone changes these rows, until the search
+    is over."""
+
+    row: SearchRow
+    definition: Definition
+    rows: dict[int, ExperimentRow]
+    question: Future[Suggested] | None = None
+    asked: int = 0
+    #: The algorithm has no more suggestions.
+    exhausted: bool = False
+    retry: Backoff = field(default_factory=Backoff)
+    #: No question and no submission before this moment (monotonic).
+    not_before: float = 0.0
+
+    def open(self) -> list[ExperimentRow]:
+        return [row for row in self.rows.values() if row.open]
+
+
+class SearchController:
+    """Drives the searches. Call `start` first and `close` last."""
+
+    def __init__(self, database: Database, outside: Outside) -> None:
+        self._database, self._outside = database, outside
+        self._live: dict[int, _Live] = {}
+        self.loop = Loop("searches", self._turn)
+
+    def start(self) -> None:
+        """Start the thread. Searches of an earlier server go on."""
+        self._database.bus.subscribe(self._news)
+        self.loop.start()
+
+    def close(self) -> None:
+        """End the thread after its current operation."""
+        self._database.bus.unsubscribe(self._news)
+        self.loop.stop()
+
+    def wake(self) -> None:
+        """Look at the searches now."""
+        self.loop.wake()
+
+    def _news(self) -> None:
+        if self._live:
+            self.loop.wake()
+
+    def _turn(self, _ready: Set[int]) -> float | None:
+        rows = self._database.read(searches.active)
+        self._live = {row.number: self._known(row) for row in rows}
+        due: list[float] = []
+        for live in list(self._live.values()):
+            try:
+                due += [at for at in (self._advance(live),) if at is not None]
+            except Changed:  # a call has ended it meanwhile
+                self._live.pop(live.row.number, None)
+                self.loop.wake()
+            except (SQLAlchemyError, OSError):
+                self._live.pop(live.row.number, None)
+                raise
+            except Exception as problem:
+                _log.exception("the search %s failed", live.row.name)
+                self._break(live, f"the server failed while it ran this search ({type(problem).__name__}); its log "
+                                  "says why")
+        return min(due, default=None)
+
+    def _known(self, row: SearchRow) -> _Live:
+        live = self._live.get(row.number)
+        if live is None or live.row.attempt != row.attempt:
+            rows = self._database.read(lambda c: searches.experiments_of(c, row.number))
+            live = _Live(row, Definition.from_json(row.definition), {one.id: one for one in rows})
+        live.row = row
+        return live
+
+    def _advance(self, live: _Live) -> float | None:
+        """Do everything that is due for a search. Return when it is due next (monotonic). Raises Changed."""
+        self._observe(live)
+        search, definition = live.row, live.definition
+        if search.ending is None:
+            why = deciding.ending(search, definition, live.rows.values(), time.time())
+            if why is not None:
+                self._end(live, why)
+        if live.row.ending is not None:
+            self._finish(live)
+            return None
+        if time.monotonic() >= live.not_before:
+            self._go_on(live)
+            if live.row.number not in self._live:
+                return None
+        left = deciding.due(search, definition, time.time())
+        return min((at for at in (
+            None if left is None else time.monotonic() + left,
+            live.not_before if live.not_before > time.monotonic() else None,
+        ) if at is not None), default=None)
+
+    # --- what has happened
+
+    def _observe(self, live: _Live) -> None:
+        """Store what the execs of the experiments show, and which results the algorithm knows from now on."""
+        watched = [row for row in live.rows.values()
+                   if row.exec_id and (row.open or row.state == searches.WAITING)]
+        found = self._database.read(lambda c: execs.with_ids(c, [str(row.exec_id) for row in watched]))
+        changed: dict[int, ExperimentRow] = {}
+        for row in watched:
+            exec_row = found.get(str(row.exec_id))
+            new = deciding.seen(row, exec_row, live.row.ending)
+            if new is not None:
+                changed[row.id] = self._changed(live.definition, row, exec_row, new)
+        self._store(live, changed)
+
+    def _changed(
+        self, definition: Definition, row: ExperimentRow, exec_row: ExecRow | None, new: deciding.Seen
+    ) -> ExperimentRow:
+        """Return the row of an experiment in its new state, with the values that its program has delivered."""
+        ended = (exec_row.end_time if exec_row else None) or time.time()
+        begun = (exec_row.start_time if exec_row else None) or row.start_time
+        if new.state in (searches.SUBMITTED, searches.RUNNING):
+            return replace(row, state=new.state, start_time=begun)
+        row = replace(row, state=new.state, message=new.message, start_time=begun, end_time=ended)
+        if new.state not in (searches.FINISHED, searches.WAITING):
+            return replace(row, metric=experiments.failed_value(definition), measured=None)
+        assert exec_row is not None
+        try:
+            values = self._outside.found(definition, exec_row, ended=new.state == searches.FINISHED)
+        except NoObjective as problem:
+            return replace(row, state=searches.FAILED, message=str(problem),
+                           metric=experiments.failed_value(definition))
+        return replace(row, metric=values.values[definition.metric], measured=json.dumps(dict(values.values)),
+                       metrics=json.dumps(values.metrics) if values.metrics else None)
+
+    def _store(self, live: _Live, changed: dict[int, ExperimentRow]) -> None:
+        """Store changed rows, and the order in which results become known."""
+        rows = live.rows | changed
+        last = max((row.told for row in rows.values() if row.told is not None), default=-1)
+        for position, number in enumerate(deciding.told(live.definition, rows.values(), live.row.ending), last + 1):
+            changed[number] = rows[number] = replace(rows[number], told=position)
+        if not changed:
+            return
+
+        def work(connection: Connection) -> None:
+            searches.note(connection, live.row, state=searches.RUNNING)
+            for number, row in changed.items():
+                before = live.rows[number]
+                searches.change(connection, row.search, number, **{
+                    name: value for name, value in vars(row).items() if value != getattr(before, name)})
+                if row.state == searches.FAILED and before.state == searches.RUNNING and row.exec_id is not None:
+                    execs.request_stops(connection, [row.exec_id], None)  # it may rest, without a usable value
+
+        self._database.write(work)
+        live.rows = rows
+        live.row = replace(live.row, state=searches.RUNNING)
+
+    # --- the end
+
+    def _end(self, live: _Live, why: str, message: str | None = None) -> None:
+        """Let a search start no further experiment."""
+        message = message or live.row.message
+        self._database.write(lambda c: searches.note(c, live.row, ending=why, message=message))
+        live.row = replace(live.row, ending=why, message=message)
+
+    def _break(self, live: _Live, message: str) -> None:
+        with suppress(Changed):
+            self._end(live, searches.BROKEN, message)
+            self._finish(live)
+
+    def _finish(self, live: _Live) -> None:
+        """Stop what runs, and end the search when nothing runs any more."""
+        running = [row for row in live.open() if row.exec_id is not None]
+        if running:
+            ids = [str(row.exec_id) for row in running]
+            found = self._database.read(lambda c: execs.with_ids(c, ids))
+            asked = [row.id for row in found.values() if not row.stop_requested and not row.terminal]
+            if asked:
+                self._database.write(lambda c: execs.request_stops(c, asked, None))
+                self._outside.wake()
+            return
+        rows, why = live.rows, str(live.row.ending)
+        if why == searches.DONE:
+            rows = {number: replace(row, state=searches.FINISHED) if row.state == searches.WAITING else row
+                    for number, row in rows.items()}
+        state, message = deciding.outcome(live.definition, list(rows.values()), why, live.row.message)
+        resting = [row for row in live.rows.values() if row.state == searches.WAITING]
+
+        def work(connection: Connection) -> None:
+            if why == searches.DONE:
+                execs.request_stops(connection, [str(row.exec_id) for row in resting], None)
+                for row in resting:
+                    searches.change(connection, row.search, row.id, state=searches.FINISHED)
+            searches.end(connection, live.row, state, message)
+
+        self._database.write(work)
+        self._live.pop(live.row.number, None)
+        self._outside.wake()
+
+    # --- what follows
+
+    def _go_on(self, live: _Live) -> None:
+        """Ask the algorithm, store what it wants, and submit what was stored."""
+        try:
+            self._answered(live)
+            if not any(row.state == searches.NOTRUN for row in live.rows.values()):
+                self._follow(live)
+            for row in sorted(live.open(), key=lambda row: row.id):
+                if row.state == searches.NOTRUN:
+                    self._submit(live, row)
+        except (OverQuota, StorageFailed, Busy, Unavailable) as problem:
+            self._wait(live, problem)
+        except AlgorithmFailed as problem:
+            self._break(live, str(problem))
+        except BundleLost:
+            self._break(live, "the code of this search is no longer stored, or has changed; start a new search")
+
+    def _wait(self, live: _Live, problem: Exception) -> None:
+        """Try again later, and tell the user why nothing happens."""
+        live.retry.failed(problem)
+        live.not_before = time.monotonic() + live.retry.pause
+        self._say(live, f"the next experiment waits: {problem}")
+
+    def _say(self, live: _Live, message: str | None) -> None:
+        if live.row.message != message:
+            self._database.write(lambda c: searches.note(c, live.row, message=message))
+            live.row = replace(live.row, message=message)
+
+    def _answered(self, live: _Live) -> None:
+        """Store the experiments that the algorithm has suggested. Raises AlgorithmFailed."""
+        if live.question is None or not live.question.done():
+            return
+        question, live.question = live.question, None
+        try:
+            answer = question.result()
+        except AlgorithmFailed:
+            raise
+        except Exception as problem:  # its process was killed, or cannot be started now
+            _log.warning("the algorithm of the search %s gave no answer: %s", live.row.name, problem)
+            raise Unavailable("search.algorithm", f"the algorithm gave no answer ({problem})") from None
+        live.retry.succeeded()
+        self._create(live, [ExperimentRow(live.row.number, -1, json.dumps(dict(one)), searches.NOTRUN)
+                            for one in answer.suggestions], answer.state)
+        live.exhausted = len(answer.suggestions) < live.asked
+
+    def _follow(self, live: _Live) -> None:
+        """Do what the algorithm wants now."""
+        if live.question is not None:
+            return
+        known = [experiments.known(row, live.definition) for row in live.rows.values()]
+        step = next_step(live.definition, live.row.seed, known, live.exhausted)
+        if step.start:
+            self._create(live, [
+                ExperimentRow(live.row.number, -1 if one.id is None else one.id, json.dumps(dict(one.parameters)),
+                              searches.NOTRUN, resource=one.resource, bracket=one.bracket, rung=one.rung,
+                              origin=one.origin) for one in step.start])
+        if step.promote:
+            self._promote(live, step.promote)
+        if step.ask:
+            live.asked = step.ask
+            live.question = self._outside.ask(live.row, live.definition, known, step.ask)
+            live.question.add_done_callback(lambda _done: self.loop.wake())
+        elif not (step.start or step.promote or live.open()):
+            self._end(live, searches.DONE)
+            self._finish(live)
+
+    def _create(self, live: _Live, rows: Sequence[ExperimentRow], state: bytes | None = None) -> None:
+        """Store new experiments; one with the id -1 gets the next free id."""
+        free = max(live.rows, default=-1) + 1
+        made = []
+        for row in rows:
+            made.append(replace(row, id=free) if row.id < 0 else row)
+            free = max(free, made[-1].id + 1)
+
+        def work(connection: Connection) -> None:
+            values = {"state": searches.RUNNING} | ({} if state is None else {"plugin_state": state})
+            searches.note(connection, live.row, **values)
+            searches.add(connection, made)
+
+        self._database.write(work)
+        live.row = replace(live.row, state=searches.RUNNING)
+        live.rows |= {row.id: row for row in made}
+
+    def _promote(self, live: _Live, wanted: Sequence[tuple[int, int, int]]) -> None:
+        """Let resting experiments train on to their next rung, the last one to its end."""
+        changed = {}
+        for number, rung, resource in wanted:
+            row = live.rows[number]
+            passed = [*(json.loads(row.rungs) if row.rungs else ()), row.metric]
+            changed[number] = replace(row, state=searches.RUNNING, rung=rung, resource=resource, told=None,
+                                      end_time=None, measured=None, rungs=json.dumps(passed))
+
+        def work(connection: Connection) -> None:
+            searches.note(connection, live.row, state=searches.RUNNING)
+            for number, row in changed.items():
+                execs.promote(connection, str(row.exec_id), self._limit(live, row))
+                searches.change(connection, row.search, number, state=row.state, rung=row.rung, resource=row.resource,
+                                told=None, end_time=None, measured=None, rungs=row.rungs)
+
+        self._database.write(work)
+        live.rows |= changed
+        self._outside.wake()
+
+    @staticmethod
+    def _limit(live: _Live, row: ExperimentRow) -> int | None:
+        """Return the epoch after which an experiment rests; None if it trains to its end."""
+        if not live.definition.resume or row.resource == live.definition.most_resource:
+            return None
+        return row.resource
+
+    def _submit(self, live: _Live, row: ExperimentRow) -> None:
+        """Submit an experiment. Raises Changed, OverQuota, StorageFailed, Busy, Unavailable and BundleLost."""
+        rest = self._limit(live, row)
+
+        def bind(connection: Connection, exec_id: str) -> None:
+            searches.bind(connection, live.row, row.id, exec_id)
+            if rest is not None:
+                execs.promote(connection, exec_id, rest)
+
+        try:
+            made = self._outside.submit(live.row, row, live.definition, bind)
+        except (OverQuota, StorageFailed, Busy, Unavailable):
+            raise
+        except BackendError as problem:
+            self._store(live, {row.id: replace(
+                row, state=searches.FAILED, message=str(problem), metric=experiments.failed_value(live.definition),
+                end_time=time.time())})
+            return
+        live.rows[row.id] = replace(row, state=searches.SUBMITTED, exec_id=made.id, start_time=made.create_time)
+        live.retry.succeeded()
+        if live.row.message is not None:
+            self._say(live, None)

@@ -1,0 +1,164 @@
+"""The server's side of a plugin algorithm: starts plugin_host.py for one question; for a team, in a sandbox."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from local_backend import own_process
+from local_backend.hypersearch import plugin_host, space
+from local_backend.hypersearch.definition import Definition, Known, Value
+from local_backend.hypersearch.plugins import interpreter_of
+from local_backend.hypersearch.suggesting import SuggesterFailed, SuggesterLost
+from local_backend.runtime.environment import inherited
+from local_backend.runtime.sandbox import PROGRAM
+from local_backend.runtime.view import READ, TEMPORARY, arguments, of_machine
+from local_backend.settings import Settings
+
+#: Most bytes of an answer, of a file that a plugin writes, and of its log.
+_ANSWER, _FILE, _LOG = 64 * 2**20, 64 * 2**20, 10 * 2**20
+_TYPES = {"range": "Range", "discrete": "Discrete", "fix": "fix"}
+
+
+@dataclass(frozen=True)
+class PluginAnswer:
+    """Suggestions, and the state of the plugin after them. Fewer suggestions than asked for: the space is exhausted."""
+
+    suggestions: list[dict[str, Value]]
+    state: bytes
+
+
+def ask(settings: Settings, description: Mapping[str, Any], definition: Definition, *, name: str, count: int,
+        last: Sequence[Known], state: bytes | None, log: Path) -> PluginAnswer:
+    """Ask an installed algorithm for `count` experiments of the search `name`; wait for the answer.
+
+    `description` is that of the installation, `last` are the ended experiments of the latest batch, and `state` is that
+    of the latest answer. Raises SuggesterLost when the process was killed, and SuggesterFailed when the plugin failed
+    or exceeded a limit. The plugin's log goes to the file `log`.
+    """
+    folder = description["path"]
+    request = {
+        "name": name, "folder": folder, "number": count, "level": description.get("logLevel", "INFO"),
+        "hyper_parameters": _hyper_parameters(definition), "kwargs": definition.params,
+        "last": _results(definition, last) if last else None,
+        "state": None if state is None else base64.b64encode(state).decode("ascii"),
+        "limits": {"seconds": settings.plugin_seconds, "memory": settings.plugin_memory, "file": _FILE},
+    }
+    python = interpreter_of(description) or sys.executable
+    with _log(log) as messages, tempfile.TemporaryDirectory(prefix="dli-") as temporary:
+        process = _start(settings, python, folder, Path(temporary), messages)
+        said = _answer(process, json.dumps(request).encode(), settings.plugin_seconds)
+    if "problem" in said:
+        raise SuggesterFailed(f"the algorithm {definition.algorithm} failed: {said['problem']}")
+    found = [_checked(definition, one) for one in said["suggestions"][:count]]
+    return PluginAnswer(found, base64.b64decode(said["state"]))
+
+
+def _hyper_parameters(definition: Definition) -> list[dict[str, Any]]:
+    """Return the parameters as the request has them, with the spelling that plugins know."""
+    return [item | {"type": _TYPES.get(str(item["type"]).lower(), item["type"]), "dataType": one.data}
+            for item, one in zip(definition.raw["hyperParams"], definition.parameters, strict=True)]
+
+
+def _results(definition: Definition, last: Sequence[Known]) -> list[dict[str, Any]]:
+    failed = -9999.99 if definition.maximize else 9999.99
+    return [{**one.parameters, "id": one.id, "hyperParams": dict(one.parameters),
+             "metricVal": failed if one.value is None else one.value,
+             "state": "FAILED" if one.state == "failed" else "FINISHED"} for one in last]
+
+
+def _checked(definition: Definition, suggestion: Mapping[str, Any]) -> dict[str, Value]:
+    """Return a suggestion with the types of the definition. Plugins may leave the bounds of a range, as WMLA's do."""
+    known = {one.name: one for one in definition.parameters}
+    found: dict[str, Value] = {}
+    for name, value in suggestion.items():
+        if name not in known:
+            raise SuggesterFailed(f"the algorithm {definition.algorithm} suggested {name!r}, which is no parameter")
+        try:
+            number = str(value) if known[name].data == "STR" else float(value)
+            found[name] = int(number) if known[name].data == "INT" else number
+            if isinstance(number, float) and not abs(number) < float("inf"):
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            raise SuggesterFailed(f"the algorithm {definition.algorithm} suggested {space.text(str(value))[:100]!r} "
+                                  f"for {name}, which must be {known[name].data}") from None
+    return found
+
+
+@contextlib.contextmanager
+def _log(path: Path) -> Any:
+    """Yield the log, to append to. A long one begins again."""
+    with open(path, "ab") as file:
+        if file.tell() > _LOG:
+            file.truncate(0)
+        yield file
+
+
+def _start(settings: Settings, python: str, folder: str, temporary: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the process. Raises SuggesterFailed."""
+    words = [python, "-s", plugin_host.__file__]
+    environment = inherited(os.environ, of_server=settings.embedded) | {"TMPDIR": str(temporary)}
+    with contextlib.ExitStack() as stack:
+        file: str | None = None
+        keep: Sequence[int] = ()
+        if settings.isolates_jobs:
+            program = shutil.which(PROGRAM)
+            if program is None:
+                raise SuggesterFailed(f"the program {PROGRAM} (bubblewrap) is not installed")
+            file, keep = stack.enter_context(own_process.unchangeable(program))
+            mounts = [*of_machine(settings), (READ, folder), (READ, str(Path(python).parent.parent))]
+            words = [PROGRAM, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session",
+                     "--cap-drop", "ALL", "--bind", str(temporary), TEMPORARY, *arguments(mounts),
+                     "--chdir", TEMPORARY, "--", *words]
+            environment |= {"TMPDIR": TEMPORARY}
+        return subprocess.Popen(
+            words, executable=file, pass_fds=keep, env=environment, cwd=temporary, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+
+
+def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) -> Any:
+    """Return the answer of a process to a request. The process, and what it started, is then gone."""
+    assert process.stdin is not None and process.stdout is not None
+    late = threading.Event()
+
+    def expire() -> None:
+        late.set()
+        _kill(process)
+
+    timer = threading.Timer(seconds, expire)
+    timer.start()
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(request)
+            process.stdin.close()
+        text = process.stdout.read(_ANSWER + 1)
+    finally:
+        timer.cancel()
+        _kill(process)
+        status = process.wait()
+        process.stdout.close()
+    if len(text) > _ANSWER:
+        raise SuggesterFailed(f"the answer of the algorithm exceeds {_ANSWER} bytes")
+    try:
+        return json.loads(text)
+    except ValueError:
+        if late.is_set() or -status in (signal.SIGXCPU, signal.SIGXFSZ):
+            raise SuggesterFailed(f"the algorithm took longer than {seconds:g} s, or exceeded a limit") from None
+        raise SuggesterLost("the process of the algorithm ended without an answer") from None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,140 @@
+"""Algorithms of searches: the built-in ones, and those that users install."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from typing import Any
+
+from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, StorageFailed, Unavailable
+from local_backend.hypersearch import plugins
+from local_backend.hypersearch.controller import AlgorithmFailed, Suggested
+from local_backend.hypersearch.definition import Definition, Known
+from local_backend.hypersearch.plugin_process import ask
+from local_backend.hypersearch.suggesting import Suggester, SuggesterFailed, SuggesterLost
+from local_backend.services.access import Caller
+from local_backend.services.base import Base
+from local_backend.store import searches
+from local_backend.store.searches import SearchRow
+from local_backend.submit.receive import ReceivedUpload
+
+#: Seconds that a call waits for the importance of parameters.
+_PATIENCE = 60.0
+#: Plugins that answer at the same time.
+_PLUGINS = 2
+
+
+@dataclass(frozen=True)
+class AlgorithmService:
+    """Operations on algorithms, and questions to them."""
+
+    base: Base
+    suggester: Suggester = field(default_factory=Suggester)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_PLUGINS, "plugin"))
+
+    def names(self) -> Collection[str]:
+        """Return the names of the installed algorithms."""
+        return self._installed().keys()
+
+    def list(self, kind: str | None = None) -> list[Mapping[str, Any]]:
+        """Return the descriptions of the algorithms of a type, or of all: first the built-in ones."""
+        found = [*plugins.built_in(), *(json.loads(text) for _, text in self._installed().values())]
+        return [one for one in found if kind in (None, "", one["type"])]
+
+    def find(self, name: str) -> Mapping[str, Any] | None:
+        """Return the description of one algorithm, None if there is none of this name."""
+        return next((one for one in self.list() if one["name"].lower() == name.lower()), None)
+
+    def install(self, caller: Caller, text: str | None, upload: ReceivedUpload) -> Mapping[str, Any]:
+        """Install an algorithm from an archive, or from a folder of the server's machine. Raises Invalid
+        (`search.plugin`), Conflict (`search.algorithm_exists`), StorageFailed."""
+        with self.base.recorded(caller, "algorithm.install") as record:
+            request = plugins.PluginRequest.parse(text or "")
+            record.about.append(request.name)
+            if self.find(request.name) is not None:
+                raise Conflict("search.algorithm_exists", f"an algorithm {request.name} is already installed; "
+                                                          "delete it first, or choose another name")
+            if len(upload.files) > 1:
+                raise Invalid("search.plugin", "the request contains more than one file")
+            plugins.delete(self.base.settings, request.name)  # an interrupted installation may have left files
+            try:
+                folder = plugins.install(self.base.settings, request, upload.files[0][1] if upload.files else None)
+            except OSError as problem:
+                raise StorageFailed.from_os(problem) from None
+            created = time.strftime("%Y-%m-%d %H:%M:%S")
+            shown = request.described(folder, caller.name, created)
+            self.base.database.write(lambda c: searches.install(c, request.name, caller.name, json.dumps(shown)))
+        return shown
+
+    def delete(self, caller: Caller, name: str) -> None:
+        """Remove an installed algorithm. Raises NotFound (`search.algorithm_not_found`), Denied
+        (`search.algorithm_of_another_user`), Conflict (`search.algorithm_in_use`)."""
+        with self.base.recorded(caller, "algorithm.delete", name):
+            found = next((one for one in self.names() if one.lower() == name.lower()), None)
+            if found is None:
+                raise NotFound("search.algorithm_not_found", f"no installed algorithm has the name {name[:80]!r}")
+            creator = self._installed()[found][0]
+            if not (caller.admin or caller.name == creator):
+                raise AccessDenied("search.algorithm_of_another_user", f"The algorithm {found} belongs to {creator}")
+            for row in self.base.database.read(searches.active):
+                if Definition.from_json(row.definition).algorithm == found:
+                    raise Conflict("search.algorithm_in_use", f"the search {row.name} of {row.creator} uses {found}")
+            self.base.database.write(lambda c: searches.uninstall(c, found))
+            plugins.delete(self.base.settings, found)
+
+    def ask(
+        self, search: SearchRow, definition: Definition, known: Sequence[Known], earlier: Sequence[Known], count: int
+    ) -> Future[Suggested]:
+        """Ask the algorithm of a search for suggestions. The future raises AlgorithmFailed, SuggesterLost."""
+        if not definition.plugin:
+            asked = self.suggester.ask(definition, search.seed, known, count, earlier)
+            return _changed(asked, Suggested)
+        return _changed(self._threads.submit(self._ask_plugin, search, definition, known, count),
+                        lambda answer: Suggested(answer.suggestions, answer.state))
+
+    def importances(self, definition: Definition, known: Sequence[Known]) -> dict[str, float]:
+        """Return how much each parameter of a search matters. Raises Unavailable (`search.importances`)."""
+        try:
+            return self.suggester.importances(definition, known).result(_PATIENCE)
+        except (SuggesterFailed, SuggesterLost, FutureTimeoutError) as problem:
+            sentence = f"the importance of the parameters is not known now: {problem}"
+            raise Unavailable("search.importances", sentence) from None
+
+    def close(self) -> None:
+        """End all processes."""
+        self.suggester.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _installed(self) -> dict[str, tuple[str, str]]:
+        return self.base.database.read(searches.installed)
+
+    def _ask_plugin(self, search: SearchRow, definition: Definition, known: Sequence[Known], count: int) -> Any:
+        found = self._installed().get(definition.algorithm)
+        if found is None:
+            raise SuggesterFailed(f"{definition.algorithm} is no longer installed")
+        # Each batch has `parallel` experiments; the last one of a search may have fewer.
+        last = [one for one in known[-definition.parallel :] if one.told is not None]
+        log = self.base.settings.paths.search_log(search.id)
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        return ask(self.base.settings, json.loads(found[1]), definition, name=search.name, count=count, last=last,
+                   state=self.base.database.read(lambda c: searches.plugin_state(c, search.number)), log=log)
+
+
+def _changed(asked: Future[Any], made: Callable[[Any], Suggested]) -> Future[Suggested]:
+    """Return the future of an answer in the form of the loop."""
+    found: Future[Suggested] = Future()
+
+    def done(question: Future[Any]) -> None:
+        try:
+            found.set_result(made(question.result()))
+        except SuggesterFailed as problem:
+            found.set_exception(AlgorithmFailed(str(problem)))
+        except BaseException as problem:
+            found.set_exception(problem)
+
+    asked.add_done_callback(done)
+    return found

@@ -1,0 +1,369 @@
+"""Searches for hyper-parameters: create, list, show, stop, restart and delete them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from local_backend.curves.answers import CurveAnswers
+from local_backend.errors import Conflict, Invalid, NotFound, OverQuota
+from local_backend.hypersearch import experiments, objective
+from local_backend.hypersearch.controller import Suggested
+from local_backend.hypersearch.definition import Definition, Known
+from local_backend.hypersearch.legacy import words_of
+from local_backend.hypersearch.objective import Found
+from local_backend.hypersearch.reading import parse
+from local_backend.runtime import bundles
+from local_backend.services.access import Caller, caller_named
+from local_backend.services.base import Base
+from local_backend.services.submissions import SubmissionService, Template
+from local_backend.store import searches
+from local_backend.store.execs import ExecRow
+from local_backend.store.searches import Changed, Counts, ExperimentRow, Page, SearchRow
+from local_backend.submit.receive import ReceivedUpload
+from local_backend.workload import Workload
+
+#: Names that are parts of paths.
+_RESERVED = frozenset({"algorithm", ".", ".."})
+_LONGEST = 200
+#: Columns by which experiments can be sorted: the names of their keys.
+SORTABLE = {"id": "id", "state": "state", "metricVal": "metric", "appId": "exec_id", "startTime": "start_time",
+            "endTime": "end_time", "resource": "resource", "rung": "rung"}
+SEARCH_SORTABLE = {"hpoName": "name", "state": "state", "createtime": "number", "creator": "creator"}
+#: Most points of an answer with values.
+MOST_POINTS = 2000
+
+
+@dataclass(frozen=True)
+class SearchView:
+    """A search, and what answers show of its experiments. `experiments` is None if they are not asked for."""
+
+    row: SearchRow
+    definition: Definition
+    counts: Counts
+    best: ExperimentRow | None
+    experiments: Sequence[ExperimentRow] = ()
+
+
+@dataclass(frozen=True)
+class SearchSelection:
+    """The searches that a list contains, and their order."""
+
+    states: Collection[str] | None = None
+    name: str | None = None
+    sort: str = "number"
+    down: bool = False
+    most: int | None = None
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class SearchService:
+    """Operations on searches."""
+
+    base: Base
+    submissions: SubmissionService
+    #: Makes the loop look at the searches.
+    wake: Callable[[], None]
+    #: The names of the installed algorithms.
+    plugins: Callable[[], Collection[str]]
+    curve_answers: CurveAnswers = field(default_factory=CurveAnswers)
+
+    def create(
+        self, caller: Caller, text: str | None, upload: ReceivedUpload, folder: Path, legacy: bool = False
+    ) -> SearchRow:
+        """Start a search. `text` is its definition, `upload` its code, `folder` a new folder. With `legacy`, the
+        definition may have `resDef` and no modelSpec.
+
+        Raises Invalid (`search.*`, and the errors of a submission), Conflict (`search.exists`), OverQuota,
+        StorageFailed.
+        """
+        with self.base.recorded(caller, "hpo.create") as record:
+            if text is None or not text.strip():
+                raise Invalid("search.definition", "the request has no part 'data' with the definition of the search")
+            definition = parse(text, self.plugins(), words_of(text) if legacy else None)
+            name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
+            record.about.append(name)
+            if definition.warm_start is not None:
+                self.find(caller, definition.warm_start)
+
+            def store(connection: Connection, template: Template) -> SearchRow:
+                self._check_room(connection, caller, name)
+                if definition.resume and not template.spec.resources.elastic:
+                    raise Invalid("search.definition", "algoDef: resume needs an elastic framework, such as edtPyTorch")
+                return _insert(connection, caller, name, definition, template)
+
+            row = self.submissions.keep(caller, definition.args, definition.sig_name, upload, folder, store)
+        self.wake()
+        return row
+
+    def find(self, caller: Caller, name: str) -> SearchRow:
+        """Return a search: the caller's own, for an administrator else the newest of this name. Raises NotFound
+        (`search.not_found`)."""
+        row = self.base.database.read(lambda c: searches.named(c, name, caller.name, caller.admin))
+        if row is None:
+            raise NotFound("search.not_found", f"Model tuning {name[:80]} is not found")
+        return row
+
+    def view(self, caller: Caller, name: str) -> SearchView:
+        """Return a search with its experiments. Raises NotFound (`search.not_found`)."""
+        return self._views([self.find(caller, name)])[0]
+
+    def list(self, caller: Caller, wanted: SearchSelection) -> tuple[Sequence[SearchView], int]:
+        """Return the searches that the caller sees, and their number without the limit."""
+        def work(connection: Connection) -> tuple[Sequence[SearchRow], int]:
+            rows = searches.of_user(connection, caller.sees_of, wanted.states, wanted.name, wanted.sort, wanted.down,
+                                    wanted.most, wanted.skipped)
+            cut = wanted.most is not None or wanted.skipped
+            return rows, searches.count_of_user(connection, caller.sees_of, wanted.states,
+                                                wanted.name) if cut else len(rows)
+
+        rows, total = self.base.database.read(work)
+        return self._views(rows), total
+
+    def stop(self, caller: Caller, name: str, force: bool = False) -> SearchRow:
+        """Stop a search and its running experiments. With `force`, the search is over at once. Raises NotFound
+        (`search.not_found`), Conflict (`search.ended`)."""
+        with self.base.recorded(caller, "hpo.stop", name):
+            row = self.find(caller, name)
+
+            def work(connection: Connection) -> None:
+                if force:
+                    searches.end(connection, row, searches.STOPPED, None)
+                elif row.ending is None:
+                    searches.note(connection, row, ending=searches.STOP)
+
+            try:
+                if not row.active:
+                    raise Changed
+                self.base.database.write(work)
+            except Changed:
+                raise Conflict("search.ended", f"Model tuning {name} is already stopped") from None
+        self.wake()
+        self.base.wake()
+        return row
+
+    def restart(self, caller: Caller, name: str) -> SearchRow:
+        """Let a stopped or failed search go on. Raises NotFound (`search.not_found`), Conflict (`search.not_stopped`),
+        OverQuota."""
+        with self.base.recorded(caller, "hpo.restart", name):
+            row = self.find(caller, name)
+
+            def work(connection: Connection) -> None:
+                self._check_quota(connection, row.creator)
+                searches.restart(connection, row)
+
+            try:
+                if row.state not in (searches.STOPPED, searches.FAILED):
+                    raise Changed
+                self.base.database.write(work)
+            except Changed:
+                raise Conflict("search.not_stopped", f"Model tuning {name} is not stopped") from None
+        self.wake()
+        return row
+
+    def delete(self, caller: Caller, name: str) -> None:
+        """Delete a search that is over. Its execs stay. Raises NotFound (`search.not_found`), Conflict
+        (`search.active`)."""
+        with self.base.recorded(caller, "hpo.delete", name):
+            self._remove([self.find(caller, name)])
+
+    def delete_all(self, caller: Caller) -> None:
+        """Delete all searches of the caller. Raises Conflict (`search.active`) if one is not over; then none is
+        deleted."""
+        with self.base.recorded(caller, "hpo.delete") as record:
+            rows = self.base.database.read(lambda c: searches.of_user(c, caller.name))
+            record.about += [row.name for row in rows]
+            self._remove(rows)
+
+    def experiments(
+        self, caller: Caller, name: str, page: Page
+    ) -> tuple[SearchRow, Definition, Sequence[ExperimentRow], int]:
+        """Return experiments of a search, and their number without the limit. Raises NotFound."""
+        row = self.find(caller, name)
+
+        def work(connection: Connection) -> tuple[Sequence[ExperimentRow], int]:
+            return (searches.experiments_of(connection, row.number, page),
+                    searches.count(connection, row.number, page.states))
+
+        rows, total = self.base.database.read(work)
+        return row, Definition.from_json(row.definition), rows, total
+
+    def known(self, caller: Caller, name: str) -> tuple[Definition, Sequence[Known]]:
+        """Return a search as its algorithm sees it. Raises NotFound (`search.not_found`)."""
+        _, definition, rows, _ = self.experiments(caller, name, Page())
+        return definition, [experiments.known(row, definition) for row in rows]
+
+    def values(
+        self, caller: Caller, name: str, number: int, points: int
+    ) -> tuple[str, Sequence[tuple[float, float]]]:
+        """Return the metric of a search, and its values in one experiment, by step, with at most this many points: of
+        neighbors, the smallest and the largest are kept. Raises NotFound (`search.not_found`,
+        `experiment.not_found`)."""
+        row = self.find(caller, name)
+        found = self.base.database.read(lambda c: searches.experiment(c, row.number, number))
+        if found is None:
+            raise NotFound("experiment.not_found", f"Model tuning {name} has no experiment {number}")
+        metric = Definition.from_json(row.definition).metric
+        return metric, thinned(self._curve(row, found, metric), points)
+
+    def _curve(self, row: SearchRow, found: ExperimentRow, metric: str) -> Sequence[tuple[float, float]]:
+        paths = self.base.settings.paths.job(found.exec_id or "", row.creator)
+        if found.exec_id is None:
+            return []
+        names = objective.names_of_curves(metric)
+        try:
+            curves = json.loads(self.curve_answers.of(paths.opened(paths.curves), "", names))["curves"]
+        except (OSError, ValueError):
+            return []
+        by_name = {str(curve["name"]).lower(): curve["points"] for curve in curves}
+        points: Any = next((by_name[name.lower()] for name in names if by_name.get(name.lower())), [])
+        return [(float(step), float(value)) for step, value, _ in points]
+
+    def _views(self, rows: Sequence[SearchRow]) -> Sequence[SearchView]:
+        definitions = [Definition.from_json(row.definition) for row in rows]
+
+        def work(connection: Connection) -> Sequence[SearchView]:
+            numbers = searches.counts(connection, [row.number for row in rows])
+            return [
+                SearchView(row, one, numbers.get(row.number, Counts()),
+                           searches.best(connection, row.number, one.maximize),
+                           searches.experiments_of(connection, row.number))
+                for row, one in zip(rows, definitions, strict=True)
+            ]
+
+        return self.base.database.read(work) if rows else []
+
+    def _remove(self, rows: Sequence[SearchRow]) -> None:
+        """Remove searches, all or none, and their code."""
+        def work(connection: Connection) -> set[str]:
+            found: set[str] = set()
+            for row in rows:
+                try:
+                    bundle = searches.remove(connection, row.number)
+                except Changed:
+                    raise Conflict("search.active", f"Model tuning {row.name} is not over; stop it first") from None
+                found.add(bundle)
+            return found
+
+        gone = self.base.database.write(work)
+        with suppress(OSError, SQLAlchemyError):  # else the next server removes them
+            bundles.drop(self.base.settings.paths, self.base.database, gone)
+
+    def _check_room(self, connection: Connection, caller: Caller, name: str) -> None:
+        self._check_quota(connection, caller.name)
+        if searches.named(connection, name, caller.name) is not None:
+            raise Conflict("search.exists", f"Model tuning {name} already exists; choose another hpoName")
+
+    def _check_quota(self, connection: Connection, user: str) -> None:
+        most = self.base.settings.quotas.active_searches
+        if most is not None and searches.count_of_user(connection, user, searches.ACTIVE) >= most:
+            raise OverQuota("quota.searches", f"{user} has {most} searches that are not over, which is the limit. Wait "
+                            "until one is over, or stop one")
+
+
+def _name(name: str) -> str:
+    if name in _RESERVED or len(name) > _LONGEST or not name.isprintable() or not name.strip() or "/" in name:
+        raise Invalid("search.definition", f"hpoName must have 1 to {_LONGEST} printable characters without /, and "
+                                           f"must not be {', '.join(sorted(_RESERVED))}")
+    return name
+
+
+def _insert(
+    connection: Connection, caller: Caller, name: str, definition: Definition, template: Template
+) -> SearchRow:
+    number, now = searches.next_number(connection), time.time()
+    row = SearchRow(
+        number=number, id=searches.search_id(number), creator=caller.name, name=name, definition=definition.to_json(),
+        workload=template.spec.to_json(), args=template.args,
+        data_source=None if template.data_source is None else json.dumps(template.data_source),
+        sealed=template.sealed, targets=template.targets, bundle=str(template.spec.program.bundle),
+        seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed, state=searches.SUBMITTED,
+        ending=None, attempt=1, create_time=now, begin_time=now, end_time=None, used=0.0, message=None,
+    )
+    searches.create(connection, row)
+    return row
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
+    """Return at most `most` points: the smallest and the largest value of each part of the curve."""
+    if len(points) <= most:
+        return list(points)
+    parts = max(1, most // 2)
+    found: list[tuple[float, float]] = []
+    for part in range(parts):
+        some = range(part * len(points) // parts, (part + 1) * len(points) // parts)
+        ends = sorted({min(some, key=lambda at: points[at][1]), max(some, key=lambda at: points[at][1])})
+        found += [points[at] for at in ends]
+    return found[:most]
+
+
+@dataclass(frozen=True)
+class ExperimentWork:
+    """What the loop of the searches needs of the rest of the server (`Outside`)."""
+
+    base: Base
+    submissions: SubmissionService
+    #: Asks an algorithm in another process.
+    asked: Callable[[SearchRow, Definition, Sequence[Known], Sequence[Known], int], Future[Suggested]]
+    curve_answers: CurveAnswers = field(default_factory=CurveAnswers)
+
+    def submit(
+        self, search: SearchRow, row: ExperimentRow, definition: Definition, bind: Callable[[Connection, str], None]
+    ) -> ExecRow:
+        """Submit an experiment. Raises BackendError, BundleLost, and the errors of `bind`."""
+        caller = self.base.database.read(lambda c: caller_named(c, search.creator, self.base.settings))
+        if caller is None:
+            raise Invalid("user.not_found", f"the user {search.creator} no longer exists")
+        template = Template(
+            Workload.from_json(search.workload), search.args,
+            None if search.data_source is None else json.loads(search.data_source), search.sealed, search.targets,
+        )
+        return self.submissions.again(caller, template, experiments.workload(search, row, definition), bind)
+
+    def ask(
+        self, search: SearchRow, definition: Definition, known: Sequence[Known], count: int
+    ) -> Future[Suggested]:
+        """Ask the algorithm for suggestions. See `Outside`."""
+        return self.asked(search, definition, known, self._earlier(search, definition), count)
+
+    def found(self, definition: Definition, exec_row: ExecRow, *, ended: bool) -> Found:
+        """Return the values that the program of an exec has delivered. Raises NoObjective, OSError."""
+        paths = self.base.settings.paths.job(exec_row.id, exec_row.creator)
+
+        def curves(names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+            answer = self.curve_answers.of(paths.opened(paths.curves), "", names)
+            found: list[dict[str, Any]] = json.loads(answer)["curves"]
+            return found
+
+        if not ended:
+            return objective.found_in(definition, objective.of_curves(definition, curves))
+        return objective.find(definition, lambda: paths.opened(paths.objective),
+                              paths.objective.is_symlink() or paths.objective.exists(), curves)
+
+    def wake(self) -> None:
+        """Let the supervisor look at the execs now."""
+        self.base.wake()
+
+    def _earlier(self, search: SearchRow, definition: Definition) -> list[Known]:
+        """Return the experiments of the search that this one begins with."""
+        name = definition.warm_start
+        if name is None:
+            return []
+
+        def work(connection: Connection) -> list[ExperimentRow]:
+            caller = caller_named(connection, search.creator, self.base.settings)
+            row = searches.named(connection, name, search.creator, caller is not None and caller.admin)
+            return [] if row is None else searches.experiments_of(connection, row.number)
+
+        return [experiments.known(row, definition) for row in self.base.database.read(work)]

@@ -1,0 +1,168 @@
+"""Plugin algorithms: installed files, and the processes that run them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import isolation
+import pytest
+from runtime_support import settings_for
+from simulated import text_of
+
+from local_backend.errors import Invalid
+from local_backend.hypersearch import plugin_process, plugins
+from local_backend.hypersearch.definition import Definition, Known
+from local_backend.hypersearch.reading import parse
+from local_backend.hypersearch.suggesting import SuggesterFailed, SuggesterLost
+from local_backend.settings import Settings
+
+SAMPLES = Path(__file__).parent / "plugins"
+SPACE = [
+    {"name": "rate", "type": "range", "dataType": "double", "minDbVal": 0.1, "maxDbVal": 0.2},
+    {"name": "layers", "type": "Range", "dataType": "INT", "minIntVal": 1, "maxIntVal": 9},
+    {"name": "optimizer", "type": "Discrete", "dataType": "STR", "discreateStrVal": ["sgd", "adam"]},
+]
+CELLS = [{"name": name, "type": "Range", "dataType": "INT", "minIntVal": 0, "maxIntVal": 2} for name in "ba"]
+
+
+class Bench:
+    """A home with an installed algorithm."""
+
+    def __init__(self, home: Path, **changes: Any) -> None:
+        home.mkdir(exist_ok=True)
+        self.settings: Settings = settings_for(home, plugin_roots=(str(SAMPLES),), **changes)
+        self.log = home / "plugin.log"
+
+    def install(self, name: str, **more: Any) -> dict[str, Any]:
+        request = plugins.PluginRequest.parse(json.dumps({"name": name, "path": str(SAMPLES / name)} | more))
+        folder = plugins.install(self.settings, request, None)
+        return request.described(folder, "ada", "2026-01-09 17:31:32")
+
+    def write(self, name: str, program: str) -> dict[str, Any]:
+        """Install an algorithm with a program of its own."""
+        folder = self.settings.home / "uploaded"
+        folder.mkdir(exist_ok=True)
+        (folder / "optimizer.py").write_text(program, encoding="utf-8")
+        archive = self.settings.home / "uploaded.tar"
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(folder / "optimizer.py", "optimizer.py")
+        request = plugins.PluginRequest.parse(json.dumps({"name": name}))
+        return request.described(plugins.install(self.settings, request, archive), "ada", "2026-01-09 17:31:32")
+
+    def ask(self, description: dict[str, Any], found: Definition, count: int, state: bytes | None = None,
+            last: tuple[Known, ...] = ()) -> plugin_process.PluginAnswer:
+        return plugin_process.ask(self.settings, description, found, name="search", count=count, last=last, state=state,
+                                  log=self.log)
+
+
+def of_plugin(name: str, *params: tuple[str, str], space: Any = SPACE) -> Definition:
+    return parse(text_of(name, *params, space=space), plugins=[name])
+
+
+def code_of(bench: Bench, **request: Any) -> str:
+    with pytest.raises(Invalid) as refused:
+        plugins.install(bench.settings, plugins.PluginRequest.parse(json.dumps(request)), None)
+    return refused.value.code
+
+
+def test_an_installation_copies_the_files_and_is_described(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description = bench.install("drawn", condaEnv="dlipy3", logLevel="debug", remoteExec=True)
+    folder = Path(description["path"])
+    assert folder.parent == tmp_path / "plugins" and (folder / "optimizer.py").is_file()
+    assert description | {"path": "", "condaHome": ""} == {
+        "name": "drawn", "path": "", "condaHome": "", "condaEnv": "dlipy3", "creator": "ada",
+        "createtime": "2026-01-09 17:31:32", "type": "USER_PLUGIN", "remoteExec": True, "logLevel": "DEBUG"}
+    assert "logLevel" not in bench.install("cells")
+    assert code_of(bench, name="drawn", path=str(SAMPLES / "drawn")) == "search.plugin"
+    plugins.delete(bench.settings, "drawn")
+    assert not folder.exists()
+    plugins.delete(bench.settings, "../..")
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize("request_", [
+    {"name": "../up", "path": str(SAMPLES / "drawn")}, {"name": "Random", "path": str(SAMPLES / "drawn")},
+    {"path": str(SAMPLES / "drawn")}, {"name": "a"}, {"name": "a", "path": "/etc"}, {"name": "a", "path": str(SAMPLES)},
+    {"name": "a", "path": f"{SAMPLES}/../.."}, {"name": "a", "path": f"{SAMPLES}/nothing"},
+    {"name": "a", "path": str(SAMPLES / "drawn"), "logLevel": "LOUD"},
+    {"name": "a", "path": str(SAMPLES / "drawn"), "condaEnv": "no-such-environment"},
+])
+def test_wrong_installations_are_refused(tmp_path: Path, request_: dict[str, Any]) -> None:
+    assert code_of(Bench(tmp_path), **request_) == "search.plugin"
+    assert not list(tmp_path.glob("plugins/*"))
+
+
+def test_without_roots_no_path_of_the_server_is_read(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.settings = replace(bench.settings, plugin_roots=())
+    assert code_of(bench, name="drawn", path=str(SAMPLES / "drawn")) == "search.plugin"
+
+
+@pytest.mark.integration
+def test_a_random_algorithm_continues_with_its_state(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description, found = bench.install("drawn", logLevel="DEBUG"), of_plugin("drawn", ("seed", "5"))
+    whole = bench.ask(description, found, 6)
+    first = bench.ask(description, found, 2)
+    last = tuple(Known(number, values, "done", value=0.5, told=number)
+                 for number, values in enumerate(first.suggestions))
+    second = bench.ask(description, found, 4, first.state, last)
+    assert first.suggestions + second.suggestions == whole.suggestions
+    assert second.state == whole.state != first.state
+    for one in whole.suggestions:
+        assert 0.1 <= float(one["rate"]) < 0.2 and one["layers"] in range(1, 9) and one["optimizer"] in ("sgd", "adam")
+        assert [type(one[name]) for name in ("rate", "layers", "optimizer")] == [float, int, str]
+    log = bench.log.read_text(encoding="utf-8")
+    assert "DEBUG last results: [{" in log and "'metricVal': 0.5" in log and "searching" in log
+
+
+@pytest.mark.integration
+def test_a_grid_without_methods_for_its_state_ends(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description, found = bench.install("cells"), of_plugin("cells", space=CELLS)
+    first = bench.ask(description, found, 3)
+    rest = bench.ask(description, found, 3, first.state)
+    assert first.suggestions + rest.suggestions == [{"a": a, "b": b} for a in (0, 1) for b in (0, 1)]
+    assert bench.ask(description, found, 3, rest.state).suggestions == []
+
+
+PROGRAM = """
+from plugins.core.base_plugin_opt import BasePluginOptimizer
+
+class PluginOptimizer(BasePluginOptimizer):
+    def search(self, number_samples, last_exp_results=None):
+        {}
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("body, error", [
+    ("raise KeyError('rate')", SuggesterFailed), ("return [{'rate': 'x'}]", SuggesterFailed),
+    ("return [{'unknown': 1}]", SuggesterFailed), ("return [{'rate': float('nan')}]", SuggesterFailed),
+    ("import sys; sys.exit(0)", SuggesterFailed), ("x = bytearray(2**40)", SuggesterFailed),
+    ("import time; time.sleep(3600)", SuggesterFailed), ("while True: pass", SuggesterFailed),
+    ("import os; os.kill(os.getpid(), 9)", SuggesterLost),
+])
+def test_a_plugin_that_fails_does_no_harm(tmp_path: Path, body: str, error: type[Exception]) -> None:
+    bench = Bench(tmp_path, plugin_seconds=3)
+    description = bench.write("mine", PROGRAM.format(body))
+    with pytest.raises(error):
+        bench.ask(description, of_plugin("mine"), 1)
+
+
+@pytest.mark.integration
+def test_on_a_server_for_a_team_a_plugin_sees_neither_the_home_nor_secrets(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolation.needed()
+    monkeypatch.setenv("DLI_PASSWORD", "secret")
+    bench = Bench(tmp_path / "home", embedded=False)
+    (tmp_path / "home" / "backend.db").write_text("rows", encoding="utf-8")
+    description = bench.write("mine", PROGRAM.format(
+        f"import os; return [{{'optimizer': repr((os.path.exists({str(tmp_path / 'home' / 'backend.db')!r}), "
+        "os.environ.get('DLI_PASSWORD'), os.getppid() < 3, os.access('/usr', os.W_OK)))}]"))
+    assert bench.ask(description, of_plugin("mine"), 1).suggestions == [{"optimizer": "(False, None, True, False)"}]
