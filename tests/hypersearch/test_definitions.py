@@ -48,7 +48,8 @@ def test_json_and_a_python_literal_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("said, meant", [
-    ("random", "Random"), ("TPE", "TPE"), ("tpe", "TPE"), ("bayesian", "Bayesian"), ("nsga2", "NSGA2"), ("cmaes", "CMAES"),
+    ("random", "Random"), ("TPE", "TPE"), ("tpe", "TPE"), ("bayesian", "Bayesian"), ("nsga2", "NSGA2"),
+    ("cmaes", "CMAES"),
 ])
 def test_names_of_algorithms_have_no_case(said: str, meant: str) -> None:
     assert definition(said).algorithm == meant
@@ -136,24 +137,31 @@ def test_the_program_may_come_from_another_place() -> None:
     ("search.definition", ""), ("search.definition", "[]"), ("search.definition", "import os"),
     ("search.definition", "__import__('os').system('true')"), ("search.definition", "[" * 100_000),
     ("search.definition", '{"a": ' * 5000), ("search.definition", "{'a': 1" + "+ 1" * 1000 + "}"),
-    ("search.definition", '{"algoDef": NaN}'), ("search.definition", "{'algoDef': inf}"), ("search.definition", "[1e999]"),
-    ("search.definition", changed(algoDef__objective="max")), ("search.definition", changed(algoDef__objectiveMetric="")),
+    ("search.definition", '{"algoDef": NaN}'), ("search.definition", "{'algoDef': inf}"),
+    ("search.definition", "[1e999]"),
+    ("search.definition", changed(algoDef__objective="max")),
+    ("search.definition", changed(algoDef__objectiveMetric="")),
     ("search.definition", changed(algoDef__maxJobNum="many")), ("search.definition", changed(algoDef__maxJobNum=1.5)),
-    ("search.definition", changed(algoDef__maxParalleJobNum=0)), ("search.definition", changed(modelSpec={"args": " "})),
+    ("search.definition", changed(algoDef__maxParalleJobNum=0)),
+    ("search.definition", changed(modelSpec={"args": " "})),
     ("search.definition", changed(algoDef__refil="async")), ("search.definition", changed(refill="async")),
-    ("search.definition", changed(algoDef__resume=True)), ("search.definition", changed(algoDef__constraints={"a": {}})),
+    ("search.definition", changed(algoDef__resume=True)),
+    ("search.definition", changed(algoDef__constraints={"a": {}})),
     ("search.definition", changed(algoDef__warmStart="before")),
-    ("search.algorithm", changed(algoDef__algorithm="Guess")), ("search.algorithm", changed(algoDef__algorithm="Hyperband")),
+    ("search.algorithm", changed(algoDef__algorithm="Guess")),
+    ("search.algorithm", changed(algoDef__algorithm="Hyperband")),
     ("search.algorithm", changed(algoDef__algoParams=[{"name": "WarmUp", "value": "9"}])),
     ("search.algorithm", changed(algoDef__algoParams=[{"name": "RandomSeed", "value": "x"}])),
     ("search.space", changed(hyperParams=[])), ("search.space", changed(hyperParams=[FILLED, FILLED])),
-    ("search.space", changed(experiments=[{"id": 1}])), ("search.space", changed(algoDef__algorithm="ExperimentGridSearch")),
+    ("search.space", changed(experiments=[{"id": 1}])),
+    ("search.space", changed(algoDef__algorithm="ExperimentGridSearch")),
     ("search.space", changed(item__type="Normal")), ("search.space", changed(item__dataType="BOOL")),
     ("search.space", changed(item__minDbVal=1)), ("search.space", changed(item__step="fine")),
     ("search.space", changed(item__step=-1)), ("search.space", changed(item__step=1e-12)),
     ("search.space", changed(item__power=1)), ("search.space", changed(item__log=True)),
     ("search.space", changed(item__type="Discrete")), ("search.space", changed(item__name="")),
-    ("search.space", changed(**{"item__if": {"other": 1}})), ("search.space", changed(**{"item__if": {"learning_rate": 1}})),
+    ("search.space", changed(**{"item__if": {"other": 1}})),
+    ("search.space", changed(**{"item__if": {"learning_rate": 1}})),
 ])
 def test_what_is_wrong_is_refused(code: str, text: str) -> None:
     assert code_of(text) == code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -13,8 +14,8 @@ from simulated import Simulation, rung_search
 from local_backend.hypersearch import rungs
 from local_backend.hypersearch.definition import Known, Value
 
-TABLE = [[(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)], [(34, 3), (11, 9), (3, 27), (1, 81)], [(15, 9), (5, 27), (1, 81)],
-         [(8, 27), (2, 81)], [(5, 81)]]
+TABLE = [[(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)], [(34, 3), (11, 9), (3, 27), (1, 81)],
+         [(15, 9), (5, 27), (1, 81)], [(8, 27), (2, 81)], [(5, 81)]]
 resumes = pytest.mark.parametrize("resume", [False, True])
 
 
@@ -35,7 +36,7 @@ def test_every_bracket_ends_with_the_whole_resource(most: int, least: int, eta: 
     for bracket in rungs.schedule(most, min(least, most), eta):
         assert bracket[-1].resource == most
         assert all(low.resource < high.resource and low.size >= high.size
-                   for low, high in zip(bracket, bracket[1:], strict=False))
+                   for low, high in itertools.pairwise(bracket))
         assert bracket[0].resource >= min(least, most)
 
 

@@ -76,7 +76,8 @@ def test_too_many_failed_experiments_end_the_search() -> None:
 
 def test_the_terminator_ends_a_search_without_gain() -> None:
     found = definition("Random", maxParalleJobNum=1, terminator=True)
-    flat = [Known(number, {}, "done", value=1 / (number + 1) if number < 12 else 0.5, told=number) for number in range(40)]
+    flat = [Known(number, {}, "done", value=1 / (number + 1) if number < 12 else 0.5, told=number)
+            for number in range(40)]
     assert next_step(found, 1, flat).over
     assert not next_step(found, 1, flat[:18]).over
     better = [replace(one, value=1 / (one.id + 1)) for one in flat]
