@@ -101,8 +101,8 @@ def draw(one: Parameter, part: float) -> Value:
     kind, low, high, log = axis(one)
     if kind == "real":
         if log:
-            return min(high, max(low, math.exp(math.log(low) + part * (math.log(high) - math.log(low)))))
-        return min(high, low + part * (high - low))
+            return at(one, min(high, max(low, math.exp(math.log(low) + part * (math.log(high) - math.log(low))))))
+        return at(one, min(high, low + part * (high - low)))
     if log:
         first, last = math.log(low - 0.5), math.log(high + 0.5)
         return at(one, min(high, max(low, round(math.exp(first + part * (last - first))))))
