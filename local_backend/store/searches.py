@@ -145,9 +145,16 @@ def next_number(connection: Connection) -> int:
     return int(last) + 1
 
 
-def create(connection: Connection, row: SearchRow) -> None:
-    """Insert a search."""
-    connection.execute(insert(searches).values({field.name: getattr(row, field.name) for field in fields(row)}))
+def create(connection: Connection, row: SearchRow, earlier: str | None) -> None:
+    """Insert a search. `earlier` has results of another search, as JSON."""
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    connection.execute(insert(searches).values(values | {"earlier": earlier}))
+
+
+def earlier(connection: Connection, number: int) -> str | None:
+    """Return the results of another search with which a search has begun, as JSON."""
+    found: str | None = connection.execute(select(searches.c.earlier).where(searches.c.number == number)).scalar()
+    return found
 
 
 def numbered(connection: Connection, number: int) -> SearchRow | None:

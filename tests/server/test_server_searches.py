@@ -535,3 +535,22 @@ def test_suggestions_come_from_another_process_that_may_be_killed(search: Search
     assert search.over()["progress"] == "8/8"
     found = live.call("GET", "/hypersearch/s/importances").json()["importances"]
     assert set(found) <= {"rate"}
+
+
+def test_a_search_may_begin_with_the_results_of_another_one(search: Searching, live: Live) -> None:
+    search.begin(maxJobNum=6, maxParalleJobNum=6, algoParams=[{"name": "RandomSeed", "value": "1"}])
+    for exec_id in search.running(6):
+        search.loss(exec_id, search.live.row(exec_id).workload.program.parameters["rate"])  # type: ignore[index,arg-type]
+    search.over()
+    params = [{"name": "RandomSeed", "value": "5"}, {"name": "WarmUp", "value": "3"}]
+    for name, more in (("warm", {"warmStart": "s"}), ("cold", {})):
+        search.begin(name=name, algorithm="TPE", maxJobNum=3, algoParams=params, **more)
+        search.running(2, name)
+    assert live.call("DELETE", "/hypersearch/s").status == 204  # the copy stays
+    for name in ("warm", "cold"):
+        for exec_id in search.running(2, name):
+            search.loss(exec_id, 1.0)
+        shown = search.until(lambda one: (one["running"], one["complete"]) == (1, 2), name)
+        search.loss(shown["experiments"][-1]["appId"], 1.0)
+        search.over(name)
+    assert [row.values for row in search.rows("warm")] != [row.values for row in search.rows("cold")]
