@@ -226,14 +226,15 @@ def note(connection: Connection, search: SearchRow, **values: Any) -> None:
 
 
 def end(connection: Connection, search: SearchRow, state: str, message: str | None) -> None:
-    """End a search: no experiment is open, or all that are become KILLED. Their execs are stopped. Raises Changed."""
+    """End a search: experiments that are open or wait at a rung become KILLED, and their execs are stopped. Raises
+    Changed."""
     now = time.time()
     note(connection, search, state=state, end_time=now, message=message)
     mine = experiments.c.search == search.number
     ids = list(connection.execute(select(experiments.c.exec_id).where(
         mine, experiments.c.state.in_(sorted(OPEN | {WAITING})), experiments.c.exec_id.is_not(None))).scalars())
     execs.request_stops(connection, ids, None)
-    connection.execute(update(experiments).where(mine, experiments.c.state.in_(sorted(OPEN))).values(
+    connection.execute(update(experiments).where(mine, experiments.c.state.in_(sorted(OPEN | {WAITING}))).values(
         state=KILLED, end_time=now, told=None))
 
 
