@@ -68,7 +68,7 @@ class Quotas:
         _on_a_team("1,000"))
     active_searches: int | None = setting(
         None, "DLI_USER_ACTIVE_SEARCHES", number(1, 10**9),
-        "maximum [searches](search.md) of one user that are not over",
+        "maximum [searches](rest-extensions.md#searches) of one user that are not over",
         _on_a_team("20"))
     stored_execs: int | None = setting(
         None, "DLI_USER_STORED_EXECS", number(1, 10**9),

@@ -12,7 +12,7 @@ T = TypeVar("T")
 VOLUME = int(os.environ.get("TEST_VOLUME", "1"))
 
 #: Generous on purpose: the load of the machine must not fail a test.
-PATIENCE = 40.0
+PATIENCE = 300.0
 
 
 def eventually(probe: Callable[[], T], what: str, patience: float = PATIENCE) -> T:

@@ -32,6 +32,8 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.searches import Changed, ExperimentRow, SearchRow
 
 _log = logging.getLogger(__name__)
+#: Ends after which the value of a resting experiment is its result. After others, a restart may let it go on.
+_WITH_RESULTS = frozenset({searches.DONE, searches.TIME})
 
 
 class Suggested(NamedTuple):
@@ -243,14 +245,12 @@ class SearchController:
                 self._outside.wake()
             return
         rows, why = live.rows, str(live.row.ending)
-        if why == searches.DONE:
-            rows = {number: replace(row, state=searches.FINISHED) if row.state == searches.WAITING else row
-                    for number, row in rows.items()}
+        resting = [row for row in rows.values() if row.state == searches.WAITING] if why in _WITH_RESULTS else []
+        rows = rows | {row.id: replace(row, state=searches.FINISHED) for row in resting}
         state, message = deciding.outcome(live.definition, list(rows.values()), why, live.row.message)
-        resting = [row for row in live.rows.values() if row.state == searches.WAITING]
 
         def work(connection: Connection) -> None:
-            if why == searches.DONE:
+            if resting:
                 execs.request_stops(connection, [str(row.exec_id) for row in resting], None)
                 for row in resting:
                     searches.change(connection, row.search, row.id, state=searches.FINISHED)

@@ -91,8 +91,8 @@ class Demand:
         age = max(0.0, time.time() - row.create_time)
         return replace(
             needs.job(spec.resources, self._machine.kinds, spec.scheduling.user),
-            exec_id=row.id, plan=self._plan(spec)[0], since=time.monotonic() - age, priority=spec.scheduling.priority,
-            patience=spec.scheduling.pending_timeout, requeued=self._requeued(row), waited=self._waited(row),
+            exec_id=row.id, plan=self._plan(spec)[0], group=spec.parent or "", since=time.monotonic() - age,
+            priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout, requeued=self._requeued(row), waited=self._waited(row),
             accepted=row.create_time < self._started, lasts=None if spec.resources.elastic else self._lasts(row),
         )
 

@@ -8,8 +8,8 @@ starts before a head that has waited too long.
 
 from __future__ import annotations
 
-import heapq
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +18,22 @@ from local_backend.scheduler.packing import Fit, Shared
 from local_backend.scheduler.tree import PlanNode, Unasked
 from local_backend.scheduler.urgency import waited
 
+#: A job keeps its slots for at least this many of its steps.
+STEPS = 10
+#: Seconds. A job whose slots last changed this soon after its start still has its first slots.
+_BEGINNING = 0.1
+_LEVEL = operator.itemgetter(0)
 #: Seconds of waiting after which no fixed-size job overtakes a job any more.
 OVERTAKING_SECONDS = 3600.0
+
+
+def settles(job: SchedulerJob) -> float:
+    """Return when a running job may be given other slots, because other jobs could make better use of them. A job's
+    first slots have cost no resize, so they may change at once. A moved slot earns 1 slot-second per second, so
+    the cost of a move in slot-seconds is also the wait in seconds."""
+    if job.changed - job.started < _BEGINNING:
+        return job.changed
+    return job.changed + max(STEPS * job.step, job.pause * len(job.slots))
 
 
 @dataclass(slots=True)
@@ -49,6 +63,8 @@ class Admission:
     #: Exec id → user of an admitted job; exec id → bins of an admitted job that shares slots.
     owners: dict[str, PlanNode] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
+    #: Times at which a running job of a group may be parked in favor of others.
+    again: list[float] = field(default_factory=list)
 
     @property
     def all_refused(self) -> list[Refusal]:
@@ -99,7 +115,7 @@ class Asking:
         self._now = now
         self._shared = shared
         self._shadow: _Shadow | None = None
-        #: The two users with the most urgent jobs that could grow, and the urgency of these jobs.
+        #: Leaves with jobs that could grow, and the urgency of the most urgent such job, the highest first.
         self._growing: list[tuple[float, PlanNode]] = []
         #: Jobs that were held back in favor of others; whether they are considered again (`_again`), and whether all
         #: of them, not only elastic ones, may then borrow reserved slots (`_lend`).
@@ -110,10 +126,10 @@ class Asking:
         """Consider all jobs of a tree whose `queue` was called.
 
         A user or plan that has its share starts no more jobs while elastic jobs of others could grow instead, unless
-        the job is more urgent than theirs. `growing` has the urgency of each user's most urgent job that could grow.
+        the job is more urgent than theirs. The same holds for a group. `growing` has the urgency of each leaf's most
+        urgent job that could grow.
         """
-        pairs = ((level, user) for user, level in growing.items())
-        self._growing = heapq.nlargest(2, pairs, key=lambda pair: pair[0])
+        self._growing = sorted(((level, leaf) for leaf, level in growing.items()), key=_LEVEL, reverse=True)
         while (user := self._root.next) is not None:
             if self._is_over and (rest := self._root.unasked()) is not None:
                 self._refuse(rest)
@@ -128,7 +144,7 @@ class Asking:
 
     def _refuse(self, rest: Unasked) -> None:
         """Refuse all remaining jobs; one by one if some may lack more than slots, or have a time limit."""
-        if any(user.limited for user, _ in rest.users) or not all(_waits_for_slots(job) for job in rest.jobs):
+        if rest.limited or not all(_waits_for_slots(job) for job in rest.jobs):
             for user, job in rest:
                 self._ask(user, job)
         else:
@@ -227,11 +243,28 @@ class Asking:
         return "" if _may_overtake(job, slots, found.head, self._shadow, self._now) else "queue"
 
     def _is_modest(self, job: SchedulerJob, user: PlanNode) -> bool:
-        """Return whether a job that could start leaves the slots to others, because its user has its share."""
-        if job.running or self._again or not self._growing or not user.has_its_part:
+        """Return whether a job that could start leaves the slots to others, because its group or its user has its
+        share."""
+        if self._again or not self._growing or not self._may_yield(job):
             return False
-        level = next((level for level, rival in self._growing if rival is not user), -math.inf)
+        if user.is_group and user.is_full:
+            level = next((level for level, rival in self._growing if rival is not user), -math.inf)
+            if user.urgency <= level:
+                return True
+        if not user.user_of.has_its_part:
+            return False
+        level = next((level for level, rival in self._growing if rival.user_of is not user.user_of), -math.inf)
         return user.urgency <= level
+
+    def _may_yield(self, job: SchedulerJob) -> bool:
+        """Return whether a job may have to leave its slots to growing jobs: jobs that start, and jobs of groups, which
+        would otherwise keep more than their part because they are many."""
+        if not job.running:
+            return True
+        if job.group and job.slots and (settled := settles(job)) > self._now:
+            self.found.again.append(settled)
+            return False
+        return bool(job.group)
 
     def _has_memory(self, job: SchedulerJob) -> bool:
         memory, follows = job.least * job.memory, not job.elastic and not job.running
@@ -261,7 +294,7 @@ def _shadow(root: PlanNode, found: Admission, now: float) -> _Shadow:
 
 def _fixed(root: PlanNode) -> list[SchedulerJob]:
     """Return the running fixed jobs. The tree holds them apart from the jobs that are considered."""
-    return [job for user in root.users() for job in user.fixed]
+    return [job for user in root.leaves() for job in user.fixed]
 
 
 def _end(job: SchedulerJob, now: float) -> float:

@@ -79,6 +79,8 @@ class SchedulerJob:
     #: slot per worker. Jobs of one pack share one slot.
     share: int = WHOLE
     pack: str = ""
+    #: Jobs of a user with the same group are one consumer among the jobs of the user; "" for a job on its own.
+    group: str = ""
     #: Labels that the machine must have, with their values; an empty value matches any.
     labels: tuple[tuple[str, str], ...] = ()
     priority: int = DEFAULT_PRIORITY

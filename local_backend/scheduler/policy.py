@@ -109,11 +109,11 @@ class _Admitted:
         self.admission = self.asking.found
 
     def _growing(self) -> dict[PlanNode, float]:
-        """Return the users with elastic jobs that can use more than their floor → the urgency of their most urgent
+        """Return the leaves with elastic jobs that can use more than their floor → the urgency of their most urgent
         such job. Slots beyond the floor that such a job has now do not matter: a job that took them would have to
         give them back."""
         found: dict[PlanNode, float] = {}
-        for user in self.root.users():
+        for user in self.root.leaves():
             levels = [
                 -self.keys[job.exec_id][0] for job in (*user.jobs, *user.fixed)
                 if job.elastic and job.ceiling > job.floor and not job.leaving
@@ -189,7 +189,7 @@ class _Divided:
         """Set the time at which the decision changes without an event: jobs may be resized again, pending jobs
         become more urgent or expire, lent slots are taken back, or a slot rotates."""
         of, now, targets = self._of, self._of.now, self._surplus.targets
-        moments = [*self._surplus.again, *reclaim.moments]
+        moments = [*self._surplus.again, *of.admission.again, *reclaim.moments]
         moments.append(next_urgency(of.admission.waiting, now))
         moments += [job.entered + job.patience for job in of.jobs if job.patience is not None and not job.running]
         elastic = [job for job in of.admission.admitted if job.elastic]

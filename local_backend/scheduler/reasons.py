@@ -198,7 +198,8 @@ class Queue:
         if refusal.lacks == "reserved":
             return "RESERVED", "; the free slots are reserved for other plans"
         if refusal.lacks == "share":
-            return "SHARE", f"; {job.user} already has a fair share, and other users or plans need slots"
+            whose = "its search" if refusal.owner.is_group and refusal.owner.is_full else job.user
+            return "SHARE", f"; {whose} already has a fair share, and other users, plans or jobs need slots"
         if refusal.lacks == "pack":
             return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
         if _least(job) > self._total - len(self._drained):

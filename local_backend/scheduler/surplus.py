@@ -14,27 +14,14 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from local_backend.scheduler.admission import Admission, Memory
+from local_backend.scheduler.admission import Admission, Memory, settles
 from local_backend.scheduler.model import SchedulerJob
 from local_backend.scheduler.sharing import NEARLY, Claim, share
 from local_backend.scheduler.tree import PlanNode
 from local_backend.scheduler.urgency import Key
 
-#: A job keeps its slots for at least this many of its steps.
-STEPS = 10
 #: Difference in slot-seconds after which a slot with two equal claims goes to the other claim.
 ROTATION = 60.0
-#: Seconds. A job whose slots last changed this soon after its start still has its first slots.
-_BEGINNING = 0.1
-
-
-def settles(job: SchedulerJob) -> float:
-    """Return when a running job may be given other slots, because other jobs could make better use of them. A job's
-    first slots have cost no resize, so they may change at once. A moved slot earns 1 slot-second per second, so
-    the cost of a move in slot-seconds is also the wait in seconds."""
-    if job.changed - job.started < _BEGINNING:
-        return job.changed
-    return job.changed + max(STEPS * job.step, job.pause * len(job.slots))
 
 
 class Surplus:
@@ -60,7 +47,7 @@ class Surplus:
         self.targets: dict[str, int] = {}
         self.rest = 0
         #: Part of `rest` that jobs which keep their slots for now can use soon.
-        self.later = sum(self._later(job, user) for user in root.users() for job in user.fixed)
+        self.later = sum(self._later(job, user) for user in root.leaves() for job in user.fixed)
         self._taken: dict[str, int] = {}
         #: Times at which a job that keeps its slots for now may be given others.
         self.again: list[float] = []
@@ -129,7 +116,7 @@ class Surplus:
         are users with jobs that get slots here."""
         least = most = has = 0
         rank = 0.0
-        if node.is_user:
+        if node.is_leaf:
             parts = node.parts + sum(job.weight for job in node.fixed if not job.shares)
             self._chosen[id(node)] = self._choose(node) if node in busy else []
             for job in self._chosen[id(node)]:
@@ -150,8 +137,10 @@ class Surplus:
         return [self._jobs[job.exec_id] for job in user.jobs if job.exec_id in self._bounds]
 
     def _share(self, node: PlanNode, slots: int) -> None:
-        if node.is_user:
+        if node.is_leaf:
             self._among_jobs(self._chosen[id(node)], slots - self._settled[id(node)])
+        elif node.groups:
+            self._among_groups(node, slots)
         elif node.plan.by_priority:
             self._by_priority(node, slots)
         else:
@@ -181,13 +170,31 @@ class Surplus:
             least, most = self._bounds[chosen[0].exec_id]
             self._give(chosen[0], max(least, min(most, slots)))
             return
-        claims = [Claim(*self._bounds[job.exec_id], 1.0, job.service, len(job.slots)) for job in chosen]
+        claims = [self._claim(job) for job in chosen]
         for job, got in zip(chosen, share(slots, claims, ROTATION), strict=True):
             self._give(job, got)
 
+    def _among_groups(self, user: PlanNode, slots: int) -> None:
+        """Give each group of a user as much as each of its jobs on their own."""
+        single = user.groups.get("")
+        jobs = self._chosen[id(single)] if single else []
+        groups = [node for name, node in user.groups.items() if name]
+        claims = [self._claim(job) for job in jobs]
+        for group in groups:
+            least, most, rank, has = self._sums[id(group)]
+            claims.append(Claim(least, most, 1.0, rank, has))
+        shares = share(slots - (self._settled[id(single)] if single else 0), claims, ROTATION)
+        for job, got in zip(jobs, shares, strict=False):
+            self._give(job, got)
+        for group, got in zip(groups, shares[len(jobs) :], strict=True):
+            self._share(group, got)
+
+    def _claim(self, job: SchedulerJob) -> Claim:
+        return Claim(*self._bounds[job.exec_id], 1.0, job.service, len(job.slots))
+
     def _by_priority(self, node: PlanNode, slots: int) -> None:
         """Give reserved slots to the plans below, then all usable slots to the most urgent jobs, within limits."""
-        users = list(node.users())
+        users = list(node.leaves())
         names = [job.exec_id for user in users for job in self._chosen[id(user)]]
         names.sort(key=self._keys.__getitem__)
         got = {name: self._bounds[name][0] for name in names}
@@ -217,7 +224,7 @@ class Surplus:
 
     def _spread(self, capacity: int) -> None:
         """Give other jobs the slots that are too few for a worker of one job, or that it lacks the memory for."""
-        totals = {id(user): self._settled[id(user)] for user in self._root.users()}
+        totals = {id(user): self._settled[id(user)] for user in self._root.leaves()}
         hungry: list[tuple[int, float, str]] = []
         for name, job in self._jobs.items():
             got, rank = self.targets[name], job.service
@@ -227,7 +234,7 @@ class Surplus:
         rest = self.rest = capacity - sum(totals.values())
         if rest <= 0 or not hungry:
             return
-        for user in self._root.users():
+        for user in self._root.leaves():
             for node in list(user.up())[1:]:
                 totals[id(node)] = totals.get(id(node), 0) + totals[id(user)]
         heapq.heapify(hungry)

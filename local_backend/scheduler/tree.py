@@ -2,7 +2,8 @@
 
 Each node offers its parent the job that it would admit first. Among plans, a plan with less than its reservation
 comes first, then the plan with the fewest slots per weight. Among the users of a plan, the most urgent job comes
-first. (Ordering by slots per weight is the hierarchical fair scheduler of Hadoop YARN; DRF with one resource.)
+first. The jobs of a group count as one job of their user. (Ordering by slots per weight is the hierarchical fair
+scheduler of Hadoop YARN; DRF with one resource.)
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ _FIRST = operator.itemgetter(0)
 
 
 class PlanNode:
-    """A plan, or a user of a plan. `plan` holds its limits."""
+    """A plan, a user of a plan, or jobs of a user with groups. `plan` holds its limits."""
 
     def __init__(self, plan: ResourcePlan, parent: PlanNode | None = None, *, is_user: bool = False) -> None:
         self.plan = plan
         self.parent = parent
         self.is_user = is_user
+        #: Whether the node holds jobs: a user without groups, or a part of a user with groups.
+        self.is_leaf = is_user
+        #: Of a user with groups: group → its jobs, "" → the jobs on their own.
+        self.groups: dict[str, PlanNode] = {}
         #: Whether this node or a node above has a limit.
         self.limited: bool = plan.most is not None or (parent is not None and parent.limited)
         self.children: list[PlanNode] = []
-        #: Of a user: jobs to consider; jobs that keep their slots.
+        #: Of a leaf: jobs to consider; jobs that keep their slots.
         self.jobs: list[SchedulerJob] = []
         self.fixed: list[SchedulerJob] = []
-        #: Of a user: slots of jobs that share slots, as counted: parts of slots, and the whole slot of a pack once.
+        #: Of a leaf: slots of jobs that share slots, as counted: parts of slots, and the whole slot of a pack once.
         self.parts = 0.0
         #: Slots reserved for this plan, or for the plans below it together.
         self.reserved = plan.reserved
@@ -43,7 +48,7 @@ class PlanNode:
         self.due = math.inf
         #: Room below its limit that is kept for jobs that have waited for it for long.
         self.kept = 0.0
-        #: The user below this node whose job is considered next; None when all jobs have been considered.
+        #: The leaf below this node whose job is considered next; None when all jobs have been considered.
         self.next: PlanNode | None = None
         #: Of the root: whether some jobs need no slot of their own.
         self.joins = False
@@ -51,7 +56,7 @@ class PlanNode:
         self._users: dict[str, PlanNode] = {}
         #: Of a plan with plans below it: the node of its own users. They compete with these plans as one of them.
         self._own: PlanNode | None = None
-        #: Of a user: its jobs in reverse order; the next one to consider is last.
+        #: Of a leaf: its jobs in reverse order; the next one to consider is last.
         self._line: list[tuple[Key, SchedulerJob]] = []
         self._heap: list[tuple[tuple[float, ...], int, PlanNode]] = []
 
@@ -88,9 +93,36 @@ class PlanNode:
                 self.children.append(self._own)
             return self._own.user(name)
         if name not in self._users:
-            self._users[name] = PlanNode(ResourcePlan(name, most=self.plan.user_most), self, is_user=True)
+            plan = ResourcePlan(name, most=self.plan.user_most, by_priority=self.plan.by_priority)
+            self._users[name] = PlanNode(plan, self, is_user=True)
             self.children.append(self._users[name])
         return self._users[name]
+
+    def part(self, group: str) -> PlanNode:
+        """Return the part of this user with the jobs of a group, or with those on their own (""); add it if it is
+        missing."""
+        self.is_leaf = False
+        if group not in self.groups:
+            found = self.groups[group] = PlanNode(ResourcePlan(group, by_priority=self.plan.by_priority), self)
+            found.is_leaf = True
+            self.children.append(found)
+        return self.groups[group]
+
+    @property
+    def user_of(self) -> PlanNode:
+        """The user of a leaf."""
+        assert self.is_user or self.parent is not None
+        return self if self.is_user or self.parent is None else self.parent
+
+    @property
+    def is_group(self) -> bool:
+        """Whether this leaf holds the jobs of a group."""
+        return self.is_leaf and not self.is_user and bool(self.plan.name)
+
+    @property
+    def counted(self) -> float:
+        """Slots of a leaf, for the order among the leaves of a user: those of its group."""
+        return self.used if self.is_group and not self.plan.by_priority else 0.0
 
     def up(self) -> Iterator[PlanNode]:
         """Yield this node and the nodes above it."""
@@ -99,12 +131,12 @@ class PlanNode:
             yield node
             node = node.parent
 
-    def users(self) -> Iterator[PlanNode]:
-        """Yield all users below this node."""
+    def leaves(self) -> Iterator[PlanNode]:
+        """Yield this node or the nodes below it that hold jobs."""
         stack = [self]
         while stack:
             node = stack.pop()
-            if node.is_user:
+            if node.is_leaf:
                 yield node
             stack += node.children
 
@@ -157,10 +189,10 @@ class PlanNode:
         self._heap.clear()
 
     def add_up(self) -> None:
-        """Compute the wanted slots of the nodes above the users, within the limits."""
+        """Compute the wanted slots of the nodes above the leaves, within the limits."""
         for child in self.children:
             child.add_up()
-        if not self.is_user:
+        if not self.is_leaf:
             self.wanted = sum(child.wanted for child in self.children)
         if self.plan.most is not None:
             self.wanted = min(self.wanted, self.plan.most)
@@ -172,6 +204,9 @@ class PlanNode:
         priority, each node may have all slots.
         """
         self.due = slots
+        if self.groups:
+            self._divide_groups(slots)
+            return
         claims = []
         for child in self.children:
             most = min(child.wanted, slots if child.plan.most is None else child.plan.most)
@@ -180,12 +215,30 @@ class PlanNode:
         for child, part in zip(self.children, shares, strict=True):
             child.divide(part)
 
+    def _divide_groups(self, slots: float) -> None:
+        """Set the part that is due to each group of this user: as much as to a job on its own."""
+        single = self.groups.get("")
+        claims = [Claim(0.0, min(job.ceiling, slots)) for job in (single.jobs if single else ())]
+        claims += [Claim(0.0, min(job.weight, slots)) for job in (single.fixed if single else ())]
+        groups = [node for name, node in self.groups.items() if name]
+        claims += [Claim(0.0, min(node.wanted, slots)) for node in groups]
+        shares = [claim.most for claim in claims] if self.plan.by_priority else parts(slots, claims)
+        for node, share in zip(groups, shares[len(claims) - len(groups) :], strict=True):
+            node.due = share
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the jobs of this node need all slots that are due to them. Of a group, whole slots count, at least
+        one: if every group took the part of a slot that is due to it as a whole slot, others would lack it."""
+        due = max(1, math.floor(self.due + NEARLY)) if self.is_group and self.due < math.inf else self.due
+        return self.used >= due - NEARLY
+
     @property
     def has_its_part(self) -> bool:
-        """Whether the jobs of this user, or of a plan above, need all slots that are due to them."""
+        """Whether this node, or one above, is full."""
         node: PlanNode | None = self
         while node is not None:
-            if node.used >= node.due - NEARLY:
+            if node.is_full:
                 return True
             node = node.parent
         return False
@@ -194,7 +247,7 @@ class PlanNode:
 
     def queue(self, keys: Mapping[str, Key]) -> None:
         """Start with the first job. `keys` say how urgent each job is."""
-        if self.is_user:
+        if self.is_leaf:
             self._line = [(keys[job.exec_id], job) for job in self.jobs]
             self._line.sort(key=_FIRST, reverse=True)
             self.next = self if self.jobs else None
@@ -207,7 +260,7 @@ class PlanNode:
 
     @property
     def job(self) -> SchedulerJob:
-        """The next job of a user that is `next`."""
+        """The next job of a leaf that is `next`."""
         return self._line[-1][1]
 
     @property
@@ -216,7 +269,7 @@ class PlanNode:
         return -self._line[-1][0][0]
 
     def advance(self) -> None:
-        """Remove the considered job, which is the next one of the user `next`. This node must be the root."""
+        """Remove the considered job, which is the next one of the leaf `next`. This node must be the root."""
         child = self.next
         assert child is not None
         child._line.pop()
@@ -236,16 +289,22 @@ class PlanNode:
         """Return the jobs not considered yet; used when no slots are left to admit a job. None while several plans
         compete: their state then decides which job is next."""
         node = self
-        while len(node._heap) == 1 and not node._heap[0][2].is_user:
+        while len(node._heap) == 1 and not node._heap[0][2].is_leaf:
             node = node._heap[0][2]
         if node._plans:
             return None
-        return Unasked([(user, 0.0 if node.plan.by_priority else user.used) for _, _, user in node._heap])
+        found = []
+        for _, _, child in node._heap:
+            used = 0.0 if node.plan.by_priority or node.groups else child.used
+            found += [(leaf, used, leaf.counted) for leaf in ([child] if child.is_leaf else child.leaves())]
+        return Unasked(found)
 
     def _key(self, child: PlanNode) -> tuple[float, ...]:
         level, place = child.next._line[-1][0]  # type: ignore[union-attr]
+        if self.groups:
+            return level, child.counted, place
         if not self._plans and not self.plan.by_priority:
-            return level, child.used, place
+            return level, child.used, child.next.counted, place  # type: ignore[union-attr]
         served = not child.reserved or child.owed <= 0
         return served, 0.0 if self.plan.by_priority else child.used / child.plan.weight, place
 
@@ -254,36 +313,50 @@ class Unasked:
     """The jobs that have not been considered, sorted on demand: thousands of jobs may be left when no slots are
     left, and their order is rarely read. Safe to use from any thread."""
 
-    def __init__(self, users: Sequence[tuple[PlanNode, float]]) -> None:
-        """`users` are user nodes, each with a number that orders equally urgent jobs before their positions do."""
-        self.users = users
+    def __init__(self, leaves: Sequence[tuple[PlanNode, float, float]]) -> None:
+        """`leaves` hold jobs, each with the numbers that order equally urgent jobs before their positions do: slots of
+        the user, and of the group."""
+        self._leaves = leaves
 
     def __len__(self) -> int:
-        return sum(len(user._line) for user, _ in self.users)
+        return sum(len(leaf._line) for leaf, _, _ in self._leaves)
 
     def __iter__(self) -> Iterator[tuple[PlanNode, SchedulerJob]]:
-        line = [(level, used, place, user, job) for user, used in self.users for (level, place), job in user._line]
+        line = [
+            (level, used, counted, place, leaf, job)
+            for leaf, used, counted in self._leaves for (level, place), job in leaf._line
+        ]
         line.sort()
-        return ((user, job) for _, _, _, user, job in line)
+        return ((leaf, job) for *_, leaf, job in line)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a limit may refuse any of the jobs."""
+        return any(leaf.limited for leaf, _, _ in self._leaves)
 
     @property
     def jobs(self) -> Iterator[SchedulerJob]:
         """The jobs, in no order."""
-        return (job for user, _ in self.users for _, job in user._line)
+        return (job for leaf, _, _ in self._leaves for _, job in leaf._line)
 
 
 def grow(plan: ResourcePlan, jobs: Iterable[SchedulerJob]) -> PlanNode:
     """Build the tree of `plan` with these jobs on it."""
     root = PlanNode(plan)
     root.grow(plan.children)
-    users: dict[tuple[Sequence[str], str], tuple[PlanNode, float]] = {}
+    known: dict[tuple[Sequence[str], str, str], tuple[PlanNode, float]] = {}
     packs: set[str] = set()
+    jobs = list(jobs)
     for job in jobs:
-        found = users.get((job.plan, job.user))
+        if job.group:
+            root.find(job.plan).user(job.user).part(job.group)
+    for job in jobs:
+        found = known.get((job.plan, job.user, job.group))
         if found is None:
             user = root.find(job.plan).user(job.user)
-            found = users[job.plan, job.user] = user, user.room
-        user, room = found
+            leaf = user if user.is_leaf else user.part(job.group)
+            found = known[job.plan, job.user, job.group] = leaf, leaf.room
+        leaf, room = found
         wanted: float = job.ceiling
         if job.shares:
             wanted = job.size
@@ -294,13 +367,13 @@ def grow(plan: ResourcePlan, jobs: Iterable[SchedulerJob]) -> PlanNode:
             has = wanted if job.shares else job.weight
             if not job.elastic or job.leaving:
                 wanted = has
-            user.fixed.append(job)
-            user.parts += has if job.shares else 0.0
-            user.take(has)
+            leaf.fixed.append(job)
+            leaf.parts += has if job.shares else 0.0
+            leaf.take(has)
         else:
-            user.jobs.append(job)
+            leaf.jobs.append(job)
             root.joins = root.joins or job.shares or not job.floor
         # A job that asks for more than its limit never starts, so it has no claim to reserved slots.
-        user.wanted += wanted if job.size <= room or job.fixed else 0.0
+        leaf.wanted += wanted if job.size <= room or job.fixed else 0.0
     root.add_up()
     return root

@@ -94,14 +94,13 @@ class SearchService:
             definition = parse(text, self.plugins(), words_of(text) if legacy else None)
             name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
             record.about.append(name)
-            if definition.warm_start is not None:
-                self.find(caller, definition.warm_start)
+            earlier = self._earlier(caller, definition)
 
             def store(connection: Connection, template: Template) -> SearchRow:
                 self._check_room(connection, caller, name)
                 if definition.resume and not template.spec.resources.elastic:
                     raise Invalid("search.definition", "algoDef: resume needs an elastic framework, such as edtPyTorch")
-                return _insert(connection, caller, name, definition, template)
+                return _insert(connection, caller, name, definition, template, earlier)
 
             row = self.submissions.keep(caller, definition.args, definition.sig_name, upload, folder, store)
         self.wake()
@@ -260,6 +259,15 @@ class SearchService:
         with suppress(OSError, SQLAlchemyError):  # else the next server removes them
             bundles.drop(self.base.settings.paths, self.base.database, gone)
 
+    def _earlier(self, caller: Caller, definition: Definition) -> str | None:
+        """Return the present results of the search that a search begins with, as JSON; None without one. Raises
+        NotFound (`search.not_found`)."""
+        if definition.warm_start is None:
+            return None
+        _, _, rows, _ = self.experiments(caller, definition.warm_start, Page([searches.FINISHED]))
+        known = [experiments.known(row, definition) for row in rows]
+        return json.dumps([[one.id, dict(one.parameters), one.value, dict(one.metrics), one.told] for one in known])
+
     def _check_room(self, connection: Connection, caller: Caller, name: str) -> None:
         self._check_quota(connection, caller.name)
         if searches.named(connection, name, caller.name) is not None:
@@ -279,8 +287,8 @@ def _name(name: str) -> str:
     return name
 
 
-def _insert(
-    connection: Connection, caller: Caller, name: str, definition: Definition, template: Template
+def _insert(  # noqa: PLR0917
+    connection: Connection, caller: Caller, name: str, definition: Definition, template: Template, earlier: str | None
 ) -> SearchRow:
     number, now = searches.next_number(connection), time.time()
     row = SearchRow(
@@ -291,7 +299,7 @@ def _insert(
         seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed, state=searches.SUBMITTED,
         ending=None, attempt=1, create_time=now, begin_time=now, end_time=None, used=0.0, message=None,
     )
-    searches.create(connection, row)
+    searches.create(connection, row, earlier)
     return row
 
 
@@ -335,7 +343,7 @@ class ExperimentWork:
         self, search: SearchRow, definition: Definition, known: Sequence[Known], count: int
     ) -> Future[Suggested]:
         """Ask the algorithm for suggestions. See `Outside`."""
-        return self.asked(search, definition, known, self._earlier(search, definition), count)
+        return self.asked(search, definition, known, self._earlier(search), count)
 
     def found(self, definition: Definition, exec_row: ExecRow, *, ended: bool) -> Found:
         """Return the values that the program of an exec has delivered. Raises NoObjective, OSError."""
@@ -355,15 +363,8 @@ class ExperimentWork:
         """Let the supervisor look at the execs now."""
         self.base.wake()
 
-    def _earlier(self, search: SearchRow, definition: Definition) -> list[Known]:
-        """Return the experiments of the search that this one begins with."""
-        name = definition.warm_start
-        if name is None:
-            return []
-
-        def work(connection: Connection) -> list[ExperimentRow]:
-            caller = caller_named(connection, search.creator, self.base.settings)
-            row = searches.named(connection, name, search.creator, caller is not None and caller.admin)
-            return [] if row is None else searches.experiments_of(connection, row.number)
-
-        return [experiments.known(row, definition) for row in self.base.database.read(work)]
+    def _earlier(self, search: SearchRow) -> list[Known]:
+        """Return the experiments of the search that this one has begun with."""
+        text = self.base.database.read(lambda c: searches.earlier(c, search.number))
+        return [Known(number, parameters, "done", value=value, metrics=metrics, told=told)
+                for number, parameters, value, metrics, told in json.loads(text or "[]")]

@@ -179,6 +179,7 @@ searches = Table(
     Column("end_time", Float),
     Column("used", Float, nullable=False),  # seconds of the earlier attempts
     Column("message", Text),
+    Column("earlier", Text),  # JSON list: the results of another search that its algorithm knows from the beginning
     Column("plugin_state", LargeBinary),  # written by a plugin, which alone reads it
     Index("searches_by_name", "creator", "name", unique=True),
     Index("searches_by_state", "state"),

@@ -145,9 +145,16 @@ def next_number(connection: Connection) -> int:
     return int(last) + 1
 
 
-def create(connection: Connection, row: SearchRow) -> None:
-    """Insert a search."""
-    connection.execute(insert(searches).values({field.name: getattr(row, field.name) for field in fields(row)}))
+def create(connection: Connection, row: SearchRow, earlier: str | None) -> None:
+    """Insert a search. `earlier` has results of another search, as JSON."""
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    connection.execute(insert(searches).values(values | {"earlier": earlier}))
+
+
+def earlier(connection: Connection, number: int) -> str | None:
+    """Return the results of another search with which a search has begun, as JSON."""
+    found: str | None = connection.execute(select(searches.c.earlier).where(searches.c.number == number)).scalar()
+    return found
 
 
 def numbered(connection: Connection, number: int) -> SearchRow | None:
@@ -219,14 +226,15 @@ def note(connection: Connection, search: SearchRow, **values: Any) -> None:
 
 
 def end(connection: Connection, search: SearchRow, state: str, message: str | None) -> None:
-    """End a search: no experiment is open, or all that are become KILLED. Their execs are stopped. Raises Changed."""
+    """End a search: experiments that are open or wait at a rung become KILLED, and their execs are stopped. Raises
+    Changed."""
     now = time.time()
     note(connection, search, state=state, end_time=now, message=message)
     mine = experiments.c.search == search.number
     ids = list(connection.execute(select(experiments.c.exec_id).where(
         mine, experiments.c.state.in_(sorted(OPEN | {WAITING})), experiments.c.exec_id.is_not(None))).scalars())
     execs.request_stops(connection, ids, None)
-    connection.execute(update(experiments).where(mine, experiments.c.state.in_(sorted(OPEN))).values(
+    connection.execute(update(experiments).where(mine, experiments.c.state.in_(sorted(OPEN | {WAITING}))).values(
         state=KILLED, end_time=now, told=None))
 
 

@@ -134,11 +134,12 @@ CREATE TABLE searches (
 	end_time FLOAT, 
 	used FLOAT NOT NULL, 
 	message TEXT, 
+	earlier TEXT, 
 	plugin_state BLOB, 
 	PRIMARY KEY (number), 
 	UNIQUE (id)
 );
-INSERT INTO "searches" VALUES(1,'search-1','alice','tune','{"version": 1}','{"version": 2}','--exec-start PyTorch --model-main main.py',NULL,NULL,NULL,'abababababababababababababababababababababababababababababababab',7,'STOPPED','stop',2,1700000000.5,1700000100.5,1700000200.5,60.25,'stopped',X'80049588');
+INSERT INTO "searches" VALUES(1,'search-1','alice','tune','{"version": 1}','{"version": 2}','--exec-start PyTorch --model-main main.py',NULL,NULL,NULL,'abababababababababababababababababababababababababababababababab',7,'STOPPED','stop',2,1700000000.5,1700000100.5,1700000200.5,60.25,'stopped',NULL,X'80049588');
 CREATE TABLE sequences (
 	name VARCHAR(40) NOT NULL, 
 	last INTEGER NOT NULL, 
@@ -182,12 +183,12 @@ CREATE INDEX ix_events_exec_id ON events (exec_id);
 CREATE INDEX execs_by_bundle ON execs (bundle);
 CREATE INDEX tokens_by_user ON tokens (user);
 CREATE INDEX execs_by_parent ON execs (parent);
+CREATE UNIQUE INDEX searches_by_name ON searches (creator, name);
 CREATE INDEX searches_by_bundle ON searches (bundle);
 CREATE INDEX searches_by_state ON searches (state);
-CREATE UNIQUE INDEX searches_by_name ON searches (creator, name);
 CREATE INDEX experiments_by_exec ON experiments (exec_id);
-CREATE INDEX experiments_by_state ON experiments (search, state);
 CREATE INDEX experiments_by_metric ON experiments (search, metric);
+CREATE INDEX experiments_by_state ON experiments (search, state);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('events',4);
 COMMIT;

@@ -125,7 +125,10 @@ def test_the_last_messages_of_a_dying_driver_count(tmp_path: Path) -> None:
     planner = Planner(launch, warm=False, master_port=1, cores=1, temporary=tmp_path, base_path=())
     delivered: list[Mapping[str, Any]] = []
     progress = Progress(delivered.append)
-    engine = Engine(launch, planner, start=pytest.fail, progress=progress, note=notes.append, metrics=pytest.fail)
+    engine = Engine(
+        launch, planner, start=pytest.fail, progress=progress, note=notes.append, metrics=pytest.fail,
+        settle=pytest.fail,
+    )
     with socket.socket(fileno=engine.connect()) as driver:
         for message in ({"op": "history", "text": "last words"},
                         {"op": "spawn", "worker": 1, "slot": "cpu-0", "address": "127.0.0.1:1", "key": "ab"},

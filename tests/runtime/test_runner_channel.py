@@ -53,7 +53,7 @@ def test_the_driver_gets_its_allocation(any_bench: Bench) -> None:
     slots = [{"id": "cpu-0", "kind": "cpu"}, {"id": "cpu-1", "kind": "cpu"}]
     assert json.loads(answer) == {
         "event": "allocation", "slots": slots, "max_workers": 3, "attributes": {"mode": "fast"},
-        "next_worker": 1,
+        "next_worker": 1, "rest": None,
     }
     assert is_driver == "true\n"
 

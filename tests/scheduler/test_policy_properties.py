@@ -1,5 +1,6 @@
 """Invariants of the policy under random submissions, ends, time, releases and changes of the machine."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -46,7 +47,7 @@ class Life(RuleBasedStateMachine):
         priority=st.sampled_from([5000, 5000, 5000, 6000, 9000]), memory=st.sampled_from([0, 0, 1, 3]),
         patience=st.sampled_from([None, None, 50.0]), lasts=st.sampled_from([None, 30.0, 500.0]),
         pause=st.sampled_from([0.0, 0.2, 20.0]), share=st.sampled_from([WHOLE, WHOLE, 500, 333, 250, 700]),
-        pack=st.sampled_from(["", "", "", "ann/p", "bob/q"]),
+        pack=st.sampled_from(["", "", "", "ann/p", "bob/q"]), group=st.sampled_from(["", "", "s1", "s2"]),
     )
     def submit(self, least, more, elastic, share, pack, **values):
         self.number += 1
@@ -138,7 +139,7 @@ class Life(RuleBasedStateMachine):
         for one in world.jobs.values():
             if one.running and one.elastic and one.slots and not one.memory:
                 level = urgency(one, hours(one, world.now), highest)
-                key = (one.user, one.plan, one.kind, one.least, one.most, one.per_worker, level)
+                key = (one.user, one.group, one.plan, one.kind, one.least, one.most, one.per_worker, level)
                 groups.setdefault(key, []).append(len(one.slots) // one.per_worker)
         by_priority = world.plans is TREES[1]
         for workers in groups.values():
@@ -179,6 +180,42 @@ def test_a_million_events_keep_the_invariants():
         max_examples=20_000, stateful_step_count=50, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     ))
+
+
+@given(
+    searches=st.integers(1, 3), alone=st.integers(0, 3), sizes=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+    slots=st.integers(1, 12), order=st.randoms(),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_each_group_and_each_other_job_of_a_user_gets_an_equal_part(searches, alone, sizes, slots, order):
+    """A group has as many slots as any other consumer of its user, whatever number of jobs it has."""
+    jobs = [(f"s{n}", size) for n, size in enumerate(sizes[:searches]) for _ in range(size)] + [("", slots)] * alone
+    order.shuffle(jobs)
+    world = World(slots)
+    for number, (group, most) in enumerate(jobs):
+        world.submit(job(number, 1, most if not group else slots, group=group))
+        world.turn()
+    world.settle(100.0)
+    found = Counter()
+    for name, one in world.jobs.items():
+        found[one.group or name] += len(one.slots)
+    assert sum(found.values()) == slots
+    assert max(found.values()) - min(found.values()) <= 1, found
+
+
+@given(
+    many=st.integers(1, 50), slots=st.integers(2, 8), first=st.booleans(), group=st.sampled_from(["", "s9"]),
+)
+@settings(max_examples=examples(25), deadline=None)
+def test_two_users_get_equal_parts_with_many_and_with_one_job(many, slots, first, group):
+    crowd = [job(n, 1, slots, user="ann", group="s1") for n in range(1, many + 1)]
+    single = job(100, 1, slots, user="bob", group=group)
+    world = World(slots)
+    for one in ([*crowd, single] if first else [single, *crowd]):
+        world.submit(one)
+        world.turn()
+    world.settle(100.0)
+    assert abs(world.slots(100) - slots / 2) <= 0.5
 
 
 @pytest.mark.parametrize("small", [1, 2, 3])
@@ -225,7 +262,8 @@ def test_queue_positions_do_not_depend_on_the_shortcut_for_full_machines(tree, s
     draw = data.draw
     crowd = [
         job(n, draw(st.integers(1, slots)), user=draw(st.sampled_from(USERS)), since=n - now,
-            plan=draw(st.sampled_from(PLANS)), priority=draw(st.sampled_from([5000, 5000, 5500, 6000])))
+            plan=draw(st.sampled_from(PLANS)), priority=draw(st.sampled_from([5000, 5000, 5500, 6000])),
+            group=draw(st.sampled_from(["", "", "s1", "s2"])))
         for n in range(1, draw(st.integers(2, 30)))
     ]
     ids = tuple(f"cpu-{n}" for n in range(slots))

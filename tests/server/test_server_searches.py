@@ -16,9 +16,10 @@ from live_server import PASSWORD, Live, basic, multipart, tar
 from searching import ARGS, Searching, definition, model, searching
 
 from dlicmd.contract import wire
+from dlicmd.contract.states import FINISHED
 from local_backend.hypersearch import objective
 from local_backend.settings import Quotas
-from local_backend.store import searches
+from local_backend.store import execs, searches
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
@@ -535,3 +536,85 @@ def test_suggestions_come_from_another_process_that_may_be_killed(search: Search
     assert search.over()["progress"] == "8/8"
     found = live.call("GET", "/hypersearch/s/importances").json()["importances"]
     assert set(found) <= {"rate"}
+
+
+def test_a_search_may_begin_with_the_results_of_another_one(search: Searching, live: Live) -> None:
+    search.begin(maxJobNum=6, maxParalleJobNum=6, algoParams=[{"name": "RandomSeed", "value": "1"}])
+    for exec_id in search.running(6):
+        search.loss(exec_id, search.live.row(exec_id).workload.program.parameters["rate"])  # type: ignore[index,arg-type]
+    search.over()
+    params = [{"name": "RandomSeed", "value": "5"}, {"name": "WarmUp", "value": "3"}]
+    for name, more in (("warm", {"warmStart": "s"}), ("cold", {})):
+        search.begin(name=name, algorithm="TPE", maxJobNum=3, algoParams=params, **more)
+        search.running(2, name)
+    assert live.call("DELETE", "/hypersearch/s").status == 204  # the copy stays
+    for name in ("warm", "cold"):
+        for exec_id in search.running(2, name):
+            search.loss(exec_id, 1.0)
+        shown = search.until(lambda one: (one["running"], one["complete"]) == (1, 2), name)
+        search.loss(shown["experiments"][-1]["appId"], 1.0)
+        search.over(name)
+    assert [row.values for row in search.rows("warm")] != [row.values for row in search.rows("cold")]
+
+
+# --- rungs that continue
+
+RUNGS: dict[str, Any] = {
+    "args": "--exec-start edtPyTorch --numWorker 2 --model-main main.py", "algorithm": "Hyperband", "resume": True,
+    "maxJobNum": 4, "maxParalleJobNum": 4, "algoParams": [
+        {"name": "ResourceName", "value": "epochs"}, {"name": "ResourceValue", "value": "4"},
+        {"name": "eta", "value": "2"}, {"name": "RandomSeed", "value": "3"}]}
+
+
+def rest(search: Searching, exec_id: str, epochs: int, value: float) -> None:
+    """Let an exec report a value, and rest after this number of epochs."""
+    live = search.live
+    if live.row(exec_id).state != "RUNNING":
+        live.run_on(exec_id, "cpu-0")
+    lines = [{"generation": 1, "began": 1.0}, {"i": 0, "name": "test/loss", "source": "fabric", "unit": "step"},
+             {"i": 0, "p": [[epochs, value, None]]}]
+    live.paths(exec_id).curves.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert live.database.write(lambda c: execs.rest(c, exec_id, epochs))
+
+
+def rungs_of(shown: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(one["state"], one["rung"], one["resource"]) for one in shown["experiments"]]
+
+
+def test_the_best_experiments_go_on_with_the_same_exec(search: Searching, live: Live) -> None:
+    search.begin(**RUNGS)
+    ids = search.running(4)
+    assert [live.row(one).rest_after for one in ids] == [1] * 4
+    assert [live.row(one).workload.program.parameters["epochs"] for one in ids] == [4] * 4  # type: ignore[index]
+    for exec_id, value in zip(ids, (0.4, 0.1, 0.3, 0.2), strict=True):
+        rest(search, exec_id, 1, value)
+    promoted = [("WAITING", 0, 1), ("RUNNING", 1, 2), ("WAITING", 0, 1), ("RUNNING", 1, 2)]
+    shown = search.until(lambda one: rungs_of(one) == promoted)
+    assert [one["appId"] for one in shown["experiments"]] == ids
+    assert [live.row(one).rest_after for one in ids] == [1, 2, 1, 2]
+    rest(search, ids[1], 2, 0.05)
+    rest(search, ids[3], 2, 0.01)
+    search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 2, 4))
+    assert live.row(ids[3]).rest_after is None  # to the end
+    search.live.move(ids[3], FINISHED)
+    shown = search.over()
+    assert (shown["state"], states_of(shown), shown["best"]["id"]) == ("FINISHED", ["FINISHED"] * 4, 3)
+    assert [one["metricVal"] for one in shown["experiments"]] == [0.4, 0.05, 0.3, 0.01]
+    assert all(live.row(one).stop_requested for one in ids[:3])  # what still rests is given up
+
+
+def test_a_restart_trains_resting_experiments_up_to_their_rung_again(search: Searching, live: Live) -> None:
+    search.begin(**RUNGS)
+    ids = search.running(4)
+    for exec_id, value in zip(ids, (0.4, 0.1, 0.3, 0.2), strict=True):
+        rest(search, exec_id, 1, value)
+    search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 1, 2))
+    assert live.call("PUT", "/hypersearch/s/force").status == 204
+    assert states_of(search.get()) == ["KILLED"] * 4
+    assert live.call("PUT", "/hypersearch/s/restart").status == 200
+    again = search.running(4)
+    assert not set(again) & set(ids) and [live.row(one).rest_after for one in again] == [1, 2, 1, 2]
+    for exec_id, epochs, value in zip(again, (1, 2, 1, 2), (0.4, 0.05, 0.3, 0.01), strict=True):
+        rest(search, exec_id, epochs, value)
+    shown = search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 2, 4))
+    assert shown["experiments"][3]["appId"] == again[3]

@@ -34,6 +34,7 @@ def upgrade() -> None:
         sa.Column("end_time", sa.Float),
         sa.Column("used", sa.Float, nullable=False),
         sa.Column("message", sa.Text),
+        sa.Column("earlier", sa.Text),
         sa.Column("plugin_state", sa.LargeBinary),
         sa.Index("searches_by_name", "creator", "name", unique=True),
         sa.Index("searches_by_state", "state"),
