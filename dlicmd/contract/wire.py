@@ -353,11 +353,29 @@ PACK_ID = "pack_id"  # the pack of jobs that share a device
 CHILDREN = "childTreeDto"  # in the tree
 PLANS = "plans"  # in our own servers' answer about one plan
 
-# Keys of a search for hyper-parameters, and of its experiments
+# Keys of a search for hyper-parameters, and of its experiments. Both may have a `message`
 SEARCH_NAME = "hpoName"
-RESTART = "restart"
+RESTART, FORCE = "restart", "force"
 REMOTE_EXEC = "remoteExec"
 METRIC_VAL = "metricVal"
+COMPLETE_COUNT, FAILED_COUNT, PROGRESS = "complete", "failed", "progress"
+DURATION, CREATED_AT = "duration", "createtime"
+BEST = "best"  # the experiment with the best value; absent until one has FINISHED
+OBJECTIVE = "objective"  # minimize or maximize `metric`
+ALGORITHM = "algorithm"
+HYPER_PARAMS = "hyperParams"  # of an experiment: a list of {name, dataType, fixedVal}; of a search: the space
+DATA_TYPE, FIXED_VAL = "dataType", "fixedVal"
+RESOURCE, RUNG = "resource", "rung"  # of an experiment: the resource that it may use so far, and the number of its rung
+ALGO_DEF = "algoDef"
+#: GET /hypersearch/{name}/importances returns name → share of a parameter in the differences of the values.
+IMPORTANCES = "importances"
+#: Keys of the `data` part of POST /hypersearch
+MODEL_SPEC, HPO_NAME = "modelSpec", "hpoName"
+#: Keys of the `data` part of POST /hypersearch/algorithm/install, beside NAME, PATH and REMOTE_EXEC
+CONDA_HOME, CONDA_ENV, LOG_LEVEL = "condaHome", "condaEnv", "logLevel"
+#: Keys of an exec that is an experiment: the name of its search, and its number there. `search` in a query selects
+#: execs
+SEARCH, EXPERIMENT = "search", "experiment"
 ALGORITHM_KEYS = (NAME, TYPE, REMOTE_EXEC)
 SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
 EXPERIMENTS = "experiments"
