@@ -361,13 +361,15 @@ METRIC_VAL = "metricVal"
 COMPLETE_COUNT, FAILED_COUNT, PROGRESS = "complete", "failed", "progress"
 DURATION, CREATED_AT = "duration", "createtime"
 BEST = "best"  # the experiment with the best value; absent until one has FINISHED
+PARETO = "pareto"  # with several objectives: the ids of the experiments that no other one surpasses
 OBJECTIVE = "objective"  # minimize or maximize `metric`
 ALGORITHM = "algorithm"
 HYPER_PARAMS = "hyperParams"  # of an experiment: a list of {name, dataType, fixedVal}; of a search: the space
 DATA_TYPE, FIXED_VAL = "dataType", "fixedVal"
 RESOURCE, RUNG = "resource", "rung"  # of an experiment: the resource that it may use so far, and the number of its rung
 ALGO_DEF = "algoDef"
-#: GET /hypersearch/{name}/importances returns name → share of a parameter in the differences of the values.
+#: GET /hypersearch/{name}/importances returns an object whose `importances` are name → share of a parameter in the
+#: differences of the values.
 IMPORTANCES = "importances"
 #: Keys of the `data` part of POST /hypersearch
 MODEL_SPEC, HPO_NAME = "modelSpec", "hpoName"

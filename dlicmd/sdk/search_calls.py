@@ -21,6 +21,7 @@ from dlicmd.sdk.calls import (
     refused,
 )
 from dlicmd.sdk.errors import NoSuchObject, NoSuchSearch, SubmissionRefused
+from dlicmd.sdk.records import an_object as json_object
 from dlicmd.sdk.search_objects import Algorithm, Search
 from dlicmd.sdk.transport import Answer, Multipart, Request
 
@@ -78,7 +79,7 @@ class SearchCalls(Calls):
             NoSuchSearch: No search has this name.
         """
         found = an_object(self._search_call("GET", name, "show {}", wire.IMPORTANCES))
-        shares = {key: number(value) for key, value in found.items()}
+        shares = {key: number(value) for key, value in json_object(found.get(wire.IMPORTANCES)).items()}
         known = {key: share for key, share in shares.items() if share is not None}
         return dict(sorted(known.items(), key=lambda pair: -pair[1]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import number, objects, words
-from dlicmd.sdk.records import Key, Record, all_of, an_object, truth, whole_number
+from dlicmd.sdk.records import Key, Record, all_of, an_object, texts, truth, whole_number
 
 
 class HyperParameter(Record):
@@ -49,7 +49,7 @@ class Experiment(Record):
     driver_id = Key("driverId", words)
     """Id of the driver, on servers of the first product generation."""
     state = Key(wire.STATE, words)
-    """State of the experiment, such as `RUNNING`."""
+    """State of the experiment, such as `RUNNING`. `WAITING`: it rests at a rung, without slots."""
     metric_val = Key(wire.METRIC_VAL, number)
     """Value of the metric that the search optimizes. A failed experiment has 9999.99 or -9999.99."""
     metrics = Key("metrics", all_of(MetricRange))
@@ -66,6 +66,10 @@ class Experiment(Record):
     """Amount of the resource that the experiment may use so far, such as a number of epochs."""
     rung = Key(wire.RUNG, whole_number)
     """Number of the rung of the experiment, from 0."""
+    bracket = Key("bracket", whole_number)
+    """Number of the bracket of the experiment, from 0."""
+    objectives = Key("objectives", an_object)
+    """Values of all metrics of a search with several objectives, or with constraints."""
 
     @property
     def parameters(self) -> dict[str, int | float | str]:
@@ -75,7 +79,7 @@ class Experiment(Record):
     @property
     def value(self) -> float | None:
         """Value of the metric. None while it is unknown, and for an experiment that failed or was stopped."""
-        return self.metric_val if self.state in (states.FINISHED, states.RUNNING) else None
+        return self.metric_val if self.state in (states.FINISHED, states.RUNNING, states.WAITING) else None
 
 
 class Search(Record):
@@ -107,6 +111,8 @@ class Search(Record):
     """Hyper-parameters with their possible values."""
     message = Key(wire.MESSAGE, words)
     """Reason for the state, as a sentence."""
+    pareto = Key(wire.PARETO, texts)
+    """Ids of the experiments that no other one surpasses in all objectives. Empty for one objective."""
 
     @property
     def name(self) -> str:

@@ -78,7 +78,7 @@ def _objective(metrics: Sequence[str]) -> dict[str, Any]:
     (first, down), *others = [metric(text) for text in metrics]
     found: dict[str, Any] = {"objectiveMetric": first, "objective": down}
     if others:
-        found["objectives"] = [{"metric": name, "objective": way} for name, way in ((first, down), *others)]
+        found["objectives"] = {first: down, **dict(others)}
     return found
 
 

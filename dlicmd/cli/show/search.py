@@ -17,10 +17,10 @@ from dlicmd.sdk.messages import inert, one_line
 from dlicmd.sdk.search_objects import Experiment, Search
 
 _STYLES = {"RUNNING": "green", "FINISHED": "", "FAILED": "red", "STOPPED": "yellow", "KILLED": "yellow",
-           "ERROR": "red", "SUBMITTED": "cyan", "NOTRUN": "dim"}
+           "ERROR": "red", "SUBMITTED": "cyan", "NOTRUN": "dim", "WAITING": "cyan"}
 #: Columns of the longest bar of an importance, and most experiments of a page.
 _BAR, MOST = 24, 20
-_OPEN = frozenset({"NOTRUN", states.SUBMITTED, states.RUNNING, "WAITING"})
+_OPEN = frozenset({"NOTRUN", states.SUBMITTED, states.RUNNING, states.WAITING})
 
 
 def exit_code(found: Search) -> int:
@@ -71,8 +71,9 @@ def page(found: Search, importances: Mapping[str, float], width: int | None) -> 
         facts += [("best", f"{_value(found, best)}, experiment {best.id}" + (f", job {best.app_id}" if best.app_id
                                                                                else "")),
                   ("with", settings(best))]
+    facts.append(("not surpassed", f"experiments {', '.join(found.pareto)}" if found.pareto else ""))
     known = [(label, one_line(text)) for label, text in facts if text]
-    lines = ["  ".join(filter(None, head)), *(paint(f"  {label}".ljust(15), "dim") + text for label, text in known)]
+    lines = ["  ".join(filter(None, head)), *(paint(f"  {label}".ljust(17), "dim") + text for label, text in known)]
     if importances:
         lines += ["", paint("importance of the parameters", "bold"), *_bars(importances)]
     if found.experiments:
@@ -108,7 +109,7 @@ def experiments(found: Search, width: int | None, most: int) -> list[str]:
                                 -row[VALUE] if found.is_maximized else row[VALUE]))
     room = max(1, most - min(len(kept), most // 2))
     shown_rows = [*kept[:most - min(len(known), room)], *known[:room]]
-    optional = [name for name in (wire.RESOURCE, "message") if name in made.columns]
+    optional = [wire.MESSAGE] if wire.MESSAGE in made.columns else []
     names = [wire.ID, wire.STATE, VALUE, *made.parameters, *optional, EXEC]
     rows = [{metric if name == VALUE else name: "" if row[name] is None else _text(row[name]) for name in names}
             for row in shown_rows]
