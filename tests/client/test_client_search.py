@@ -165,8 +165,8 @@ def test_the_verb_starts_a_search(desk: Desk, served: FakeServer) -> None:
     assert (done.code, done.out) == (0, "s-1\n") and "packed" in done.err
     definition = sent(served)[0]
     assert definition["hpoName"] == "n" and definition["algoDef"]["algorithm"] == "ASHA"
-    assert definition["algoDef"]["resume"] is True and definition["modelSpec"]["args"].endswith("--msd-env A=1 -- -x")
-    assert "--appName" not in definition["modelSpec"]["args"]
+    assert definition["algoDef"]["resume"] is True and "--msd-env A=1" in definition["modelSpec"]["args"]
+    assert definition["modelSpec"]["args"].endswith("--appName train -- -x")
 
 
 def test_the_verb_alone_lists_searches(desk: Desk, served: FakeServer) -> None:
@@ -221,14 +221,14 @@ def test_the_end_of_a_search_is_the_exit_code(desk: Desk, served: FakeServer, st
 
 
 def test_a_followed_search_prints_a_line_for_each_change(desk: Desk, served: FakeServer) -> None:
-    done = desk.run("--follow", "s-1")
+    done = desk.run("--hpo-get", "s-1", "--follow")
     assert done.code == 0
     assert done.out.splitlines() == [
-        "search s-1 SUBMITTED", "search s-1 RUNNING", "experiment 0 RUNNING; lr=0.01 batch=32", "search s-1 FINISHED",
+        "search s-1 SUBMITTED", "search s-1 RUNNING", "experiment 0 RUNNING; lr=0.01 batch=32",
         "experiment 0 FINISHED; accuracy 0.5; best so far 0.5 (experiment 0); lr=0.01 batch=32",
         "experiment 1 FINISHED; accuracy 0.9; best so far 0.9 (experiment 1); lr=0.02 batch=64",
         "experiment 2 FINISHED; accuracy 0.7; best so far 0.9 (experiment 1); lr=0.03 batch=64",
-        "experiment 3 FAILED; lr=0.04 batch=32; val_dict_list.json has no accuracy",
+        "experiment 3 FAILED; lr=0.04 batch=32; val_dict_list.json has no accuracy", "search s-1 FINISHED",
     ]
     assert "best accuracy 0.9 of experiment 1 (lr=0.02 batch=64)" in done.err
 
@@ -236,9 +236,9 @@ def test_a_followed_search_prints_a_line_for_each_change(desk: Desk, served: Fak
 def test_an_interrupt_leaves_the_search(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", ONE] = answer(search("RUNNING", FIRST))
     with desk.start("--hpo-get", "s-1", "--wait") as process:
-        eventually(lambda: len(local.requests("GET", "/s-1")) > 1)
+        eventually(lambda: len(local.requests("GET", "/s-1")) > 1, "dlicmd asks for the search several times")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and b"s-1 continues" in err and b"dlicmd --follow s-1" in err
     assert not local.requests("PUT")
 

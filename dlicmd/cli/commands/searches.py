@@ -16,7 +16,7 @@ from dlicmd.cli.show.table import table, terminal_width
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import objects
-from dlicmd.sdk.errors import ServerError
+from dlicmd.sdk.errors import ServerError, Unreachable
 from dlicmd.sdk.messages import debug, inert
 from dlicmd.sdk.search_objects import Search
 from dlicmd.sdk.transport import Answer
@@ -54,8 +54,8 @@ def _importances(session: Session, found: Search) -> dict[str, float]:
     if found.best is None:
         return {}
     try:
-        return session.client.importances(found.name)
-    except ServerError as problem:
+        return session.client.impatient().importances(found.name)
+    except (ServerError, Unreachable) as problem:
         debug(f"no importances of {found.name}: {problem}")
         return {}
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlicmd.cli.commands.submissions import server_extensions
+from dlicmd.cli.commands.submissions import data_sources, server_extensions
 from dlicmd.cli.config import small_file
 from dlicmd.cli.console import aside
 from dlicmd.cli.render import emit, emit_value
@@ -180,8 +180,10 @@ def _job(line: CommandLine, usual: Callable[[], int]) -> Submission:
     given = [*_model(line, plan), *given]
     if plan.workers is not None and _WORKERS not in line.values:
         given.append(Given(BY_NAME[_WORKERS], str(plan.workers)))
+    if line.verb is not None:
+        given.append(Given(BY_NAME["--appName"], program.name))
     words = [*program.command, *(line.after_dashes or ())]
-    return Submission(plan.framework, given, words or None)
+    return Submission(plan.framework, given, words or None, sources=data_sources(line))
 
 
 def _program(line: CommandLine) -> MainProgram:

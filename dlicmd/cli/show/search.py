@@ -136,9 +136,8 @@ class PlainSearch:
         best = {one.id: so_far for one, so_far in zip(
             [one for one in found.experiments if one.state == states.FINISHED and one.value is not None],
             best_so_far(found), strict=True)}
-        if found.state != self._state:
-            self._state = found.state
-            self._say(f"search {found.name} {found.state}")
+        if not found.has_ended:
+            self._tell_state(found)
         for one in found.experiments:
             if self._known.get(one.id) == one.state or one.state == "NOTRUN":
                 continue
@@ -147,7 +146,15 @@ class PlainSearch:
             if one.id in best:
                 _, value, leader = best[one.id]
                 told += f"; {_value(found, one)}; best so far {shown(value)} (experiment {leader.id})"
+            elif one.state == states.WAITING and one.value is not None:
+                told += f"; {_value(found, one)}"
             self._say("; ".join(filter(None, (told, settings(one), one.message))))
+        self._tell_state(found)
+
+    def _tell_state(self, found: Search) -> None:
+        if found.state != self._state:
+            self._state = found.state
+            self._say(f"search {found.name} {found.state}")
 
     def _say(self, text: str) -> None:
         print(one_line(inert(text)), file=self._out, flush=True)
