@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlicmd.contract import wire
@@ -52,6 +52,12 @@ def table(search: Search) -> Rows:
     last = [name for name in _LAST if name not in optional or any(row[name] is not None for row in rows)]
     columns = [*_FIRST, *parameters, *others, *last]
     return Rows(columns, parameters, [{name: row.get(name) for name in columns} for row in rows])
+
+
+def best_first(search: Search, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of `table` with the best value first, and those without a value last."""
+    sign = -1 if search.is_maximized else 1
+    return sorted(rows, key=lambda row: (row[VALUE] is None, sign * (row[VALUE] or 0.0)))
 
 
 def _number(text: str) -> int | str:

@@ -131,9 +131,8 @@ class SearchJob:
         return f"<SearchJob {self.name} {self.state or 'SUBMITTED'}{progress}{value}>"
 
     def _repr_html_(self) -> str:
-        made, best = experiments.table(self.search), self.best
-        rows = [{name: notebook.cell(row[name]) for name in made.columns} for row in made.rows]
-        ranked = [row for row in rows if best is not None and row["id"] == best.id]
-        ranked += [row for row in reversed(rows) if row not in ranked]
+        made = experiments.table(self.search)
+        rows = [{name: notebook.cell(row[name]) for name in made.columns}
+                for row in experiments.best_first(self.search, made.rows)]
         more = f"<p>{len(rows) - _SHOWN:,} more experiments</p>" if len(rows) > _SHOWN else ""
-        return f"<p>{notebook.escaped(repr(self)[1:-1])}</p>{notebook.table(ranked[:_SHOWN])}{more}"
+        return f"<p>{notebook.escaped(repr(self)[1:-1])}</p>{notebook.table(rows[:_SHOWN])}{more}"

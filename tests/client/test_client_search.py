@@ -171,6 +171,7 @@ def test_the_verb_starts_a_search(desk: Desk, served: FakeServer) -> None:
 
 def test_the_verb_alone_lists_searches(desk: Desk, served: FakeServer) -> None:
     served.replies["GET", PATH] = answer([search("FINISHED", *DONE)])
+    assert json.loads(desk.run("search", "-o", "json").out) == [search("FINISHED", *DONE)]
     assert "s-1" in desk.run("search").out and not served.requests("POST")
     assert desk.run("search", "--metric", "loss").code == 2
 

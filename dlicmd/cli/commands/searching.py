@@ -51,7 +51,7 @@ def start(session: Session) -> int:
     """Start the search that the command line names, and watch it if the command line says so."""
     line = session.line
     given = [option.name for option in SEARCH_OPTIONS if option.name in line.values]
-    if line.verb is not None and not line.operands and not line.typed[1:]:
+    if line.verb is not None and not (line.operands or given or line.after_dashes or _describes_a_job(line)):
         from dlicmd.cli.commands.searches import get_all  # `dlicmd search` alone lists the searches
 
         return get_all(session)
@@ -70,6 +70,12 @@ def start(session: Session) -> int:
         if line.flag("--dry-run"):
             return _show_request(session, found)
         return _started(session, found)
+
+
+def _describes_a_job(line: CommandLine) -> bool:
+    """Return whether a line has options of a job."""
+    return any(one.option.travel is Travel.ARGS for one in line.given) or line.flag("--dry-run") or any(
+        line.text(name) is not None for name in ("--as", "--data"))
 
 
 def _started(session: Session, found: SearchUpload) -> int:

@@ -12,7 +12,7 @@ from dlicmd.cli.show.table import Column, ranked
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk import hints
-from dlicmd.sdk.experiments import EXEC, VALUE, best_so_far, table
+from dlicmd.sdk.experiments import EXEC, VALUE, best_first, best_so_far, table
 from dlicmd.sdk.messages import inert, one_line
 from dlicmd.sdk.search_objects import Experiment, Search
 
@@ -104,9 +104,7 @@ def experiments(found: Search, width: int | None, most: int) -> list[str]:
     """Return a table of the experiments: those that go on, then the best values first, at most `most`."""
     made, metric = table(found), one_line(found.metric) or VALUE
     kept = [row for row in made.rows if row[wire.STATE] in _OPEN]
-    known = [row for row in made.rows if row[wire.STATE] not in _OPEN]
-    known.sort(key=lambda row: (row[VALUE] is None, 0 if row[VALUE] is None else
-                                -row[VALUE] if found.is_maximized else row[VALUE]))
+    known = best_first(found, (row for row in made.rows if row[wire.STATE] not in _OPEN))
     room = max(1, most - min(len(kept), most // 2))
     shown_rows = [*kept[:most - min(len(known), room)], *known[:room]]
     optional = [wire.MESSAGE] if wire.MESSAGE in made.columns else []
