@@ -22,7 +22,7 @@ if os.environ.get("FABRIC_HOME"):
 
 from fabric_model import FabricModel
 
-DEFAULTS = {"learning_rate": 0.01, "hidden": 16, "activation": "relu", "epochs": 9}
+DEFAULTS = {"learning_rate": 0.01, "hidden": 16, "activation": "relu", "epochs": 6}
 
 
 def parameters():
@@ -37,11 +37,11 @@ def parameters():
 def spirals(count, seed):
     """Return points on two spirals, and the number of the spiral of each."""
     generator = torch.Generator().manual_seed(seed)
-    turn = torch.rand(count, generator=generator) * 1.5 * math.pi + 0.5
+    turn = torch.rand(count, generator=generator) * 2 * math.pi + 0.5
     label = torch.arange(count) % 2
     angle = turn + label * math.pi
     points = torch.stack([angle.cos(), angle.sin()], 1) * turn[:, None] / 4
-    return TensorDataset(points + torch.randn(count, 2, generator=generator) * 0.02, label)
+    return TensorDataset(points + torch.randn(count, 2, generator=generator) * 0.06, label)
 
 
 def main():
