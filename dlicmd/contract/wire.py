@@ -74,6 +74,11 @@ def search_path(name: str, action: str = "") -> str:
     return f"{SEARCHES}/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
+def search_query(name: str) -> str:
+    """Return the query that selects the execs of a search. Servers without searches ignore it."""
+    return f"{SEARCH}={quote(name, safe='')}"
+
+
 def algorithm_path(name: str) -> str:
     """Return the path of one algorithm that searches for hyper-parameters."""
     return f"{ALGORITHMS}/{quote(name, safe='')}"

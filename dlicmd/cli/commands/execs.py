@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from dlicmd.cli.commands.each import do
 from dlicmd.cli.question import confirmed_on_terminal, counted
@@ -33,15 +32,10 @@ def get_all(session: Session) -> int:
         query = "&".join(filter(None, (query, f"{wire.ALL}=true")))
     search = session.line.text("--search")
     if search is not None:
-        query = "&".join(filter(None, (query, of_search(search))))
+        query = "&".join(filter(None, (query, wire.search_query(search))))
     found = [one for one in session.client.execs(query) if search in (None, one.search)]
     show_execs([recorded_keys(one) for one in found], session.output)
     return Exit.DONE
-
-
-def of_search(name: str) -> str:
-    """Return the query that selects the experiments of a search. Servers without searches ignore it."""
-    return f"{wire.SEARCH}={quote(name, safe='')}"
 
 
 def get(session: Session) -> int:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlicmd.cli.commands.execs import of_search
 from dlicmd.cli.console import paint
 from dlicmd.cli.render import emit, emit_value, show_columns
 from dlicmd.cli.session import Session
@@ -74,7 +73,7 @@ def _selected(session: Session, limit: int) -> tuple[Execs, str]:
     if line.flag("--all-users"):
         query.append(f"{wire.ALL}=true")
     if (search := line.text("--search")) is not None:
-        query.append(of_search(search))
+        query.append(wire.search_query(search))
     found = session.client.execs("&".join(query) or None)
     kept = [job for job in found if (wanted is None or job.state in wanted)
             and (since is None or (epoch(job.create_time) or 0.0) >= since) and search in (None, job.search)]

@@ -61,7 +61,7 @@ def _importances(session: Session, found: Search) -> dict[str, float]:
 
 
 def _follow(session: Session) -> int:
-    from dlicmd.cli.commands.searching import follow  # only to watch
+    from dlicmd.cli.commands.search_watch import follow  # only to watch
 
     return follow(session, session.operand)
 

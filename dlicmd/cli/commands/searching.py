@@ -1,4 +1,4 @@
-"""The start of a search, from a file or from options, and the wait for its end."""
+"""The start of a search, from a file or from options."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from dlicmd.cli.commands.search_watch import follow
 from dlicmd.cli.commands.submissions import data_sources, server_extensions
 from dlicmd.cli.config import small_file
 from dlicmd.cli.console import aside
 from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
-from dlicmd.cli.show import search as show
 from dlicmd.cli.show.progress import bar
 from dlicmd.cli.show.request import file_part, model_folder, request_headers, request_text
 from dlicmd.contract import wire
@@ -25,12 +25,10 @@ from dlicmd.contract.reading import at, number
 from dlicmd.contract.secret import masked_words
 from dlicmd.contract.sizes import recorded_size, show_size
 from dlicmd.contract.verbs import COMMAND
-from dlicmd.sdk import hints, package
-from dlicmd.sdk.errors import DlicmdError, UsageProblem
-from dlicmd.sdk.experiments import clock_for, watch
+from dlicmd.sdk import package
+from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.run import MainProgram, RunPlan, data_option, find_program, run_plan, usual_workers
-from dlicmd.sdk.search_objects import Search
 from dlicmd.sdk.search_space import Short, pairs
 from dlicmd.sdk.search_start import SearchUpload, described, name_in, send
 from dlicmd.sdk.submission import COMMAND as USER_COMMAND
@@ -237,49 +235,3 @@ def _masked(definition: dict[str, Any]) -> dict[str, Any]:
         return definition
     return {**definition, wire.MODEL_SPEC: {
         **definition[wire.MODEL_SPEC], wire.ARGS: join_args(masked_words(split_args(args)))}}
-
-
-# The end of a search
-
-
-def follow(session: Session, name: str) -> int:
-    """Follow a search or wait for it, as the command line says, and report how it ended. Return the exit code."""
-    line, output = session.line, session.output
-    if line.text("--junit") is not None:
-        raise UsageProblem("--junit reports about jobs; for a search, use -o json")
-    silent = not (line.command == "--follow" or line.flag("--follow"))
-    view = None if silent else _view(session, name)
-    found = Search({wire.SEARCH_NAME: name})
-    try:
-        for found in watch(session.client, name, clock_for(name, line.number("--wait-timeout"))):
-            if view is not None:
-                view.show(found)
-    except KeyboardInterrupt:
-        if view is not None:
-            view.close()
-        back = f"{hints.command('--follow', name)}, or {hints.command('--hpo-get', name)}"
-        info(f"detached; {name} continues. Come back with: {back}")
-        if output.is_data:
-            emit_value(found, output)
-        return Exit.INTERRUPTED
-    except DlicmdError:
-        if output.is_data and found.state:
-            emit_value(found, output)
-        raise
-    finally:
-        if view is not None:
-            view.close()
-    if output.is_data:
-        emit_value(found, output)
-    code = show.exit_code(found)
-    if not silent or code != Exit.DONE:
-        info(f"{show.outcome(found)}; next: {'; '.join(show.next_commands(found))}")
-    return code
-
-
-def _view(session: Session, name: str) -> Any:
-    if sys.stdout.isatty() and not session.output.is_data:
-        from dlicmd.cli.show.search_live import LiveSearch  # needs rich, for a terminal alone
-
-        return LiveSearch(name)
-    return show.PlainSearch(data_on_stdout=session.output.is_data)

@@ -34,7 +34,7 @@ def watch(session: Session) -> int:
         return follow_to_end(session, session.operand)
     except NoSuchExec:
         from dlicmd.cli.commands.newest import is_search  # only for a name that no exec has
-        from dlicmd.cli.commands.searching import follow
+        from dlicmd.cli.commands.search_watch import follow
 
         if not is_search(session.client, session.operand):
             raise
