@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlicmd.program_log import log
-    from dlicmd.sdk.async_client import AsyncClient, AsyncJob, AsyncJobs
+    from dlicmd.sdk.async_client import AsyncClient, AsyncJob, AsyncJobs, AsyncSearchJob
     from dlicmd.sdk.client import Client
     from dlicmd.sdk.errors import (
         BackendNotStarted,
@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     )
     from dlicmd.sdk.job import Curves, Job, Jobs
     from dlicmd.sdk.objects import (
-        Algorithm,
         Application,
         Code,
         CodeFile,
         Curve,
         Exec,
-        Experiment,
         File,
         Files,
         Framework,
@@ -53,14 +51,15 @@ if TYPE_CHECKING:
         PendingExec,
         Plan,
         Preview,
-        Record,
-        Search,
         Slot,
         SlotHolder,
         SlotView,
         StopOutcome,
         Why,
     )
+    from dlicmd.sdk.records import Record
+    from dlicmd.sdk.search_job import SearchJob
+    from dlicmd.sdk.search_objects import Algorithm, Experiment, HyperParameter, MetricRange, Search
     from dlicmd.sdk.submission import SubmitOptions
     from dlicmd.sdk.transport import Answer, FilePart, Multipart
 
@@ -72,6 +71,7 @@ __all__ = [
     "AsyncClient",
     "AsyncJob",
     "AsyncJobs",
+    "AsyncSearchJob",
     "BackendNotStarted",
     "BackendSuspended",
     "Client",
@@ -92,10 +92,12 @@ __all__ = [
     "Holder",
     "Holding",
     "Holdings",
+    "HyperParameter",
     "Job",
     "JobFailed",
     "Jobs",
     "Line",
+    "MetricRange",
     "Multipart",
     "NeverSchedulable",
     "News",
@@ -112,6 +114,7 @@ __all__ = [
     "Record",
     "ResultError",
     "Search",
+    "SearchJob",
     "ServerError",
     "Slot",
     "SlotHolder",
@@ -129,7 +132,7 @@ __all__ = [
 ]
 
 #: The modules with the names of `__all__`. A name is imported at its first use, so that `import dlicmd` stays fast.
-_MODULES = ("errors", "objects", "transport", "submission", "client", "job", "async_client")
+_MODULES = ("errors", "objects", "transport", "submission", "client", "job", "search_job", "async_client")
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,8 @@ from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Local, Option, Section, help_sections  # noqa: E402
 from dlicmd.contract.verbs import VERBS  # noqa: E402
 from dlicmd.sdk import errors  # noqa: E402
-from dlicmd.sdk.objects import RECORDS, Key  # noqa: E402
+from dlicmd.sdk.objects import RECORDS  # noqa: E402
+from dlicmd.sdk.records import Key  # noqa: E402
 from local_backend.api.app import application  # noqa: E402
 from local_backend.data import registry  # noqa: E402
 from local_backend.data.kind import FileFamily, Mounted  # noqa: E402

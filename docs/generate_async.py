@@ -13,13 +13,13 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlicmd.sdk import calls, client, exec_calls, job, scheduler_calls, search_calls
+from dlicmd.sdk import calls, client, exec_calls, job, scheduler_calls, search_calls, search_job
 
 WIDTH = 120
 #: Methods to leave out: `result` returns bytes as they arrive, `impatient` another client.
 LEFT_OUT = {("Client", "result"), ("Client", "file"), ("Client", "impatient")}
 #: Type in the client → type here.
-TYPES = {"Jobs": "AsyncJobs", "Job": "AsyncJob"}
+TYPES = {"Jobs": "AsyncJobs", "Job": "AsyncJob", "SearchJob": "AsyncSearchJob"}
 _HEAD = '''"""The client for asyncio: the same methods as coroutines.
 
 `python docs/generate.py` makes this file; do not edit it.
@@ -32,7 +32,8 @@ _CLIENT = '''class AsyncClient:
     """The methods of `Client` as coroutines, for asyncio.
 
     Each method has the arguments, the result and the errors of the method of `Client` with the same name. Methods that
-    return an iterator there return an asynchronous iterator here: `async for` without `await`. Jobs are `AsyncJob`.
+    return an iterator there return an asynchronous iterator here: `async for` without `await`. Jobs are `AsyncJob`,
+    searches are `AsyncSearchJob`.
     `Client.result` and `Client.file`, which return bytes as they arrive, are left out: use `fetch_result` and
     `fetch_file`. Other answers are complete (at most 256 MiB).
 
@@ -63,6 +64,8 @@ __INIT__
         found = await in_thread(getattr(self._client, method), *args, **named)
         if isinstance(found, Jobs):
             return AsyncJobs(AsyncJob(one) for one in found)
+        if isinstance(found, SearchJob):
+            return AsyncSearchJob(found)
         return AsyncJob(found) if isinstance(found, Job) else found
 '''
 _JOB = '''class AsyncJob:
@@ -100,12 +103,36 @@ _JOBS = '''class AsyncJobs(list[AsyncJob]):
         return Jobs(one._job for one in self)
 '''
 
+_SEARCH = '''class AsyncSearchJob:
+    """The methods of `SearchJob` as coroutines, for asyncio. `AsyncClient` explains the differences."""
+
+    def __init__(self, searchjob: SearchJob) -> None:
+        """Make an asynchronous handle from another handle."""
+        self._searchjob = searchjob
+
+    @property
+    def search(self) -> Search:
+        """The search as the server returned it last."""
+        return self._searchjob.search
+
+    async def _call(self, method: str, /, *args: Any, **named: Any) -> Any:
+        found = await in_thread(getattr(self._searchjob, method), *args, **named)
+        return self if found is self._searchjob else found
+
+    def __repr__(self) -> str:
+        return repr(self._searchjob)
+
+    def _repr_html_(self) -> str:
+        return self._searchjob._repr_html_()
+'''
+
 
 def async_client() -> str:
     """Return the source of `dlicmd/sdk/async_client.py`."""
     parts = [client.Client, exec_calls.ExecCalls, scheduler_calls.SchedulerCalls, search_calls.SearchCalls, calls.Calls]
     of_client = [_client_head(), *(text for kind in parts for text in _methods(kind, "Client"))]
     text = "\n".join(of_client) + "\n\n" + "\n".join([_JOB, *_methods(job.Job, "Job"), f"\n{_JOBS}"])
+    text += "\n\n" + "\n".join([_SEARCH, *_methods(search_job.SearchJob, "SearchJob")])
     return _HEAD + _imports(text) + "\n\n" + text
 
 
@@ -161,8 +188,8 @@ class _Method:
         coroutine."""
         if "property" in self._marks:
             said = (ast.get_docstring(self._node) or "").split("\n")[0]
-            head = f'    @property\n    def {self.name}(self) -> {self._returns[0]}:\n        """{said}"""\n'
-            return f"{head}        return self._job.{self.name}\n"
+            head = f'    @property\n    def {self.name}(self) -> {" | ".join(self._returns)}:\n        """{said}"""\n'
+            return f"{head}        return self._{self._of.lower()}.{self.name}\n"
         returns = [word if not is_eventual or word.startswith("AsyncIterator") else f"Coroutine[Any, Any, {word}]"
                    for word in self._returns]
         words = "def" if is_eventual or self.is_iterator else "async def"
@@ -222,7 +249,7 @@ def _parameters(given: ast.arguments, known: dict[str, object]) -> list[str]:
 
 def _type(text: str) -> str:
     """Return a type of the client as a type of the asynchronous client."""
-    text = re.sub(r"\b(Jobs|Job)\b", lambda found: TYPES[found[0]], text)
+    text = re.sub(r"\b(Jobs|Job|SearchJob)\b", lambda found: TYPES[found[0]], text)
     return re.sub(r"^Iterator\b", "AsyncIterator", text)
 
 
@@ -230,7 +257,7 @@ def _imports(text: str) -> str:
     """Return the imports that a text needs, with the places from which the modules of the client import."""
     places = {"in_thread": "dlicmd.sdk.threads", "items": "dlicmd.sdk.threads", "AsyncIterator": "collections.abc",
               "Coroutine": "collections.abc"}
-    for module in (calls, client, exec_calls, scheduler_calls, search_calls, job):
+    for module in (calls, client, exec_calls, scheduler_calls, search_calls, job, search_job):
         tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:

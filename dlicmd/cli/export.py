@@ -13,28 +13,31 @@ OPTION = "--export"
 _CSV, _PARQUET = ".csv", ".parquet"
 
 
-def checked(name: str | None) -> str | None:
+def checked(name: str | None, option: str = OPTION) -> str | None:
     """Return the name of a file to write, or None if the option is not given. Raises UsageProblem if the file has
     another format or cannot be written, or if the library for its format is not installed."""
     if name is None:
         return None
     if not name.lower().endswith((_CSV, _PARQUET)):
-        raise UsageProblem(f"{OPTION}: '{name}' does not end with {_CSV} or {_PARQUET}")
-    small_file.check_writable(OPTION, name)
+        raise UsageProblem(f"{option}: '{name}' does not end with {_CSV} or {_PARQUET}")
+    small_file.check_writable(option, name)
     if name.lower().endswith(_PARQUET):
         try:
             import pyarrow  # noqa: F401 - for this format alone
         except ImportError:
-            raise UsageProblem(f"{OPTION} {name}: Parquet needs the package pyarrow: pip install pyarrow, or choose a "
+            raise UsageProblem(f"{option} {name}: Parquet needs the package pyarrow: pip install pyarrow, or choose a "
                                f"name that ends with {_CSV}") from None
     return name
 
 
-def write(name: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def write(
+    name: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str],
+    option: str = OPTION,
+) -> None:
     """Write rows to a file that `checked` returned. An existing file is replaced, all of it or nothing. A missing value
     is an empty field of CSV, and null in Parquet. Raises UsageProblem."""
     make = _parquet if name.lower().endswith(_PARQUET) else _csv
-    small_file.write(OPTION, name, make(rows, columns))
+    small_file.write(option, name, make(rows, columns))
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:

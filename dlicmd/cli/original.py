@@ -12,6 +12,7 @@ from dlicmd.cli.session import Session
 from dlicmd.cli.show.recorded import NOTHING
 from dlicmd.contract.argv import ArgvError, CommandLine
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.options import SEARCH_OPTIONS
 from dlicmd.contract.original import NEVER_FAIL, WITH_FORMATS, CheckFailed
 from dlicmd.sdk.errors import Denied, ServerError
 from dlicmd.sdk.messages import inert, set_level
@@ -81,6 +82,8 @@ def is_ours(line: CommandLine) -> bool:
 
 _OUR_COMMANDS = frozenset({
     "--version", "--completion", "--config-show", "--data-preview", "--exec-why", "--exec-diff", "--exec-plot",
-    "--exec-verify", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait",
+    "--exec-verify", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait", "--hpo-plot", "--hpo-export",
+    "--hpo-algorithm-install",
 })
-_OUR_OPTIONS = frozenset({"--wait", "--follow", "--wait-timeout", "--pass-exit-code", "--junit", "--dry-run"})
+_OUR_OPTIONS = frozenset({"--wait", "--follow", "--wait-timeout", "--pass-exit-code", "--junit", "--dry-run"}) | {
+    option.name for option in SEARCH_OPTIONS}

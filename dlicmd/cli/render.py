@@ -14,7 +14,7 @@ from dlicmd.cli.show.table import MISSING, ranked, table, terminal_width, usual
 from dlicmd.contract import wire
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert, info
-from dlicmd.sdk.objects import Record
+from dlicmd.sdk.records import Record
 
 _CUSTOM = "custom-columns="
 

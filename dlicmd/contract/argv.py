@@ -17,6 +17,8 @@ from dlicmd.contract.sizes import parse_size
 
 #: Commands that pass unknown words to the program; for other commands, an unknown word is an error.
 SUBMITTING = frozenset({"--exec-start", "--demo"})
+#: Commands that take words of the program after `--` alone.
+WITH_PROGRAM = frozenset({"--hpo-start"})
 #: Flags that are a command with an operand when no command precedes them.
 _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
 #: Client options that other clients let slip into `args`, as `--password=S`. The server drops them, because they do
@@ -134,8 +136,9 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
         position += _take(line, own, position, sent)
     if line.after_dashes is not None:
         line.program.extend(line.after_dashes)
-    if line.program and line.command not in SUBMITTING and line.command != "--help":
-        raise ArgvError(_unknown(line.program[0]))
+    alien = line.before_dashes if line.command in WITH_PROGRAM else line.program
+    if alien and line.command not in SUBMITTING and line.command != "--help":
+        raise ArgvError(_unknown(alien[0]))
     return line
 
 

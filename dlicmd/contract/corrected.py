@@ -51,7 +51,8 @@ def with_typed_options(typed: Sequence[str], text: str) -> str:
     as in the line. `typed` are all words of the line."""
     verb, own = BY_VERB[typed[0]], typed[: typed.index("--")] if "--" in typed else typed
     found = [verb_option(verb, word.partition("=")[0]) for word in reversed(own) if word.startswith("--")]
-    names = {canonical(option).name: option.name for option in (*reversed(verb.own), *found) if option is not None}
+    spelled = (option for option in (*reversed(verb.own), *found) if option is not None)
+    names = {canonical(option, verb).name: option.name for option in spelled}
     return re.sub(r"(?<![\w-])--\w[\w-]*",
                   lambda match: match[0] if match[0] in typed else names.get(match[0], match[0]), text)
 

@@ -71,15 +71,22 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--pj-get-all": (("dlicmd --pj-get-all", "list jobs with their nodes"),),
     "--k8s-obj-get-all": (("dlicmd --k8s-obj-get-all pod", "show all pods"),),
     "--k8s-obj-get": (("dlicmd --k8s-obj-get pod local-7", "show 1 pod"),),
-    "--hpo-start": (("dlicmd --hpo-start search.json --model-dir .", "submit this folder with the search"),),
+    "--hpo-start": (
+        ("dlicmd --hpo-start search.json --model-dir .", "submit this folder with the search"),
+        ("dlicmd --hpo-start --model-dir . --model-main train.py --hpo-param lr=log:1e-4..1e-1 --hpo-metric "
+         "accuracy:maximize", "without a file"),
+    ),
     "--hpo-get-all": (("dlicmd --hpo-get-all", "list your searches"),),
     "--hpo-get": (("dlicmd --hpo-get my-search", "show 1 search"),),
+    "--hpo-plot": (("dlicmd --hpo-plot my-search", "draw the best value so far"),),
+    "--hpo-export": (("dlicmd --hpo-export my-search trials.csv", "1 line for each experiment"),),
     "--hpo-stop": (("dlicmd --hpo-stop my-search", "stop 1 search"),),
     "--hpo-restart": (("dlicmd --hpo-restart my-search", "continue 1 search"),),
     "--hpo-delete": (("dlicmd --hpo-delete my-search", "delete 1 search"),),
     "--hpo-delete-all": (("dlicmd --hpo-delete-all --yes", "delete your searches without a question"),),
     "--hpo-algorithm-get-all": (("dlicmd --hpo-algorithm-get-all", "list the algorithms"),),
     "--hpo-algorithm-get": (("dlicmd --hpo-algorithm-get Random", "show 1 algorithm"),),
+    "--hpo-algorithm-install": (("dlicmd --hpo-algorithm-install ./halving", "install 1 algorithm"),),
     "--hpo-algorithm-delete": (("dlicmd --hpo-algorithm-delete my-algorithm", "delete 1 algorithm"),),
     "--demo": (
         ("dlicmd --demo", "train on 2 workers; needs no files of yours"),

@@ -55,6 +55,7 @@ class Section(Enum):
     SUBMIT = "Submission"
     RESOURCES = "Resources"
     SCHEDULING = "Scheduling and environment"
+    SEARCH = "Searches for hyper-parameters"
     OUTPUT = "Output and waiting"
     DEPLOYMENT = "Deployment, only with --exec-deploy"
 
@@ -152,16 +153,22 @@ COMMANDS: tuple[Option, ...] = (
     _command("--pj-get-all", "list the scheduler's parallel jobs and their nodes", hidden=True),
     _command("--k8s-obj-get-all", "show all objects of a type, such as pod", "TYPE", hidden=True),
     _command("--k8s-obj-get", "show one object", "TYPE NAME", hidden=True, arity=Arity.TWO),
-    _command("--hpo-start", "start a hyper-parameter search from a JSON file, with the model of --model-dir", "FILE",
-             hidden=True),
+    _command("--hpo-start", "start a hyper-parameter search from a JSON or YAML file, or from --hpo-param, with the "
+             "model of --model-dir", "[FILE]", hidden=True, arity=Arity.OPTIONAL),
     _command("--hpo-get-all", "list your searches with their experiments (see --query-args)", hidden=True),
     _command("--hpo-get", "show one search", "NAME", hidden=True),
-    _command("--hpo-stop", "stop searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-plot", "draw the best value of a search over its experiments", "NAME", hidden=True),
+    _command("--hpo-export", "write the experiments of a search to a file that ends with .csv or .parquet", "NAME FILE",
+             hidden=True, arity=Arity.TWO),
+    _command("--hpo-stop", "stop searches; with --force, their experiments end at once", "NAME...", hidden=True,
+             arity=Arity.MANY),
     _command("--hpo-restart", "continue a stopped search", "NAME", hidden=True),
     _command("--hpo-delete", "delete searches", "NAME...", hidden=True, arity=Arity.MANY),
     _command("--hpo-delete-all", "delete all your searches", hidden=True),
     _command("--hpo-algorithm-get-all", "list the search algorithms", hidden=True),
     _command("--hpo-algorithm-get", "show one search algorithm", "NAME", hidden=True),
+    _command("--hpo-algorithm-install", "install a search algorithm: a folder or a packed file with optimizer.py",
+             "PATH", hidden=True),
     _command("--hpo-algorithm-delete", "delete an installed search algorithm", "NAME", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow the job"),
 )
@@ -301,6 +308,27 @@ OPTIONS: tuple[Option, ...] = (
 YES = "--yes"
 
 
+def _search(name: str, kind: Form, text: str, metavar: str = "", **more: object) -> Option:
+    return _client(name, kind, Section.SEARCH, text, metavar, hidden=True, **more)
+
+
+#: Options that define a search in place of a file.
+SEARCH_OPTIONS: tuple[Option, ...] = (
+    _search("--hpo-param", Form.TEXT, "parameter and its values: LOW..HIGH, LOW..HIGH/STEP, log:LOW..HIGH or "
+            "A,B,C; repeatable", "NAME=VALUES", multiple=True),
+    _search("--hpo-metric", Form.TEXT, "metric to optimize; without a direction, losses and errors are minimized and "
+            "others maximized; repeatable for several objectives", "METRIC[:minimize|maximize]", multiple=True),
+    _search("--hpo-trials", Form.POSITIVE, "most experiments; default 20, for Grid all combinations", "N"),
+    _search("--hpo-parallel", Form.POSITIVE, "most experiments at the same time; default 4", "N"),
+    _search("--hpo-minutes", Form.POSITIVE, "most minutes for the search", "N"),
+    _search("--hpo-algorithm", Form.TEXT, "algorithm; default Tpe, with --hpo-resource ASHA", "NAME"),
+    _search("--hpo-resource", Form.TEXT, "resource that ASHA and Hyperband divide, such as epochs:27", "NAME:MOST"),
+    _search("--hpo-resume", Form.FLAG, "promoted experiments continue their training, and do not repeat it"),
+    _search("--hpo-seed", Form.COUNT, "seed of the algorithm; default: chosen by the server", "N"),
+    _search("--hpo-name", Form.TEXT, "name of the search; default: chosen by the server", "NAME"),
+)
+
+
 def _deployment(name: str, text: str, metavar: str) -> Option:
     return _client(name, Form.TEXT, Section.DEPLOYMENT, text, metavar, hidden=True)
 
@@ -310,8 +338,19 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
     **dict.fromkeys(("--exec-delete-all", "--app-stop-all", "--hpo-delete-all"), (
         _client(YES, Form.FLAG, _O, "do not ask before all jobs or searches are stopped or deleted; without a "
                 "terminal, these commands never ask", hidden=True),)),
-    "--exec-get-all": (_client("--all-users", Form.FLAG, _O, "with --exec-get-all, for administrators: execs of all "
-                               "users", hidden=True),),
+    "--exec-get-all": (
+        _client("--all-users", Form.FLAG, _O, "with --exec-get-all, for administrators: execs of all users",
+                hidden=True),
+        _client("--search", Form.TEXT, _O, "with --exec-get-all: only the experiments of a search", "NAME",
+                hidden=True),
+    ),
+    "--hpo-start": SEARCH_OPTIONS,
+    "--hpo-algorithm-install": (
+        _client("--name", Form.TEXT, Section.SEARCH, "with --hpo-algorithm-install: name of the algorithm; default: "
+                "that of the folder or file", "NAME", hidden=True),
+        _client("--log-level", Form.TEXT, Section.SEARCH, "with --hpo-algorithm-install: level of the algorithm's log",
+                "LEVEL", hidden=True),
+    ),
     "--exec-verify": (_client("--steps", Form.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
     "--exec-deploy": (
         _deployment("--kernel", "kernel that serves the model; required", "FILE"),

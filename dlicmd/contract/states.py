@@ -17,6 +17,10 @@ ERROR = "ERROR"
 ACTIVE = frozenset({NEW, SUBMITTED, PENDING_JOB, PENDING, LAUNCHING, RUNNING, RECOVERING, UNKNOWN})
 TERMINAL = frozenset({FINISHED, KILLED, ERROR})
 
+STOPPED, FAILED, RECOVERPEND, WAITING = "STOPPED", "FAILED", "RECOVERPEND", "WAITING"
+#: States of a search for hyper-parameters that goes on.
+SEARCHING = frozenset({SUBMITTED, RUNNING, RECOVERPEND})
+
 #: State → its short form in tables of the original client.
 SHORT = {PENDING_JOB: "PENDING_JOB", PENDING: "PENDING_PJ"}
 

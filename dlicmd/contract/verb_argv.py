@@ -131,7 +131,7 @@ def _set(line: CommandLine, option: Option, typed: str, text: str | None) -> Non
     if option.metavar == "NAME=VALUE" and "=" not in (text or ""):
         raise ArgvError(f"{shown}: '=' is missing in '{text}'; write {shown} NAME=VALUE")
     value: object = True if text is None else convert(option._replace(name=shown), text)
-    stored = canonical(option)
+    stored = canonical(option, BY_VERB[line.verb or RUN])
     if stored.multiple:
         kept = line.values.setdefault(stored.name, [])
         assert isinstance(kept, list)

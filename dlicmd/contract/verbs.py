@@ -5,7 +5,7 @@ Parsing, help and completion come from this table. Servers know no verbs: the cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from dlicmd.contract.options import (
@@ -16,6 +16,7 @@ from dlicmd.contract.options import (
     FILE,
     FOLLOW,
     OPTIONS,
+    SEARCH_OPTIONS,
     WAIT,
     YES,
     Form,
@@ -23,10 +24,16 @@ from dlicmd.contract.options import (
     Option,
     Section,
     Travel,
+    option_named,
 )
 from dlicmd.contract.states import NAMED
 
 MANY = 10**9
+#: Option of a verb → the option of the option table that it stands for.
+STANDS_FOR = {
+    "--name": "--appName", "--workers": "--numWorker", "--gpus": "--numWorker", "--env": "--msd-env",
+    "--priority": "--msd-priority", "--plan": "--consumer",
+}
 
 
 class Verb(NamedTuple):
@@ -34,7 +41,7 @@ class Verb(NamedTuple):
 
     `least` and `most` limit the number of operands; the first `ids` operands are ids of execs. `own` are options of
     this verb alone. `takes` are options of the option table, beside those that every verb takes (`COMMON`). `program`:
-    words after `--` belong to the program of the job.
+    words after `--` belong to the program of the job. `stands_for` maps own options to options of the option table.
     """
 
     name: str
@@ -48,6 +55,7 @@ class Verb(NamedTuple):
     own: tuple[Option, ...] = ()
     takes: tuple[Option, ...] = ()
     program: bool = False
+    stands_for: Mapping[str, str] = STANDS_FOR
 
 
 def _own(
@@ -78,11 +86,14 @@ _RUN_OPTIONS = (
     _own("--plan", Form.TEXT, "resource plan of the job", "PATH", section=_E),
     _own("--no-follow", Form.FLAG, "print the id and return; the default in a pipe or file"),
 )
-#: Option of a verb → the option of the option table that it stands for.
-STANDS_FOR = {
-    "--name": "--appName", "--workers": "--numWorker", "--gpus": "--numWorker", "--env": "--msd-env",
-    "--priority": "--msd-priority", "--plan": "--consumer",
-}
+_H = Section.SEARCH
+_SEARCH_OPTIONS = (
+    *(_own(f"--{option.name.removeprefix('--hpo-')}", option.kind, option.help.replace("--hpo-", "--"), option.metavar,
+           section=_H, multiple=option.multiple) for option in SEARCH_OPTIONS),
+    *(option for option in _RUN_OPTIONS if option.name not in ("--name", "--gpus")),
+)
+#: The same for `search`, whose `--name` is that of the search.
+_OF_SEARCH = {**STANDS_FOR, **{f"--{option.name.removeprefix('--hpo-')}": option.name for option in SEARCH_OPTIONS}}
 #: Option of a verb → an option that it also gives, and its value.
 IMPLIES = {"--gpus": ("--workerDeviceType", "gpu")}
 
@@ -96,6 +107,7 @@ _WATCHING = (
     *_WAITING,
 )
 _SUBMISSION = (*(option for option in OPTIONS if option.group in (_S, _R, _E)), DRY_RUN, *_WATCHING)
+_SEARCH_TAKES = tuple(option for option in _SUBMISSION if option.name not in ("--junit", "--pass-exit-code"))
 _SELECTION = (
     _own(ALL, Form.FLAG, "all your jobs; with --state: all in this state"),
     _own(STATE, Form.TEXT, "with --all: only jobs in this state", "STATE"),
@@ -109,6 +121,11 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd run . --as ddp --workers 4 --wait", "run the program of this folder in 4 DDP processes"),
         ("dlicmd run -- torchrun --nproc-per-node=2 train.py", "run a command in the current folder"),
     ), most=1, own=_RUN_OPTIONS, takes=(*_SUBMISSION, FILE), program=True),
+    Verb("search", "--hpo-start", "[DIR|FILE]", "search for the best hyper-parameters of a program", (
+        ("dlicmd search train.py --param lr=log:1e-4..1e-1 --metric accuracy", "run train.py with 20 values of lr"),
+        ("dlicmd search . --param batch=16,32,64 --metric loss -- --epochs 5", "words after -- go to the program"),
+        ("dlicmd search", "list your searches; get, follow, plot, stop and rm take the name of a search, too"),
+    ), most=1, own=_SEARCH_OPTIONS, takes=_SEARCH_TAKES, program=True, stands_for=_OF_SEARCH),
     Verb("ls", "--exec-get-all", "", "list your jobs", (
         ("dlicmd ls", "the newest jobs"),
         ("dlicmd ls --state finished --limit 5", "the newest 5 finished jobs"),
@@ -121,6 +138,7 @@ VERBS: tuple[Verb, ...] = (
              "TIME"),
         _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: reverse order",
              "NAME"),
+        _own("--search", Form.TEXT, "only the experiments of a search", "NAME"),
         _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
     )),
     Verb("get", "--exec-get", "ID", "show one job", (
@@ -227,6 +245,7 @@ BY_VERB: dict[str, Verb] = {verb.name: verb for verb in VERBS}
 
 #: First word that is not a verb → the command that is probably meant. It never destroys more than the word says.
 SYNONYMS: dict[str, str] = {
+    **dict.fromkeys(("tune", "hpo", "hypersearch", "optimize", "sweep", "searches"), "search"),
     **dict.fromkeys(("list", "lst", "jobs", "ps", "squeue", "queue", "history", "sacct", "runs", "clean", "purge",
                      "prune", "clear", "reset"), "ls"),
     **dict.fromkeys(("status", "show", "describe", "info", "inspect", "job", "state"), "get ID"),
@@ -298,10 +317,10 @@ def verb_option(verb: Verb, spelling: str) -> Option | None:
     return next((option for option in options_of(verb) if spelling in (option.name, *option.aliases)), None)
 
 
-def canonical(option: Option) -> Option:
+def canonical(option: Option, verb: Verb) -> Option:
     """Return the option of the option table that an option of a verb stands for, or the option itself."""
-    named = STANDS_FOR.get(option.name) if option.travel is Travel.CLIENT else None
-    return BY_NAME[named] if named else option
+    named = verb.stands_for.get(option.name) if option.travel is Travel.CLIENT else None
+    return (option_named(named, verb.command) or option) if named else option
 
 
 def meant_command(word: str) -> str | None:

@@ -74,6 +74,11 @@ def search_path(name: str, action: str = "") -> str:
     return f"{SEARCHES}/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
+def search_query(name: str) -> str:
+    """Return the query that selects the execs of a search. Servers without searches ignore it."""
+    return f"{SEARCH}={quote(name, safe='')}"
+
+
 def algorithm_path(name: str) -> str:
     """Return the path of one algorithm that searches for hyper-parameters."""
     return f"{ALGORITHMS}/{quote(name, safe='')}"
@@ -353,11 +358,31 @@ PACK_ID = "pack_id"  # the pack of jobs that share a device
 CHILDREN = "childTreeDto"  # in the tree
 PLANS = "plans"  # in our own servers' answer about one plan
 
-# Keys of a search for hyper-parameters, and of its experiments
+# Keys of a search for hyper-parameters, and of its experiments. Both may have a `message`
 SEARCH_NAME = "hpoName"
-RESTART = "restart"
+RESTART, FORCE = "restart", "force"
 REMOTE_EXEC = "remoteExec"
 METRIC_VAL = "metricVal"
+COMPLETE_COUNT, FAILED_COUNT, PROGRESS = "complete", "failed", "progress"
+DURATION, CREATED_AT = "duration", "createtime"
+BEST = "best"  # the experiment with the best value; absent until one has FINISHED
+PARETO = "pareto"  # with several objectives: the ids of the experiments that no other one surpasses
+OBJECTIVE = "objective"  # minimize or maximize `metric`
+ALGORITHM = "algorithm"
+HYPER_PARAMS = "hyperParams"  # of an experiment: a list of {name, dataType, fixedVal}; of a search: the space
+DATA_TYPE, FIXED_VAL = "dataType", "fixedVal"
+RESOURCE, RUNG = "resource", "rung"  # of an experiment: the resource that it may use so far, and the number of its rung
+ALGO_DEF = "algoDef"
+#: GET /hypersearch/{name}/importances returns an object whose `importances` are name → share of a parameter in the
+#: differences of the values.
+IMPORTANCES = "importances"
+#: Keys of the `data` part of POST /hypersearch
+MODEL_SPEC, HPO_NAME = "modelSpec", "hpoName"
+#: Keys of the `data` part of POST /hypersearch/algorithm/install, beside NAME, PATH and REMOTE_EXEC
+CONDA_HOME, CONDA_ENV, LOG_LEVEL = "condaHome", "condaEnv", "logLevel"
+#: Keys of an exec that is an experiment: the name of its search, and its number there. `search` in a query selects
+#: execs
+SEARCH, EXPERIMENT = "search", "experiment"
 ALGORITHM_KEYS = (NAME, TYPE, REMOTE_EXEC)
 SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
 EXPERIMENTS = "experiments"

@@ -13,7 +13,6 @@ from typing import Any, Literal, overload
 from dlicmd.sdk.client import Client, Kind
 from dlicmd.sdk.job import Curves, Job, Jobs
 from dlicmd.sdk.objects import (
-    Algorithm,
     Application,
     Code,
     Curve,
@@ -27,11 +26,12 @@ from dlicmd.sdk.objects import (
     News,
     Plan,
     Preview,
-    Search,
     SlotView,
     StopOutcome,
     Why,
 )
+from dlicmd.sdk.search_job import SearchJob
+from dlicmd.sdk.search_objects import Algorithm, Experiment, Search
 from dlicmd.sdk.submission import SubmitOptions
 from dlicmd.sdk.threads import in_thread, items
 from dlicmd.sdk.transport import Answer, Multipart, Request, Transport
@@ -41,7 +41,8 @@ class AsyncClient:
     """The methods of `Client` as coroutines, for asyncio.
 
     Each method has the arguments, the result and the errors of the method of `Client` with the same name. Methods that
-    return an iterator there return an asynchronous iterator here: `async for` without `await`. Jobs are `AsyncJob`.
+    return an iterator there return an asynchronous iterator here: `async for` without `await`. Jobs are `AsyncJob`,
+    searches are `AsyncSearchJob`.
     `Client.result` and `Client.file`, which return bytes as they arrive, are left out: use `fetch_result` and
     `fetch_file`. Other answers are complete (at most 256 MiB).
 
@@ -77,6 +78,8 @@ class AsyncClient:
         found = await in_thread(getattr(self._client, method), *args, **named)
         if isinstance(found, Jobs):
             return AsyncJobs(AsyncJob(one) for one in found)
+        if isinstance(found, SearchJob):
+            return AsyncSearchJob(found)
         return AsyncJob(found) if isinstance(found, Job) else found
 
     async def use_token(self, token: str) -> None:
@@ -140,6 +143,28 @@ class AsyncClient:
     async def submit(self, *args: Any, **kwargs: Any) -> Exec | AsyncJob:
         """Call `Client.submit` in a thread."""
         found: Exec | AsyncJob = await self._call("submit", *args, **kwargs)
+        return found
+
+    @overload
+    async def search(self, name: str) -> Search: ...
+
+    @overload
+    async def search(
+        self, program: str | os.PathLike[str], params: Mapping[str, Any], metric: str | Sequence[str],
+        arguments: Sequence[object] = (), *, trials: int | None = None, parallel: int | None = None,
+        minutes: int | None = None, algorithm: str | None = None, resource: str | None = None, resume: bool = False,
+        seed: int | None = None, name: str | None = None, workers: int | None = None, kind: Kind | None = None,
+        options: SubmitOptions | None = None,
+    ) -> AsyncSearchJob: ...
+
+    async def search(self, *args: Any, **kwargs: Any) -> Search | AsyncSearchJob:
+        """Call `Client.search` in a thread."""
+        found: Search | AsyncSearchJob = await self._call("search", *args, **kwargs)
+        return found
+
+    async def search_job(self, name: str) -> AsyncSearchJob:
+        """Call `Client.search_job` in a thread."""
+        found: AsyncSearchJob = await self._call("search_job", name)
         return found
 
     def watch(self, exec_id: str, timeout: float | None = None) -> AsyncIterator[News]:
@@ -374,14 +399,19 @@ class AsyncClient:
         found: Answer = await self._call("start_search", body)
         return found
 
-    async def search(self, name: str) -> Search:
-        """Call `Client.search` in a thread."""
-        found: Search = await self._call("search", name)
+    async def search_request(self, body: Multipart) -> Request:
+        """Call `Client.search_request` in a thread."""
+        found: Request = await self._call("search_request", body)
         return found
 
-    async def stop_search(self, name: str) -> Answer:
+    async def importances(self, name: str) -> dict[str, float]:
+        """Call `Client.importances` in a thread."""
+        found: dict[str, float] = await self._call("importances", name)
+        return found
+
+    async def stop_search(self, name: str, force: bool = False) -> Answer:
         """Call `Client.stop_search` in a thread."""
-        found: Answer = await self._call("stop_search", name)
+        found: Answer = await self._call("stop_search", name, force)
         return found
 
     async def restart_search(self, name: str) -> Answer:
@@ -407,6 +437,16 @@ class AsyncClient:
     async def algorithm(self, name: str) -> Algorithm:
         """Call `Client.algorithm` in a thread."""
         found: Algorithm = await self._call("algorithm", name)
+        return found
+
+    async def install_algorithm(
+        self, path: str | os.PathLike[str], name: str | None = None, *, conda_home: str | None = None,
+        conda_env: str | None = None, log_level: str | None = None,
+    ) -> str:
+        """Call `Client.install_algorithm` in a thread."""
+        found: str = await self._call(
+            "install_algorithm", path, name, conda_home=conda_home, conda_env=conda_env, log_level=log_level,
+        )
         return found
 
     async def delete_algorithm(self, name: str) -> str:
@@ -529,3 +569,80 @@ class AsyncJobs(list[AsyncJob]):
 
     def _plain(self) -> Jobs:
         return Jobs(one._job for one in self)
+
+
+class AsyncSearchJob:
+    """The methods of `SearchJob` as coroutines, for asyncio. `AsyncClient` explains the differences."""
+
+    def __init__(self, searchjob: SearchJob) -> None:
+        """Make an asynchronous handle from another handle."""
+        self._searchjob = searchjob
+
+    @property
+    def search(self) -> Search:
+        """The search as the server returned it last."""
+        return self._searchjob.search
+
+    async def _call(self, method: str, /, *args: Any, **named: Any) -> Any:
+        found = await in_thread(getattr(self._searchjob, method), *args, **named)
+        return self if found is self._searchjob else found
+
+    def __repr__(self) -> str:
+        return repr(self._searchjob)
+
+    def _repr_html_(self) -> str:
+        return self._searchjob._repr_html_()
+
+    @property
+    def name(self) -> str:
+        """Name of the search."""
+        return self._searchjob.name
+
+    @property
+    def state(self) -> str:
+        """State of the search in `search`, such as `RUNNING`. `refresh` asks the server for the present state."""
+        return self._searchjob.state
+
+    @property
+    def best(self) -> Experiment | None:
+        """Experiment with the best value in `search`. None before the first experiment has finished."""
+        return self._searchjob.best
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """Experiments in `search`."""
+        return self._searchjob.experiments
+
+    async def refresh(self) -> AsyncSearchJob:
+        """Call `SearchJob.refresh` in a thread."""
+        found: AsyncSearchJob = await self._call("refresh")
+        return found
+
+    async def wait(self, timeout: float | None = None) -> AsyncSearchJob:
+        """Call `SearchJob.wait` in a thread."""
+        found: AsyncSearchJob = await self._call("wait", timeout)
+        return found
+
+    async def stop(self, force: bool = False) -> AsyncSearchJob:
+        """Call `SearchJob.stop` in a thread."""
+        found: AsyncSearchJob = await self._call("stop", force)
+        return found
+
+    async def restart(self) -> AsyncSearchJob:
+        """Call `SearchJob.restart` in a thread."""
+        found: AsyncSearchJob = await self._call("restart")
+        return found
+
+    async def delete(self) -> None:
+        """Call `SearchJob.delete` in a thread."""
+        await self._call("delete")
+
+    async def importances(self) -> dict[str, float]:
+        """Call `SearchJob.importances` in a thread."""
+        found: dict[str, float] = await self._call("importances")
+        return found
+
+    async def to_dataframe(self) -> Any:
+        """Call `SearchJob.to_dataframe` in a thread."""
+        found: Any = await self._call("to_dataframe")
+        return found

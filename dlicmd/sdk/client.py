@@ -34,10 +34,12 @@ from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.objects import Exec, News, Preview
 from dlicmd.sdk.scheduler_calls import SchedulerCalls
 from dlicmd.sdk.search_calls import SearchCalls
+from dlicmd.sdk.search_objects import Search
 from dlicmd.sdk.transport import READ_TIMEOUT, Request
 
 if TYPE_CHECKING:
     from dlicmd.sdk.job import Job, Jobs
+    from dlicmd.sdk.search_job import SearchJob
     from dlicmd.sdk.submission import SubmitOptions
 
 #: How a program is run: see `Client.run`.
@@ -312,6 +314,85 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
             return self.run(partial(function, *rest, **kwargs))
         found: Exec = submit(self, Submission.of(*args, **kwargs))
         return found
+
+    @overload
+    def search(self, name: str) -> Search: ...
+
+    @overload
+    def search(
+        self, program: str | os.PathLike[str], params: Mapping[str, Any], metric: str | Sequence[str],
+        arguments: Sequence[object] = (), *, trials: int | None = None, parallel: int | None = None,
+        minutes: int | None = None, algorithm: str | None = None, resource: str | None = None, resume: bool = False,
+        seed: int | None = None, name: str | None = None, workers: int | None = None, kind: Kind | None = None,
+        options: SubmitOptions | None = None,
+    ) -> SearchJob: ...
+
+    def search(self, *args: Any, **kwargs: Any) -> Search | SearchJob:
+        """Search for the hyper-parameters with which a program reaches the best value of a metric; or return a search.
+
+        With the name of a search alone, the method returns that search with its experiments, as `exec` returns an exec.
+
+        Otherwise, the client packs the program as `run` does, and the server runs it once for each experiment. The
+        program finds its parameters in `config.json` in its working directory, in the variables `HPO_<NAME>`, and in
+        its arguments in place of `{name}`.
+
+        Args:
+            args: The name of a search; or `program`, `params`, `metric` and `arguments`:
+
+                - `program`: Python file, or folder with a `train.py`, `main.py` or a single Python file.
+                - `params`: name of a parameter → its values: a text such as `"0.1..0.9"`, `"log:1e-4..1e-1"`,
+                  `"1..10"`, `"0..1/0.25"` (with a step) or `"adam,sgd"`; a list of values; or an object of the
+                  contract.
+                - `metric`: metric with its direction, such as `"accuracy:maximize"`, or a list of several.
+                - `arguments`: arguments for the program, one list item for each word.
+            kwargs: The same arguments by name, and:
+
+                - `trials`: most experiments, default 20; with the algorithm Grid, all combinations.
+                - `parallel`: most experiments at the same time, default 4.
+                - `minutes`: most minutes for the search.
+                - `algorithm`: name of the algorithm, default `Tpe`, or `ASHA` with a resource.
+                - `resource`: resource that ASHA and Hyperband divide, with its largest value, such as `"epochs:27"`.
+                - `resume`: whether promoted experiments continue their training in place of a new one.
+                - `seed`: seed of the algorithm.
+                - `name`: name of the search.
+                - `workers`, `kind`, `options`: as those of `run`, for each experiment.
+
+        Returns:
+            The found search; or a handle for the new one.
+
+        Raises:
+            UsageProblem: The program does not exist, or a parameter, the metric or an option is wrong.
+            PackageError: A file cannot be read, or the archive cannot be written.
+            SubmissionRefused: The server refuses the search (HTTP 400).
+            NoSuchSearch: No search has this name.
+            ConnectionLost: The connection broke during the upload; the server may have accepted the search.
+
+        Examples:
+            >>> found = client.search("train.py", {"lr": "log:1e-4..1e-1"}, "accuracy:maximize", trials=20).wait()
+            >>> found.best.parameters
+            {'lr': 0.0123}
+        """
+        if (len(args) == 1 and not kwargs) or (not args and kwargs.keys() == {"name"}):
+            [given] = [*args, *kwargs.values()]
+            return Search(an_object(self._search_call("GET", given, "show {}")))
+        from dlicmd.sdk.run import usual_workers
+        from dlicmd.sdk.search_job import SearchJob
+        from dlicmd.sdk.search_start import start
+
+        return SearchJob(self, Search({wire.SEARCH_NAME: start(self, lambda: usual_workers(self), *args, **kwargs)}))
+
+    def search_job(self, name: str) -> SearchJob:
+        """Return a handle for a search.
+
+        Args:
+            name: Name of the search.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
+        from dlicmd.sdk.search_job import SearchJob
+
+        return SearchJob(self, self.search(name))
 
     def watch(self, exec_id: str, timeout: float | None = None) -> Iterator[News]:
         """Yield an exec with its new output until the exec has ended.

@@ -28,8 +28,10 @@ T = TypeVar("T")
 class Clock:
     """The time limit of a wait. Raises WaitTimeout when it is over; the message names the command to come back with."""
 
-    def __init__(self, exec_id: str, seconds: float | None, again: str = "--follow") -> None:
-        self._exec_id, self._seconds, self._again = exec_id, seconds, again
+    def __init__(
+        self, exec_id: str, seconds: float | None, again: str = "--follow", method: str = "Client.wait",
+    ) -> None:
+        self._exec_id, self._seconds, self._again, self._method = exec_id, seconds, again, method
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self, most: float) -> float:
@@ -38,7 +40,7 @@ class Clock:
             return most
         left = self._end - time.monotonic()
         if left <= 0:
-            again = hints.either(hints.command(self._again, self._exec_id), f"Client.wait({self._exec_id!r})")
+            again = hints.either(hints.command(self._again, self._exec_id), f"{self._method}({self._exec_id!r})")
             raise WaitTimeout(
                 f"{self._exec_id} has not ended within {self._seconds} s and continues; "
                 f"come back with: {again}"

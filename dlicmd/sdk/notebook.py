@@ -59,3 +59,8 @@ def escaped(text: str) -> str:
     from html import escape  # only for notebooks
 
     return escape(one_line(text))
+
+
+def cell(value: object) -> str:
+    """Return a value as the text of a cell."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

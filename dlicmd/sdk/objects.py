@@ -7,80 +7,13 @@ it, also for keys without an attribute. `found.json` is the whole object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from dlicmd.contract import states, wire
-from dlicmd.contract.reading import at, items, number, objects, words
-
-T = TypeVar("T")
-R = TypeVar("R", bound="Record")
-
-
-class Record(Mapping[str, Any]):
-    """An object as a server sent it: a mapping of keys to JSON values.
-
-    Args:
-        json: The JSON object. The record keeps this dictionary and does not copy it.
-
-    Attributes:
-        json: The whole object as a dictionary.
-
-    Examples:
-        >>> run = Exec({"id": "wmla-1", "numWorker": "2"})
-        >>> run.num_worker, run["numWorker"], run.end_time
-        (2, '2', '')
-    """
-
-    def __init__(self, json: dict[str, Any]) -> None:
-        self.json = json
-
-    def __getitem__(self, key: str) -> Any:
-        return self.json[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.json)
-
-    def __len__(self) -> int:
-        return len(self.json)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.json!r})"
-
-
-class Key(Generic[T]):
-    """The attribute for a key of a Record.
-
-    Args:
-        name: Key of the JSON object.
-        read: Function that converts any JSON value, and None for an absent key. The function never raises.
-    """
-
-    def __init__(self, name: str, read: Callable[[Any], T]) -> None:
-        self.name, self.read = name, read
-
-    @overload
-    def __get__(self, record: None, owner: type[Record]) -> Key[T]: ...
-
-    @overload
-    def __get__(self, record: Record, owner: type[Record]) -> T: ...
-
-    def __get__(self, record: Record | None, owner: type[Record]) -> T | Key[T]:
-        return self if record is None else self.read(record.json.get(self.name))
-
-
-def _whole(value: Any) -> int | None:
-    found = number(value)
-    return None if found is None else int(found)
-
-
-def _truth(value: Any) -> bool | None:
-    """Return a truth value. Some servers send it as text."""
-    return {"true": True, "false": False}.get(str(value).lower())
-
-
-def _texts(value: Any) -> list[str]:
-    return [words(item) for item in items(value)]
+from dlicmd.contract.reading import at, items, number, words
+from dlicmd.sdk.records import Key, Record, all_of, texts, truth, whole_number
+from dlicmd.sdk.search_objects import Algorithm, Experiment, HyperParameter, MetricRange, Search
 
 
 def _points(value: Any) -> list[tuple[float, float, float | None]]:
@@ -97,10 +30,6 @@ def _last(value: Any) -> dict[str, tuple[float, float]]:
     return {name: (amount, step) for name, (amount, step) in found.items() if amount is not None and step is not None}
 
 
-def _all(kind: type[R]) -> Callable[[Any], list[R]]:
-    return lambda value: [kind(one) for one in objects(value)]
-
-
 class Exec(Record):
     """A job, as the contract calls it: an exec. Times are ISO-8601."""
 
@@ -114,7 +43,7 @@ class Exec(Record):
     """Command line of the submission."""
     state = Key(wire.STATE, words)
     """State of the exec, such as `RUNNING`. The final states are `FINISHED`, `KILLED` and `ERROR`."""
-    recovering = Key(wire.RECOVERING, _truth)
+    recovering = Key(wire.RECOVERING, truth)
     """Whether the exec lost its driver or all its workers, and new ones are being started."""
     creator = Key(wire.CREATOR, words)
     """User that submitted the exec."""
@@ -122,9 +51,9 @@ class Exec(Record):
     """Name that the submission gave to the job."""
     framework = Key(wire.FRAMEWORK, words)
     """Framework of the exec, such as `PyTorch`."""
-    elastic = Key(wire.ELASTIC, _truth)
+    elastic = Key(wire.ELASTIC, truth)
     """Whether the number of workers can change while the exec runs."""
-    num_worker = Key(wire.NUM_WORKER, _whole)
+    num_worker = Key(wire.NUM_WORKER, whole_number)
     """Number of workers that the submission requested."""
     create_time = Key(wire.CREATE_TIME, words)
     """Time of the submission."""
@@ -136,27 +65,27 @@ class Exec(Record):
     """One line: why the exec failed, the event that it waits for, or a report of its program."""
     reason = Key(wire.REASON, words)
     """Stable code for `message`, such as `NEVER_SCHEDULABLE` or `OUT_OF_MEMORY`."""
-    queue_position = Key(wire.QUEUE_POSITION, _whole)
+    queue_position = Key(wire.QUEUE_POSITION, whole_number)
     """Position of a pending exec in its queue, from 1. None if the exec is not in a queue."""
     expected_start = Key(wire.EXPECTED_START, words)
     """Earliest possible start of a pending exec. "" if unknown."""
-    exit_code = Key(wire.EXIT_CODE, _whole)
+    exit_code = Key(wire.EXIT_CODE, whole_number)
     """Exit code of the program. None before the program has ended."""
-    has_result = Key(wire.HAS_RESULT, _truth)
+    has_result = Key(wire.HAS_RESULT, truth)
     """Whether the exec has a result to fetch. None before the exec has ended."""
-    slots = Key(wire.SLOTS, _whole)
+    slots = Key(wire.SLOTS, whole_number)
     """Number of slots that a running exec holds now."""
-    fixed_slots = Key(wire.FIXED_SLOTS, _whole)
+    fixed_slots = Key(wire.FIXED_SLOTS, whole_number)
     """Number of slots that an administrator has fixed. None if the scheduler decides."""
-    workers = Key(wire.WORKERS, _whole)
+    workers = Key(wire.WORKERS, whole_number)
     """Number of workers that train now."""
-    epoch = Key(wire.EPOCH, _whole)
+    epoch = Key(wire.EPOCH, whole_number)
     """Number of the current epoch, from 1."""
-    epochs = Key(wire.EPOCHS, _whole)
+    epochs = Key(wire.EPOCHS, whole_number)
     """Total number of epochs."""
-    step = Key(wire.STEP, _whole)
+    step = Key(wire.STEP, whole_number)
     """Number of committed steps of the whole job."""
-    steps = Key(wire.STEPS, _whole)
+    steps = Key(wire.STEPS, whole_number)
     """Total number of steps."""
     loss = Key(wire.LOSS, number)
     """Last loss that the program reported."""
@@ -164,16 +93,20 @@ class Exec(Record):
     """Last accuracy that the program reported."""
     last_metrics = Key(wire.LAST_METRICS, _last)
     """Last values of at most 8 metrics: name → (value, step), losses first."""
-    arguments = Key(wire.ARGUMENTS, _texts)
+    arguments = Key(wire.ARGUMENTS, texts)
     """Words of the program, with secrets masked."""
     samples_per_second = Key(wire.SAMPLES_PER_SECOND, number)
     """Samples per second of the whole job."""
     seconds_left = Key(wire.SECONDS_LEFT, number)
     """Seconds until the expected end of the training."""
-    resizes = Key(wire.RESIZES, _whole)
+    resizes = Key(wire.RESIZES, whole_number)
     """Number of intended changes of the number of workers."""
-    deaths = Key(wire.DEATHS, _whole)
+    deaths = Key(wire.DEATHS, whole_number)
     """Number of workers that died without ending the job."""
+    search = Key(wire.SEARCH, words)
+    """Name of the search that the exec is an experiment of. "" for other execs."""
+    experiment = Key(wire.EXPERIMENT, whole_number)
+    """Number of the experiment in its search. None for other execs."""
 
     @property
     def has_ended(self) -> bool:
@@ -213,7 +146,7 @@ class Curve(Record):
     are counted."""
     points = Key(wire.POINTS, _points)
     """Points in the order of their steps: step, value, and epoch seconds or None."""
-    left = Key(wire.LEFT, _whole)
+    left = Key(wire.LEFT, whole_number)
     """Number of values that are not finite, and so left out. None if there are none."""
 
 
@@ -222,15 +155,15 @@ class Holder(Record):
 
     id = Key(wire.ID, words)
     """Id of the exec."""
-    slots = Key(wire.SLOTS, _whole)
+    slots = Key(wire.SLOTS, whole_number)
     """Number of slots that the exec holds."""
-    elastic = Key(wire.ELASTIC, _truth)
+    elastic = Key(wire.ELASTIC, truth)
     """Whether the number of slots can change while the exec runs."""
-    priority = Key(wire.PRIORITY, _whole)
+    priority = Key(wire.PRIORITY, whole_number)
     """Priority of the exec. A higher number comes first."""
-    gives = Key(wire.GIVES, _whole)
+    gives = Key(wire.GIVES, whole_number)
     """Number of slots that the exec can give to others while it runs."""
-    shares = Key(wire.SHARES, _truth)
+    shares = Key(wire.SHARES, truth)
     """Whether other execs use slots of this exec, too."""
 
 
@@ -249,7 +182,7 @@ class Why(Record):
     """Event that would start the exec, in words."""
     advice = Key(wire.ADVICE, words)
     """`wait`, `change` (the submission) or `ask` (an administrator)."""
-    holders = Key(wire.HOLDERS, _all(Holder))
+    holders = Key(wire.HOLDERS, all_of(Holder))
     """Execs that hold slots."""
 
 
@@ -288,7 +221,7 @@ class CodeFile(Record):
 
     path = Key(wire.PATH, words)
     """Path relative to the folder in which the program runs."""
-    bytes = Key(wire.BYTES, _whole)
+    bytes = Key(wire.BYTES, whole_number)
     """Size in bytes."""
     sha256 = Key(wire.SHA256, words)
     """SHA-256 as hexadecimal text. "" for files beyond the limits of the server."""
@@ -299,9 +232,9 @@ class CodeFile(Record):
 class Code(Record):
     """The submitted files of an exec. `complete` is False if the exec has more files."""
 
-    files = Key(wire.FILES, _all(CodeFile))
+    files = Key(wire.FILES, all_of(CodeFile))
     """Submitted files."""
-    complete = Key(wire.COMPLETE, _truth)
+    complete = Key(wire.COMPLETE, truth)
     """Whether `files` has all submitted files."""
 
 
@@ -311,7 +244,7 @@ class File(Record):
     path = Key(wire.PATH, words)
     """Path of the file for `Client.fetch_file`, with slashes: relative to RESULT_DIR, or to the folder in which the
     program runs."""
-    bytes = Key(wire.BYTES, _whole)
+    bytes = Key(wire.BYTES, whole_number)
     """Size in bytes."""
     modified = Key(wire.MODIFIED, words)
     """Time of the last change."""
@@ -322,9 +255,9 @@ class File(Record):
 class Files(Record):
     """The files that the program of an exec wrote. `complete` is False if there are more files."""
 
-    files = Key(wire.FILES, _all(File))
+    files = Key(wire.FILES, all_of(File))
     """Files, ordered by path."""
-    complete = Key(wire.COMPLETE, _truth)
+    complete = Key(wire.COMPLETE, truth)
     """Whether `files` has all files."""
 
 
@@ -335,7 +268,7 @@ class Framework(Record):
     """Name for `Client.submit`, such as `PyTorch`."""
     framework_version = Key(wire.FRAMEWORK_VERSION, words)
     """Version of the framework."""
-    desc = Key(wire.DESC, _texts)
+    desc = Key(wire.DESC, texts)
     """Lines of a description."""
 
 
@@ -354,9 +287,9 @@ class Application(Record):
     """Path of the resource plan that the application counts for, such as `/local/training`."""
     submit_user = Key(wire.SUBMIT_USER, words)
     """User that submitted the application."""
-    priority = Key(wire.PRIORITY, _whole)
+    priority = Key(wire.PRIORITY, whole_number)
     """Priority of the application. A higher number comes first."""
-    task12n_num = Key(wire.TASK12N_NUM, _whole)
+    task12n_num = Key(wire.TASK12N_NUM, whole_number)
     """Number of workers that the submission requested."""
     pack_id = Key(wire.PACK_ID, words)
     """Id of the pack, for execs that share a device. "" without a pack."""
@@ -376,7 +309,7 @@ class StopOutcome(Record):
 
     id = Key(wire.ID, words)
     """Id of the application, as given."""
-    stopped = Key(wire.STOPPED_NOW, _truth)
+    stopped = Key(wire.STOPPED_NOW, truth)
     """Whether the application was active and will be stopped."""
     state = Key(wire.STATE, words)
     """State of the application. "" if no application has this id."""
@@ -411,7 +344,7 @@ class Slot(Record):
     utilisation = Key(wire.UTILISATION, number)
     """Measured use of the slot, from 0 to 1: that of the GPU; of a CPU slot, the CPU load of its execs since the call
     before. None if unknown."""
-    holders = Key(wire.HOLDERS, _all(SlotHolder))
+    holders = Key(wire.HOLDERS, all_of(SlotHolder))
     """Execs on the slot. The list is empty for a free slot."""
 
 
@@ -426,7 +359,7 @@ class PendingExec(Record):
     """Name that the submission gave to the job."""
     consumer = Key(wire.CONSUMER, words)
     """Path of the resource plan that the exec counts for."""
-    priority = Key(wire.PRIORITY, _whole)
+    priority = Key(wire.PRIORITY, whole_number)
     """Priority of the exec. A higher number comes first."""
     slots = Key(wire.SLOTS, number)
     """Number of slots that the exec needs to start, such as 0.5 for a half of a shared slot."""
@@ -434,7 +367,7 @@ class PendingExec(Record):
     """Resources that the exec lacks, as a sentence."""
     reason = Key(wire.REASON, words)
     """Stable code for `message`."""
-    queue_position = Key(wire.QUEUE_POSITION, _whole)
+    queue_position = Key(wire.QUEUE_POSITION, whole_number)
     """Position of the exec in its queue, from 1. None if unknown."""
     expected_start = Key(wire.EXPECTED_START, words)
     """Earliest possible start. "" if unknown."""
@@ -443,11 +376,11 @@ class PendingExec(Record):
 class SlotView(Record):
     """All slots, and the running and pending execs."""
 
-    slots = Key(wire.SLOTS, _all(Slot))
+    slots = Key(wire.SLOTS, all_of(Slot))
     """All slots."""
-    running = Key(wire.RUNNING, _all(Exec))
+    running = Key(wire.RUNNING, all_of(Exec))
     """Running execs, with a part of their keys."""
-    queue = Key(wire.QUEUE, _all(PendingExec))
+    queue = Key(wire.QUEUE, all_of(PendingExec))
     """Pending execs in the order of the queue."""
 
 
@@ -465,14 +398,14 @@ class Holdings(Record):
 
     by = Key(wire.BY, words)
     """Meaning of `Holding.key`: `consumer`, `user`, `exec` or `slot`; or `holding` for a list of single holdings."""
-    rows = Key(wire.ROWS, _all(Holding))
+    rows = Key(wire.ROWS, all_of(Holding))
     """Holdings, largest first. Single holdings are sorted by their start."""
 
 
 class Preview(Record):
     """The contents of one data source."""
 
-    ok = Key(wire.OK, _truth)
+    ok = Key(wire.OK, truth)
     """Whether a job could read the data."""
     message = Key(wire.MESSAGE, words)
     """Reason why a job could not read the data."""
@@ -496,52 +429,12 @@ class Plan(Record):
     @property
     def children(self) -> list[Plan]:
         """The plans directly below this plan."""
-        return _all(Plan)(self.json.get(wire.CHILDREN) or self.json.get(wire.PLANS))
-
-
-class Experiment(Record):
-    """One trial of a search."""
-
-    id = Key(wire.ID, words)
-    """Id of the experiment."""
-    app_id = Key(wire.APP_ID, words)
-    """Id of the exec of the experiment."""
-    state = Key(wire.STATE, words)
-    """State of the experiment."""
-    metric_val = Key(wire.METRIC_VAL, number)
-    """Value of the metric that the search optimizes."""
-    start_time = Key(wire.START_TIME, words)
-    """Time at which the experiment started."""
-    end_time = Key(wire.END_TIME, words)
-    """Time at which the experiment ended."""
-
-
-class Search(Record):
-    """A search for hyper-parameters."""
-
-    hpo_name = Key(wire.SEARCH_NAME, words)
-    """Name of the search."""
-    state = Key(wire.STATE, words)
-    """State of the search."""
-    creator = Key(wire.CREATOR, words)
-    """User that submitted the search."""
-    experiments = Key(wire.EXPERIMENTS, _all(Experiment))
-    """Experiments of the search."""
-
-
-class Algorithm(Record):
-    """An algorithm for searches."""
-
-    name = Key(wire.NAME, words)
-    """Name of the algorithm."""
-    type = Key(wire.TYPE, words)
-    """Type of the algorithm."""
-    remote_exec = Key(wire.REMOTE_EXEC, _truth)
-    """Value of the key `remoteExec`."""
+        return all_of(Plan)(self.json.get(wire.CHILDREN) or self.json.get(wire.PLANS))
 
 
 #: All classes, for the documentation and its test.
 RECORDS: tuple[type[Record], ...] = (
     Exec, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
-    SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, Algorithm,
+    SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, HyperParameter,
+    MetricRange, Algorithm,
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 from dlicmd.contract import wire
+from dlicmd.contract.reading import number
 from dlicmd.sdk.calls import (
     BAD_REQUEST,
     NOT_FOUND,
@@ -17,8 +21,9 @@ from dlicmd.sdk.calls import (
     refused,
 )
 from dlicmd.sdk.errors import NoSuchObject, NoSuchSearch, SubmissionRefused
-from dlicmd.sdk.objects import Algorithm, Search
-from dlicmd.sdk.transport import Answer, Multipart
+from dlicmd.sdk.records import an_object as json_object
+from dlicmd.sdk.search_objects import Algorithm, Search
+from dlicmd.sdk.transport import Answer, Multipart, Request
 
 
 class SearchCalls(Calls):
@@ -26,8 +31,6 @@ class SearchCalls(Calls):
 
     def searches(self, query: str | None = None) -> list[Search]:
         """Return your searches with their experiments.
-
-        The local backend has no searches. That server refuses all calls about searches and their algorithms (HTTP 501).
 
         Args:
             query: Query of the URL. The query is only escaped for the URL. None selects all searches.
@@ -38,9 +41,7 @@ class SearchCalls(Calls):
         return [Search(one) for one in a_list(self._listed(wire.SEARCHES, query))]
 
     def start_search(self, body: Multipart) -> Answer:
-        """Submit a search for hyper-parameters.
-
-        The local backend refuses this call (HTTP 501).
+        """Submit a search for hyper-parameters with a definition of the contract. `search` writes the definition.
 
         Args:
             body: The packed model folder as a file, and the definition of the search as the field `data` (JSON).
@@ -51,27 +52,43 @@ class SearchCalls(Calls):
         Raises:
             SubmissionRefused: The server refuses the search (HTTP 400).
         """
-        answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
+        answer = self._sent(self.search_request(body))
         if answer.status == BAD_REQUEST:
             raise refused(SubmissionRefused, "the server refused the search", answer)
         return checked(answer, "the search")
 
-    def search(self, name: str) -> Search:
-        """Return one search with its experiments.
+    def search_request(self, body: Multipart) -> Request:
+        """Return the request that `start_search` sends, without sending it.
+
+        Args:
+            body: As for `start_search`.
+        """
+        return self._request("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
+
+    def importances(self, name: str) -> dict[str, float]:
+        """Return the importance of each parameter of a search (extension of the local backend).
 
         Args:
             name: Name of the search.
+
+        Returns:
+            Name of the parameter → its share in the differences between the values of the experiments, the largest
+                first. All shares sum up to 1. The mapping is empty while too few experiments have finished.
 
         Raises:
             NoSuchSearch: No search has this name.
         """
-        return Search(an_object(self._search_call("GET", name, "show {}")))
+        found = an_object(self._search_call("GET", name, "show {}", wire.IMPORTANCES))
+        shares = {key: number(value) for key, value in json_object(found.get(wire.IMPORTANCES)).items()}
+        known = {key: share for key, share in shares.items() if share is not None}
+        return dict(sorted(known.items(), key=lambda pair: -pair[1]))
 
-    def stop_search(self, name: str) -> Answer:
-        """Ask the server to stop a search.
+    def stop_search(self, name: str, force: bool = False) -> Answer:
+        """Ask the server to stop a search. Its running experiments are stopped, too.
 
         Args:
             name: Name of the search.
+            force: Whether experiments end at once, without time to write files.
 
         Returns:
             The success answer.
@@ -79,7 +96,7 @@ class SearchCalls(Calls):
         Raises:
             NoSuchSearch: No search has this name.
         """
-        return self._search_call("PUT", name, "stop {}")
+        return self._search_call("PUT", name, "stop {}", wire.FORCE if force else "")
 
     def restart_search(self, name: str) -> Answer:
         """Restart a stopped search.
@@ -118,10 +135,7 @@ class SearchCalls(Calls):
         return self._call("DELETE", wire.SEARCHES)
 
     def algorithms(self) -> list[Algorithm]:
-        """Return the algorithms for searches.
-
-        The local backend refuses this call (HTTP 501).
-        """
+        """Return the algorithms for searches."""
         return [Algorithm(one) for one in a_list(self._call("GET", wire.ALGORITHMS))]
 
     def algorithm(self, name: str) -> Algorithm:
@@ -134,6 +148,40 @@ class SearchCalls(Calls):
             NoSuchObject: No algorithm has this name (HTTP 404).
         """
         return Algorithm(an_object(self._algorithm_call("GET", name)))
+
+    def install_algorithm(
+        self, path: str | os.PathLike[str], name: str | None = None, *, conda_home: str | None = None,
+        conda_env: str | None = None, log_level: str | None = None,
+    ) -> str:
+        """Install an algorithm for searches: its `optimizer.py` has a class `PluginOptimizer`.
+
+        Args:
+            path: Folder whose files are sent, or a gzip-compressed tar file of such files.
+            name: Name of the algorithm. The default is the name of the folder or file.
+            conda_home: Installation folder of conda on the server.
+            conda_env: Conda environment in which the algorithm runs.
+            log_level: Level of the algorithm's log, such as `DEBUG`.
+
+        Returns:
+            The text of the server's answer.
+
+        Raises:
+            UsageProblem: There is no such folder or file, or the folder has no `optimizer.py`.
+            SubmissionRefused: The server refuses the algorithm (HTTP 400).
+        """
+        from dlicmd.sdk.algorithm_files import packed  # packs, for this call alone
+
+        part, named = packed(os.fspath(path))
+        given = {wire.NAME: name or named, wire.CONDA_HOME: conda_home, wire.CONDA_ENV: conda_env,
+                 wire.LOG_LEVEL: log_level}
+        data = json.dumps({key: value for key, value in given.items() if value is not None})
+        with part.file:
+            body = Multipart([part], [(wire.PART_DATA, data)])
+            answer = self._send("POST", wire.ALGORITHM_INSTALL, {"Content-Type": body.content_type}, body,
+                                SUBMIT_TIMEOUT)
+        if answer.status == BAD_REQUEST:
+            raise refused(SubmissionRefused, "the server refused the algorithm", answer)
+        return checked(answer, "to install the algorithm").text()
 
     def delete_algorithm(self, name: str) -> str:
         """Delete an installed algorithm.
@@ -163,6 +211,6 @@ class SearchCalls(Calls):
         path = wire.search_path(checked_id(name, NoSuchSearch))
         target = wire.search_path(name, action)
         answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
-        if answer.status in UNKNOWN and (method == "GET" or self._send("GET", path).status in UNKNOWN):
+        if answer.status in UNKNOWN and ((method == "GET" and not action) or self._send("GET", path).status in UNKNOWN):
             raise NoSuchSearch(name, answer.status, content(answer))
         return checked(answer, "to " + doing.format(name))

@@ -39,6 +39,7 @@ def user(tmp_path: Path) -> MannerDesk:
     (user.folder / "whole.py").write_bytes(b"#" * (2 << 20))
     (user.folder / "small.py").write_bytes(b"#" * 484)
     (user.folder / "search.json").write_text("{}")
+    (user.folder / "search.yaml").write_text("{}")
     user.model(main="print(1)\n")
     return user
 
@@ -231,16 +232,20 @@ def test_without_the_jobs_the_tree_is_printed_nevertheless(user: MannerDesk, ser
 
 OURS = {"--wait w-1": 4, "--follow w-1": 4, "--app-wait w-1 --wait-timeout 9": 4, "--app-wait w-1 --pass-exit-code": 4,
         "--exec-why w-1": 0, "--version": 0, "--config-show": 0,
-        "--exec-start PyTorch --model-main main.py --dry-run": 0}
+        "--exec-start PyTorch --model-main main.py --dry-run": 0, "--hpo-get s-1 --wait": 4, "--hpo-plot s-1": 1,
+        "--hpo-export s-1 out.csv": 0, "--hpo-start search.json --model-dir model --dry-run": 0,
+        "--hpo-start --model-dir model --hpo-param a=1..2 --hpo-metric loss --dry-run": 0,
+        "--hpo-algorithm-install absent.tar": 2}
 
 
 @pytest.mark.parametrize("words", OURS)
 def test_our_own_commands_are_the_same_in_all_manners(user: MannerDesk, server: ScriptedServer, words: str) -> None:
     server.replies |= {**get(f"{BASE}/execs/w-1", ELASTIC | {"state": "KILLED"}),
-                       **get(f"{LISTED}/w-1", [RUNNING | {"state": "KILLED"}])}
+                       **get(f"{LISTED}/w-1", [RUNNING | {"state": "KILLED"}]),
+                       **get(f"{BASE}/hypersearch/s-1", {"hpoName": "s-1", "state": "STOPPED", "experiments": []})}
     found = [user.call(variant, *words.split(), *address(server)) for variant in (Variant.ORIGINAL, Variant.PIPED)]
     for done in found:  # a dry run has a new boundary
-        done.raw_out = re.sub(rb"[0-9a-f-]{32,36}", b"", done.raw_out)
+        done.raw_out = re.sub(rb"tmp[0-9a-f]{8}|[0-9a-f-]{32,64}", b"", done.raw_out)
     assert found[0] == found[1] and found[0].code == OURS[words]
 
 

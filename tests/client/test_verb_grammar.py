@@ -89,7 +89,7 @@ def test_short_options_of_run_become_those_of_a_submission() -> None:
     assert all(name in BY_NAME for name in STANDS_FOR.values()) and IMPLIES.keys() <= STANDS_FOR.keys()
     assert "already" in refusal("run", "train.py", "--gpus", "2", "--workers", "4")
     assert "--workers" in refusal("run", "train.py", "--workers", "two")
-    assert canonical(verb_option(BY_VERB["run"], "--name")) is BY_NAME["--appName"]
+    assert canonical(verb_option(BY_VERB["run"], "--name"), BY_VERB["run"]) is BY_NAME["--appName"]
     assert verb_option(BY_VERB["ls"], "--name") is None
 
 

@@ -37,7 +37,7 @@ from dlicmd.contract.states import NAMED
 from dlicmd.contract.verb_argv import HELP_VERB
 from dlicmd.contract.verbs import BY_VERB, STATE, VERBS, Verb, options_of, verb_option
 from dlicmd.sdk.client import Client
-from dlicmd.sdk.objects import Record
+from dlicmd.sdk.records import Record
 
 #: The variable with which a shell's completion script asks for candidates.
 COMPLETION = "_DLICMD_COMPLETE"
@@ -126,7 +126,7 @@ def _operands(verb: Verb, words: list[str]) -> list[CompletionItem]:
         return [CompletionItem(name) for name in (("ls", "use") if place == 0 else names if words[-1] == "use" else ())]
     if verb.name == "resize":
         return [CompletionItem(AUTO)]
-    return _FILES if verb.name in ("run", "data") else []
+    return _FILES if verb.name in ("run", "search", "data") else []
 
 
 def _options(command: str | None) -> list[Option]:

@@ -18,7 +18,7 @@ from dlicmd.sdk.messages import inert
 #: In place of a number of slots: the fair share.
 AUTO = "auto"
 #: Keys of queries that servers accept for a list of execs.
-OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.ALL)
+OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.ALL, wire.SEARCH)
 
 
 def get_all(session: Session) -> int:
@@ -30,7 +30,11 @@ def get_all(session: Session) -> int:
     query = session.query(OF_EXECS)
     if session.line.flag("--all-users"):
         query = "&".join(filter(None, (query, f"{wire.ALL}=true")))
-    show_execs([recorded_keys(one) for one in session.client.execs(query)], session.output)
+    search = session.line.text("--search")
+    if search is not None:
+        query = "&".join(filter(None, (query, wire.search_query(search))))
+    found = [one for one in session.client.execs(query) if search in (None, one.search)]
+    show_execs([recorded_keys(one) for one in found], session.output)
     return Exit.DONE
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from click import HelpFormatter
 
 from dlicmd.cli.manner import FILE_NAME
-from dlicmd.contract.argv import SUBMITTING
+from dlicmd.contract.argv import SUBMITTING, WITH_PROGRAM
 from dlicmd.contract.examples import EXAMPLES
 from dlicmd.contract.exits import MEANING
 from dlicmd.contract.options import BY_NAME, FILE, OPTIONS, OWN_OPTIONS, Local, Option, Section, help_sections
@@ -106,6 +106,10 @@ def _write_long_options(page: HelpFormatter) -> None:
     page.write_paragraph()
 
 
+#: Options that watch a search.
+_OF_SEARCHES = ("--follow", "--wait", "--wait-timeout")
+
+
 def _write_verb(page: HelpFormatter, verb: Verb) -> None:
     rest = " [-- PROGRAM ARGUMENTS]" if verb.program else ""
     page.write_usage(f"dlicmd {verb.name}", f"{verb.operands} [OPTIONS]{rest}".lstrip())
@@ -125,7 +129,8 @@ def _write_command(page: HelpFormatter, command: Option) -> None:
     verb = next((verb for verb in VERBS if verb.command == command.name), None)
     submits = command.name in SUBMITTING
     value = f" {_value(command)}" if _value(command) else ""
-    page.write_usage("dlicmd", f"{command.name}{value} [OPTIONS]" + (" [-- PROGRAM ARGUMENTS]" if submits else ""))
+    rest = " [-- PROGRAM ARGUMENTS]" if submits or command.name in WITH_PROGRAM else ""
+    page.write_usage("dlicmd", f"{command.name}{value} [OPTIONS]{rest}")
     page.write_paragraph()
     _write_text(page, _sentence(command.help) + (f" The short form is: dlicmd {verb.name}." if verb else ""))
     _write_examples(page, EXAMPLES[command.name])
@@ -146,8 +151,9 @@ def _names_of(command: str) -> Sequence[str]:
         return ("--dry-run", *_OF_WAITING)
     return {
         "--logon": ("--rest-host", "--rest-port", "--username", "--password", "--keyring"),
-        "--logoff": ("--rest-host", "--rest-port"), "--hpo-start": ("--model-dir",),
-        "--hpo-get-all": ("--query-args",),
+        "--logoff": ("--rest-host", "--rest-port"),
+        "--hpo-start": ("--model-dir", "--model-main", "--dry-run", *_OF_SEARCHES), "--hpo-get": _OF_SEARCHES,
+        "--hpo-restart": _OF_SEARCHES, "--hpo-get-all": ("--query-args",),
         "--exec-get-all": ("--query-args",), "--rp-usage": ("--query-args",), "--exec-verify": _OF_WAITING,
         "--exec-trainresult": ("--to", "--unpack", "--force"), "--app-wait": ("--wait-timeout", "--pass-exit-code"),
     }.get(command, ())

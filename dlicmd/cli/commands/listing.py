@@ -55,7 +55,7 @@ def _cell(job: Mapping[str, Any], name: str) -> str:
 
 
 def _narrows(session: Session) -> bool:
-    return any(session.line.text(name) is not None for name in ("--state", "--since"))
+    return any(session.line.text(name) is not None for name in ("--state", "--since", "--search"))
 
 
 def _selected(session: Session, limit: int) -> tuple[Execs, str]:
@@ -72,9 +72,11 @@ def _selected(session: Session, limit: int) -> tuple[Execs, str]:
             query.append(f"{wire.STATE}={','.join(sorted(wanted))}")
     if line.flag("--all-users"):
         query.append(f"{wire.ALL}=true")
+    if (search := line.text("--search")) is not None:
+        query.append(wire.search_query(search))
     found = session.client.execs("&".join(query) or None)
     kept = [job for job in found if (wanted is None or job.state in wanted)
-            and (since is None or (epoch(job.create_time) or 0.0) >= since)]
+            and (since is None or (epoch(job.create_time) or 0.0) >= since) and search in (None, job.search)]
     total = found.total if len(kept) == len(found) else len(kept)
     kept.sort(key=_age, reverse=True)
     jobs, metric = (kept, "") if sort is None else _sorted(kept, sort)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlicmd.cli.show.execs import application_id
 from dlicmd.contract import wire
 from dlicmd.contract.options import LAST
 from dlicmd.sdk.client import Client
-from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.errors import ServerError, UsageProblem
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.newest import newest
 
@@ -31,14 +31,23 @@ def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) 
 _ID = re.compile(r"(local|wmla)-[0-9]+")
 
 
-def named(client: Callable[[], Client], words: Sequence[str]) -> list[str]:
+class Named(NamedTuple):
+    """The ids of jobs that words name, and the words among them that name no job."""
+
+    ids: list[str]
+    unknown: list[str]
+
+
+def named(client: Callable[[], Client], words: Sequence[str]) -> Named:
     """Return the ids of the jobs that words of a verb name, and report those of `last` and of names.
 
     A word is an id, `last`, the number at the end of an id, or a name that only one job has. A number is never a name:
     after job 7 is deleted, `rm 7` must not delete a job with the name 7. A word that names no job is returned
     unchanged: the server refuses it. Raises NoExecYet, and UsageProblem for a word that names several jobs.
     """
-    ids, known = [], None
+    ids: list[str] = []
+    unknown: list[str] = []
+    known: Sequence[Mapping[str, Any]] | None = None
     for word in words:
         if word == LAST:
             ids += resolved(client(), [word])
@@ -47,7 +56,18 @@ def named(client: Callable[[], Client], words: Sequence[str]) -> list[str]:
         else:
             known = client().execs() if known is None else known
             ids.append(_meant(word, known))
-    return ids
+            if ids[-1] == word and not any(item.get(wire.ID) == word for item in known):
+                unknown.append(word)
+    return Named(ids, unknown)
+
+
+def is_search(client: Client, word: str) -> bool:
+    """Return whether a word that names no job is the name of a search."""
+    try:
+        client.search(word)
+    except ServerError:
+        return False
+    return True
 
 
 def _meant(word: str, known: Sequence[Mapping[str, Any]]) -> str:

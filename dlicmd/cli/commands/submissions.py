@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 from typing import Any
@@ -14,6 +12,7 @@ from dlicmd.cli.mistyped import say_mistyped
 from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.progress import bar
+from dlicmd.cli.show.request import file_part, model_folder, request_headers, request_text
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv
 from dlicmd.contract.exits import Exit
@@ -23,21 +22,15 @@ from dlicmd.contract.sizes import recorded_size, show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.data import check_sources, read_json
 from dlicmd.sdk.errors import DlicmdError, NeverSchedulable, Unreachable, UsageProblem
-from dlicmd.sdk.messages import file_count, inert, info
+from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.objects import Exec
 from dlicmd.sdk.paths import samples_dir
-from dlicmd.sdk.selection import Selection
 from dlicmd.sdk.submission import ALLOW_CPU, META, SOURCE, Submission
 from dlicmd.sdk.submit import Upload, prepared, submit
-from dlicmd.sdk.transport import FilePart, Request
 
 _EXAMPLE = '[{"type": "fs", "location": {"paths": "mnist"}}]'
 DEMO_PROGRAM = ("--epochs", "10")
 NO_FOLLOW = "--no-follow"
-_CHUNK = 2**20
-#: The most files that a dry run lists as text.
-_MOST_LISTED = 20
-TOKEN_HEADER = "Authorization"
 
 
 def start(session: Session) -> int:
@@ -190,15 +183,16 @@ def _show_request(session: Session, submission: Submission) -> None:
 
     The command asks the server for its extensions, as a submission does, but never starts the local backend.
     """
-    with prepared(submission, lambda: _extensions(session), bar, is_own=session.client.is_own) as upload:
+    with prepared(submission, lambda: server_extensions(session), bar, is_own=session.client.is_own) as upload:
         found = _described(session, upload)
     if session.output.is_data:
         emit_value(found, session.output)
     else:
-        emit(inert(_text(found)))
+        emit(inert(request_text(found)))
 
 
-def _extensions(session: Session) -> frozenset[str]:
+def server_extensions(session: Session) -> frozenset[str]:
+    """Return the extensions of the server, also while the local backend does not run. Raises Unreachable."""
     try:
         return session.client.extensions()
     except Unreachable:
@@ -215,61 +209,8 @@ def _described(session: Session, upload: Upload) -> dict[str, Any]:
     return {
         "method": real.method,
         "path": session.client.submission(join_args(masked)).target.replace("%2A%2A%2A", "***"),
-        "headers": _headers(real),
-        "parts": [_part(part) for part in upload.parts],
+        "headers": request_headers(real),
+        "parts": [file_part(part) for part in upload.parts],
         "data": data or None,
-        "folder": None if upload.selection is None else _folder(upload.selection, upload.staged is not None),
+        "folder": None if upload.selection is None else model_folder(upload.selection, upload.staged is not None),
     }
-
-
-def _headers(request: Request) -> dict[str, str]:
-    length = {"Content-Length": str(len(request.body or b""))}
-    return {name: value for name, value in {**request.headers, **length}.items() if name != TOKEN_HEADER}
-
-
-def _part(part: FilePart) -> dict[str, Any]:
-    """Return the description of a file of the upload, with its SHA-256 in hexadecimal digits."""
-    digest = hashlib.sha256()
-    while chunk := part.file.read(_CHUNK):
-        digest.update(chunk)
-    return {"name": part.name, "filename": part.filename, "size": part.size, "sha256": digest.hexdigest()}
-
-
-def _folder(selection: Selection, is_staged: bool) -> dict[str, Any]:
-    """Return the files of the model folder that are sent, and those that are left out."""
-    return {
-        "path": os.path.abspath(selection.folder),
-        "transfer": "copy" if is_staged else "upload",
-        "count": len(selection.files),
-        "size": selection.size,
-        "files": [{"path": entry.name, "size": entry.size} for entry in selection.files],
-        "leftOut": [{"path": one.name, "why": one.why} for one in (*selection.left_out, *selection.skipped)],
-    }
-
-
-def _folder_text(folder: dict[str, Any]) -> list[str]:
-    """Return lines about the model folder: the largest files, and what is left out."""
-    files, left_out = sorted(folder["files"], key=lambda file: -file["size"]), folder["leftOut"]
-    how = "the local backend gets a copy" if folder["transfer"] == "copy" else "uploaded as an archive"
-    lines = ["", f"folder {folder['path']}: {file_count(folder['count'])}, {show_size(folder['size'])}; {how}"]
-    lines += [f"{show_size(file['size']):>8}  {file['path']}" for file in files[:_MOST_LISTED]]
-    lines += _rest(files, "smaller files")
-    lines += ["", "left out:"] if left_out else []
-    lines += [f"  {one['path']}: {one['why']}" for one in left_out[:_MOST_LISTED]]
-    return lines + _rest(left_out, "more")
-
-
-def _rest(listed: list[Any], what: str) -> list[str]:
-    more = len(listed) - _MOST_LISTED
-    return [f"  and {more:,} {what}; -o json lists all"] if more > 0 else []
-
-
-def _text(found: dict[str, Any]) -> str:
-    lines = [f"{found['method']} {found['path']}", *(f"{name}: {value}" for name, value in found["headers"].items())]
-    for part in found["parts"]:
-        lines += ["", f"part {part['name']}: {part['filename']}, {part['size']} bytes, sha256 {part['sha256']}"]
-    if found["data"] is not None:
-        lines += ["", f"part {wire.PART_DATA}: {json.dumps(found['data'], indent=2)}"]
-    if found["folder"] is not None:
-        lines += _folder_text(found["folder"])
-    return "\n".join(lines)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from dlicmd.cli.session import Session
-from dlicmd.contract.argv import SUBMITTING
+from dlicmd.contract.argv import SUBMITTING, WITH_PROGRAM
 from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
 from dlicmd.sdk.errors import UsageProblem
 
@@ -63,16 +63,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--pj-get-all": ("scheduler", "pj_get_all"),
     "--k8s-obj-get-all": ("scheduler", "k8s_obj_get_all"),
     "--k8s-obj-get": ("scheduler", "k8s_obj_get"),
-    "--hpo-start": ("searches", "start"),
+    "--hpo-start": ("searching", "start"),
     "--hpo-get-all": ("searches", "get_all"),
     "--hpo-get": ("searches", "get"),
+    "--hpo-plot": ("tuned", "plot"),
+    "--hpo-export": ("tuned", "export_file"),
     "--hpo-stop": ("searches", "stop"),
     "--hpo-restart": ("searches", "restart"),
     "--hpo-delete": ("searches", "delete"),
     "--hpo-delete-all": ("searches", "delete_all"),
-    "--hpo-algorithm-get-all": ("searches", "algorithm_get_all"),
-    "--hpo-algorithm-get": ("searches", "algorithm_get"),
-    "--hpo-algorithm-delete": ("searches", "algorithm_delete"),
+    "--hpo-algorithm-get-all": ("algorithms", "get_all"),
+    "--hpo-algorithm-get": ("algorithms", "get"),
+    "--hpo-algorithm-install": ("algorithms", "install"),
+    "--hpo-algorithm-delete": ("algorithms", "delete"),
     "--demo": ("submissions", "demo"),
     "--follow": ("watch", "watch"),
     "--wait": ("watch", "watch"),
@@ -85,21 +88,39 @@ def function_of(command: str) -> Callable[[Session], int]:
     return cast("Callable[[Session], int]", getattr(import_module(f"dlicmd.cli.commands.{module}"), function))
 
 
+#: Command of a verb about a job → the command that does the same with a search.
+_OF_SEARCHES = {
+    "--exec-get": "--hpo-get", "--exec-stop": "--hpo-stop", "--exec-delete": "--hpo-delete",
+    "--exec-plot": "--hpo-plot",
+}
+
+
+def _name_jobs(session: Session) -> None:
+    """Put ids in place of the words of a verb that name jobs. A single word that is the name of a search, and of no
+    job, makes the command that of the search."""
+    from dlicmd.contract.verbs import BY_VERB  # only for a verb
+
+    line = session.line
+    if not (words := session.operands[:BY_VERB[line.verb or ""].ids]):
+        return
+    from dlicmd.cli.commands.newest import is_search, named  # some commands name no job
+
+    ids, unknown = named(lambda: session.client, words)
+    line.operands[:len(words)] = ids
+    if line.command in _OF_SEARCHES and unknown == ids and len(ids) == 1 and is_search(session.client, ids[0]):
+        line.command = _OF_SEARCHES[line.command]
+
+
 def run(session: Session) -> int:
     """Run the command of a session, and return its exit code."""
     command = session.line.command
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
-    if session.line.flag("--dry-run") and command not in SUBMITTING:
+    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM:
         raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
     if session.line.verb is not None:
-        from dlicmd.contract.verbs import BY_VERB  # only for a verb
-
-        if ids := session.operands[:BY_VERB[session.line.verb].ids]:
-            from dlicmd.cli.commands.newest import named  # some commands name no job
-
-            session.line.operands[:len(ids)] = named(lambda: session.client, ids)
+        _name_jobs(session)
     elif command in EXEC_COMMANDS | APP_COMMANDS and LAST in session.operands:
         from dlicmd.cli.commands.newest import resolved  # few commands name `last`
 
@@ -108,4 +129,4 @@ def run(session: Session) -> int:
         from dlicmd.cli.show.junit import reported  # XML takes time to import
 
         return reported(session, function_of(command))
-    return function_of(command)(session)
+    return function_of(session.line.command or command)(session)

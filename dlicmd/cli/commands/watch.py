@@ -17,7 +17,7 @@ from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk import hints
 from dlicmd.sdk.client import Client
-from dlicmd.sdk.errors import Denied, Unreachable, WaitTimeout
+from dlicmd.sdk.errors import Denied, NoSuchExec, Unreachable, WaitTimeout
 from dlicmd.sdk.follow import Clock, patiently, wait
 from dlicmd.sdk.follow import watch as news
 from dlicmd.sdk.messages import inert, info
@@ -29,8 +29,16 @@ _COLUMNS, _GAP = ("state", "age"), "    "
 
 
 def watch(session: Session) -> int:
-    """Follow an exec, or wait for it, until it has ended."""
-    return follow_to_end(session, session.operand)
+    """Follow an exec or a search, or wait for it, until it has ended."""
+    try:
+        return follow_to_end(session, session.operand)
+    except NoSuchExec:
+        from dlicmd.cli.commands.newest import is_search  # only for a name that no exec has
+        from dlicmd.cli.commands.search_watch import follow
+
+        if not is_search(session.client, session.operand):
+            raise
+        return follow(session, session.operand)
 
 
 def follow_to_end(session: Session, exec_id: str) -> int:

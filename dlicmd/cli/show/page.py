@@ -84,6 +84,8 @@ def _facts(job: Mapping[str, Any], is_terminal: bool) -> Iterator[tuple[str, str
     yield "framework", words(job.get(wire.FRAMEWORK)) + (" (elastic)" if str(job.get(wire.ELASTIC)) == "True" else "")
     program = "" if line is None else line.text("--model-main") or ""
     yield "program", " ".join(filter(None, (program, *parameters(job))))
+    experiment = words(job.get(wire.EXPERIMENT))
+    yield "search", words(job.get(wire.SEARCH)) + (f", experiment {experiment}" if experiment else "")
     yield "data", "" if line is None else line.text("--cs-datastore-meta") or ""
     yield "plan", "" if line is None else line.text("--consumer") or ""
     folder = words(job.get("workDir"))

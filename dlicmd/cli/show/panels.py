@@ -58,13 +58,13 @@ def drawn(series: Sequence[Series], columns: int, lines: int) -> str:
 
 def _chart(panel: Panel, columns: int, height: int) -> list[str]:
     lines = [[(point.step, point.value) for point in one.points] for one in panel.series]
-    return chart(lines, columns, height, one_line(panel.series[0].step_unit), braille=_is_braille(panel.series),
-                 painted=_colored)
+    return chart(lines, columns, height, one_line(panel.series[0].step_unit), braille=has_braille(len(panel.series)),
+                 painted=colored)
 
 
 def _legend(series: Sequence[Series], columns: int) -> list[str]:
     """Return the lines of the legend: a table, or for many series several in a line."""
-    braille = _is_braille(series)
+    braille = has_braille(len(series))
     signs = [_LINE if braille else sign(number) for number in range(len(series))]
     if len(series) > _MOST_LEGEND:
         return _compact(series, signs, columns)
@@ -75,7 +75,7 @@ def _legend(series: Sequence[Series], columns: int) -> list[str]:
     } for mark, one in zip(signs, series, strict=True)]
     titles = [name for name in rows[0] if name != "name" or any(row["name"] for row in rows)]
     head, *lines = table(rows, titles).split("\n")
-    return [head, *(_colored(line[0], number) + line[1:] for number, line in enumerate(lines))]
+    return [head, *(colored(line[0], number) + line[1:] for number, line in enumerate(lines))]
 
 
 def _compact(series: Sequence[Series], signs: Sequence[str], columns: int) -> list[str]:
@@ -85,15 +85,15 @@ def _compact(series: Sequence[Series], signs: Sequence[str], columns: int) -> li
                                     shown(one.last.value)))) for mark, one in zip(signs, series, strict=True)]
     widest = max(map(column_width, texts)) + 2
     count = max(1, (columns + 2) // widest)
-    cells = [_colored(text[0], number) + text[1:] + " " * (widest - column_width(text))
+    cells = [colored(text[0], number) + text[1:] + " " * (widest - column_width(text))
              for number, text in enumerate(texts)]
     return ["".join(cells[at:at + count]).rstrip() for at in range(0, len(cells), count)]
 
 
-def _is_braille(series: Sequence[Series]) -> bool:
-    """Return whether lines of dots can be told apart on standard output: it can encode them, and shows a color for
-    each line."""
-    if len(series) > (len(_COLORS) if has_styles() else 1):
+def has_braille(count: int) -> bool:
+    """Return whether `count` lines of dots can be told apart on standard output: it can encode them, and shows a color
+    for each line."""
+    if count > (len(_COLORS) if has_styles() else 1):
         return False
     try:
         _LINE.encode(sys.stdout.encoding or "ascii")
@@ -102,5 +102,6 @@ def _is_braille(series: Sequence[Series]) -> bool:
     return True
 
 
-def _colored(text: str, number: int) -> str:
+def colored(text: str, number: int) -> str:
+    """Return a text in the color of a line."""
     return paint(text, _COLORS[number % len(_COLORS)])

@@ -1,0 +1,101 @@
+"""The experiments of a search as rows, the best value so far, and the wait for its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dlicmd.contract import wire
+from dlicmd.contract.reading import number
+from dlicmd.sdk.follow import POLL_FIRST, POLL_LAST, Clock, patiently
+from dlicmd.sdk.search_objects import Experiment, Search
+
+if TYPE_CHECKING:
+    from dlicmd.sdk.client import Client
+
+VALUE, EXEC = "value", "exec"
+#: Columns before those of the parameters, and after them.
+_FIRST = (wire.ID, wire.STATE, VALUE)
+_LAST = (wire.RESOURCE, wire.RUNG, EXEC, wire.START_TIME, wire.END_TIME, wire.MESSAGE)
+
+
+class Rows(NamedTuple):
+    """Experiments as rows: the names of the columns, and a dictionary for each experiment. `parameters` are the columns
+    with the parameters."""
+
+    columns: list[str]
+    parameters: list[str]
+    rows: list[dict[str, Any]]
+
+
+def table(search: Search) -> Rows:
+    """Return the experiments of a search as rows, in the order of the server. A parameter with the name of another
+    column gets `param ` before it. Values that are unknown are None."""
+    experiments = search.experiments
+    others = list(dict.fromkeys(f"{one.name} {way}" for found in experiments for one in found.metrics
+                                for way in ("min", "max", "latest")))
+    taken = {*_FIRST, *_LAST, *others}
+    named = {name: f"param {name}" if name in taken else name
+             for found in experiments for name in found.parameters}
+    rows = []
+    for found in experiments:
+        more = {f"{one.name} {way}": getattr(one, way) for one in found.metrics for way in ("min", "max", "latest")}
+        rows.append({
+            wire.ID: _number(found.id), wire.STATE: found.state, VALUE: found.value,
+            **{named[name]: value for name, value in found.parameters.items()}, **more,
+            wire.RESOURCE: found.resource, wire.RUNG: found.rung, EXEC: found.app_id or None,
+            wire.START_TIME: found.start_time or None, wire.END_TIME: found.end_time or None,
+            wire.MESSAGE: found.message or None,
+        })
+    parameters = list(named.values())
+    optional = {wire.RESOURCE, wire.RUNG, wire.MESSAGE}
+    last = [name for name in _LAST if name not in optional or any(row[name] is not None for row in rows)]
+    columns = [*_FIRST, *parameters, *others, *last]
+    return Rows(columns, parameters, [{name: row.get(name) for name in columns} for row in rows])
+
+
+def best_first(search: Search, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of `table` with the best value first, and those without a value last."""
+    sign = -1 if search.is_maximized else 1
+    return sorted(rows, key=lambda row: (row[VALUE] is None, sign * (row[VALUE] or 0.0)))
+
+
+def _number(text: str) -> int | str:
+    found = number(text)
+    return text if found is None or found != int(found) else int(found)
+
+
+def best_so_far(search: Search) -> list[tuple[int, float, Experiment]]:
+    """Return, for each experiment that has finished, its place from 1, the best value until then, and the experiment
+    with that value. The first of equal values is the best."""
+    found: list[tuple[int, float, Experiment]] = []
+    for one in search.experiments:
+        value = one.value if one.state == "FINISHED" else None
+        if value is None:
+            continue
+        if found and not (value > found[-1][1] if search.is_maximized else value < found[-1][1]):
+            _, value, one = found[-1]  # noqa: PLW2901
+        found.append((len(found) + 1, value, one))
+    return found
+
+
+def watch(client: Client, name: str, clock: Clock) -> Iterator[Search]:
+    """Yield a search repeatedly until it has ended. Raises WaitTimeout, NoSuchSearch, Unreachable.
+
+    A server that cannot be reached at first is an error. A server that becomes unreachable later is tried again.
+    """
+    found = client.search(name)
+    client = client.impatient()
+    pause = POLL_FIRST
+    while True:
+        yield found
+        if found.has_ended:
+            return
+        clock.sleep(pause)
+        pause = min(POLL_LAST, pause * 1.3)
+        found = patiently(clock, lambda: client.search(name))
+
+
+def clock_for(name: str, timeout: float | None) -> Clock:
+    """Return the time limit of a wait for a search."""
+    return Clock(name, timeout, method="Client.search_job")

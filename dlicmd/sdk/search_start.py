@@ -1,0 +1,107 @@
+"""From a program and a description of parameters to one request that starts a search."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dlicmd.contract import wire
+from dlicmd.contract.argv import join_args
+from dlicmd.sdk import hints
+from dlicmd.sdk.errors import ConnectionLost, ServerError, UsageProblem
+from dlicmd.sdk.messages import Progress, debug, silent
+from dlicmd.sdk.run import find_program, run_plan
+from dlicmd.sdk.search_space import Short, definition
+from dlicmd.sdk.submission import Submission, SubmitOptions
+from dlicmd.sdk.submit import Upload, prepared
+from dlicmd.sdk.transport import Answer, Multipart
+
+if TYPE_CHECKING:
+    from dlicmd.sdk.client import Client
+
+
+class SearchUpload(NamedTuple):
+    """The content of a request that starts a search: its definition, and the files of its program."""
+
+    definition: dict[str, Any]
+    upload: Upload
+
+    def body(self, progress: Callable[[int], None] | None = None) -> Multipart:
+        """Return the body that `Client.start_search` takes."""
+        return Multipart(self.upload.parts, [(wire.PART_DATA, json.dumps(self.definition))], progress)
+
+
+@contextmanager
+def described(
+    submission: Submission, short: Short, ask: Callable[[], frozenset[str]], progress: Progress = silent,
+    check: Callable[[str, str | None], None] | None = None,
+) -> Iterator[SearchUpload]:
+    """Yield the search, with open files. `submission` is the job of each experiment; for the other arguments see
+    `submit.prepared`. Raises UsageProblem, PackageError."""
+    definition(short, "")  # before any file is read
+    if submission.sources:
+        raise UsageProblem("the definition of a search has no place for data sources; name the data with "
+                           + hints.either("--cs-datastore-meta type=fs,data_path=PATH", "cs-datastore-meta"))
+    with prepared(submission, ask, progress, check) as upload:
+        yield SearchUpload(definition(short, join_args(upload.sent)), upload)
+
+
+def send(client: Client, body: Callable[[Callable[[int], None] | None], Multipart], size: int,
+         progress: Progress = silent) -> Answer:
+    """Send a search, and return the answer."""
+    try:
+        with progress("uploading", size) as shown:
+            return client.start_search(body(shown))
+    except ConnectionLost as problem:
+        listing = hints.either(hints.command("--hpo-get-all"), "Client.searches()")
+        raise ConnectionLost(f"{problem}; to check whether the server accepted the search: {listing}") from problem
+
+
+def name_in(answer: Answer) -> str:
+    """Return the name of a search in the answer to its start: an object, a text in JSON, or a plain text. Raises
+    ServerError."""
+    text = answer.text().strip()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = text
+    name = found.get("uid") or found.get(wire.HPO_NAME) if isinstance(found, dict) else found
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ServerError("the server's answer to the search contains no name", 200)
+    return name.strip()
+
+
+def start(  # noqa: PLR0917 - the parameters of Client.search
+    client: Client, usual: Callable[[], int], program: str | os.PathLike[str], params: Mapping[str, Any],
+    metric: str | Sequence[str], arguments: Sequence[object] = (), *, trials: int | None = None,
+    parallel: int | None = None, minutes: int | None = None, algorithm: str | None = None, resource: str | None = None,
+    resume: bool = False, seed: int | None = None, name: str | None = None, workers: int | None = None,
+    kind: str | None = None, options: SubmitOptions | None = None,
+) -> str:
+    """Start a search, and return its name: see `Client.search`. `usual`: see `run_plan`."""
+    if isinstance(arguments, str | bytes):
+        raise UsageProblem("arguments must be a list, such as ['--epochs', '2'], not a text")
+    metrics = [metric] if isinstance(metric, str) else list(metric)
+    short = Short(params, metrics, trials, parallel, minutes, algorithm, resource, resume, seed, name)
+    submission = job_of(os.fspath(program), kind, workers, usual, {**(options or {})}, [str(one) for one in arguments])
+    with described(submission, short, client.extensions, check=client.check_exec) as found:
+        return name_in(send(client, found.body, found.upload.size))
+
+
+def job_of(  # noqa: PLR0917
+    program: str, kind: str | None, workers: int | None, usual: Callable[[], int], options: SubmitOptions,
+    words: Sequence[str],
+) -> Submission:
+    """Return the job of each experiment. Raises UsageProblem."""
+    plan = run_plan(find_program(program, kind, words), workers, usual)
+    debug(plan.sentence)
+    if plan.program.command or not plan.program.main:
+        raise UsageProblem(f"{program} is not a Python program; a search runs a Python program for each experiment")
+    given: SubmitOptions = {"model-dir": plan.program.folder or Path(), "model-main": plan.program.main, **options}
+    if plan.workers is not None:
+        given["numWorker"] = plan.workers
+    return Submission.of(plan.framework, given, list(words))
