@@ -374,12 +374,13 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls):
         """
         if (len(args) == 1 and not kwargs) or (not args and kwargs.keys() == {"name"}):
             [given] = [*args, *kwargs.values()]
-            return Search(an_object(self._search_call("GET", given, "show {}")))
+            return super().search(given)
         from dlicmd.sdk.run import usual_workers
         from dlicmd.sdk.search_job import SearchJob
         from dlicmd.sdk.search_start import start
 
-        return SearchJob(self, Search({wire.SEARCH_NAME: start(self, lambda: usual_workers(self), *args, **kwargs)}))
+        started = start(self, self, lambda: usual_workers(self), *args, **kwargs)
+        return SearchJob(self, Search({wire.SEARCH_NAME: started}))
 
     def search_job(self, name: str) -> SearchJob:
         """Return a handle for a search.

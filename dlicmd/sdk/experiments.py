@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dlicmd.contract import wire
 from dlicmd.contract.reading import number
 from dlicmd.sdk.follow import POLL_FIRST, POLL_LAST, Clock, patiently
+from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.search_objects import Experiment, Search
-
-if TYPE_CHECKING:
-    from dlicmd.sdk.client import Client
 
 VALUE, EXEC = "value", "exec"
 #: Columns before those of the parameters, and after them.
@@ -79,7 +77,7 @@ def best_so_far(search: Search) -> list[tuple[int, float, Experiment]]:
     return found
 
 
-def watch(client: Client, name: str, clock: Clock) -> Iterator[Search]:
+def watch(client: SearchCalls, name: str, clock: Clock) -> Iterator[Search]:
     """Yield a search repeatedly until it has ended. Raises WaitTimeout, NoSuchSearch, Unreachable.
 
     A server that cannot be reached at first is an error. A server that becomes unreachable later is tried again.

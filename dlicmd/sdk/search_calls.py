@@ -83,6 +83,17 @@ class SearchCalls(Calls):
         known = {key: share for key, share in shares.items() if share is not None}
         return dict(sorted(known.items(), key=lambda pair: -pair[1]))
 
+    def search(self, name: str) -> Search:
+        """Return one search with its experiments.
+
+        Args:
+            name: Name of the search.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
+        return Search(an_object(self._search_call("GET", name, "show {}")))
+
     def stop_search(self, name: str, force: bool = False) -> Answer:
         """Ask the server to stop a search. Its running experiments are stopped, too.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlicmd.sdk import experiments, notebook
+from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.search_objects import Experiment, Search
-
-if TYPE_CHECKING:
-    from dlicmd.sdk.client import Client
 
 #: Most experiments in a notebook.
 _SHOWN = 20
@@ -24,7 +22,7 @@ class SearchJob:
     `Client` lists, and `NoSuchSearch` if the search was deleted.
 
     Attributes:
-        client: Client that sends the calls.
+        client: SearchCalls that sends the calls.
         search: The search as the server returned it last.
 
     Examples:
@@ -33,11 +31,11 @@ class SearchJob:
         {'lr': 0.0123}
     """
 
-    def __init__(self, client: Client, found: Search) -> None:
+    def __init__(self, client: SearchCalls, found: Search) -> None:
         """Make a handle for a search.
 
         Args:
-            client: Client that sends the calls.
+            client: SearchCalls that sends the calls.
             found: The search, from `Client.search` or `Client.searches`.
         """
         self.client = client

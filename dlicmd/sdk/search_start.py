@@ -7,21 +7,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import ConnectionLost, ServerError, UsageProblem
+from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.messages import Progress, debug, silent
 from dlicmd.sdk.run import find_program, run_plan
+from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.search_space import Short, definition
 from dlicmd.sdk.submission import Submission, SubmitOptions
 from dlicmd.sdk.submit import Upload, prepared
 from dlicmd.sdk.transport import Answer, Multipart
-
-if TYPE_CHECKING:
-    from dlicmd.sdk.client import Client
 
 
 class SearchUpload(NamedTuple):
@@ -50,7 +49,7 @@ def described(
         yield SearchUpload(definition(short, join_args(upload.sent)), upload)
 
 
-def send(client: Client, body: Callable[[Callable[[int], None] | None], Multipart], size: int,
+def send(client: SearchCalls, body: Callable[[Callable[[int], None] | None], Multipart], size: int,
          progress: Progress = silent) -> Answer:
     """Send a search, and return the answer."""
     try:
@@ -76,19 +75,20 @@ def name_in(answer: Answer) -> str:
 
 
 def start(  # noqa: PLR0917 - the parameters of Client.search
-    client: Client, usual: Callable[[], int], program: str | os.PathLike[str], params: Mapping[str, Any],
-    metric: str | Sequence[str], arguments: Sequence[object] = (), *, trials: int | None = None,
-    parallel: int | None = None, minutes: int | None = None, algorithm: str | None = None, resource: str | None = None,
-    resume: bool = False, seed: int | None = None, name: str | None = None, workers: int | None = None,
-    kind: str | None = None, options: SubmitOptions | None = None,
+    client: SearchCalls, server: ExecCalls, usual: Callable[[], int], program: str | os.PathLike[str],
+    params: Mapping[str, Any], metric: str | Sequence[str], arguments: Sequence[object] = (), *,
+    trials: int | None = None, parallel: int | None = None, minutes: int | None = None, algorithm: str | None = None,
+    resource: str | None = None, resume: bool = False, seed: int | None = None, name: str | None = None,
+    workers: int | None = None, kind: str | None = None, options: SubmitOptions | None = None,
 ) -> str:
-    """Start a search, and return its name: see `Client.search`. `usual`: see `run_plan`."""
+    """Start a search, and return its name: see `Client.search`. `client` and `server` are the same client. `usual`: see
+    `run_plan`."""
     if isinstance(arguments, str | bytes):
         raise UsageProblem("arguments must be a list, such as ['--epochs', '2'], not a text")
     metrics = [metric] if isinstance(metric, str) else list(metric)
     short = Short(params, metrics, trials, parallel, minutes, algorithm, resource, resume, seed, name)
     submission = job_of(os.fspath(program), kind, workers, usual, {**(options or {})}, [str(one) for one in arguments])
-    with described(submission, short, client.extensions, check=client.check_exec) as found:
+    with described(submission, short, server.extensions, check=server.check_exec) as found:
         return name_in(send(client, found.body, found.upload.size))
 
 
