@@ -298,8 +298,9 @@ def split_args(text: str) -> list[str]:
     So a quote groups only where a shell user would put one: around a whole word, or right after `=`. A quote inside a
     word, as in raw JSON, is an ordinary character. The JSON of --data-source is one word, even with blanks in it.
     """
-    if _quoted_like_a_shell(text):
-        return shlex.split(text)
+    joined = _joined(text)
+    if joined is not None:
+        return joined
     text = re.sub(r"\\\r?\n", " ", text)
     words: list[str] = []
     at = 0
@@ -332,13 +333,22 @@ _WORD = re.compile(rf"[^\s'\"=]*=?{_QUOTED}|\S+")
 _JSON = "--data-source"
 
 
-def _quoted_like_a_shell(text: str) -> bool:
-    """Return whether `join_args` could have written the text, so that a shell's way to split it is exact."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return False
-    return join_args(words) == text.strip(" ")
+def _joined(text: str) -> list[str] | None:
+    """Return the words of a text that `join_args` could have written, None for another text. The time grows with the
+    length of the text only: `shlex.split` takes minutes for a word of megabytes."""
+    text, words, at = text.strip(" "), [], 0
+    while at < len(text):
+        match = _JOINED.match(text, at)
+        if match is None:
+            return None
+        words.append(match[0][1:-1].replace(_INNER_QUOTE, "'") if match[0].startswith("'") else match[0])
+        at = match.end() + 1
+    return words if join_args(words) == text else None
+
+
+#: A single quote in a word that `shlex.quote` has quoted, and a word of `join_args` up to the blank after it.
+_INNER_QUOTE = "'\"'\"'"
+_JOINED = re.compile(r"(?:[^\s'\"\\]+|'[^']*'(?:\"'\"'[^']*')*)(?= |$)")
 
 
 def _unquote(word: str) -> str:

@@ -67,16 +67,22 @@ def masked_words(words: Sequence[str]) -> list[str]:
     return masked + list(words[own:])
 
 
+#: Maximum number of secrets to mask in place: each one is searched in the whole line.
+_MOST_IN_PLACE = 20
+
+
 def masked_text(text: str, words: Sequence[str]) -> str:
     """Return `text`, the line that `words` were read from, with the same values masked.
 
-    Secrets are masked in place, so that the rest stays as given. If quotes prevent that, the whole line is written
-    anew from its words.
+    Secrets are masked in place, so that the rest stays as given. If quotes or the number of secrets prevent that, the
+    whole line is written anew from its words.
     """
     masked = masked_words(words)
     changed = {(words[at - 1] if at else "", word, masked[at]) for at, word in enumerate(words) if word != masked[at]}
     if not changed:
         return text
+    if len(changed) > _MOST_IN_PLACE:
+        return join_args(masked)
     for before, word, instead in changed:
         pattern = rf"(?<!\S)({re.escape(before)}\s+['\"]?){re.escape(word)}(?=['\"]?(?:\s|$))"
         text = re.sub(pattern, lambda match, instead=instead: match[1] + instead, text)  # type: ignore[misc]

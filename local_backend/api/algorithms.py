@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from local_backend.api import uploads
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.bulk import bulk
+from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
 from local_backend.api.models.searches import AlgorithmObject, AlgorithmParts, Importances
@@ -51,8 +51,8 @@ async def install(request: Request, services: TheServices, caller: TheCaller) ->
     """Install an algorithm: `data` describes it, and a packed folder with `optimizer.py` at its top is its code.
     Without a file, `path` in `data` names a folder of the server's machine below `DLI_PLUGIN_ROOTS`."""
     async with uploads.upload_of(request, services, caller, "algorithm.install") as (upload, _folder):
-        made = await services.load.run(
-            UPLOAD, caller.name, partial(services.algorithms.install, caller, upload.data, upload))
+        made = await in_turn(
+            services.load, UPLOAD, caller.name, partial(services.algorithms.install, caller, upload.data, upload))
     return JsonAnswer(cast("AlgorithmObject", made))
 
 

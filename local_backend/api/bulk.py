@@ -1,21 +1,23 @@
-"""Routes that do bulk work (services/load.py): in the user's turn, and counted as an open stream to the last byte."""
+"""The turns of calls (services/load.py). A call holds a turn of its user until its answer begins, except while it
+rests. Routes that do bulk work do it in another turn of the user, and count as an open stream to the last byte."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from local_backend.api.depends import CALLER
 from local_backend.services.access import Caller
-from local_backend.services.load import Load, refusal_of
+from local_backend.services.load import CallTurn, Load, refusal_of
 from local_backend.services.services import Services
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Endpoint → codes of the errors with status 429.
@@ -25,12 +27,41 @@ REFUSALS: dict[Callable[..., Any], str] = {}
 _held: ContextVar[contextlib.ExitStack] = ContextVar("held")
 
 
+#: The turn of the present call.
+_turn: ContextVar[CallTurn] = ContextVar("turn")
+
+
 @contextlib.contextmanager
-def answering() -> Iterator[None]:
+def answering(turn: CallTurn) -> Iterator[None]:
     """Keep what a call holds until the end of the block, which sends the whole answer."""
     with contextlib.ExitStack() as held:
         _held.set(held)
+        _turn.set(turn)
+        held.callback(turn.end)
         yield
+
+
+@contextlib.asynccontextmanager
+async def resting() -> AsyncIterator[None]:
+    """Let other calls of the user be computed in the block, in which the present call waits."""
+    async with _turn.get().resting():
+        yield
+
+
+async def in_turn(load: Load, kind: str, user: str, work: Callable[[], T]) -> T:
+    """Run `work` in the user's turn of this kind of bulk work, and return its result. Raises Busy."""
+    async with resting():
+        return await load.run(kind, user, work)
+
+
+def sending(turn: CallTurn, send: Send) -> Send:
+    """Return a `send` that ends the turn when the answer begins."""
+
+    async def sent(message: Message) -> None:
+        turn.end()
+        await send(message)
+
+    return sent
 
 
 def hold(context: contextlib.AbstractContextManager[None]) -> None:
@@ -49,7 +80,7 @@ def bulk(kind: str, stream: bool = True) -> Callable[[F], F]:
             caller: Caller = given["caller"]
             if stream:
                 hold(services.load.users.stream(caller.name))
-            return await services.load.run(kind, caller.name, functools.partial(endpoint, **given))
+            return await in_turn(services.load, kind, caller.name, functools.partial(endpoint, **given))
 
         REFUSALS[run] = f"{refusal_of(kind)} quota.streams" if stream else refusal_of(kind)
         return run  # type: ignore[return-value]

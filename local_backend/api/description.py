@@ -61,7 +61,7 @@ _MEANINGS = {
 COMMON = {
     400: "", 401: "auth.required auth.wrong_password", 403: "auth.scope http.host http.origin",
     404: "http.no_such_path", 405: "http.method", 408: "http.too_slow", 413: "http.too_large", 415: "http.compressed",
-    429: "auth.too_many_tries",
+    429: "auth.too_many_tries load.busy",
     500: "server.failed", 503: "database.unreachable", 507: "auth.no_keys database.failed keys.failed",
 }
 #: Meaning of each parameter whose route does not say it.

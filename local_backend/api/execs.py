@@ -16,6 +16,7 @@ from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api import uploads
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWN_EXECS, about
 from local_backend.api.models.execs import Exec, Submission, SubmissionForm, SubmissionParts, Submitted, Why
@@ -122,7 +123,7 @@ async def submit(
         with services.load.users.upload(caller.name):
             upload = await uploads.received(request, services, caller, folder, keyed=key is not None)
         asked = Asked(args, upload, sig_name, key, is_strict(request.headers))
-        made = await services.load.run(UPLOAD, caller.name, partial(services.submissions.submit, caller, asked))
+        made = await in_turn(services.load, UPLOAD, caller.name, partial(services.submissions.submit, caller, asked))
     except TooSlow:
         raise
     except BackendError:
@@ -152,7 +153,8 @@ async def check(
     try:
         with services.load.users.upload(caller.name):
             upload = await uploads.received(request, services, caller, folder, keyed=True)
-        await services.load.run(UPLOAD, caller.name, partial(services.submissions.check, caller, args, upload.data))
+        await in_turn(
+            services.load, UPLOAD, caller.name, partial(services.submissions.check, caller, args, upload.data))
     finally:
         await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
     return Response(status_code=204)

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import states, wire
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.bulk import hold
+from local_backend.api.bulk import hold, resting
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Line, News
@@ -118,7 +118,8 @@ async def follow(
 async def _within(news: asyncio.Event, seconds: float) -> bool:
     """Return whether there are new events within this time."""
     try:
-        await asyncio.wait_for(news.wait(), seconds)
+        async with resting():
+            await asyncio.wait_for(news.wait(), seconds)
     except asyncio.TimeoutError:  # same class as the built-in TimeoutError only since Python 3.11
         return False
     return True

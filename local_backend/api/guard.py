@@ -9,7 +9,9 @@
    first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and /readyz
    need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and do:
    users have access to their own execs only.
-4. Body: its size and its pace are limited (bodies.py).
+4. Turn: few calls of one user are computed at the same time (services/load.py). A token whose user is not known yet is
+   looked up in a turn of its address, which is no name of a user. Logons have turns of their own (services/turns.py).
+5. Body: its size and its pace are limited (bodies.py).
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api.basic import basic_credentials
 from local_backend.api.bodies import bounded
-from local_backend.api.bulk import answering
+from local_backend.api.bulk import answering, sending
 from local_backend.api.depends import CALLER, TOKEN
 from local_backend.api.errors import database_failed, refusal
 from local_backend.api.observe import Observation
 from local_backend.errors import AccessDenied, BackendError, StorageFailed, Unauthorized
 from local_backend.services.access import Caller
+from local_backend.services.load import CallTurn
 from local_backend.services.services import Services
+from local_backend.services.throttle import network_of
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +52,10 @@ LOGON_PATHS = frozenset({wire.LOGON, wire.OIDC, CONDUCTOR_LOGON, *PLATFORM_LOGON
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"
+#: Calls without a turn: they have other turns, or compute nothing.
+_TURNLESS = LOGON_PATHS | {wire.HEALTH}
+#: Maximum number of tokens whose users the guard remembers.
+_MOST_KNOWN = 10_000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 _SLASHES = re.compile("/{2,}")
@@ -72,6 +80,8 @@ class Guard:
         self._hosts = LOOPBACK | hosts
         self._addresses = addresses
         self._open = OPEN_PATHS | ({wire.METRICS} if services.base.settings.open_metrics else set())
+        #: Hash of a token → its user, whose turns its next calls take. Each call checks the token again.
+        self._users: dict[int, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a call and pass it to the application (ASGI)."""
@@ -82,25 +92,35 @@ class Guard:
             await self._admit(scope, receive, seen.sending(send), seen)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, seen: Observation) -> None:
-        headers = Headers(scope=scope)
-        try:
-            self._refuse_foreign(headers, scope["scheme"])
-            found = None if scope["path"] in self._open else await self._let_in(scope, headers)
-            scope[CALLER] = found
-            if found is not None:
-                logs.about(user=found.name)
-            receive = bounded(scope, receive, seen.begun, found)
-        except BackendError as problem:
-            await refusal(scope, problem)(scope, receive, send)
-        except SQLAlchemyError as problem:
-            await database_failed(scope, problem)(scope, receive, send)
-        except OSError as problem:
-            _log.error("cannot check tokens: %s", problem)
-            sentence = f"The server cannot check tokens ({problem.strerror}: {problem.filename})"
-            await refusal(scope, StorageFailed("auth.no_keys", sentence))(scope, receive, send)
-        else:
-            with answering():
+        headers, turn = Headers(scope=scope), self.services.load.call()
+        send = sending(turn, send)
+        with answering(turn):
+            try:
+                self._refuse_foreign(headers, scope["scheme"])
+                found = await self._caller(scope, headers, turn)
+                scope[CALLER] = found
+                if found is not None:
+                    logs.about(user=found.name)
+                receive = bounded(scope, receive, seen.begun, found)
+            except BackendError as problem:
+                await refusal(scope, problem)(scope, receive, send)
+            except SQLAlchemyError as problem:
+                await database_failed(scope, problem)(scope, receive, send)
+            except OSError as problem:
+                _log.error("cannot check tokens: %s", problem)
+                sentence = f"The server cannot check tokens ({problem.strerror}: {problem.filename})"
+                await refusal(scope, StorageFailed("auth.no_keys", sentence))(scope, receive, send)
+            else:
                 await self.app(scope, receive, send)
+
+    async def _caller(self, scope: Scope, headers: Headers, turn: CallTurn) -> Caller | None:
+        """Return the user of a call, None for a call without a token, and begin its turn. Raises the errors of
+        `_let_in`, and Busy (`load.busy`)."""
+        if scope["path"] not in self._open:
+            return await self._let_in(scope, headers, turn)
+        if scope["path"] not in _TURNLESS:
+            await turn.begin(_address_group(scope))
+        return None
 
     def _refuse_foreign(self, headers: Headers, scheme: str) -> None:
         """Raise Denied when the call names another host, or a page of another origin made it."""
@@ -114,20 +134,23 @@ class Guard:
         if any(site not in {"same-origin", "none"} for site in headers.getlist("sec-fetch-site")):
             raise AccessDenied("http.origin", "Calls from pages of another site are refused")
 
-    async def _let_in(self, scope: Scope, headers: Headers) -> Caller:
-        """Return the user whose valid token or password the call has, and set TOKEN of the scope.
+    async def _let_in(self, scope: Scope, headers: Headers, turn: CallTurn) -> Caller:
+        """Return the user whose valid token or password the call has, and set TOKEN of the scope. Begin a turn.
 
-        Raises Unauthorized (`auth.required`, `auth.wrong_password`), Busy (`auth.too_many_tries`).
+        Raises Unauthorized (`auth.required`, `auth.wrong_password`), Busy (`auth.too_many_tries`, `load.busy`).
         """
         logons, address = self.services.logons, address_of(scope)
         shown = "authorization" in headers or "x-auth-token" in headers
         for token in presented(headers) if shown else session(headers):
             # The comparison with the server's own token is fast. The database may block, so it needs a thread.
             own = Caller(self.services.base.settings.user, True) if logons.is_own(token) else None
+            await turn.begin(own.name if own else self._users.get(hash(token)) or _address_group(scope))
             found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
+                self._know(token, found)
                 scope[TOKEN] = token
                 return replace(found, address=address)
+        turn.end()
         scope[TOKEN] = None
         given = headers.getlist("authorization")
         pair = basic_credentials(given[0]) if len(given) == 1 else None
@@ -135,7 +158,18 @@ class Guard:
             raise Unauthorized(
                 "auth.required", "A valid token is required: log on first, or send the token of the running backend"
             )
-        return await logons.by_password(*pair, address)
+        found = await logons.by_password(*pair, address)
+        await turn.begin(found.name)
+        return found
+
+    def _know(self, token: str, caller: Caller) -> None:
+        if len(self._users) >= _MOST_KNOWN:
+            self._users.clear()
+        self._users[hash(token)] = caller.name
+
+
+def _address_group(scope: Scope) -> str:
+    return f"@{network_of(address_of(scope))}"
 
 
 def address_of(scope: Scope) -> str:

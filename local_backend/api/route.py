@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from dlicmd.contract import strict_json
+from local_backend.api.bulk import in_turn, resting
 from local_backend.api.depends import CALLER
 from local_backend.api.errors import BodyRefused
 from local_backend.api.guard import address_of
@@ -25,6 +26,11 @@ _SMALL = 4 << 10
 
 
 class _Strict(Request):
+    async def body(self) -> bytes:
+        """Return the whole body. The call rests until it has arrived."""
+        async with resting():
+            return await super().body()
+
     async def json(self) -> Any:
         """Return the body as JSON. A large body is read in the turn of the user; without a token, in the turn of the
         address, which is no name of a user. Raises BodyRefused (`body.json`, `load.busy`)."""
@@ -33,7 +39,7 @@ class _Strict(Request):
             if len(body) <= _SMALL:
                 return strict_json.read(body)
             turn = caller.name if caller else f"@{network_of(address_of(self.scope))}"
-            return await self.app.state.services.load.run(BODY, turn, partial(strict_json.read, body))
+            return await in_turn(self.app.state.services.load, BODY, turn, partial(strict_json.read, body))
         except ValueError as problem:
             raise BodyRefused(Invalid("body.json", f"The body {problem}")) from None
         except Busy as problem:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from local_backend.api import uploads
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.bulk import bulk
+from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
 from local_backend.api.models.searches import (
@@ -169,8 +169,8 @@ async def begin(
 ) -> JsonAnswer[SearchCreated]:
     """Start a search of a request with files. With `legacy`, its definition may have `resDef` and no modelSpec."""
     async with uploads.upload_of(request, services, caller, "hpo.create") as (upload, folder):
-        row = await services.load.run(UPLOAD, caller.name, partial(
-            services.searches.create, caller, upload.data, upload, folder / "code", legacy))
+        create = partial(services.searches.create, caller, upload.data, upload, folder / "code", legacy)
+        row = await in_turn(services.load, UPLOAD, caller.name, create)
     return JsonAnswer(created(row.name), 201 if legacy else 200)
 
 

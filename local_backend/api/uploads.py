@@ -12,6 +12,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from local_backend.api.bulk import resting
 from local_backend.api.errors import BodyRefused
 from local_backend.errors import BackendError, StorageFailed, TooSlow
 from local_backend.services.access import Caller
@@ -61,7 +62,8 @@ async def received(
             raise StorageFailed.from_os(problem) from None
         content_type = request.headers.get("content-type", "")
         most = services.base.settings.quotas.upload_seconds
-        return await asyncio.wait_for(receive(request.stream(), content_type, folder, limits.upload_bytes), most)
+        async with resting():
+            return await asyncio.wait_for(receive(request.stream(), content_type, folder, limits.upload_bytes), most)
     except asyncio.TimeoutError:
         raise _refused(submissions, caller, action, TooSlow(
             "quota.upload_seconds", f"the upload takes longer than {most} seconds, the limit of this server")) from None
@@ -87,6 +89,7 @@ async def drain(body: AsyncIterator[bytes]) -> None:
             pass
 
     try:
-        await asyncio.wait_for(rest(), _DRAIN)
+        async with resting():
+            await asyncio.wait_for(rest(), _DRAIN)
     except (asyncio.TimeoutError, BodyRefused, ClientDisconnect, RuntimeError):
         return

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import resting
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import ADMINISTRATORS, EVERY_USER, UNNAMED, about
 from local_backend.api.guard import address_of
@@ -60,7 +61,8 @@ async def set_password(
             sentence = f'The body must be a JSON object with a string "{wire.OLD_PASSWORD}"'
             raise Invalid("body.value", sentence)
         try:
-            await services.logons.by_password(name, old, address_of(request.scope))
+            async with resting():
+                await services.logons.by_password(name, old, address_of(request.scope))
         except Unauthorized:
             raise AccessDenied("auth.wrong_password", f"{wire.OLD_PASSWORD} is wrong") from None
     await run_in_threadpool(services.users.set_password, caller, name, given.get(wire.PASSWORD))

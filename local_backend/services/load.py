@@ -1,8 +1,9 @@
-"""Bulk work: calls that compute or read much, apart from the small calls, and with a fair share for each user.
+"""A fair share of the server for each user. Bulk work, calls that compute or read much, is apart from the small calls.
 
 Each kind of bulk work has its own few threads. Users take turns: the user with the longest wait is next,
 however many calls another user has sent. So a bulk call waits for at most one bulk call of each other user, and a small
-call waits for none. All methods run in the event loop of the server.
+call waits for none. Users take turns with their small calls, too: few calls of one user are computed at the same time.
+All methods run in the event loop of the server.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ BODY = "bodies"
 #: Threads that compute for each kind of bulk work, and threads that read the pieces of answers.
 _WORKERS = {PACKING: 2, READING: 2, UPLOAD: 4, PREVIEW: 4, TEST: 4, BODY: 2}
 _STREAMING = 4
+#: Small calls that the server computes at the same time, of one user on a server for several, and the maximum number of
+#: small calls of one user that wait.
+_CALLS, _CALLS_OF_USER, MOST_CALLS = 16, 2, 1000
 #: Maximum number of calls of one user that wait for a turn, and seconds after which a refused client asks again.
 MOST_WAITING = 32
 _AGAIN = 5
@@ -38,57 +42,47 @@ _MINUTE = 60.0
 _END = object()
 
 
-class FairThreads:
-    """The turns of users in one kind of bulk work. At most `each` calls of one user work at the same time, and at most
-    `most` wait."""
+class FairTurns:
+    """The turns of users in one kind of work. At most `each` calls of one user work at the same time. At most `most`
+    wait."""
 
     def __init__(self, name: str, workers: int, each: int, most: float = MOST_WAITING) -> None:
         self._name, self._free, self._each, self._most = name, workers, each, most
-        self._threads = ThreadPoolExecutor(workers, f"bulk-{name}")
         self._working: Counter[str] = Counter()
         #: The calls that wait, by user; the user whose turn is next comes first.
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-
-    async def run(self, user: str, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when it is the user's turn, and return its result. Raises Busy."""
-        await self._begin(user)
-        context = contextvars.copy_context()
-        working = asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
-        # The turn lasts as long as its thread works, even if the call is cancelled: a thread cannot be interrupted.
-        working.add_done_callback(functools.partial(self._ended, user))
-        return await asyncio.shield(working)
 
     def waiting(self, user: str) -> int:
         """Return the number of calls of a user that wait."""
         return len(self._waiting.get(user, ()))
 
-    async def _begin(self, user: str) -> None:
-        waiting = self._waiting.setdefault(user, deque())
-        if len(waiting) >= self._most:
-            raise _busy(self._name, f"{len(waiting)} other calls of {user} wait for their turn ({self._name}); let "
+    def check(self, user: str) -> None:
+        """Raise Busy if no further call of the user may wait."""
+        found = self.waiting(user)
+        if found >= self._most:
+            raise _busy(self._name, f"{found} other calls of {user} wait for their turn ({self._name}); let "
                         "some of them finish first")
+
+    async def begin(self, user: str) -> None:
+        """Return when it is the user's turn. Call `end` once after it."""
         turn = asyncio.get_running_loop().create_future()
-        waiting.append(turn)
+        self._waiting.setdefault(user, deque()).append(turn)
         self._next()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._leave(user)
+                self.end(user)
             raise
 
-    def _ended(self, user: str, working: asyncio.Future[T]) -> None:
-        if not working.cancelled():
-            working.exception()  # the caller, who may be gone, reports it
-        self._leave(user)
-
-    def _leave(self, user: str) -> None:
+    def end(self, user: str) -> None:
+        """End a turn of the user."""
         self._free += 1
         self._working[user] -= 1
         self._next()
 
     def _next(self) -> None:
-        """Give free threads to the users who wait."""
+        """Give free turns to the users who wait."""
         for user in list(self._waiting):
             waiting = self._waiting[user]
             while waiting and waiting[0].done():  # its call was cancelled
@@ -101,6 +95,61 @@ class FairThreads:
                 waiting.popleft().set_result(None)
                 self._waiting.move_to_end(user)
         self._working += Counter()  # forget the users without calls
+
+
+class FairThreads(FairTurns):
+    """Threads for the turns of users in one kind of bulk work."""
+
+    def __init__(self, name: str, workers: int, each: int, most: float = MOST_WAITING) -> None:
+        super().__init__(name, workers, each, most)
+        self._threads = ThreadPoolExecutor(workers, f"bulk-{name}")
+
+    async def run(self, user: str, work: Callable[[], T]) -> T:
+        """Run `work` in a thread when it is the user's turn, and return its result. Raises Busy."""
+        self.check(user)
+        await self.begin(user)
+        context = contextvars.copy_context()
+        working = asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+        # The turn lasts as long as its thread works, even if the call is cancelled: a thread cannot be interrupted.
+        working.add_done_callback(functools.partial(self._ended, user))
+        return await asyncio.shield(working)
+
+    def _ended(self, user: str, working: asyncio.Future[T]) -> None:
+        if not working.cancelled():
+            working.exception()  # the caller, who may be gone, reports it
+        self.end(user)
+
+
+class CallTurn:
+    """The turn of one small call: from `begin` to `end`, except while it rests."""
+
+    def __init__(self, turns: FairTurns) -> None:
+        self._turns = turns
+        self._user: str | None = None
+
+    async def begin(self, user: str) -> None:
+        """Return when it is the turn of the user, or of the address of a caller who is not known yet. Raises Busy
+        (`load.busy`)."""
+        self.end()
+        self._turns.check(user)
+        await self._turns.begin(user)
+        self._user = user
+
+    @contextlib.asynccontextmanager
+    async def resting(self) -> AsyncIterator[None]:
+        """Let other calls have the turn in the block, which waits and does not compute. Wait for a turn after it."""
+        user = self._user
+        self.end()
+        yield
+        if user is not None:
+            await self._turns.begin(user)
+            self._user = user
+
+    def end(self) -> None:
+        """End the turn, if there is one."""
+        user, self._user = self._user, None
+        if user is not None:
+            self._turns.end(user)
 
 
 def refusal_of(kind: str) -> str:
@@ -172,6 +221,8 @@ class Load:
 
     def __init__(self, quotas: Quotas, shared: bool) -> None:
         self.users = UserLoads(quotas)
+        self._calls = FairTurns("small calls", _CALLS, _CALLS_OF_USER if shared else _CALLS, MOST_CALLS)
+
         def turns(name: str, workers: int, most: float = MOST_WAITING) -> FairThreads:
             return FairThreads(name, workers, max(1, workers // 2) if shared else workers, most)
 
@@ -181,7 +232,11 @@ class Load:
 
     def waiting(self, user: str) -> int:
         """Return the number of calls of a user that wait for a turn."""
-        return sum(turns.waiting(user) for turns in self._turns.values())
+        return self._calls.waiting(user) + sum(turns.waiting(user) for turns in self._turns.values())
+
+    def call(self) -> CallTurn:
+        """Return the turn of a call, which has not begun."""
+        return CallTurn(self._calls)
 
     async def run(self, name: str, user: str, work: Callable[[], T]) -> T:
         """Run `work` in the user's turn of this kind of bulk work. Raises Busy."""

@@ -13,6 +13,10 @@ from dlicmd.contract.secret import masked_text
 from local_backend.errors import Invalid
 
 _MAX_WORDS = 10_000
+#: Maximum characters of the command line: twice what a program can be started with (check.py), because data sources may
+#: be in it, too. And the maximum number of keys of the data part.
+_MAX_LINE = 1 << 20
+_MAX_KEYS = 1000
 _OPTION = "--data-source"
 _KEYS = (wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC, wire.STAGED_FOLDER)
 _STAGED = re.compile("[0-9a-f]{32}")
@@ -57,6 +61,8 @@ def read(args: str | None, data: str | None) -> Asked:
 
 def _check_keys(extra: dict[str, Any]) -> None:
     """Raise Invalid for a key that looks like a misspelled key of this API. Keys of other products are ignored."""
+    if len(extra) > _MAX_KEYS:
+        raise Invalid("submission.data_part", f"the data part has more than {_MAX_KEYS} keys")
     for key in extra:
         near = slips.meant(key, _KEYS)
         if near is not None:
@@ -70,8 +76,10 @@ def _words(argv: Any, text: str | None) -> list[str]:
                 "submission.command",
                 "the submission has no command line; send 'args' in the query or in the data part",
             )
+        _check_length(len(text))
         words = split_args(text)
     elif isinstance(argv, list) and all(isinstance(word, str) for word in argv):
+        _check_length(sum(map(len, argv)))
         words = argv
     else:
         raise Invalid("submission.command", f"'{wire.ARGV}' in the data part is not a list of strings")
@@ -82,6 +90,12 @@ def _words(argv: Any, text: str | None) -> list[str]:
     return words
 
 
+def _check_length(length: int) -> None:
+    if length > _MAX_LINE:
+        raise Invalid("submission.too_long", f"the command line has {length:,} characters; the limit is {_MAX_LINE:,}. "
+                      "Put long values into files")
+
+
 def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
     """Return the data sources of the data part, then those of the command line: some clients leave --data-source=...
     there. A source that is in both counts once. Return None if neither has any."""
@@ -89,9 +103,10 @@ def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
     lists += [_sources(text, _OPTION) for text in options]
     found: list[Any] = []
     for number, sources in enumerate(lists):
-        found += [source for source in sources if number == 0 or source not in found]
-    if len(found) > MOST:
-        raise Invalid("submission.data_source", f"too many data sources; the limit is {MOST}")
+        if len(sources) <= MOST:
+            found += [source for source in sources if number == 0 or source not in found]
+        if max(len(sources), len(found)) > MOST:
+            raise Invalid("submission.data_source", f"too many data sources; the limit is {MOST}")
     return found if lists else None
 
 

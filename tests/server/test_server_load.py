@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -24,8 +25,11 @@ from local_backend.api import bodies, lines, logs, results, route
 from local_backend.errors import Busy
 from local_backend.runtime.paths import ExecPaths, worker_task
 from local_backend.services import load
+from local_backend.services.access import Caller
+from local_backend.services.execs import ExecService
 from local_backend.services.load import MOST_WAITING, FairThreads
 from local_backend.settings import Quotas, Settings
+from local_backend.store.execs import ExecRow
 
 ARGS = "--exec-start PyTorch --model-main main.py"
 
@@ -54,7 +58,7 @@ def team(start: Callable[..., Live]) -> Live:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(MOST_WAITING + 10) as threads:
+    with ThreadPoolExecutor(MOST_WAITING + 20) as threads:
         yield threads
 
 
@@ -166,6 +170,56 @@ def test_open_streams_of_one_user_delay_no_other_user(
     finally:
         opened.set()
     assert {one.result(PATIENCE).status for one in first} == {200}
+
+
+def test_small_calls_of_one_user_delay_no_other_user(
+    team: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, hers = team.add_user("bob"), team.submitted()
+    entered, opened, find = [], threading.Event(), ExecService.find
+
+    def waiting(self: ExecService, caller: Caller, exec_id: str) -> ExecRow:
+        if caller.name == "alice":
+            entered.append(exec_id)
+            assert opened.wait(PATIENCE)
+        return find(self, caller, exec_id)
+
+    monkeypatch.setattr(ExecService, "find", waiting)
+    calls = [pool.submit(team.call, "GET", f"/execs/{hers}") for _ in range(42)]
+    try:
+        eventually(lambda: team.services.load.waiting("alice") == 40, "her other calls wait for their turn")
+        assert len(entered) == 2
+        assert pool.submit(team.call, "GET", "/execs", token=bob).result(PATIENCE / 2).status == 200
+        assert pool.submit(team.call, "GET", wire.METRICS, token=bob, base="").result(PATIENCE / 2).status == 200
+    finally:
+        opened.set()
+    assert {one.result(PATIENCE).status for one in calls} == {200} and len(entered) == 42
+
+
+def test_too_many_small_calls_of_one_user_are_refused(team: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    bob = team.add_user("bob")
+    monkeypatch.setattr(team.services.load._calls, "_most", 0)
+    refused = team.call("GET", "/execs", token=bob)
+    assert refused.error == (429, "load.busy") and int(refused.headers["retry-after"]) > 0
+
+
+def test_calls_that_wait_for_news_or_bodies_take_no_turn(team: Live, pool: ThreadPoolExecutor) -> None:
+    exec_id = team.submitted()
+    cursor = team.call("GET", f"/execs/{exec_id}/follow").json()["cursor"]
+    streams = team.services.load.users.streams
+    eventually(lambda: not streams, "the first stream has ended")
+    calls = [pool.submit(team.call, "GET", f"/execs/{exec_id}/follow?wait=30&cursor={cursor}") for _ in range(5)]
+    eventually(lambda: streams["alice"] == 5, "the streams are open")
+    with contextlib.ExitStack() as opened:
+        for _ in range(5):
+            opened.enter_context(uploading(team))
+            raw = opened.enter_context(socket.create_connection(("127.0.0.1", team.port), timeout=PATIENCE))
+            raw.sendall(f"POST {wire.CONNECTIONS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+                        "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{".encode())
+        eventually(lambda: team.services.load.users.uploads["alice"] == 5, "the uploads have begun")
+        assert pool.submit(team.call, "GET", f"/execs/{exec_id}").result(PATIENCE / 2).status == 200
+    team.move(exec_id, PENDING, KILLED)
+    assert {one.result(PATIENCE).status for one in calls} == {200}
 
 
 def test_a_search_without_matches_gives_other_users_their_turn(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

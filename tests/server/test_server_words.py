@@ -94,3 +94,21 @@ def test_args_of_the_query_win_over_args_in_data() -> None:
 ])
 def test_a_volume_has_a_mount_name(name: str, directory: str) -> None:
     assert volume_directory(name) == directory
+
+
+@pytest.mark.parametrize(("data", "code"), [
+    ({"args": "--exec-start PyTorch " + "a " * (1 << 20)}, "submission.too_long"),
+    ({"argv": ["--exec-start", "PyTorch", "a" * (1 << 20)]}, "submission.too_long"),
+    ({"args": "--exec-start PyTorch", **{f"key {number}": 0 for number in range(1001)}}, "submission.data_part"),
+    ({"args": "--exec-start PyTorch", "dataSource": [{}] * 101}, "submission.data_source"),
+])
+def test_a_text_above_its_limits_is_refused(data: dict[str, object], code: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read(None, json.dumps(data))
+    assert caught.value.code == code
+
+
+def test_many_secrets_are_masked() -> None:
+    argv = ["--exec-start", "PyTorch", *(word for at in range(100) for word in ("--msd-env", f"TOKEN_{at}=secret{at}"))]
+    shown = read("  ".join(argv), None).shown
+    assert shown == " ".join(word.partition("=")[0] + f"={MASK}" if "=" in word else word for word in argv)
