@@ -1,8 +1,9 @@
 """The records of what users do, one JSON object per line, in files that only their owner can read.
 
 `audit.log` has what authenticated users did. Refused logons are in a file of their own, because anyone can cause them
-without limit: `refused-logons.log` has one line per interval for each account and address. Both files rotate by size. A
-record can also go to syslog and to journald.
+without limit: `refused-logons.log` has one line per interval for each account and address. `refused-calls.log` has the
+refused calls of a user beyond the first ones of an hour in the same form. All files rotate by size. A record can also
+go to syslog and to journald.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ _log = logging.getLogger(__name__)
 #: Maximum bytes of a file before the next one begins, and number of older files to keep (audit.log.1, ...).
 _BYTES, _KEPT = 10 << 20, 9
 _REFUSED_BYTES, _REFUSED_KEPT = 1 << 20, 4
-#: Seconds that a line about refused logons covers, and the maximum number of such lines. All other refused logons of
+#: Seconds that a line with a count covers, and the maximum number of such lines. All other refused logons or calls of
 #: the interval are one line.
 INTERVAL, MOST_LINES = 60.0, 500
-#: Maximum characters of the name of an account in a line about refused logons.
+#: Maximum characters of the name of an account in a line with a count.
 _LONGEST_NAME = 64
 #: Maximum bytes of a datagram. Longer records lose the end of their list of objects.
 _DATAGRAM = 8000
+#: Maximum number of records about refused calls of one user in `audit.log` within HOUR seconds, and limits of the
+#: objects in such a record: their number, and the characters of each.
+MOST_REFUSED, HOUR = 50, 3600.0
+_MOST_ABOUT, _LONGEST_ABOUT = 10, 100
 #: Maximum seconds that a call waits for the syslog daemon.
 _PATIENCE = 0.2
 _NAME = "dlicmd"
@@ -44,8 +49,16 @@ Output = Callable[[str, Entry], None]
 class AuditLog(RotatingFileHandler):
     """A log that writes entries to `path`, and sends them to `outputs`. The first entry opens the file."""
 
-    def __init__(self, path: Path, outputs: Sequence[Output] = (), size: int | None = None, kept: int = _KEPT) -> None:
+    def __init__(
+        self, path: Path, outputs: Sequence[Output] = (), size: int | None = None, kept: int = _KEPT,
+        counted: RefusedCounts | None = None,
+    ) -> None:
+        """`counted` counts the refused calls of a user beyond MOST_REFUSED."""
         super().__init__(path, maxBytes=size or _BYTES, backupCount=kept, encoding="ascii", delay=True)
+        self._counted = counted
+        #: User → the end of the present hour, and the number of refused calls in it.
+        self._refused: dict[str, tuple[float, int]] = {}
+        self._users = threading.Lock()
         self._outputs = outputs
         #: Descriptions of the targets to which the last write failed.
         self._troubled: set[str] = set()
@@ -64,6 +77,27 @@ class AuditLog(RotatingFileHandler):
                 self._trouble(str(output))
             else:
                 self._works(str(output))
+
+    def refuse(self, user: str, entry: dict[str, object]) -> None:
+        """Append an entry about a refused call of a user. Count the calls beyond the first ones of an hour instead:
+        refused calls must not roll the records of other users away."""
+        now = time.monotonic()
+        with self._users:
+            end, count = self._refused.get(user, (0.0, 0))
+            end, count = (now + HOUR, 1) if now >= end else (end, count + 1)
+            self._refused[user] = end, count
+        if self._counted is not None and count > MOST_REFUSED:
+            self._counted.note(user, str(entry["from"]), str(entry["action"]), str(entry["code"]))
+            return
+        about = entry["about"]
+        assert isinstance(about, list)
+        self.write({**entry, "about": [text[:_LONGEST_ABOUT] for text in about[:_MOST_ABOUT]]})
+
+    def close(self) -> None:
+        """Write the counts of the present interval, and close the files."""
+        if self._counted is not None:
+            self._counted.close()
+        super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
         """See the base class."""
@@ -96,29 +130,31 @@ class AuditLog(RotatingFileHandler):
 
 @dataclass
 class _Series:
-    """Refused logons of one account from one address: their number, and the times of the first and the last one."""
+    """Refused logons of one account from one address, or refused calls of one user: their number, and the times of the
+    first and the last one."""
 
     first: float
     last: float
     count: int = 0
 
 
-class RefusedLogons:
-    """Counts refused logons, and writes one entry for each account, address, action and code at the end of each
-    interval with refused logons."""
+class RefusedCounts:
+    """Counts refused logons or calls, and writes one entry for each account, address, action and code at the end of
+    each interval with any. Further series than MOST_LINES are one entry with the action `others`."""
 
-    def __init__(self, path: Path, outputs: Sequence[Output] = ()) -> None:
+    def __init__(self, path: Path, others: str, outputs: Sequence[Output] = ()) -> None:
         self._log = AuditLog(path, outputs, _REFUSED_BYTES, _REFUSED_KEPT)
+        self._others = others
         self._lock = threading.Lock()
         self._series: dict[tuple[str, str, str, str], _Series] = {}
         self._timer: threading.Timer | None = None
 
     def note(self, user: str, address: str, action: str, code: str) -> None:
-        """Count a refused logon."""
+        """Count a refused logon or call."""
         key, now = (user[:_LONGEST_NAME], address, action, code), time.time()
         with self._lock:
             if key not in self._series and len(self._series) >= MOST_LINES:
-                key = ("", "", "auth.others", "")
+                key = ("", "", self._others, "")
             series = self._series.setdefault(key, _Series(now, now))
             series.count, series.last = series.count + 1, now
             if self._timer is None:

@@ -339,7 +339,7 @@ class Attempt:
         if self._verdict is not None:
             return
         self._verdict = verdict
-        self._note(f"ending as {verdict.state}: {verdict.message}")
+        self._note(f"ending as {verdict.state}: {verdict.message}", bounded=False)
         if kill:
             self._kill_all()
         for pid in () if kill else self._running:
@@ -371,12 +371,12 @@ class Attempt:
         return not any(plan.task.is_driver or self._engine is None for plan in self._running.values())
 
     def _outcome(self, verdict: Verdict) -> Outcome:
-        self._note(f"ended {verdict.state}" + (f": {verdict.message}" if verdict.message else ""))
+        self._note(f"ended {verdict.state}" + (f": {verdict.message}" if verdict.message else ""), bounded=False)
         return Outcome(self.launch.attempt, verdict.state, time.time(), verdict.exit_code, verdict.signal,
                        verdict.message, verdict.reason, self._progress.values)
 
-    def _note(self, text: str) -> None:
-        launcher_log.note(self.launch.paths.launcher_log, "runner", text)
+    def _note(self, text: str, *, bounded: bool = True) -> None:
+        launcher_log.note(self.launch.paths.launcher_log, "runner", text, bounded=bounded)
 
 
 def _output(launch: Launch) -> list[Path]:

@@ -8,10 +8,14 @@ from pathlib import Path
 
 from local_backend.files import is_plain
 
+#: Maximum bytes of a log with lines that a program can cause without end.
+MOST = 8 << 20
 
-def note(path: Path, who: str, text: str, level: str = "INFO") -> None:
+
+def note(path: Path, who: str, text: str, level: str = "INFO", *, bounded: bool = False) -> None:
     """Append one line; several processes may do so at once. Never fails: if the log cannot be written, or the job has
-    replaced it with something else, the line is lost."""
+    replaced it with something else, the line is lost. With `bounded`, the line is also lost if the log has MOST
+    bytes."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     line = f"{stamp},{int(now % 1 * 1000):03d} {level} {who}: {one_line(text, 4000)}\n"
@@ -21,8 +25,13 @@ def note(path: Path, who: str, text: str, level: str = "INFO") -> None:
     except OSError:
         return
     try:
-        if is_plain(fd):
-            os.write(fd, line.encode(errors="replace"))
+        if not is_plain(fd):
+            return
+        content, size = line.encode(errors="replace"), os.fstat(fd).st_size
+        if not bounded or size + len(content) < MOST:
+            os.write(fd, content)
+        elif size < MOST:
+            os.write(fd, b"(the log is full: further lines of the runner are missing)".ljust(MOST - size - 1) + b"\n")
     except OSError:
         return  # the disk is full: lose the line, not the job
     finally:

@@ -87,6 +87,11 @@ class HomePaths:
         return self.home / "refused-logons.log"
 
     @property
+    def refused_calls(self) -> Path:
+        """Refused calls of users, counted, beyond those in `audit`."""
+        return self.home / "refused-calls.log"
+
+    @property
     def lock(self) -> Path:
         """Lock file that the only server of this home holds with flock."""
         return self.home / LOCK_FILE

@@ -20,11 +20,13 @@ _NUMBERS = frozenset({
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS, wire.PAUSE, wire.STEP_SECONDS,
 })
+#: Names of numbers that may have any value. All others are counts and times.
+_ANY = frozenset({wire.LOSS, wire.ACCURACY})
 
 
 def valid(values: object) -> dict[str, Any]:
     """Return the values with known names and usable content: numbers, a message of one line, or None for no value,
-    and the last values of metrics."""
+    and the last values of metrics. Counts and times are finite and not negative."""
     if not isinstance(values, Mapping):
         return {}
     found: dict[str, Any] = {}
@@ -33,9 +35,15 @@ def valid(values: object) -> dict[str, Any]:
             found[name] = value and one_line(value)
         elif name == wire.LAST_METRICS:
             found[name] = _last(value)
-        elif name in _NUMBERS and isinstance(value, int | float | None) and not isinstance(value, bool):
+        elif name in _NUMBERS and _is_usable(name, value):
             found[name] = value
     return found
+
+
+def _is_usable(name: str, value: object) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and (name in _ANY or 0 <= value < math.inf)
 
 
 def _last(values: object) -> dict[str, dict[str, Any]]:

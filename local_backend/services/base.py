@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from local_backend import logs
-from local_backend.audit import AuditLog, outputs_of, stamp
+from local_backend.audit import AuditLog, RefusedCounts, outputs_of, stamp
 from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots
 from local_backend.errors import BackendError, Unavailable
@@ -100,8 +100,8 @@ class Recorder:
             self.note(caller, action, record.about, outcome, code)
 
     def note(self, caller: Caller, action: str, about: list[str], outcome: str, code: str | None) -> None:
-        """Write one audit record."""
-        self.audit.write({
+        """Write one audit record. Many refused calls of one user are counted instead."""
+        entry: dict[str, object] = {
             "time": stamp(time.time()),
             "user": caller.name[:_LONGEST],
             "from": caller.address,
@@ -111,7 +111,11 @@ class Recorder:
             "outcome": outcome,
             **({} if code is None else {"code": code}),
             **{name: value for name, value in logs.fields().items() if name == "request"},
-        })
+        }
+        if outcome == "refused":
+            self.audit.refuse(caller.name, entry)
+        else:
+            self.audit.write(entry)
 
     def data_roots(self, caller: Caller) -> DataRoots:
         """Return the folders that the caller's data may be in. Raises Unavailable when the server cannot read them."""
@@ -131,4 +135,6 @@ class Base(Recorder):
 
 def audit_log(settings: Settings) -> AuditLog:
     """Return the audit log that the settings describe."""
-    return AuditLog(settings.paths.audit, outputs_of(settings.audit_syslog, settings.audit_journal))
+    outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
+    counted = RefusedCounts(settings.paths.refused_calls, "calls.others", outputs)
+    return AuditLog(settings.paths.audit, outputs, counted=counted)

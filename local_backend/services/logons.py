@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from local_backend.audit import RefusedLogons
+from local_backend.audit import RefusedCounts
 from local_backend.errors import BackendError, StorageFailed, Unauthorized
 from local_backend.services.access import Caller, caller_named, caller_of
 from local_backend.services.base import Base
@@ -37,7 +37,7 @@ class Logon:
 class LogonService:
     """Admits users by passwords and tokens."""
 
-    def __init__(self, base: Base, refused: RefusedLogons, token: str, password: str | None) -> None:
+    def __init__(self, base: Base, refused: RefusedCounts, token: str, password: str | None) -> None:
         """`token` is a token and a password of the user that the server runs as; `password` is another password."""
         self._base = base
         self._refused = refused

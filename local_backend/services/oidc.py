@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from local_backend.audit import RefusedLogons
+from local_backend.audit import RefusedCounts
 from local_backend.errors import AccessDenied, BackendError, NotFound
 from local_backend.oidc import OidcTokens, claim
 from local_backend.services.access import Caller
@@ -43,7 +43,7 @@ class OidcService:
 
     base: Base
     logons: LogonService
-    refused: RefusedLogons
+    refused: RefusedCounts
     tokens: OidcTokens
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from local_backend.audit import RefusedLogons, outputs_of
+from local_backend.audit import RefusedCounts, outputs_of
 from local_backend.forward.service import Forwarding
 from local_backend.hypersearch.controller import SearchController
 from local_backend.oidc import OidcTokens
@@ -86,7 +86,8 @@ def make_services(
     execs = ExecService(base, supervisor, sight)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
-    refused = RefusedLogons(settings.paths.refused_logons, outputs_of(settings.audit_syslog, settings.audit_journal))
+    outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
+    refused = RefusedCounts(settings.paths.refused_logons, "auth.others", outputs)
     logons = LogonService(base, refused, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)

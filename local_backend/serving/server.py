@@ -292,6 +292,7 @@ def _run(
         supervisor.close()
         services.logons.close()
         services.base.audit.close()
+        services.base.audit.close()
     if not server.may_go_on():
         raise ServingError(f"{settings.home} was removed or replaced while the server was running; its running jobs "
                           "stop on their own")

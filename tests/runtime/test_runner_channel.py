@@ -12,6 +12,7 @@ from support import eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, RUNNING
+from local_backend.runtime import launcher_log
 from local_backend.runtime.channel import Channel
 
 PROLOGUE = """
@@ -110,6 +111,26 @@ def test_the_last_progress_reaches_the_server_and_stays(cold: Bench) -> None:
     assert json.loads(cold.wait(one).progress or "") == expected
     # The supervisor drops the live values after it stores the end of the job.
     eventually(lambda: cold.supervisor.live(one) is None, "no live value is left")  # type: ignore[attr-defined]
+
+
+def test_a_count_below_zero_is_not_progress(cold: Bench) -> None:
+    one = elastic(cold, """
+    say(op="progress", workers=2, step=1, loss=-0.5)
+    say(op="progress", workers=-5, step=-3, deaths=-1, secondsLeft=float("inf"), loss=-0.25)
+    """)
+    assert cold.wait(one).state == FINISHED
+    assert json.loads(cold.row(one).progress or "") == {wire.WORKERS: 2, wire.STEP: 1, wire.LOSS: -0.25}
+
+
+def test_messages_of_a_program_fill_the_launcher_log_up_to_its_limit(cold: Bench) -> None:
+    one = elastic(cold, """
+    for _ in range(3000):
+        say(op="history", text="x" * 3900)
+    """)
+    assert cold.wait(one).state == FINISHED
+    log = cold.paths(one).launcher_log
+    assert launcher_log.MOST <= log.stat().st_size < launcher_log.MOST + 10_000
+    assert any("runner: ended FINISHED" in line for line in log.read_text().splitlines()[-5:])
 
 
 @pytest.mark.integration

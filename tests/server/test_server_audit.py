@@ -19,7 +19,7 @@ from support import PATIENCE, eventually
 from dlicmd.contract import wire
 from local_backend import audit
 from local_backend.api.guard import OPEN_PATHS
-from local_backend.audit import AuditLog, RefusedLogons
+from local_backend.audit import AuditLog, RefusedCounts
 from local_backend.cli import main
 from local_backend.services import throttle
 from local_backend.services.access import Caller
@@ -100,11 +100,31 @@ def test_refused_logons_are_counted_and_leave_the_audit_log_alone(live: Live) ->
     assert wrong["first"] <= wrong["last"] == wrong["time"] <= throttled["first"]
 
 
+def test_refused_calls_of_a_user_roll_no_records_of_others_away(
+    start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_BYTES", 10_000)
+    live = start(embedded=False)
+    one, bob = live.submitted(), live.add_user("bob")
+    for number in range(audit.MOST_REFUSED + 100):
+        assert live.call("DELETE", f"/connections/{number}{'x' * 400}", token=bob).status == 404
+    live.services.base.audit.close()
+    records = [json.loads(line) for path in live.settings.home.glob("audit.log*")
+               for line in path.read_text().splitlines()]
+    assert [shown(found) for found in records if found["user"] == "alice"] == [
+        ("alice", "exec.submit", [one], "done", None)
+    ]
+    his = [found for found in records if found["user"] == "bob"]
+    assert len(his) == audit.MOST_REFUSED and all(len(found["about"][0]) == 100 for found in his)
+    (counted,) = [json.loads(line) for line in (live.settings.home / "refused-calls.log").read_text().splitlines()]
+    assert shown(counted) == ("bob", "connection.remove", [], "refused", his[0]["code"]) and counted["count"] == 100
+
+
 def test_the_log_of_refused_logons_is_bounded_in_lines_and_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "_REFUSED_BYTES", 100_000)
-    log = RefusedLogons(tmp_path / "refused-logons.log")
+    log = RefusedCounts(tmp_path / "refused-logons.log", "auth.others")
     for interval in range(10):
         for number in range(5000):
             log.note(f"user {number}" * 50, f"10.{interval}.0.{number % 256}", "auth.logon", "auth.wrong_password")
@@ -120,7 +140,7 @@ def test_the_log_of_refused_logons_is_bounded_in_lines_and_size(
 def test_an_interval_ends_without_a_further_logon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "INTERVAL", 0.01)
     path = tmp_path / "refused-logons.log"
-    log = RefusedLogons(path)
+    log = RefusedCounts(path, "auth.others")
     for count in (1, 2):
         log.note("eve", "10.0.0.1", "auth.logon", "auth.wrong_password")
         eventually(lambda n=count: path.exists() and len(path.read_text().splitlines()) == n, "the interval ends")
@@ -292,7 +312,7 @@ def test_a_hostile_name_cannot_forge_a_line(live: Live) -> None:
     raw = b"".join((live.settings.home / name).read_bytes() for name in ("audit.log", "refused-logons.log"))
     assert len(raw.splitlines()) == 3 and all(32 <= byte < 127 for byte in raw.replace(b"\n", b""))
     stop, plan = entries(live)
-    assert stop["about"] == [evil] and len(plan["about"][0]) == 500
+    assert stop["about"] == [evil] and len(plan["about"][0]) == 100
     assert logon["user"] == evil.partition(":")[0]
 
 
