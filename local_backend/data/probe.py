@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -35,6 +36,7 @@ from local_backend.data.kind import (
 )
 from local_backend.data.sample import ROWS, plain, rows_of, sample
 from local_backend.data.storage import DataRoots, DataSight, Unreadable, files_of, mounted
+from local_backend.own_process import JOB_SCORE, may_be_killed
 
 #: Most files that are counted, and most files that are named.
 _COUNTED, _NAMED = 100_000, 10
@@ -43,6 +45,8 @@ _BUFFER = 256 * 1024
 _COUNTING, _PARTING = 5.0, 2.0
 #: Seconds that a test may take, and characters of its result.
 PATIENCE, _LONGEST = 30.0, 1000
+#: Bytes of memory that the process may allocate.
+_MEMORY = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ def _sampled(found: Sequence[SourceFile], opened: Callable[[SourceFile], Any],
         try:
             with opened(entry) as file:
                 inside = sample(entry.path, file)
-        except DataError:
+        except (DataError, MemoryError):
             raise
         except Exception as problem:  # libraries raise any type for a damaged file
             if passed_over(entry, problem):
@@ -264,8 +268,18 @@ class _Remote(io.RawIOBase):
         self._start, self._held = start, b"".join(pieces)
 
 
+def _limit_memory() -> None:
+    """Let an allocation fail before this process takes the memory of others: a file of some KiB may unpack to GiB."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
 def main() -> None:
     """See the module."""
+    may_be_killed(JOB_SCORE)
+    _limit_memory()
     request = ProbeRequest(**json.loads(sys.stdin.buffer.read()))
     out, sys.stdout = sys.stdout, sys.stderr  # prints of libraries are not part of the answer
     network.guard(request.loopback)
@@ -273,6 +287,8 @@ def main() -> None:
         found = {"ok": True, **look(request)}
     except DataError as problem:
         found = {"ok": False, "message": str(problem)}
+    except MemoryError:
+        found = {"ok": False, "message": f"the preview of this data needs more than {_MEMORY >> 20:,} MiB of memory"}
     except Exception as problem:  # libraries raise any type
         found = {"ok": False, "message": f"{type(problem).__name__}: {' '.join(str(problem).split())}"}
     print(json.dumps(found), file=out)

@@ -10,6 +10,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from dlicmd import __version__
@@ -142,11 +143,17 @@ def _commands(launch: Launch) -> list[str]:
     return [own, str(launch.home.scripts), os.path.dirname(sys.executable)]
 
 
+@cache
+def _engine(link: Path) -> Path:
+    """Return the file that a link leads to at the first call: all processes of a runner import the same version."""
+    return link.resolve()
+
+
 def search_path(launch: Launch, rest: str) -> list[str]:
     """Return PYTHONPATH: the code first, then the platform's packages, then `rest`, the given or inherited value, then
     the modules for a Python that lacks the package `dlicmd`."""
     fabric = launch.home.fabric_home
-    ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", *own_modules(launch)]
+    ours = [fabric / "tools" / "dli_utils", _engine(fabric / "libs" / "fabric.zip"), *own_modules(launch)]
     given = [entry for entry in rest.split(os.pathsep) if entry]
     own = [str(path) for path in ours]
     words = [*given, *own] if "PYTHONPATH" in launch.spec.environment.variables else [*own, *given]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,39 @@ def test_a_job_keeps_its_code_when_other_code_is_installed(tmp_path: Path) -> No
         row = one.wait(job)
     assert (row.state, row.attempt) == (FINISHED, 1), row.message
     assert not list(checkpoints.rglob("*")), "snapshots are left"
+
+
+def test_a_job_without_a_nursery_keeps_its_engine_when_another_server_starts(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for package in ("dlicmd", "local_backend"):
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    mark = ("\nimport os\nwith open('versions', 'a') as file:\n"
+            "    print(os.getpid(), '%s', os.environ.get('DLI_WORKER_NUMBER'), file=file)\n")
+    engine = tree / "local_backend" / "elastic" / "frames.py"
+    text, path = engine.read_text(), {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'local_backend' / 'fabric'}"}
+    engine.write_text(text + mark % "old")
+    with host_bench(tmp_path / "home", nursery_idle=0.0) as (host, one):
+        host.kill()
+        host.start(path)
+        job = one.submit(TRAIN, framework="edtPyTorch", elastic=True, num_worker=2)
+        folder = one.paths(job).code(one.row(job).workload)
+        eventually((folder / "rows").exists, "the job trains")
+        host.kill()
+        engine.write_text(text + mark % "new")
+        host.start(path)
+        eventually(lambda: "'new'" in zipped(one.settings.paths.fabric_home), "the other server has started")
+        found = [line.split() for line in (folder / "versions").read_text().splitlines()]
+        os.kill(next(int(pid) for pid, _, number in found if number == "1"), signal.SIGKILL)
+        eventually(lambda: (folder / "versions").read_text().splitlines()[len(found):], "the next worker imports")
+        (folder / "go").touch()
+        row = one.wait(job)
+        told = (folder / "versions").read_text().splitlines()
+        assert (row.state, row.attempt) == (FINISHED, 1), row.message
+        assert {line.split()[1] for line in told} == {"old"} and len(told) > len(found)
+        two = one.submit("import os, local_backend.elastic.frames as f\nprint(open('versions').read())\n")
+        assert one.wait(two).state == FINISHED and " new " in one.output(two)
+
+
+def zipped(fabric_home: Path) -> str:
+    with zipfile.ZipFile(fabric_home / "libs" / "fabric.zip") as archive:
+        return archive.read("local_backend/elastic/frames.py").decode()

@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 import os
+import resource
 import socket
 import struct
 from collections.abc import Generator, Iterator, Mapping
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import PATIENCE
 
 from local_backend.data import registry, storage
 from local_backend.data.errors import DataError
@@ -344,3 +346,14 @@ def test_a_preview_fails_where_a_job_would_fail(monkeypatch: pytest.MonkeyPatch)
     listed.clear()
     with pytest.raises(DataError, match="no files"):
         look(ProbeRequest(kind="m"))
+
+
+@pytest.mark.integration
+def test_a_small_file_that_unpacks_to_gigabytes_takes_bounded_memory(tmp_path: Path) -> None:
+    text = pa.array(["x" * (300 << 20)], pa.large_string())
+    table = pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int32()), text)})
+    pq.write_table(table, tmp_path / "large.parquet", compression="zstd", store_schema=False)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    found = ProbeRequest(str(tmp_path)).run(PATIENCE)
+    assert found["ok"] is False and "2,048 MiB" in found["message"]
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 3 << 20)

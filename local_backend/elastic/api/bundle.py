@@ -1,14 +1,17 @@
 """Builder of FABRIC_HOME: `libs/fabric.zip` and `tools/dli_utils`, for programs that look there for the engine.
 
 The zip contains the engine. So a Python environment without this project, but with torch, numpy and cloudpickle, can
-train. This module imports the standard library only.
+train. Each version of the zip is in a folder of its own, and `libs/fabric.zip` is a link to the newest one: a running
+job keeps the version that it began with. This module imports the standard library only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import secrets
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +25,24 @@ _FABRIC_PACKAGES = ("pyedt", "fabric_data")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
+#: Versions of the zip that stay.
+_KEPT = 10
+
+
 def build(fabric_home: Path) -> None:
-    """Create or refresh `fabric_home`. Write only files whose content differs, each one atomically.
+    """Create or refresh `fabric_home`. Write only files whose content differs, each one atomically. Remove all but the
+    newest versions of the zip.
 
     Raises OSError.
     """
-    _put(fabric_home / "libs" / "fabric.zip", _zip())
+    content, libs = _zip(), fabric_home / "libs"
+    version = libs / hashlib.sha256(content).hexdigest()[:16]
+    _put(version / "fabric.zip", content)
+    os.utime(version)
+    _link(libs / "fabric.zip", f"{version.name}/fabric.zip")
+    folders = sorted((one for one in libs.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
+    for old in folders[:-_KEPT]:
+        shutil.rmtree(old)
     _put(fabric_home / "tools" / "dli_utils" / "emetrics.py", (Path(__file__).parent / "emetrics.py").read_bytes())
 
 
@@ -55,6 +70,14 @@ def _zip() -> bytes:
         for name, source in _members():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), source.read_bytes(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def _link(path: Path, target: str) -> None:
+    if path.is_symlink() and os.readlink(path) == target:
+        return
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary.symlink_to(target)
+    os.replace(temporary, path)
 
 
 def _put(path: Path, data: bytes) -> None:
