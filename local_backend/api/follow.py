@@ -18,15 +18,16 @@ from starlette.concurrency import run_in_threadpool
 from dlicmd.contract import states, wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import hold, resting
-from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.depends import TOKEN, TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Line, News
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.showing import show
 from local_backend.api.textlog import size
-from local_backend.errors import Invalid
+from local_backend.errors import Invalid, Unauthorized
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
+from local_backend.services.access import Caller
 from local_backend.services.executors import processes
 from local_backend.services.services import Services
 from local_backend.services.views import is_parked
@@ -87,6 +88,7 @@ async def follow(
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)
+    began = time.monotonic()
 
     async def read() -> tuple[ExecRow, list[Event]]:
         return await run_in_threadpool(services.execs.news, caller, exec_id, seen.event)
@@ -105,6 +107,8 @@ async def follow(
             answer, is_new = await run_in_threadpool(_news, services, row, found, base_url, seen)
             late = time.monotonic() >= deadline or services.machine.closing or await request.is_disconnected()
             if is_new or row.terminal or late:
+                if time.monotonic() - began > _POLL:
+                    await _check_again(request, services, caller)
                 return JsonAnswer(answer)
             while time.monotonic() < deadline and not services.machine.closing:
                 # Files have no events: output, progress.
@@ -113,6 +117,17 @@ async def follow(
             if news.is_set():
                 news.clear()
                 row, found = await read()
+
+
+async def _check_again(request: Request, services: Services, caller: Caller) -> None:
+    """Raise Unauthorized (`auth.required`) if the token of the call, which may have waited for long, has ended or lost
+    the rights of an administrator."""
+    token = request.scope[TOKEN]
+    if token is None or services.logons.is_own(token):
+        return
+    found = await run_in_threadpool(services.logons.of_token, token)
+    if found is None or (caller.admin and not found.admin):
+        raise Unauthorized("auth.required", "The token of this call has ended meanwhile; log on again")
 
 
 async def _within(news: asyncio.Event, seconds: float) -> bool:

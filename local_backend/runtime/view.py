@@ -64,7 +64,9 @@ def of_job(
               (EMPTY, str(paths.root.parent)), (WRITE, str(paths.root))]
     conda_env = spec.environment.conda_env
     if conda_env and not _may_be_replaced(settings, conda_env):
-        found.append((READ, conda_env))
+        links, real = _resolve(conda_env)
+        if _is_environment(real):
+            found += [*links, (READ, real)]
     if any(slot.device for slot in slots):
         found += [(DEVICE, path) for pattern in _GPU for path in sorted(glob.glob(pattern))]
     return _with_links(found)
@@ -120,6 +122,20 @@ def _is_volume(settings: Settings, path: Path) -> bool:
     others = [os.path.realpath(other) for other in settings.volumes.glob("*") if other != path]
     named, real = os.readlink(path) if path.is_symlink() else str(path), os.path.realpath(path)
     return named == real or not any(inside(named, other) for other in others)
+
+
+def _is_environment(path: str) -> bool:
+    """Return whether a real path is a Python environment that only root or the account of the server can replace.
+    Users name it, and the mount has the rights of the server: any other folder with a `bin/python`, such as a home
+    directory, must stay closed."""
+    if not any(os.path.exists(os.path.join(path, name)) for name in ("conda-meta", "pyvenv.cfg")):
+        return False
+    for folder in (path, *map(str, Path(path).parents)):
+        status = os.lstat(folder)
+        is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (0, os.geteuid()) or is_open or not stat.S_ISDIR(status.st_mode):
+            return False
+    return True
 
 
 def _may_be_replaced(settings: Settings, path: str) -> bool:

@@ -121,6 +121,20 @@ def test_a_job_reads_nothing_of_the_server_and_of_other_users(team: Bench, warm:
     assert team.wait(running).state == KILLED
 
 
+def test_a_folder_with_a_python_is_no_environment_that_a_job_may_read(team: Bench, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "secret").write_text("SECRET")
+    program = f"print(open({str(tmp_path / 'secret')!r}).read())"
+    job = team.submit(program, conda_env=str(tmp_path))
+    assert "SECRET" not in result(team, job, ERROR)
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    assert "SECRET" in result(team, team.submit(program, conda_env=str(tmp_path)))
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 12345, 12345)
+        assert "SECRET" not in result(team, team.submit(program, conda_env=str(tmp_path)), ERROR)
+
+
 @pytest.mark.parametrize("warm", [True, False], ids=["forked", "executed"])
 def test_a_job_changes_nothing_of_the_machine(team: Bench, warm: bool) -> None:
     paths = team.settings.paths

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 from live_server import TOKEN, Answer, Live, basic, quoted, route_table, settings_for
 from sqlalchemy import update
-from support import PATIENCE
+from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
+from dlicmd.contract.states import KILLED, PENDING
 from local_backend.api.guard import OPEN_PATHS
 from local_backend.services.access import SCOPES
 from local_backend.store import schema, users
@@ -193,3 +195,23 @@ def test_records_name_the_token(start: Callable[..., Live]) -> None:
         ("exec.delete", "nightly", "refused", "auth.scope"),
     ]
     assert token not in text
+
+
+def test_a_call_that_waits_for_news_gets_none_when_its_token_is_revoked(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    bob = live.add_user("bob")
+    exec_id = live.submitted(token=bob)
+    cursor = live.call("GET", f"/execs/{exec_id}/follow", token=bob).json()["cursor"]
+    streams = live.services.load.users.streams
+    eventually(lambda: not streams, "the first stream has ended")
+    path = f"/execs/{exec_id}/follow?wait=30&cursor={cursor}"
+    answers: list[Answer] = []
+    waiting = threading.Thread(target=lambda: answers.append(live.call("GET", path, token=bob)))
+    waiting.start()
+    eventually(lambda: streams["bob"] == 1, "the call waits")
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() > began + 0.3, "the call has waited")
+    assert live.call("POST", wire.LOGOFF, token=bob, base="").status == 200
+    live.move(exec_id, PENDING, KILLED)
+    waiting.join(PATIENCE)
+    assert [one.error for one in answers] == [(401, "auth.required")]
