@@ -92,8 +92,9 @@ class Demand:
         return replace(
             needs.job(spec.resources, self._machine.kinds, spec.scheduling.user),
             exec_id=row.id, plan=self._plan(spec)[0], group=spec.parent or "", since=time.monotonic() - age,
-            priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout, requeued=self._requeued(row), waited=self._waited(row),
-            accepted=row.create_time < self._started, lasts=None if spec.resources.elastic else self._lasts(row),
+            priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout,
+            requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
+            lasts=None if spec.resources.elastic else self._lasts(row),
         )
 
     def _requeued(self, row: ExecRow) -> float | None:
