@@ -69,8 +69,11 @@ class Searching:
 
     def running(self, count: int, name: str = "s") -> list[str]:
         """Wait until this many experiments have an exec that is not over; return the execs."""
-        shown = self.until(lambda one: one["running"] == count, name)
-        return [one["appId"] for one in shown["experiments"] if one["state"] in ("SUBMITTED", "RUNNING")]
+        def execs_of(shown: dict[str, Any]) -> list[str]:
+            return [one["appId"] for one in shown["experiments"] if one["state"] in ("SUBMITTED", "RUNNING")]
+
+        return execs_of(self.until(
+            lambda one: one["running"] == count and not any(self.live.row(id_).terminal for id_ in execs_of(one)), name))
 
     def over(self, name: str = "s") -> dict[str, Any]:
         return self.until(lambda one: one["state"] not in ("SUBMITTED", "RUNNING"), name)
