@@ -72,8 +72,8 @@ class Searching:
         def execs_of(shown: dict[str, Any]) -> list[str]:
             return [one["appId"] for one in shown["experiments"] if one["state"] in ("SUBMITTED", "RUNNING")]
 
-        return execs_of(self.until(
-            lambda one: one["running"] == count and not any(self.live.row(id_).terminal for id_ in execs_of(one)), name))
+        return execs_of(self.until(lambda one: one["running"] == count and not any(
+            self.live.row(exec_id).terminal for exec_id in execs_of(one)), name))
 
     def over(self, name: str = "s") -> dict[str, Any]:
         return self.until(lambda one: one["state"] not in ("SUBMITTED", "RUNNING"), name)
