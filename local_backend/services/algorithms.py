@@ -24,6 +24,8 @@ from local_backend.submit.receive import ReceivedUpload
 
 #: Seconds that a call waits for the importance of parameters.
 _PATIENCE = 60.0
+#: How often such a call asks processes that get lost.
+_TRIES = 3
 #: Plugins that answer at the same time.
 _PLUGINS = 2
 
@@ -98,11 +100,16 @@ class AlgorithmService:
 
     def importances(self, definition: Definition, known: Sequence[Known]) -> dict[str, float]:
         """Return how much each parameter of a search matters. Raises Unavailable (`search.importances`)."""
-        try:
-            return self.suggester.importances(definition, known).result(_PATIENCE)
-        except (SuggesterFailed, SuggesterLost, FutureTimeoutError) as problem:
-            sentence = f"the importance of the parameters is not known now: {problem}"
-            raise Unavailable("search.importances", sentence) from None
+        why: Exception = SuggesterLost()
+        for _ in range(_TRIES):
+            try:
+                return self.suggester.importances(definition, known).result(_PATIENCE)
+            except SuggesterLost as problem:  # its process was killed
+                why = problem
+            except (SuggesterFailed, FutureTimeoutError) as problem:
+                why = problem
+                break
+        raise Unavailable("search.importances", f"the importance of the parameters is not known now: {why}")
 
     def close(self) -> None:
         """End all processes."""
