@@ -345,6 +345,8 @@ class _Driver:
         elif event is not None:
             self._liveness.heard(event, now)
             self._step(event)
+            if isinstance(event, events.Kept):
+                self._record.prune(self._state.kept)
             for proposal in self._balance.heard(event, self._state, now):
                 self._step(proposal)
         # A plain script is its own only worker. No worker waits for it, and user code may hold the GIL for long.
