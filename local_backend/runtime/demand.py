@@ -92,7 +92,8 @@ class Demand:
         return replace(
             needs.job(spec.resources, self._machine.kinds, spec.scheduling.user),
             exec_id=row.id, plan=self._plan(spec)[0], group=spec.parent or "", since=time.monotonic() - age,
-            priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout, requeued=self._requeued(row), waited=self._waited(row),
+            priority=spec.scheduling.priority,
+            patience=spec.scheduling.pending_timeout, requeued=self._requeued(row), waited=self._waited(row),
             accepted=row.create_time < self._started, lasts=None if spec.resources.elastic else self._lasts(row),
         )
 
@@ -166,7 +167,8 @@ def _running(job: SchedulerJob, active: Active, now: float, *, rests: bool) -> S
     if ends is None and job.lasts is not None:
         ends = active.began + job.lasts
     return replace(
-        job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving or rests,
+        job, running=True, movable=(active.resizable if job.elastic else active.movable) and not rests,
+        leaving=active.leaving or rests,
         most=most, slots=tuple(slot.id for slot in active.allocation.slots),
         held=tuple(slot.id for slot in active.slots), started=active.began, changed=active.changed,
         waited=job.waited + active.parked, service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0,

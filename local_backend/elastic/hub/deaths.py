@@ -86,8 +86,10 @@ def kept(state: HubState, event: Kept) -> Outcome:
     if event.worker not in state.out[:1] or late:
         return state, ()
     away = tuple(Send(worker, {"op": "bye"}) for worker in state.parking)
-    what = f"rests after epoch {state.epoch + 1}" if state.resting else "parked"
-    note = Note(f"step {state.committed}: {what}; the state is kept until a slot is free")
+    what = "parked; the state is kept until a slot is free"
+    if state.resting:
+        what = f"rests after epoch {state.epoch + 1}; the state is kept"
+    note = Note(f"step {state.committed}: {what}")
     return replace(state, parking=(), out=()), (*away, note)
 
 
