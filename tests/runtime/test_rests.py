@@ -91,6 +91,21 @@ def test_slots_of_a_resting_job_are_free_when_its_workers_have_ended(backend: Be
     assert told(backend, job, "resize") == [{"before": 2, "slots": 1}, {"before": 1, "slots": 0}]
 
 
+def test_a_runner_begins_with_the_rest_of_its_order(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend, rest_after=1)
+    driver = held.driver()
+    driver.hello()
+    backend.wait_running(job)
+    driver.say(op="progress", step=1)
+    eventually(lambda: backend.told(job, "step") == 1, "the server has heard the runner")
+    found = backend.held(job)
+    assert found is not None and (found.sequence, found.rest) == (0, 1)  # the server has nothing to correct
+    backend.promote(job)
+    assert driver.hear()["rest"] is None
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+
+
 def test_a_job_that_is_promoted_while_it_begins_to_rest_does_not_rest(backend: Bench, held: Strings) -> None:
     job = held.submit(backend, rest_after=1)
     driver = held.driver()

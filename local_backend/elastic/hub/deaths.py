@@ -234,10 +234,9 @@ def revive(state: HubState) -> Outcome:
         return state, ()
     actions: tuple[Action, ...] = ()
     if state.kept is not None:
-        steps, how = state.kept.position.steps, "continues with the kept state"
-        if steps < state.committed:
-            how = f"recovered from the snapshot of step {steps}"
-        actions = (Note(f"step {state.committed}: {how}"),)
+        steps = state.kept.position.steps
+        how = "recovered" if steps < state.committed or state.lost_at == state.committed else "continues"
+        actions = (Note(f"step {state.committed}: {how} from the snapshot of step {steps}"),)
     elif state.committed:
         actions = (Note("no snapshot exists yet: training restarts from the beginning and gives the same results"),)
     # Training reaches the boundary again, and does only the rest of its work.
