@@ -132,3 +132,21 @@ def test_a_death_before_or_during_a_rest_changes_nothing(backend: Bench, through
         kill(backend, job, victim)
     backend.promote(job)
     assert result(backend, job) == through
+
+
+def test_values_that_a_killed_runner_had_not_kept_are_reported_again(backend: Bench, through: Result) -> None:
+    job = begin(backend, 3, 1)
+    rests(backend, job, 3)
+    kill_in_time(backend, job)
+    curves = backend.paths(job).curves
+    lines = curves.read_bytes().splitlines(keepends=True)
+    curves.write_bytes(b"".join(lines[:1]))  # as if the runner had died before it wrote the values
+    backend.promote(job)
+    assert result(backend, job) == through
+
+
+def kill_in_time(one: Bench, job: str) -> None:
+    """Kill the runner if there is one, and wait until the job has no processes."""
+    if one.settings.rested_kept:
+        kill(one, job, "runner")
+        eventually(lambda: one.row(job).state == PENDING, f"{job} has no processes")
