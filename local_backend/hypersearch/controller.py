@@ -137,8 +137,9 @@ class SearchController:
     def _known(self, row: SearchRow) -> _Live:
         live = self._live.get(row.number)
         if live is None or live.row.attempt != row.attempt:
-            rows = self._database.read(lambda c: searches.experiments_of(c, row.number))
-            live = _Live(row, Definition.from_json(row.definition), {one.id: one for one in rows})
+            rows, exhausted = self._database.read(
+                lambda c: (searches.experiments_of(c, row.number), searches.exhausted(c, row.number)))
+            live = _Live(row, Definition.from_json(row.definition), {one.id: one for one in rows}, exhausted=exhausted)
         live.row = row
         return live
 
@@ -302,9 +303,10 @@ class SearchController:
             _log.warning("the algorithm of the search %s gave no answer: %s", live.row.name, problem)
             raise Unavailable("search.algorithm", f"the algorithm gave no answer ({problem})") from None
         live.retry.succeeded()
+        exhausted = len(answer.suggestions) < live.asked
         self._create(live, [ExperimentRow(live.row.number, -1, json.dumps(dict(one)), searches.NOTRUN)
-                            for one in answer.suggestions], answer.state)
-        live.exhausted = len(answer.suggestions) < live.asked
+                            for one in answer.suggestions], searches.EXHAUSTED if exhausted else answer.state)
+        live.exhausted = exhausted
 
     def _follow(self, live: _Live) -> None:
         """Do what the algorithm wants now."""

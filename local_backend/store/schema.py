@@ -180,7 +180,7 @@ searches = Table(
     Column("used", Float, nullable=False),  # seconds of the earlier attempts
     Column("message", Text),
     Column("earlier", Text),  # JSON list: the results of another search that its algorithm knows from the beginning
-    Column("plugin_state", LargeBinary),  # written by a plugin, which alone reads it
+    Column("plugin_state", LargeBinary),  # written by a plugin, which alone reads it; empty: its algorithm has no more
     Index("searches_by_name", "creator", "name", unique=True),
     Index("searches_by_state", "state"),
     Index("searches_by_bundle", "bundle"),

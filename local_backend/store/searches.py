@@ -29,6 +29,9 @@ EXPERIMENT_STATES = (NOTRUN, SUBMITTED, RUNNING, WAITING, FINISHED, FAILED, KILL
 #: algorithm has nothing more; it cannot go on.
 STOP, TIME, FAILURES, DONE, BROKEN = "stop", "time", "failures", "done", "broken"
 
+#: The stored state of an algorithm that has no more suggestions. The state of a plugin is never empty.
+EXHAUSTED = b""
+
 
 class Changed(Exception):
     """The search or the experiment is no longer in the state that the change needs."""
@@ -215,6 +218,13 @@ def plugin_state(connection: Connection, number: int) -> bytes | None:
     found: bytes | None = connection.execute(
         select(searches.c.plugin_state).where(searches.c.number == number)).scalar()
     return found
+
+
+def exhausted(connection: Connection, number: int) -> bool:
+    """Return whether the algorithm of a search has no more suggestions."""
+    state = searches.c.plugin_state
+    return connection.execute(select(searches.c.number).where(
+        searches.c.number == number, state == EXHAUSTED)).first() is not None
 
 
 def note(connection: Connection, search: SearchRow, **values: Any) -> None:

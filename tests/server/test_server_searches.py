@@ -516,6 +516,23 @@ def test_an_installed_algorithm_decides_until_its_space_is_exhausted(search: Sea
     assert not live.settings.paths.plugin("Mine").exists()
 
 
+def test_an_algorithm_that_has_suggested_too_few_is_not_asked_again_after_a_restart(
+    search: Searching, live: Live
+) -> None:
+    few = PLUGIN.replace(b"[] if self.count >= 4 else [", b"[").replace(b"range(number_samples)", b"range(1)")
+    assert install(live, "Few", optimizer=few).status == 200
+    search.begin(algorithm="Few", maxJobNum=-1, maxParalleJobNum=2)
+    first = search.running(1)
+    assert live.call("PUT", "/hypersearch/s").status == 204
+    search.stops(first)
+    search.over()
+    assert live.call("PUT", "/hypersearch/s/restart").status == 200
+    (again,) = search.running(1)
+    search.loss(again, 1.0)
+    shown = search.over()
+    assert (shown["state"], states_of(shown)) == ("FINISHED", ["FINISHED"])
+
+
 def test_an_algorithm_that_breaks_ends_its_search_with_a_sentence(search: Searching, live: Live) -> None:
     broken = PLUGIN.replace(b"self.count += len(found)", b"raise ValueError('no idea')")
     assert install(live, "Broken", optimizer=broken).status == 200
