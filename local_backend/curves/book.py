@@ -63,6 +63,11 @@ class KeptCurve:
                 line.insert(index, one)
         return place
 
+    def has(self, step: float, value: float) -> bool:
+        """Return whether the curve has this value at this step."""
+        index = bisect_left(self.steps, step)
+        return index < len(self.steps) and self.steps[index] == step and self.values[index] == value
+
     def thin(self, most: int) -> None:
         """Leave out every second point while there are more than `most`."""
         while len(self) > most > 1:
@@ -110,6 +115,11 @@ class Book:
         if len(curve) > self._most:
             curve.thin(self._most)
         return None if step is None else (index, step)
+
+    def has(self, source: str, name: str, step: float, value: float) -> bool:
+        """Return whether a curve has this value at this step."""
+        index = self._found.get((source, clean(name)))
+        return index is not None and self.curves[index].has(step, value)
 
     def place(self, source: str, name: str, unit: str) -> int | None:
         """Return the number of a curve, which is created if it is new; None if there are too many, or no name."""

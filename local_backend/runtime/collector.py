@@ -123,8 +123,10 @@ class Collector:
     def _take_engine(self, step: float, values: Mapping[str, Any]) -> None:
         self._open()
         now = round(time.time(), 3)
+        # The driver repeats values after a restart: a point that is kept keeps its time.
         self._take(FABRIC, [MetricValue(name, value, step, STEP, now) for name, value in values.items()
-                            if isinstance(value, int | float) and not isinstance(value, bool)])
+                            if isinstance(value, int | float) and not isinstance(value, bool)
+                            and not self._book.has(FABRIC, name, step, value)])
 
     def _work(self, deadline: float, final: bool) -> None:
         file = self._open()

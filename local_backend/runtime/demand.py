@@ -167,7 +167,8 @@ def _running(job: SchedulerJob, active: Active, now: float, *, rests: bool) -> S
     if ends is None and job.lasts is not None:
         ends = active.began + job.lasts
     return replace(
-        job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving or rests,
+        job, running=True, movable=(active.resizable if job.elastic else active.movable) and not rests,
+        leaving=active.leaving or rests,
         most=most, slots=tuple(slot.id for slot in active.allocation.slots),
         held=tuple(slot.id for slot in active.slots), started=active.began, changed=active.changed,
         waited=job.waited + active.parked, service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0,

@@ -344,7 +344,7 @@ class Attempt:
             self._kill_all()
         for pid in () if kill else self._running:
             tree.terminate_group(pid)
-        self._kill_at = time.monotonic() + (0 if kill else self.launch.stop_grace)
+        self._kill_at = time.monotonic() + (1 if kill else self.launch.stop_grace)
 
     def _check_memory(self, limit: int) -> None:
         for pid, plan in list(self._running.items()):

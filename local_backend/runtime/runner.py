@@ -84,7 +84,7 @@ def _attempt(spec_path: Path, attempt: int, server: int, base_path: Sequence[str
         hide()  # only now: until runner.json names it, the server finds this process by its environment
     link.say(Begun(me))
     slots = tuple(slot.id for slot in launch.slots)
-    link.say(Held(0, slots, slots))
+    link.say(Held(0, slots, slots, rest=launch.rest))
     outcome = _run(launch, signals, link, base_path, warm=warm)
     if _write_outcome(launch, outcome):
         link.say(Exited(outcome))

@@ -64,7 +64,7 @@ def test_training_continues_from_the_newest_snapshot_after_all_workers_die(train
     training.wait(lambda: not training.status.get("recovering"), "recovered")
     assert training.finish().returncode == 0
     assert as_undisturbed(training, undisturbed)
-    assert any("from the snapshot" in line for line in training.history())
+    assert any("from the snapshot" in line or "with the kept state" in line for line in training.history())
 
 
 @pytest.mark.parametrize("training", ["1"], indirect=True)
@@ -78,7 +78,7 @@ def test_a_new_driver_continues_the_training_of_a_killed_driver(training, undist
     assert outcome.returncode == 0, outcome.stderr
     assert logged > 0
     assert as_undisturbed(training, undisturbed)
-    assert any("from the snapshot" in line for line in training.history())
+    assert any("from the snapshot" in line or "with the kept state" in line for line in training.history())
 
 
 def test_a_driver_killed_in_its_logger_loses_no_validation(tmp_path, undisturbed):
@@ -144,6 +144,26 @@ def test_a_damaged_record_of_steps_costs_time_but_no_training(tmp_path, undistur
         (path,) = (training.tmp / "result" / "checkpoint").rglob("steps.jsonl")
         path.unlink() if HARM[harm] is None else path.write_bytes(HARM[harm])
         training.begin()
+        outcome = training.finish()
+    finally:
+        training.abort()
+    assert outcome.returncode == 0, outcome.stderr
+    assert training.digest == undisturbed[0]
+
+
+def test_snapshots_ahead_of_the_record_displace_no_later_ones(tmp_path, undisturbed):
+    training = Training(tmp_path, 2)
+    training.attributes = {**Training.attributes, "snapshot_seconds": "0.05"}
+    training.begin()
+    try:
+        training.wait(lambda: sum(steps_of(path) >= 12 for path in snapshots(training)) >= 2, "snapshots")
+        assert training.kill_driver().returncode == -9
+        (path,) = (training.tmp / "result" / "checkpoint").rglob("steps.jsonl")
+        path.unlink()
+        training.begin()
+        training.wait(lambda: path.exists() and recorded(training) >= 6, "steps of the new driver")
+        for worker in training.alive():
+            training.kill(worker)
         outcome = training.finish()
     finally:
         training.abort()

@@ -73,13 +73,24 @@ def test_a_snapshot_is_read_as_it_was_written(tmp_path):
     assert same(found.load(), state(8))
 
 
-def test_the_newest_two_snapshots_are_kept_and_temporary_files_are_removed(tmp_path):
+def positions(folder):
+    return sorted(int(path.name.removesuffix(SUFFIX)) // 4 for path in folder.glob(f"[0-9]*{SUFFIX}"))
+
+
+def test_two_snapshots_up_to_the_position_of_the_driver_are_kept_and_temporary_files_are_removed(tmp_path):
     folder = SnapshotFolder(tmp_path)
     for steps in (4, 8, 1000, 12):
         (tmp_path / f".{steps}{SUFFIX}.abcd.tmp").write_bytes(b"torn")
         folder.write(Position(steps), state(steps))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{Position(n).number:012}{SUFFIX}" for n in (12, 1000)]
-    assert folder.newest().position == Position(1000)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
+    assert positions(tmp_path) == [4, 8, 12, 1000], "a writer removes no snapshot"
+    folder.prune(Position(8))
+    assert positions(tmp_path) == [4, 8, 12, 1000]
+    folder.prune(Position(12))
+    assert positions(tmp_path) == [8, 12, 1000]
+    folder.drop_after(Position(8))
+    assert positions(tmp_path) == [8]
+    assert folder.newest().position == Position(8)
 
 
 def test_the_same_state_gives_the_same_bytes(tmp_path):

@@ -74,6 +74,38 @@ def test_a_job_that_rests_gives_its_slots_away_until_it_is_promoted(backend: Ben
     assert backend.wait(job).state == FINISHED
 
 
+def test_slots_of_a_resting_job_are_free_when_its_workers_have_ended(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend, rest_after=1)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-0")
+    worker = held.worker()
+    driver.say(op="rested", epochs=1, stored=True)
+    assert driver.hear()["slots"] == []
+    eventually(lambda: backend.row(job).slots == '["cpu-0"]', "cpu-1 is free")
+    backend.wait_running(backend.submit(SLEEP))  # decisions meanwhile give the resting job nothing
+    other = backend.submit(SLEEP)
+    worker.close()
+    backend.wait_rested(job, 1)
+    backend.wait_running(other)
+    assert told(backend, job, "resize") == [{"before": 2, "slots": 1}, {"before": 1, "slots": 0}]
+
+
+def test_a_runner_begins_with_the_rest_of_its_order(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend, rest_after=1)
+    driver = held.driver()
+    driver.hello()
+    backend.wait_running(job)
+    driver.say(op="progress", step=1)
+    eventually(lambda: backend.told(job, "step") == 1, "the server has heard the runner")
+    found = backend.held(job)
+    assert found is not None and (found.sequence, found.rest) == (0, 1)  # the server has nothing to correct
+    backend.promote(job)
+    assert driver.hear()["rest"] is None
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+
+
 def test_a_job_that_is_promoted_while_it_begins_to_rest_does_not_rest(backend: Bench, held: Strings) -> None:
     job = held.submit(backend, rest_after=1)
     driver = held.driver()
@@ -203,34 +235,48 @@ def test_a_driver_that_is_killed_while_its_job_rests_is_restarted_without_slots(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kept", [0, 4])
-def test_rests_and_promotions_while_no_server_runs(tmp_path: Path, held: Strings, kept: int) -> None:
+def test_a_rest_and_a_promotion_while_no_server_runs(tmp_path: Path, held: Strings, kept: int) -> None:
     with host_bench(tmp_path, rested_kept=kept) as (host, one):
         job = held.submit(one, rest_after=1)
         driver = held.driver()
         driver.hello()
+        one.wait_running(job)
         host.kill()
         driver.say(op="rested", epochs=1, stored=True)
         host.start()
         one.wait_rested(job, 1)
+        if not kept:
+            eventually(lambda: one.row(job).state == PENDING, "its processes have ended")
         host.kill()
         one.promote(job, 2)
         host.start()
-        if one.row(job).attempt == 1 and not gone(driver.pid):
-            message = eventually(lambda: (said := driver.hear_or_end()) is None or (said["slots"] and said), "slots")
-            driver = held.driver() if message is True else driver
-        else:
+        if not kept:
             driver = held.driver()
-        driver.say(op="hello")
+            driver.say(op="hello")
         eventually(lambda: (said := driver.hear())["rest"] == 2 and len(said["slots"]) == 2, "it goes on")
-        host.kill()
-        os.kill(runner_of(one, job), signal.SIGKILL)
-        host.start()
-        driver = held.driver()
-        driver.say(op="hello")
-        assert driver.hear()["rest"] == 2
         rest(one, job, driver, 2)
-        one.promote(job)
-        if kept == 0:
-            driver = eventually(lambda: held.driver(), "another driver") if gone(driver.pid) else driver
         one.stop(job)
         assert one.wait(job).state == KILLED
+
+
+@pytest.mark.integration
+def test_a_job_that_rested_when_the_machine_was_restarted_waits_without_processes(
+    tmp_path: Path, held: Strings
+) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = held.submit(one, rest_after=1)
+        driver = held.driver()
+        driver.hello()
+        rest(one, job, driver)
+        host.kill()
+        os.kill(runner_of(one, job), signal.SIGKILL)
+        record = json.loads(one.paths(job).runner.read_text())
+        one.paths(job).runner.write_text(json.dumps(record | {"boot_id": "another"}))
+        host.start()
+        eventually(lambda: one.row(job).state == PENDING, "it waits")
+        assert one.row(job).rested == 1 and read_restarts(one.paths(job)).fruitless == 0
+        one.promote(job)
+        driver = held.driver()
+        assert len(driver.hello()) == 2
+        driver.close()
+        assert one.wait(job).state == FINISHED

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from runtime_support import Bench, bench, gone, runner_of
+from runtime_support import Bench, bench, gone, host_bench, runner_of
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
@@ -132,3 +137,57 @@ def test_a_death_before_or_during_a_rest_changes_nothing(backend: Bench, through
         kill(backend, job, victim)
     backend.promote(job)
     assert result(backend, job) == through
+
+
+def test_values_that_a_killed_runner_had_not_kept_are_reported_again(backend: Bench, through: Result) -> None:
+    job = begin(backend, 3, 1)
+    rests(backend, job, 3)
+    kill_in_time(backend, job)
+    curves = backend.paths(job).curves
+    lines = curves.read_bytes().splitlines(keepends=True)
+    curves.write_bytes(b"".join(lines[:1]))  # as if the runner had died before it wrote the values
+    backend.promote(job)
+    assert result(backend, job) == through
+
+
+def kill_in_time(one: Bench, job: str) -> None:
+    """Kill the runner if there is one, and wait until the job has no processes."""
+    if one.settings.rested_kept:
+        kill(one, job, "runner")
+        eventually(lambda: one.row(job).state == PENDING, f"{job} has no processes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kept", [0, 4])
+def test_kills_of_anything_around_rests_change_nothing(tmp_path: Path, kept: int, seed: int) -> None:
+    """4 trainings that rest up to 3 times; server, runner, driver and workers are killed, and some promotions come
+    before the job rests."""
+    draw = random.Random(seed)
+    with host_bench(tmp_path, slots=3, nursery_idle=600.0, rested_kept=kept) as (host, one):
+        expected = result(one, begin(one, None, 1))
+        for _ in range(4):
+            job, ahead, kills = begin(one, 1, draw.choice((1, 2, 3))), [2, 3, None], 3
+            while not (row := one.row(job)).terminal:
+                waits = 0.3 if row.rested is not None else 0.02
+                if ahead and draw.random() < waits:
+                    one.promote(job, ahead.pop(0))
+                if kills and draw.random() < 0.1:
+                    kills -= 1
+                    disturb(draw, host, one, job)
+                time.sleep(0.05)  # the pace of the random events
+            assert result(one, job) == expected
+
+
+def disturb(draw: random.Random, host: Any, one: Bench, job: str) -> None:
+    """Kill something, if it is there."""
+    victim = draw.choice(("server", "runner", "task0", "task12n"))
+    if victim == "server":
+        host.restart()
+    elif one.paths(job).launcher_log.exists():
+        found = re.findall(rf"{victim}\S* started, pid (\d+)", one.launcher_log(job))[-1:]
+        pids = [runner_of(one, job)] if victim == "runner" else [int(pid) for pid in found]
+        for process in one.leftovers(job):
+            if process.pid in pids:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()

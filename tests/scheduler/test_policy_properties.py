@@ -186,7 +186,7 @@ def test_a_million_events_keep_the_invariants():
     searches=st.integers(1, 3), alone=st.integers(0, 3), sizes=st.lists(st.integers(1, 9), min_size=3, max_size=3),
     slots=st.integers(1, 12), order=st.randoms(),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_each_group_and_each_other_job_of_a_user_gets_an_equal_part(searches, alone, sizes, slots, order):
     """A group has as many slots as any other consumer of its user, whatever number of jobs it has."""
     jobs = [(f"s{n}", size) for n, size in enumerate(sizes[:searches]) for _ in range(size)] + [("", slots)] * alone
@@ -206,7 +206,7 @@ def test_each_group_and_each_other_job_of_a_user_gets_an_equal_part(searches, al
 @given(
     many=st.integers(1, 50), slots=st.integers(2, 8), first=st.booleans(), group=st.sampled_from(["", "s9"]),
 )
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_two_users_get_equal_parts_with_many_and_with_one_job(many, slots, first, group):
     crowd = [job(n, 1, slots, user="ann", group="s1") for n in range(1, many + 1)]
     single = job(100, 1, slots, user="bob", group=group)

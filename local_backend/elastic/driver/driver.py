@@ -265,6 +265,10 @@ class _Driver:
         self._record.begin(plan)
         reporter = self._make_reporter(plan, self._record.committed, self._record.rows)
         reporter.begin()
+        for epoch, values in sorted(self._record.values.items()):
+            # The runner may have died before it kept the values that an earlier driver reported.
+            if epoch >= self._record.course.start:
+                reporter.closed(events.Closed(epoch, values))
         return reporter
 
     def _report(self, reporter: Reporter, report: _Report | BaseException) -> bool:
@@ -279,6 +283,7 @@ class _Driver:
                 self._record.commit(report.action, reporter.plan)
                 reporter.show_progress(report.action)
             case events.Closed():
+                reporter.closed(report.action)
                 self._record.closed(report.action)
             case events.Stopped():
                 reporter.stopped(report.action)
@@ -345,6 +350,8 @@ class _Driver:
         elif event is not None:
             self._liveness.heard(event, now)
             self._step(event)
+            if isinstance(event, events.Kept):
+                self._record.prune(self._state.kept)
             for proposal in self._balance.heard(event, self._state, now):
                 self._step(proposal)
         # A plain script is its own only worker. No worker waits for it, and user code may hold the GIL for long.

@@ -126,6 +126,11 @@ class TrainingRecord:
             with suppress(OSError), (self.folder / EPOCHS).open("a") as file:
                 file.write(json.dumps({"epoch": action.epoch, "values": dict(action.values)}) + "\n")
 
+    def prune(self, kept: Kept | None) -> None:
+        """Remove snapshots that are no longer needed, now that training could continue from `kept`."""
+        if self.folder is not None and kept is not None and kept.path:
+            SnapshotFolder(self.folder).prune(kept.position)
+
     def sync(self) -> bool:
         """Bring the record to the disk. Return whether it is complete there, up to what was written down so far."""
         if self.folder is None or self._file is None:
@@ -184,7 +189,9 @@ class TrainingRecord:
             if isinstance(line.get("epoch"), int) and isinstance(line.get("values"), dict)
         }
         # A snapshot ahead of the log is of no use: the results of the steps between are lost.
-        snapshot = SnapshotFolder(self.folder).newest(Position(self.committed, EpochStage.BEGUN))
+        folder, last = SnapshotFolder(self.folder), Position(self.committed, EpochStage.BEGUN)
+        folder.drop_after(last)
+        snapshot = folder.newest(last)
         if snapshot is not None:
             self.kept = Kept(0, snapshot.position, str(snapshot.path))
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from local_backend.elastic.hub.events import (
     BatchResult,
+    Closed,
     Commit,
     Rested,
     Stopped,
@@ -18,6 +19,7 @@ from local_backend.elastic.hub.events import (
     mean_loss,
     mean_metrics,
 )
+from local_backend.elastic.hub.watching import VALIDATION
 from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.script.hooks import LoggerHooks, Values
 from local_backend.elastic.script.meter import Meter, default_block
@@ -122,16 +124,22 @@ class Reporter:
             self._report(action.epoch)
 
     def validated(self, action: Validated) -> None:
-        """Report the means over the test data, also to the logger."""
-        right = accuracy(action.results)
-        loss = mean_loss(action.results)
-        own = mean_metrics(action.results)
-        if self._hooks is not None:
-            # Loggers read the accuracy, also where it is unknown: then it is 0, as in `Meter.metrics`.
-            metrics = {"loss": loss, "accuracy": right or 0.0, **own}
-            self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
-        known = {"loss": loss, **({} if right is None else {"accuracy": right}), **own}
-        self._metrics(self._steps, {f"test/{name}": value for name, value in known.items()})
+        """Report the means over the test data to the logger."""
+        if self._hooks is None:
+            return
+        # Loggers read the accuracy, also where it is unknown: then it is 0, as in `Meter.metrics`.
+        loss, right = mean_loss(action.results), accuracy(action.results) or 0.0
+        metrics = {"loss": loss, "accuracy": right, **mean_metrics(action.results)}
+        self._hooks.test_metrics(Values(loss, right, 0, metrics, 0, action.epoch, self._workers))
+
+    def closed(self, action: Closed) -> None:
+        """Report the means over the test data as metrics. A repetition has the same values."""
+        tested = {
+            f"test/{name.removeprefix(VALIDATION)}": value for name, value in action.values.items()
+            if name.startswith(VALIDATION)
+        }
+        if tested:
+            self._metrics((action.epoch + 1) * self.plan.steps_per_epoch, tested)
 
     def stopped(self, action: Stopped) -> None:
         """Print that training ends before the last epoch of the plan."""

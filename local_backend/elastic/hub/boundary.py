@@ -90,12 +90,12 @@ def at_boundary(state: HubState, event: AtBoundary) -> Outcome:
         return state, ()
     steps = (event.epoch + 1) * state.plan.steps_per_epoch
     state = replace(state, crew=crew.put([worker], applied=max(crew.peers[worker].applied, steps)))
-    state = _learn(state, event)
+    state, learned = _learn(state, event)
     if not event.told and event.epoch in state.values:
         # The worker comes from an older state, or the order was lost with the generation.
-        return state, (Send(worker, _values(state, event.epoch)),)
+        return state, (*learned, Send(worker, _values(state, event.epoch)))
     if event.epoch < state.epoch and event.epoch + 1 < state.epochs:
-        return state, (Send(worker, _onward(state, event.epoch)),)
+        return state, (*learned, Send(worker, _onward(state, event.epoch)))
     if event.epoch == state.epoch:
         for other, description in state.described.items():
             different = difference(description, event.data, (other, worker), event.epoch)
@@ -103,16 +103,17 @@ def at_boundary(state: HubState, event: AtBoundary) -> Outcome:
                 return fail(state, different)
         state = replace(state, described={**state.described, worker: event.data})
     stop = state.stop or (event.stop and event.epoch == state.epoch)
-    return replace(state, idle=state.idle | {worker}, stop=stop), ()
+    return replace(state, idle=state.idle | {worker}, stop=stop), learned
 
 
-def _learn(state: HubState, event: AtBoundary) -> HubState:
+def _learn(state: HubState, event: AtBoundary) -> Outcome:
     """Learn the epoch and its values from a worker, in case an earlier driver died before it recorded them."""
     known = event.epoch if event.told else event.epoch - 1
+    learned: tuple[Action, ...] = ()
     if known >= 0 and known not in state.values and event.values:
-        state = replace(state, values={**state.values, known: event.values})
+        state, learned = replace(state, values={**state.values, known: event.values}), (Closed(known, event.values),)
     ahead = event.epoch > state.epoch and state.phase is Phase.TRAINING
-    return replace(state, epoch=event.epoch) if ahead else state
+    return (replace(state, epoch=event.epoch) if ahead else state), learned
 
 
 def task_done(state: HubState, event: TaskDone) -> Outcome:

@@ -86,8 +86,10 @@ def kept(state: HubState, event: Kept) -> Outcome:
     if event.worker not in state.out[:1] or late:
         return state, ()
     away = tuple(Send(worker, {"op": "bye"}) for worker in state.parking)
-    what = f"rests after epoch {state.epoch + 1}" if state.resting else "parked"
-    note = Note(f"step {state.committed}: {what}; the state is kept until a slot is free")
+    what = "parked; the state is kept until a slot is free"
+    if state.resting:
+        what = f"rests after epoch {state.epoch + 1}; the state is kept"
+    note = Note(f"step {state.committed}: {what}")
     return replace(state, parking=(), out=()), (*away, note)
 
 
@@ -232,10 +234,9 @@ def revive(state: HubState) -> Outcome:
         return state, ()
     actions: tuple[Action, ...] = ()
     if state.kept is not None:
-        steps, how = state.kept.position.steps, "continues with the kept state"
-        if steps < state.committed:
-            how = f"recovered from the snapshot of step {steps}"
-        actions = (Note(f"step {state.committed}: {how}"),)
+        steps = state.kept.position.steps
+        how = "recovered" if steps < state.committed or state.lost_at == state.committed else "continues"
+        actions = (Note(f"step {state.committed}: {how} from the snapshot of step {steps}"),)
     elif state.committed:
         actions = (Note("no snapshot exists yet: training restarts from the beginning and gives the same results"),)
     # Training reaches the boundary again, and does only the rest of its work.

@@ -11,6 +11,9 @@ from local_backend.elastic.hub.events import BatchResult, accuracy, mean_loss, m
 #: Values of an epoch by name: only values that were computed in that epoch.
 Values = Mapping[str, float]
 
+#: Begin of the names of values of a validation.
+VALIDATION = "val_"
+
 #: If the name of a value contains one of these words, lower is better.
 LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "perplexity")
 
@@ -59,7 +62,7 @@ def validation_values(tested: tuple[BatchResult, ...]) -> dict[str, float]:
         return {}
     right = accuracy(tested)
     own = {"loss": mean_loss(tested), **({} if right is None else {"accuracy": right}), **mean_metrics(tested)}
-    return {f"val_{name}": value for name, value in own.items()}
+    return {f"{VALIDATION}{name}": value for name, value in own.items()}
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Watch:
             if rule is None:
                 continue
             name = monitored(rule, validates)
-            later = name.startswith("val_") and validates and not validated
+            later = name.startswith(VALIDATION) and validates and not validated
             if name not in values and not later:
                 known = ", ".join(values)
                 return f"{option} monitors {name!r}, but an epoch has no such value; available: {known}"

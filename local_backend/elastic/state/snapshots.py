@@ -31,7 +31,7 @@ from local_backend.elastic.state.transfer import as_bytes
 
 MAGIC = b"elastic snapshot 1\n"
 SUFFIX = ".snapshot"
-#: Number of snapshots that are kept: the newest, and the one before it in case the newest is damaged.
+#: Number of snapshots that `prune` keeps: the newest, and the one before it in case the newest is damaged.
 KEPT = 2
 #: Least seconds between two snapshots. The time is also at least `PATIENCE` times the pause of training for a snapshot.
 LEAST_SECONDS = 10.0
@@ -93,17 +93,27 @@ class SnapshotFolder:
         return None
 
     def write(self, position: Position, state: ReplicaState, extra: Mapping[str, Any] | None = None) -> Path:
-        """Write a state whose tensors are on the CPU, completely or not at all. Keep only the newest two files.
-
-        `position`: higher each time. `extra`: JSON. Raises OSError.
-        """
+        """Write a state whose tensors are on the CPU, completely or not at all. `extra`: JSON. Raises OSError."""
         path = self.path_of(position)
         for torn in self.path.glob(f".*{SUFFIX}.*.tmp"):  # left by a writer that was killed
             torn.unlink(missing_ok=True)
         write_whole(path, lambda file: _write(file, position, state, dict(extra or {})), "snapshot-rename")
-        for old in self._files()[KEPT:]:
-            old.unlink(missing_ok=True)
         return path
+
+    def prune(self, position: Position) -> None:
+        """Of the snapshots up to a position, keep only the newest two.
+
+        Only the driver calls this, with the position that it would continue from: a writer may be killed before the
+        driver knows its file.
+        """
+        for old in [path for path in self._files() if path <= self.path_of(position)][KEPT:]:
+            old.unlink(missing_ok=True)
+
+    def drop_after(self, position: Position) -> None:
+        """Remove the snapshots of later positions."""
+        for path in self._files():
+            if path > self.path_of(position):
+                path.unlink(missing_ok=True)
 
     def path_of(self, position: Position) -> Path:
         """Return the path of the snapshot of a position."""
