@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, select, update
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
+from dlicmd.contract.states import ERROR, FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import SlotPart
@@ -449,6 +449,11 @@ def promote(connection: Connection, exec_id: str, rest_after: int | None) -> Non
     transaction that creates it."""
     values = {"rest_after": rest_after, "rested": None, "promoted": time.time()}
     connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
+
+
+def with_result() -> Select[tuple[str]]:
+    """Return a query for the ids of the execs that have ended by themselves, and are not deleted."""
+    return select(execs.c.id).where(execs.c.state.in_((FINISHED, ERROR)), execs.c.deleted.is_(False))
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:

@@ -249,8 +249,8 @@ def end(connection: Connection, search: SearchRow, state: str, message: str | No
 
 
 def restart(connection: Connection, search: SearchRow) -> None:
-    """Let a search that is over go on. The experiments that its end has killed run again, with new execs. Raises
-    Changed if it is not over."""
+    """Let a search that is over go on. The experiments that its end has killed run again, with new execs, except those
+    whose execs had ended before they could be stopped: these have their results. Raises Changed if it is not over."""
     change = (
         update(searches).where(searches.c.number == search.number, searches.c.state.not_in(sorted(ACTIVE)))
         .values(state=RUNNING, ending=None, attempt=searches.c.attempt + 1, begin_time=time.time(), end_time=None,
@@ -258,12 +258,11 @@ def restart(connection: Connection, search: SearchRow) -> None:
     )
     if not connection.execute(change).rowcount:
         raise Changed
-    connection.execute(
-        update(experiments)
-        .where(experiments.c.search == search.number, experiments.c.state == KILLED, experiments.c.told.is_(None))
-        .values(state=NOTRUN, exec_id=None, start_time=None, end_time=None, message=None, metric=None, measured=None,
-                metrics=None)
-    )
+    killed = (experiments.c.search == search.number, experiments.c.state == KILLED, experiments.c.told.is_(None))
+    again = update(experiments).where(*killed).values(
+        end_time=None, message=None, metric=None, measured=None, metrics=None)
+    connection.execute(again.where(experiments.c.exec_id.in_(execs.with_result())).values(state=RUNNING))
+    connection.execute(again.values(state=NOTRUN, exec_id=None, start_time=None))
 
 
 def remove(connection: Connection, number: int) -> str:

@@ -159,7 +159,8 @@ class Row(NamedTuple):
     bracket: int
     rung: int
     rungs: str | None
-    told: int
+    #: None with rungs: a restart trains stopped experiments again, and the algorithm then learns their results again.
+    told: int | None
     shown: str
 
 
@@ -339,7 +340,8 @@ class SearchMatrix(Matrix):
                      for one in client.search(name)["experiments"]}
         query = ("SELECT e.id, parameters, e.state, metric, resource, bracket, rung, rungs, told FROM experiments e "
                  "JOIN searches s ON s.number = e.search WHERE s.name = ? ORDER BY e.id")
-        return [Row(*found, shown[found[0]]) for found in self._select(query, name)]
+        resume = self._kinds[self.searches[name]].resume
+        return [Row(*found, None if resume else told, shown[found[0]]) for *found, told in self._select(query, name)]
 
     def finish(self) -> None:
         """Wait until all searches are over. Check their execs, steps, slots and processes."""
