@@ -183,8 +183,7 @@ def test_clients_may_use_every_kind_of_credentials_and_send_bodies_with_get(sear
     (definition("a/b"), None, (400, "search.definition")),
     (definition("algorithm"), None, (400, "search.definition")),
     (definition(args="--exec-start Nothing"), None, (400, "submission.framework")),
-    (definition(args="--exec-start PyTorch --workerDeviceNum 100 --model-main main.py"), None,
-     (400, "submission.never_schedulable")),
+    (definition(args="--exec-start tensorflow --model-main main.py"), None, (400, "submission.framework")),
     (definition(args="--exec-start PyTorch --model-main other.py"), None, (400, "submission.no_program")),
     (definition(), {}, (400, "submission.no_program")),
     (definition(algorithm="TPE", warmStart="nothing"), None, (404, "search.not_found")),
@@ -198,6 +197,17 @@ def test_what_can_never_run_is_refused(
     assert search.post(asked, files).error == error
     assert live.call("GET", "/hypersearch").json() == []
     assert live.nothing_left()
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    ("--workerDeviceNum 100", "submission.never_schedulable"),
+    ("--cs-datastore-meta type=fs,data_path=pytorch_mnist", "submission.data_source"),
+])
+def test_recorded_clients_get_the_recorded_answer(search: Searching, live: Live, words: str, code: str) -> None:
+    asked = definition(args=f"--exec-start PyTorch {words} --model-main main.py")
+    assert search.post(asked, headers={wire.PREFER: wire.STRICT}).error == (400, code)
+    assert search.post(asked).status == 200
+    search.running(2)
 
 
 def test_names_are_unique_for_each_user(start: Any) -> None:

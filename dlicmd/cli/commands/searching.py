@@ -84,7 +84,7 @@ def _started(session: Session, found: SearchUpload) -> int:
         say(f"Copying files and directories ...\nContent size: {recorded_size(found.upload.size)}")
     else:
         info(f"packed the files: {show_size(found.upload.size)}")
-    answer = send(session.client, found.body, found.upload.size, bar)
+    answer = send(session.client, found, bar)
     follows = line.verb is not None and sys.stdout.isatty() and not (output.is_data or line.flag("--no-follow"))
     watches = follows or line.flag("--follow") or line.flag("--wait")
     if watches and output.is_data:
@@ -108,7 +108,7 @@ def _started(session: Session, found: SearchUpload) -> int:
 def _of_file(session: Session) -> Iterator[SearchUpload]:
     """Yield the search in a file with the model of the command line. Raises UsageProblem, PackageError."""
     line = session.line
-    definition = _definition(session.operand)
+    definition, strict = _definition(session.operand), not session.output.is_original
     folder, main = line.text(FOLDER), line.text(MAIN)
     if folder is None and main is None:
         raise UsageProblem(f"{START}: no model folder given; add {FOLDER} DIR")
@@ -117,11 +117,11 @@ def _of_file(session: Session) -> Iterator[SearchUpload]:
         stack.callback(package.close_all, parts)
         if folder is None:
             parts.append(package.single_file(str(main), MAIN))
-            yield SearchUpload(definition, Upload([], parts, {}, [], strict=True))
+            yield SearchUpload(definition, Upload([], parts, {}, [], strict=strict))
             return
         selection = package.selected(package.check_folder(folder))
         parts.append(package.pack(selection, bar))
-        yield SearchUpload(definition, Upload([], parts, {}, [], strict=True, selection=selection))
+        yield SearchUpload(definition, Upload([], parts, {}, [], strict=strict, selection=selection))
 
 
 def _definition(name: str) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _model(line: CommandLine, plan: RunPlan) -> list[Given]:
 
 def _show_request(session: Session, found: SearchUpload) -> int:
     """Print the request of a search without its token and other secrets."""
-    real = session.client.search_request(found.body())
+    real = session.client.search_request(found.body(), strict=found.upload.strict)
     upload = found.upload
     described_request = {
         "method": real.method, "path": real.target, "headers": request_headers(real),
