@@ -56,6 +56,7 @@ def test_a_search_runs_in_batches_and_shows_the_recorded_keys(search: Searching,
     assert shown["best"]["id"] == 1  # of equal ones, the lowest id
     assert STAMP.fullmatch(shown["createtime"]) and re.fullmatch(r"00:0\d:\d\d", shown["duration"])
     assert shown["creator"] == live.settings.user and shown["hpoName"] == name
+    assert len(live.database.read(lambda c: execs.earlier_runs(c, live.row(second[1]), 9))) == 3
     for one in shown["experiments"]:
         assert STAMP.fullmatch(one["startTime"]) and STAMP.fullmatch(one["endTime"])
         (value,) = one["hyperParams"]
@@ -78,6 +79,9 @@ def test_experiments_are_execs_with_their_values(search: Searching, live: Live) 
     (found,) = live.call("GET", "/execs?search=s").json()
     assert (found["id"], found["search"], found["experiment"]) == (exec_id, "s", 0)
     assert live.call("GET", "/execs?search=other").json() == []
+    assert found["appName"] == "s 0"
+    search.begin(name="t", args="--exec-start PyTorch --appName mine --model-main main.py")
+    assert live.row(search.running(2, "t")[1]).app_name == "mine"
     other = live.submitted()
     assert "search" not in live.call("GET", f"/execs/{other}").json()
 
@@ -611,6 +615,8 @@ def test_the_best_experiments_go_on_with_the_same_exec(search: Searching, live: 
     assert (shown["state"], states_of(shown), shown["best"]["id"]) == ("FINISHED", ["FINISHED"] * 4, 3)
     assert [one["metricVal"] for one in shown["experiments"]] == [0.4, 0.05, 0.3, 0.01]
     assert all(live.row(one).stop_requested for one in ids[:3])  # what still rests is given up
+    live.move(ids[1], "KILLED", message="stopped on request")
+    assert "after epoch 2" in str(live.row(ids[1]).message)
 
 
 def test_a_restart_trains_resting_experiments_up_to_their_rung_again(search: Searching, live: Live) -> None:

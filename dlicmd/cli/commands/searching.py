@@ -184,8 +184,6 @@ def _job(line: CommandLine, usual: Callable[[], int]) -> Submission:
     given = [*_model(line, plan), *given]
     if plan.workers is not None and _WORKERS not in line.values:
         given.append(Given(BY_NAME[_WORKERS], str(plan.workers)))
-    if line.verb is not None:
-        given.append(Given(BY_NAME["--appName"], program.name))
     words = [*program.command, *(line.after_dashes or ())]
     return Submission(plan.framework, given, words or None, sources=data_sources(line))
 
