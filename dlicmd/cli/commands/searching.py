@@ -108,8 +108,11 @@ def _started(session: Session, found: SearchUpload) -> int:
 def _of_file(session: Session) -> Iterator[SearchUpload]:
     """Yield the search in a file with the model of the command line. Raises UsageProblem, PackageError."""
     line = session.line
-    definition, strict = _definition(session.operand), not session.output.is_original
+    strict = not session.output.is_original
     folder, main = line.text(FOLDER), line.text(MAIN)
+    if not strict:
+        _check_as_recorded(session.operand, folder)
+    definition = _definition(session.operand)
     if folder is None and main is None:
         raise UsageProblem(f"{START}: no model folder given; add {FOLDER} DIR")
     with ExitStack() as stack:
@@ -122,6 +125,14 @@ def _of_file(session: Session) -> Iterator[SearchUpload]:
         selection = package.selected(package.check_folder(folder))
         parts.append(package.pack(selection, bar))
         yield SearchUpload(definition, Upload([], parts, {}, [], strict=strict, selection=selection))
+
+
+def _check_as_recorded(file: str, folder: str | None) -> None:
+    """Raise UsageProblem with the recorded sentences unless the file and the folder exist."""
+    if not Path(file).is_file():
+        raise UsageProblem(f"Invalid parameter for {START}, a file in json format with search definition is required")
+    if folder is None or not Path(folder).is_dir():
+        raise UsageProblem(f"Invalid parameter for {FOLDER}, a directory with model files in it is required")
 
 
 def _definition(name: str) -> dict[str, Any]:
