@@ -32,6 +32,9 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.searches import Changed, ExperimentRow, SearchRow
 
 _log = logging.getLogger(__name__)
+#: Questions to algorithms that one user may have at the same time, and seconds for the submissions of one search until
+#: it is the turn of the others.
+_QUESTIONS, _SUBMITTING = 2, 1.0
 #: Ends after which the value of a resting experiment is its result. After others, a restart may let it go on.
 _WITH_RESULTS = frozenset({searches.DONE, searches.TIME})
 
@@ -268,9 +271,14 @@ class SearchController:
             self._answered(live)
             if not any(row.state == searches.NOTRUN for row in live.rows.values()):
                 self._follow(live)
+            until = time.monotonic() + _SUBMITTING
             for row in sorted(live.open(), key=lambda row: row.id):
-                if row.state == searches.NOTRUN:
-                    self._submit(live, row)
+                if row.state != searches.NOTRUN:
+                    continue
+                if time.monotonic() > until:
+                    self.loop.wake()
+                    break
+                self._submit(live, row)
         except (OverQuota, StorageFailed, Busy, Unavailable) as problem:
             self._wait(live, problem)
         except AlgorithmFailed as problem:
@@ -319,6 +327,8 @@ class SearchController:
                               origin=one.origin) for one in step.start])
         if step.promote:
             self._promote(live, step.promote)
+        if step.ask and self._questions_of(live.row.creator) >= _QUESTIONS:
+            return  # the answer to one of them wakes the loop
         if step.ask:
             live.asked = step.ask
             live.question = self._outside.ask(live.row, live.definition, known, step.ask)
@@ -326,6 +336,9 @@ class SearchController:
         elif not (step.start or step.promote or live.open()):
             self._end(live, searches.DONE)
             self._finish(live)
+
+    def _questions_of(self, user: str) -> int:
+        return sum(one.question is not None and one.row.creator == user for one in self._live.values())
 
     def _create(self, live: _Live, rows: Sequence[ExperimentRow], state: bytes | None = None) -> None:
         """Store new experiments; one with the id -1 gets the next free id."""

@@ -306,7 +306,7 @@ def _insert(  # noqa: PLR0917
         workload=template.spec.to_json(), args=template.args,
         data_source=None if template.data_source is None else json.dumps(template.data_source),
         sealed=template.sealed, targets=template.targets, bundle=str(template.spec.program.bundle),
-        seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed, state=searches.SUBMITTED,
+        seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed % 2**31, state=searches.SUBMITTED,
         ending=None, attempt=1, create_time=now, begin_time=now, end_time=None, used=0.0, message=None,
     )
     searches.create(connection, row, earlier)
