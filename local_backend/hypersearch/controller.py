@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 #: Questions to algorithms that one user may have at the same time, and seconds for the submissions of one search until
 #: it is the turn of the others.
 _QUESTIONS, _SUBMITTING = 2, 1.0
+#: Seconds until files are tried again that cannot be read.
+_UNREADABLE = 5.0
 #: Ends after which the value of a resting experiment is its result. After others, a restart may let it go on.
 _WITH_RESULTS = frozenset({searches.DONE, searches.TIME})
 
@@ -128,13 +130,17 @@ class SearchController:
             except Changed:  # a call has ended it meanwhile
                 self._live.pop(live.row.number, None)
                 self.loop.wake()
-            except (SQLAlchemyError, OSError):
+            except SQLAlchemyError:
                 self._live.pop(live.row.number, None)
                 raise
+            except OSError as problem:  # files of this search; the others go on
+                self._live.pop(live.row.number, None)
+                _log.warning("the search %s waits: %s", live.row.name, problem)
+                due.append(time.monotonic() + _UNREADABLE)
             except Exception as problem:
                 _log.exception("the search %s failed", live.row.name)
-                self._break(live, f"the server failed while it ran this search ({type(problem).__name__}); its log "
-                                  "says why")
+                self._give_up(live, f"the server failed while it ran this search ({type(problem).__name__}); its log "
+                                    "says why")
         return min(due, default=None)
 
     def _known(self, row: SearchRow) -> _Live:
@@ -235,6 +241,13 @@ class SearchController:
         with suppress(Changed):
             self._end(live, searches.BROKEN, message)
             self._finish(live)
+
+    def _give_up(self, live: _Live, message: str) -> None:
+        """End a search at once, whatever its experiments do."""
+        with suppress(Changed):
+            self._database.write(lambda c: searches.end(c, live.row, searches.FAILED, message))
+        self._live.pop(live.row.number, None)
+        self._outside.wake()
 
     def _finish(self, live: _Live) -> None:
         """Stop what runs, and end the search when nothing runs any more."""
