@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from local_backend.errors import Invalid
 from local_backend.hypersearch.definition import BUILT_IN, WITH_RUNGS
-from local_backend.hypersearch.fields import Fields, number_of, shown
+from local_backend.hypersearch.fields import NAME, Fields, number_of, shown
 
 
 class AlgorithmParam(NamedTuple):
-    """One algoParam: a number with its exclusive lower limit, a switch, or a text."""
+    """One algoParam: a number with its limits, the lower one exclusive, a switch, or a text."""
 
     kind: type
     above: float = 0
+    most: float = 2**53
 
 
 _INT, _FLOAT, _SWITCH, _TEXT = int, float, bool, str
-_SEED = {"RandomSeed": AlgorithmParam(_INT, -(2**63))}
+#: Largest number in a column of the database.
+_LARGEST = 2**31 - 1
+_SEED = {"RandomSeed": AlgorithmParam(_INT, -(2**63), 2**64)}
 _RUNGS = _SEED | {"eta": AlgorithmParam(_FLOAT, 1), "ResourceName": AlgorithmParam(_TEXT),
-                  "ResourceValue": AlgorithmParam(_INT, 0)}
+                  "ResourceValue": AlgorithmParam(_INT, 0, _LARGEST)}
+#: Most rungs of a bracket.
+MOST_RUNGS = 100
 #: Algorithm → name → what the value must be.
 PARAMS: Mapping[str, Mapping[str, AlgorithmParam]] = {
     "Random": _SEED,
-    "TPE": _SEED | {"WarmUp": AlgorithmParam(_INT, 2), "EICandidate": AlgorithmParam(_INT, 1),
+    "TPE": _SEED | {"WarmUp": AlgorithmParam(_INT, 2), "EICandidate": AlgorithmParam(_INT, 1, 1000),
                     "GoodRatio": AlgorithmParam(_FLOAT), "GoodMax": AlgorithmParam(_INT, 1)},
     "Bayesian": _SEED | {"InitPoints": AlgorithmParam(_INT), "CubeSize": AlgorithmParam(_INT),
                          "Noiseless": AlgorithmParam(_SWITCH)},
     "Hyperband": _RUNGS,
     "ExperimentGridSearch": {},
-    "ASHA": _RUNGS | {"MinResource": AlgorithmParam(_INT)},
+    "ASHA": _RUNGS | {"MinResource": AlgorithmParam(_INT, 0, _LARGEST)},
     "Grid": {},
     "CMAES": _SEED,
-    "NSGA2": _SEED | {"PopulationSize": AlgorithmParam(_INT, 1)},
+    "NSGA2": _SEED | {"PopulationSize": AlgorithmParam(_INT, 1, 10_000)},
 }
 
 
@@ -70,9 +76,10 @@ def _check(name: str, value: str, param: AlgorithmParam) -> None:
         good, wanted = bool(value.strip()), "a text that is not empty"
     else:
         number = number_of(value)
-        good = number is not None and number > param.above and (param.kind is _FLOAT or int(number) == number)
+        good = number is not None and param.above < number <= param.most and (
+            param.kind is _FLOAT or int(number) == number)
         kind = "a number" if param.kind is _FLOAT else "a whole number"
-        wanted = kind if name == "RandomSeed" else f"{kind} above {param.above}"
+        wanted = kind if name == "RandomSeed" else f"{kind} above {param.above}, at most {param.most}"
     if not good:
         raise Invalid("search.algorithm", f"algoParams: {name} must be {wanted}, but it is {shown(value)}")
 
@@ -87,5 +94,16 @@ def _rungs(params: Mapping[str, str], algorithm: str, algo: Fields) -> dict[str,
     most, least = int(float(params["ResourceValue"])), int(float(params.get("MinResource", "1")))
     if least > most:
         raise Invalid("search.algorithm", f"algoParams: MinResource {least} is above ResourceValue {most}")
-    return {"resource": params["ResourceName"].strip(), "most_resource": most, "least_resource": least,
-            "eta": float(params.get("eta", old))}
+    eta = float(params.get("eta", old))
+    if math.log(most / least) > MOST_RUNGS * math.log(eta):
+        raise Invalid("search.algorithm", f"algoParams: eta {eta} makes more than {MOST_RUNGS} rungs from {least} to "
+                                          f"{most}; use a larger one")
+    return {"resource": _resource(params["ResourceName"]), "most_resource": most, "least_resource": least, "eta": eta}
+
+
+def _resource(said: str) -> str:
+    name = said.strip()
+    if len(name) > NAME or not name.isprintable():
+        raise Invalid("search.algorithm", f"algoParams: ResourceName must have at most {NAME} printable characters, "
+                                          f"but it is {shown(name)}")
+    return name

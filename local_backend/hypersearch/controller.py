@@ -32,6 +32,11 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.searches import Changed, ExperimentRow, SearchRow
 
 _log = logging.getLogger(__name__)
+#: Questions to algorithms that one user may have at the same time, and seconds for the submissions of one search until
+#: it is the turn of the others.
+_QUESTIONS, _SUBMITTING = 2, 1.0
+#: Seconds until files are tried again that cannot be read.
+_UNREADABLE = 5.0
 #: Ends after which the value of a resting experiment is its result. After others, a restart may let it go on.
 _WITH_RESULTS = frozenset({searches.DONE, searches.TIME})
 
@@ -125,13 +130,17 @@ class SearchController:
             except Changed:  # a call has ended it meanwhile
                 self._live.pop(live.row.number, None)
                 self.loop.wake()
-            except (SQLAlchemyError, OSError):
+            except SQLAlchemyError:
                 self._live.pop(live.row.number, None)
                 raise
+            except OSError as problem:  # files of this search; the others go on
+                self._live.pop(live.row.number, None)
+                _log.warning("the search %s waits: %s", live.row.name, problem)
+                due.append(time.monotonic() + _UNREADABLE)
             except Exception as problem:
                 _log.exception("the search %s failed", live.row.name)
-                self._break(live, f"the server failed while it ran this search ({type(problem).__name__}); its log "
-                                  "says why")
+                self._give_up(live, f"the server failed while it ran this search ({type(problem).__name__}); its log "
+                                    "says why")
         return min(due, default=None)
 
     def _known(self, row: SearchRow) -> _Live:
@@ -234,6 +243,13 @@ class SearchController:
             self._end(live, searches.BROKEN, message)
             self._finish(live)
 
+    def _give_up(self, live: _Live, message: str) -> None:
+        """End a search at once, whatever its experiments do."""
+        with suppress(Changed):
+            self._database.write(lambda c: searches.end(c, live.row, searches.FAILED, message))
+        self._live.pop(live.row.number, None)
+        self._outside.wake()
+
     def _finish(self, live: _Live) -> None:
         """Stop what runs, and end the search when nothing runs any more."""
         running = [row for row in live.open() if row.exec_id is not None]
@@ -269,9 +285,14 @@ class SearchController:
             self._answered(live)
             if not any(row.state == searches.NOTRUN for row in live.rows.values()):
                 self._follow(live)
+            until = time.monotonic() + _SUBMITTING
             for row in sorted(live.open(), key=lambda row: row.id):
-                if row.state == searches.NOTRUN:
-                    self._submit(live, row)
+                if row.state != searches.NOTRUN:
+                    continue
+                if time.monotonic() > until:
+                    self.loop.wake()
+                    break
+                self._submit(live, row)
         except (OverQuota, StorageFailed, Busy, Unavailable) as problem:
             self._wait(live, problem)
         except AlgorithmFailed as problem:
@@ -321,6 +342,8 @@ class SearchController:
                               origin=one.origin) for one in step.start])
         if step.promote:
             self._promote(live, step.promote)
+        if step.ask and self._questions_of(live.row.creator) >= _QUESTIONS:
+            return  # the answer to one of them wakes the loop
         if step.ask:
             live.asked = step.ask
             live.question = self._outside.ask(live.row, live.definition, known, step.ask)
@@ -328,6 +351,9 @@ class SearchController:
         elif not (step.start or step.promote or live.open()):
             self._end(live, searches.DONE)
             self._finish(live)
+
+    def _questions_of(self, user: str) -> int:
+        return sum(one.question is not None and one.row.creator == user for one in self._live.values())
 
     def _create(self, live: _Live, rows: Sequence[ExperimentRow], state: bytes | None = None) -> None:
         """Store new experiments; one with the id -1 gets the next free id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +13,8 @@ from local_backend.errors import Invalid
 Refusal = Callable[[str], Invalid]
 #: Most characters of a name, and of any other text.
 NAME, TEXT = 200, 20_000
+#: The largest number with a fraction.
+_MOST = sys.float_info.max
 #: Characters of a wrong value that a sentence shows.
 _SHOWN = 60
 
@@ -45,7 +47,7 @@ def number_of(value: object) -> float | int | None:
                 value = float(value)
             except ValueError:
                 return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
         return None
     return value
 
@@ -90,6 +92,23 @@ class Fields:
         if not value or not value.strip():
             raise self.refuse(keys[0], "is required; it must be a text that is not empty")
         return value
+
+    def name(self, *keys: str) -> str:
+        """Return a name: of a parameter, a metric, or the like."""
+        value = self.required(*keys, most=NAME).strip()
+        if not value.isprintable():
+            raise self.refuse(keys[0], f"must have printable characters only, but it is {shown(value)}")
+        return value
+
+    def names(self, key: str, most: int) -> dict[str, Any]:
+        """Return an object whose keys are names."""
+        found = self.object(key)
+        wrong = next((name for name in found if len(name) > NAME or not name.strip() or not name.isprintable()), None)
+        if wrong is not None:
+            raise self.refuse(key, f"must have names with 1 to {NAME} printable characters, but one is {shown(wrong)}")
+        if len(found) > most:
+            raise self.refuse(key, f"has {len(found)} entries; the limit is {most}")
+        return found
 
     def word(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
         """Return one of the `allowed` words, found without regard to case."""

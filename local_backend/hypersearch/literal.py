@@ -17,6 +17,7 @@ LARGEST = 2**53
 _TOKEN = re.compile(r"""
     \s* (?: (?P<sign>[\[\]{}(),:]) | (?P<text>[uU]? (?:'(?:[^'\\\n]|\\.)*' | "(?:[^"\\\n]|\\.)*"))
         | (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) | (?P<word>[A-Za-z]+) ) \s*""", re.VERBOSE | re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _DIGITS = 400
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
@@ -71,11 +72,13 @@ def _check(top: Any) -> None:
         below: list[Any] = []
         for one in level:
             if isinstance(one, dict):
-                below += one.values()
+                below += [*one, *one.values()]
             elif isinstance(one, list):
                 below += one
             elif isinstance(one, float) and not math.isfinite(one):
                 _constant(repr(one))
+            elif isinstance(one, str) and not one.isascii() and _SURROGATE.search(one):
+                raise ValueError("has a text that is no Unicode: half of a surrogate pair")
             elif isinstance(one, int) and abs(one) > LARGEST:
                 raise ValueError(f"has a whole number beyond {LARGEST}, which is not exact")
         if not below:

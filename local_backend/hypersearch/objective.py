@@ -13,13 +13,13 @@ from local_backend.curves.model import EMETRICS, FABRIC, LOG
 from local_backend.hypersearch.definition import Definition, Mode
 
 #: Maximum bytes of val_dict_list.json, and the name that users know it by.
-LARGEST, FILE = 16 << 20, "val_dict_list.json"
+LARGEST, FILE = 4 << 20, "val_dict_list.json"
 #: Sources of curves that count. Printed lines and the files of other libraries do not.
 _SOURCES = frozenset({LOG, FABRIC, EMETRICS})
 #: Curves of a metric, in the order in which they are looked for.
 _PREFIXES = ("test/", "val/", "")
-#: Longest part of a content that a sentence quotes, in characters.
-_QUOTED = 60
+#: Longest part of a content that a sentence quotes, in characters, and most names.
+_QUOTED, _NAMED = 60, 8
 
 
 class NoObjective(Exception):
@@ -40,7 +40,8 @@ def find(
     curves: Callable[[Sequence[str]], Sequence[Mapping[str, Any]]],
 ) -> Found:
     """Return the values of an experiment that has ended. `open_file` opens val_dict_list.json, None if it is no plain
-    file; `exists` says whether there is anything of that name. `curves` returns the curves with these names.
+    file; `exists` says whether there is anything of that name. `curves` returns the curves with these names, without
+    names all.
 
     Raises NoObjective, OSError.
     """
@@ -51,8 +52,18 @@ def find(
         missing = [metric for metric in definition.wanted if not series.get(metric)]
         if missing:
             raise NoObjective(f"the program wrote no {FILE} to RESULT_DIR, and no curve test/{missing[0]}, "
-                              f"val/{missing[0]} or {missing[0]} (dlicmd.log, FabricModel, emetrics)")
+                              f"val/{missing[0]} or {missing[0]} (dlicmd.log, FabricModel, emetrics); "
+                              f"{_reported(curves([]))}")
     return found_in(definition, series)
+
+
+def _reported(curves: Sequence[Mapping[str, Any]]) -> str:
+    """Return which metrics a program has instead of the wanted one."""
+    counts = [_plain(str(one["name"])) for one in curves if one.get("source") in _SOURCES]
+    others = [_plain(str(one["name"])) for one in curves if one.get("source") not in _SOURCES]
+    if counts or not others:
+        return f"it reported {', '.join(counts[:_NAMED]) or 'no metric'}"
+    return f"it only printed {', '.join(others[:_NAMED])}, and printed lines do not count"
 
 
 def found_in(definition: Definition, series: Mapping[str, Sequence[float]]) -> Found:
@@ -130,8 +141,13 @@ def _instead(entries: Sequence[Mapping[str, Any]], metric: str) -> str:
         what = "NaN or infinity" if any(isinstance(one, float) and not math.isfinite(one) for one in there) else (
             f"{str(there[0])[:_QUOTED]!r}")
         return f"its value is {what}"
-    keys = list(dict.fromkeys(str(key)[:_QUOTED] for entry in entries[:100] for key in entry))[:8]
+    keys = list(dict.fromkeys(_plain(key) for entry in entries[:100] for key in entry))[:_NAMED]
     return f"its keys are {', '.join(keys)}" if keys else "it has no objects with keys"
+
+
+def _plain(name: str) -> str:
+    """Return a name that a program wrote, for a sentence: it may contain anything."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name[:_QUOTED])
 
 
 def _quoted(content: bytes) -> str:

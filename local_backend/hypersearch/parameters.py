@@ -40,7 +40,7 @@ def of_items(items: Sequence[Any]) -> tuple[Parameter, ...]:
 
 def _parameter(item: Any, number: int) -> Parameter:
     one = Fields(item, f"hyperParams[{number}]", fields.space)
-    name = one.required("name", most=NAME).strip()
+    name = one.name("name")
     one = Fields(item, f"hyperParams: {name}", fields.space)
     one.check_names(_NAMES)
     kind = one.word("type", ("Range", "Discrete", "fix"))
@@ -115,6 +115,8 @@ def _value(one: Fields, value: Any, data: DataType, key: str) -> Value:
     if data == "STR":
         if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > fields.TEXT:
             raise one.refuse(key, f"must have texts, but one is {shown(value)}")
+        if "\0" in str(value):
+            raise one.refuse(key, "must have no text with the character NUL, which no variable of a program can have")
         return str(value)
     number = number_of(value)
     if number is None or (data == "INT" and int(number) != number):
@@ -177,15 +179,15 @@ def listed(items: Sequence[Any]) -> tuple[Listed, ...]:
     for number, item in enumerate(items):
         one = Fields(item, f"experiments[{number}]", fields.space)
         identity = one.whole("id")
-        if identity is None or identity < 0 or identity in ids:
-            raise one.refuse("id", f"must be a whole number from 0 that no other experiment has, but it is "
-                                   f"{shown(identity)}")
+        if identity is None or not 0 <= identity < 2**31 or identity in ids:
+            raise one.refuse("id", f"must be a whole number from 0 to {2**31 - 1} that no other experiment has, but it "
+                                   f"is {shown(identity)}")
         ids.add(identity)
         values: dict[str, Value] = {}
         shown_as: list[dict[str, Any]] = []
         for pair in one.list("fixedHyperParams", "hyperParams", most=PARAMETERS):
             given = Fields(pair, f"experiments[{number}].hyperParams", fields.space)
-            name = given.required("name", most=NAME).strip()
+            name = given.name("name")
             given = Fields(pair, f"experiments[{number}]: {name}", fields.space)
             if name in values:
                 raise given.refuse("name", "occurs more than once")

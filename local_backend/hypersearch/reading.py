@@ -20,8 +20,8 @@ from local_backend.hypersearch.fields import NAME, Fields, number_of, shown
 from local_backend.hypersearch.literal import value_of
 
 _DIRECTIONS = ("minimize", "maximize")
-#: Most experiments at the same time, and most metrics of one kind.
-PARALLEL, METRICS = 10_000, 100
+#: Most experiments at the same time, metrics of one kind, and minutes of a search (100 years).
+PARALLEL, METRICS, MINUTES = 10_000, 100, 52_560_000
 #: Members of algoDef: those of WMLA, then those of this product.
 _PARALLEL_NAMES = ("maxParalleJobNum", "maxParallelJobNum", "maxParalleJob", "maxParallelJob")
 _ALGO_DEF = ("algorithm", "maxRunTime", "maxJobNum", *_PARALLEL_NAMES, "objectiveMetric", "objective",
@@ -72,8 +72,8 @@ def _algorithm(algo: Fields, plugins: Collection[str]) -> str:
 
 def _limits(algo: Fields) -> dict[str, Any]:
     minutes = algo.number("maxRunTime")
-    if minutes is not None and minutes < 0 and minutes != -1:
-        raise algo.refuse("maxRunTime", f"must be -1 (no limit) or minutes, but it is {minutes}")
+    if minutes is not None and minutes != -1 and not 0 <= minutes <= MINUTES:
+        raise algo.refuse("maxRunTime", f"must be -1 (no limit) or minutes up to {MINUTES}, but it is {minutes}")
     parallel = algo.whole(*_PARALLEL_NAMES)
     if parallel is not None and not 1 <= parallel <= PARALLEL:
         raise algo.refuse("maxParalleJobNum", f"must be from 1 to {PARALLEL}, but it is {parallel}")
@@ -93,18 +93,16 @@ def _continuing(algo: Fields, algorithm: str) -> dict[str, Any]:
 
 def _objectives(algo: Fields, algorithm: str) -> tuple[tuple[str, bool], ...]:
     """Return the objectives: objectiveMetric, then others of `objectives`, {"metric": "minimize"}."""
-    several = algo.object("objectives")
+    several = algo.names("objectives", METRICS)
     found: dict[str, bool] = {}
     if not several or algo.get("objectiveMetric") is not None:
-        metric = algo.required("objectiveMetric", most=NAME)
+        metric = algo.name("objectiveMetric")
         found[metric] = algo.word("objective", _DIRECTIONS, several.get(metric)) == "maximize"
     directions = Fields(several, "algoDef.objectives", fields.definition)
     for metric in several:
         largest = directions.word(metric, _DIRECTIONS) == "maximize"
         if found.setdefault(metric, largest) != largest:
             raise algo.refuse("objectives", f"and objective disagree about {shown(metric)}")
-    if len(found) > METRICS or "" in found:
-        raise algo.refuse("objectives", f"must name at most {METRICS} metrics, and none without a name")
     if len(found) > 1 and algorithm in BUILT_IN and algorithm not in _SEVERAL:
         raise Invalid("search.algorithm", f"algoDef: {algorithm} handles 1 objective, but the definition has "
                                           f"{len(found)}; use {', '.join(_SEVERAL)}")
@@ -112,9 +110,7 @@ def _objectives(algo: Fields, algorithm: str) -> tuple[tuple[str, bool], ...]:
 
 
 def _additional(algo: Fields) -> dict[str, Mode]:
-    found = algo.object("additionalMetrics")
-    if len(found) > METRICS:
-        raise algo.refuse("additionalMetrics", f"has {len(found)} metrics; the limit is {METRICS}")
+    found = algo.names("additionalMetrics", METRICS)
     modes: Mapping[str, Mode] = {"minimize": "minimize", "maximize": "maximize"}
     return {metric: modes.get(str(mode).strip().lower(), "latest") for metric, mode in found.items()}
 
@@ -122,14 +118,12 @@ def _additional(algo: Fields) -> dict[str, Mode]:
 def _constraints(algo: Fields) -> tuple[Constraint, ...]:
     """Return the constraints of {"metric": {"min": 1, "max": 2}}."""
     found = []
-    for metric, bounds in algo.object("constraints").items():
+    for metric, bounds in algo.names("constraints", METRICS).items():
         one = Fields(bounds, f"algoDef.constraints: {metric}", fields.definition)
         least, most = one.number("min"), one.number("max")
         if (least is None and most is None) or (least is not None and most is not None and least > most):
             raise one.refuse("min and max", f"must be bounds, one at least, but they are {shown(bounds)}")
         found.append(Constraint(metric, None if least is None else float(least), None if most is None else float(most)))
-    if len(found) > METRICS:
-        raise algo.refuse("constraints", f"has {len(found)} metrics; the limit is {METRICS}")
     return tuple(found)
 
 

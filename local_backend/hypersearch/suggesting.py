@@ -22,8 +22,8 @@ from local_backend.hypersearch.definition import Definition, Known, Value
 
 #: Seconds that an answer may take.
 PATIENCE = 600.0
-#: Most processes. Each answers one request at a time.
-_PROCESSES = 2
+#: Most processes. Each answers one request at a time. They are more than one user may use at once.
+_PROCESSES = 3
 #: Sums of floating-point numbers depend on the number of threads, and the order of sets of texts on the hash seed.
 _REPEATABLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 

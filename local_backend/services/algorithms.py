@@ -26,8 +26,8 @@ from local_backend.submit.receive import ReceivedUpload
 _PATIENCE = 60.0
 #: How often such a call asks processes that get lost.
 _TRIES = 3
-#: Plugins that answer at the same time.
-_PLUGINS = 2
+#: Plugins that answer at the same time: more than those of one user may.
+_PLUGINS = 3
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from local_backend.hypersearch import experiments, objective
 from local_backend.hypersearch.controller import Suggested
 from local_backend.hypersearch.definition import Definition, Known
 from local_backend.hypersearch.legacy import words_of
-from local_backend.hypersearch.objective import Found
+from local_backend.hypersearch.objective import Found, NoObjective
 from local_backend.hypersearch.reading import parse
 from local_backend.runtime import bundles
 from local_backend.services.access import Caller, caller_named
@@ -306,7 +306,7 @@ def _insert(  # noqa: PLR0917
         workload=template.spec.to_json(), args=template.args,
         data_source=None if template.data_source is None else json.dumps(template.data_source),
         sealed=template.sealed, targets=template.targets, bundle=str(template.spec.program.bundle),
-        seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed, state=searches.SUBMITTED,
+        seed=secrets.randbelow(2**31) if definition.seed is None else definition.seed % 2**31, state=searches.SUBMITTED,
         ending=None, attempt=1, create_time=now, begin_time=now, end_time=None, used=0.0, message=None,
     )
     searches.create(connection, row, earlier)
@@ -356,7 +356,8 @@ class ExperimentWork:
         return self.asked(search, definition, known, self._earlier(search), count)
 
     def found(self, definition: Definition, exec_row: ExecRow, *, ended: bool) -> Found:
-        """Return the values that the program of an exec has delivered. Raises NoObjective, OSError."""
+        """Return the values that the program of an exec has delivered. Raises NoObjective, also for files that the
+        program has closed to the server, and OSError."""
         paths = self.base.settings.paths.job(exec_row.id, exec_row.creator)
 
         def curves(names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
@@ -366,8 +367,11 @@ class ExperimentWork:
 
         if not ended:
             return objective.found_in(definition, objective.of_curves(definition, curves))
-        return objective.find(definition, lambda: paths.opened(paths.objective),
-                              paths.objective.is_symlink() or paths.objective.exists(), curves)
+        try:
+            return objective.find(definition, lambda: paths.opened(paths.objective),
+                                  paths.objective.is_symlink() or paths.objective.exists(), curves)
+        except PermissionError:
+            raise NoObjective(f"the permissions of {objective.FILE} in RESULT_DIR do not let it be read") from None
 
     def wake(self) -> None:
         """Let the supervisor look at the execs now."""

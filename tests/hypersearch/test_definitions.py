@@ -133,6 +133,10 @@ def test_the_program_may_come_from_another_place() -> None:
     assert parse(json.dumps(value), args="--exec-start PyTorch").args == "--exec-start PyTorch"
 
 
+def rungs(most: int, eta: str, name: str = "epochs") -> str:
+    return text_of("Hyperband", ("ResourceName", name), ("ResourceValue", str(most)), ("eta", eta))
+
+
 @pytest.mark.parametrize("code, text", [
     ("search.definition", ""), ("search.definition", "[]"), ("search.definition", "import os"),
     ("search.definition", "__import__('os').system('true')"), ("search.definition", "[" * 100_000),
@@ -148,6 +152,15 @@ def test_the_program_may_come_from_another_place() -> None:
     ("search.definition", changed(algoDef__resume=True)),
     ("search.definition", changed(algoDef__constraints={"a": {}})),
     ("search.definition", changed(algoDef__warmStart="before")),
+    ("search.definition", '{"a": "\\ud800"}'), ("search.definition", changed(algoDef__maxRunTime=1e300)),
+    ("search.definition", changed(algoDef__objectiveMetric="a\x1b[2J")),
+    ("search.definition", changed(algoDef__additionalMetrics={"a\n": "latest"})),
+    ("search.definition", changed(algoDef__maxJobNum="9" * 400)),
+    ("search.algorithm", rungs(1000, "1.001")), ("search.algorithm", rungs(2**31, "3")),
+    ("search.algorithm", rungs(9, "3", "a\nb")),
+    ("search.algorithm", text_of("TPE", ("EICandidate", "1000000000"))),
+    ("search.space", changed(item__name="a\u202eb")),
+    ("search.space", changed(item__type="Discrete", item__dataType="STR", item__discreateStrVal=["a\0"])),
     ("search.algorithm", changed(algoDef__algorithm="Guess")),
     ("search.algorithm", changed(algoDef__algorithm="Hyperband")),
     ("search.algorithm", changed(algoDef__algoParams=[{"name": "WarmUp", "value": "9"}])),

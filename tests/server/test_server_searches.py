@@ -348,7 +348,8 @@ def test_a_search_waits_for_a_quota(start: Any) -> None:
 @pytest.mark.parametrize(("raw", "words"), [
     (b"{", ["JSON"]), (b'{"loss": 1}', ["list"]), (b"[]", ["loss"]), (b'[{"accuracy": 1}]', ["loss", "accuracy"]),
     (b'[{"loss": "low"}]', ["loss", "low"]), (b'[{"loss": NaN}, {"loss": Infinity}]', ["NaN"]),
-    (b'[{"loss": true}]', ["loss", "True"]), (b"[" * 100_000, ["JSON"]), (b"\xff\xfe", ["JSON"]),
+    (b'[{"loss": true}]', ["loss", "True"]), (b'[{"a\\u001b\\ud800": 1}]', ["a\ufffd\ufffd"]),
+    (b"[" * 100_000, ["JSON"]), (b"\xff\xfe", ["JSON"]),
     (b"[" + b" " * objective.LARGEST + b"]", ["larger"]),
 ])
 def test_a_malformed_file_fails_its_experiment_alone(search: Searching, raw: bytes, words: list[str]) -> None:
@@ -375,6 +376,32 @@ def test_the_file_must_be_a_plain_file(search: Searching, live: Live, tmp_path: 
     assert states_of(search.over()) == ["FAILED", "FINISHED"]
 
 
+@pytest.mark.parametrize("problem", [ValueError("odd"), OSError("unreadable"), PermissionError("closed")])
+def test_one_search_that_cannot_be_read_does_not_stop_the_others(
+    search: Searching, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    bad, good = search.begin(maxJobNum=1), search.begin(name="t", maxJobNum=1)
+    ((first,), (second,)) = search.running(1, bad), search.running(1, good)
+    find = objective.find
+
+    def broken(asked: Any, open_file: Any, exists: bool, curves: Any) -> Any:
+        if exists:
+            raise problem
+        return find(asked, open_file, exists, curves)
+
+    monkeypatch.setattr(objective, "find", broken)
+    search.loss(first, 1.0)
+    search.finish(second)
+    assert search.over(good)["state"] == "FAILED"
+    if type(problem) is OSError:
+        assert search.get(bad)["state"] == "RUNNING"
+        monkeypatch.undo()
+        search.live.services.controller.wake()
+        assert search.over(bad)["state"] == "FINISHED"
+    else:
+        assert search.over(bad)["state"] == "FAILED"
+
+
 def test_without_the_file_the_curves_count(search: Searching, live: Live) -> None:
     search.begin(maxJobNum=3, maxParalleJobNum=3)
     sources = ("fabric", "dlicmd.log", "printed")
@@ -387,6 +414,7 @@ def test_without_the_file_the_curves_count(search: Searching, live: Live) -> Non
         search.finish(exec_id)
     shown = search.over()
     assert [one["metricVal"] for one in shown["experiments"]] == [3, 4, 9999.99]
+    assert "printed loss, test/loss" in shown["experiments"][2]["message"]
     found = live.call("GET", "/hypersearch/s/experiments/1/values").json()
     assert found == {"metric": "loss", "points": [[0, 4], [1, 4], [2, 5]]}
 
