@@ -15,7 +15,6 @@ from local_backend.api.models.searches import SearchCreated, SearchObject, Searc
 from local_backend.api.route import Route
 from local_backend.api.search_objects import search_object
 from local_backend.api.searches import OWN, REFUSED, begin, created
-from local_backend.errors import Unsupported
 from local_backend.services.load import READING
 from local_backend.services.searches import SearchSelection
 
@@ -85,16 +84,12 @@ def restart(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAns
 @about(OWN, errors={**_NO, 501: "search.models"})
 def update(services: TheServices, caller: TheCaller, m: str, t: str) -> None:
     """Refuse to change a model: the local backend keeps no models."""
-    raise _no_models(services.searches.find(caller, t).name)
+    services.searches.to_model(caller, t)
 
 
 @router.post(_ONE + "/create/{new}")
 @about(OWN, errors={**_NO, 501: "search.models"})
 def make(services: TheServices, caller: TheCaller, m: str, t: str, new: str) -> None:
     """Refuse to make a model: the local backend keeps no models."""
-    raise _no_models(services.searches.find(caller, t).name)
+    services.searches.to_model(caller, t)
 
-
-def _no_models(name: str) -> Unsupported:
-    return Unsupported("search.models", f"The local backend keeps no models; read the best parameters with GET "
-                                        f"{wire.search_path(name)}, and submit a job with them")

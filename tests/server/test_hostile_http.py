@@ -92,7 +92,7 @@ def test_long_names_in_addresses_are_no_failure(live: Live) -> None:
         for method in methods - {"HEAD"}:
             answer = live.call(method, named, b"{}" if method in ("POST", "PUT") else b"", base="",
                                headers={"Content-Type": "application/json"})
-            found = answer.status == 200 and answer.json() == []
+            found = answer.status == 200 and not answer.json()
             assert found or (answer.status in {*range(400, 500), 501} and answer.error[1]), (method, path, answer.text)
 
 
