@@ -394,14 +394,14 @@ class AsyncClient:
         found: list[Search] = await self._call("searches", query)
         return found
 
-    async def start_search(self, body: Multipart) -> Answer:
+    async def start_search(self, body: Multipart, *, strict: bool = True) -> Answer:
         """Call `Client.start_search` in a thread."""
-        found: Answer = await self._call("start_search", body)
+        found: Answer = await self._call("start_search", body, strict=strict)
         return found
 
-    async def search_request(self, body: Multipart) -> Request:
+    async def search_request(self, body: Multipart, *, strict: bool = True) -> Request:
         """Call `Client.search_request` in a thread."""
-        found: Request = await self._call("search_request", body)
+        found: Request = await self._call("search_request", body, strict=strict)
         return found
 
     async def importances(self, name: str) -> dict[str, float]:

@@ -40,11 +40,12 @@ class SearchCalls(Calls):
         """
         return [Search(one) for one in a_list(self._listed(wire.SEARCHES, query))]
 
-    def start_search(self, body: Multipart) -> Answer:
+    def start_search(self, body: Multipart, *, strict: bool = True) -> Answer:
         """Submit a search for hyper-parameters with a definition of the contract. `search` writes the definition.
 
         Args:
             body: The packed model folder as a file, and the definition of the search as the field `data` (JSON).
+            strict: As for `start_exec`.
 
         Returns:
             The success answer.
@@ -52,18 +53,20 @@ class SearchCalls(Calls):
         Raises:
             SubmissionRefused: The server refuses the search (HTTP 400).
         """
-        answer = self._sent(self.search_request(body))
+        answer = self._sent(self.search_request(body, strict=strict))
         if answer.status == BAD_REQUEST:
             raise refused(SubmissionRefused, "the server refused the search", answer)
         return checked(answer, "the search")
 
-    def search_request(self, body: Multipart) -> Request:
+    def search_request(self, body: Multipart, *, strict: bool = True) -> Request:
         """Return the request that `start_search` sends, without sending it.
 
         Args:
             body: As for `start_search`.
+            strict: As for `start_exec`.
         """
-        return self._request("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
+        headers = {"Content-Type": body.content_type} | ({wire.PREFER: wire.STRICT} if strict else {})
+        return self._request("POST", wire.SEARCHES, headers, body, SUBMIT_TIMEOUT)
 
     def importances(self, name: str) -> dict[str, float]:
         """Return the importance of each parameter of a search (extension of the local backend).

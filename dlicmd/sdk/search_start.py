@@ -49,12 +49,11 @@ def described(
         yield SearchUpload(definition(short, join_args(upload.sent)), upload)
 
 
-def send(client: SearchCalls, body: Callable[[Callable[[int], None] | None], Multipart], size: int,
-         progress: Progress = silent) -> Answer:
+def send(client: SearchCalls, search: SearchUpload, progress: Progress = silent) -> Answer:
     """Send a search, and return the answer."""
     try:
-        with progress("uploading", size) as shown:
-            return client.start_search(body(shown))
+        with progress("uploading", search.upload.size) as shown:
+            return client.start_search(search.body(shown), strict=search.upload.strict)
     except ConnectionLost as problem:
         listing = hints.either(hints.command("--hpo-get-all"), "Client.searches()")
         raise ConnectionLost(f"{problem}; to check whether the server accepted the search: {listing}") from problem
@@ -89,7 +88,7 @@ def start(  # noqa: PLR0917 - the parameters of Client.search
     short = Short(params, metrics, trials, parallel, minutes, algorithm, resource, resume, seed, name)
     submission = job_of(os.fspath(program), kind, workers, usual, {**(options or {})}, [str(one) for one in arguments])
     with described(submission, short, server.extensions, check=server.check_exec) as found:
-        return name_in(send(client, found.body, found.upload.size))
+        return name_in(send(client, found))
 
 
 def job_of(  # noqa: PLR0917

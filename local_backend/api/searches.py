@@ -24,10 +24,11 @@ from local_backend.api.models.searches import (
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
 from local_backend.api.search_objects import experiment_object, search_object
+from local_backend.api.submission_headers import is_strict
 from local_backend.errors import Invalid
 from local_backend.services.access import Caller
 from local_backend.services.load import READING, UPLOAD
-from local_backend.services.searches import MOST_POINTS, SEARCH_SORTABLE, SORTABLE, SearchSelection
+from local_backend.services.searches import MOST_POINTS, SEARCH_SORTABLE, SORTABLE, SearchRequest, SearchSelection
 from local_backend.services.services import Services
 from local_backend.store.searches import EXPERIMENT_STATES, STATES, Page
 
@@ -169,7 +170,8 @@ async def begin(
 ) -> JsonAnswer[SearchCreated]:
     """Start a search of a request with files. With `legacy`, its definition may have `resDef` and no modelSpec."""
     async with uploads.upload_of(request, services, caller, "hpo.create") as (upload, folder):
-        create = partial(services.searches.create, caller, upload.data, upload, folder / "code", legacy)
+        asked = SearchRequest(upload.data, upload, legacy, is_strict(request.headers))
+        create = partial(services.searches.create, caller, asked, folder / "code")
         row = await in_turn(services.load, UPLOAD, caller.name, create)
     return JsonAnswer(created(row.name), 201 if legacy else 200)
 

@@ -12,6 +12,7 @@ from local_backend.hypersearch import space
 from local_backend.hypersearch.definition import Definition, Known, Value
 from local_backend.store import searches
 from local_backend.store.searches import ExperimentRow, SearchRow
+from local_backend.submit import catalogue
 from local_backend.workload import Membership, Workload
 
 #: `metricVal` of an experiment without a value: worse than any other.
@@ -20,6 +21,8 @@ _SHOWN: dict[str, Any] = {
     searches.NOTRUN: "waiting", searches.SUBMITTED: "running", searches.RUNNING: "running",
     searches.WAITING: "resting", searches.FINISHED: "done",
 }
+#: Characters of the name of a search in the names of its jobs.
+_NAME = 180
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
 
@@ -54,7 +57,10 @@ def workload(search: SearchRow, row: ExperimentRow, definition: Definition) -> W
         spec.program, parameters=values, arguments=tuple(filled(spec.program.arguments, values, names)),
         user_cmd=None if command is None else tuple(filled(command, values, names)),
     )
-    return replace(spec, program=program, parent=search.id, experiment=Membership(search.name, row.id))
+    name = spec.name
+    if name == catalogue.BY_NAME[program.framework].app_name:  # the submission names none
+        name = f"{search.name[:_NAME]} {row.id}"
+    return replace(spec, name=name, program=program, parent=search.id, experiment=Membership(search.name, row.id))
 
 
 def names_of(definition: Definition) -> set[str]:

@@ -26,7 +26,7 @@ from local_backend.hypersearch.reading import parse
 from local_backend.runtime import bundles
 from local_backend.services.access import Caller, caller_named
 from local_backend.services.base import Base
-from local_backend.services.submissions import SubmissionService, Template
+from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
 from local_backend.store import searches
 from local_backend.store.execs import ExecRow
 from local_backend.store.searches import Changed, Counts, ExperimentRow, Page, SearchRow
@@ -56,6 +56,17 @@ class SearchView:
 
 
 @dataclass(frozen=True)
+class SearchRequest:
+    """A search as it arrived: its definition, and its code. With `legacy`, the definition may have `resDef` and no
+    modelSpec. `strict` is that of a submission."""
+
+    text: str | None
+    upload: ReceivedUpload
+    legacy: bool = False
+    strict: bool = False
+
+
+@dataclass(frozen=True)
 class SearchSelection:
     """The searches that a list contains, and their order."""
 
@@ -79,19 +90,17 @@ class SearchService:
     plugins: Callable[[], Collection[str]]
     curve_answers: CurveAnswers = field(default_factory=CurveAnswers)
 
-    def create(
-        self, caller: Caller, text: str | None, upload: ReceivedUpload, folder: Path, legacy: bool = False
-    ) -> SearchRow:
-        """Start a search. `text` is its definition, `upload` its code, `folder` a new folder. With `legacy`, the
-        definition may have `resDef` and no modelSpec.
+    def create(self, caller: Caller, asked: SearchRequest, folder: Path) -> SearchRow:
+        """Start a search. `folder` is a new folder.
 
         Raises Invalid (`search.*`, and the errors of a submission), Conflict (`search.exists`), OverQuota,
         StorageFailed.
         """
         with self.base.recorded(caller, "hpo.create") as record:
-            if text is None or not text.strip():
+            text = asked.text or ""
+            if not text.strip():
                 raise Invalid("search.definition", "the request has no part 'data' with the definition of the search")
-            definition = parse(text, self.plugins(), words_of(text) if legacy else None)
+            definition = parse(text, self.plugins(), words_of(text) if asked.legacy else None)
             name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
             record.about.append(name)
             earlier = self._earlier(caller, definition)
@@ -102,7 +111,8 @@ class SearchService:
                     raise Invalid("search.definition", "algoDef: resume needs an elastic framework, such as edtPyTorch")
                 return _insert(connection, caller, name, definition, template, earlier)
 
-            row = self.submissions.keep(caller, definition.args, definition.sig_name, upload, folder, store)
+            row = self.submissions.keep(caller, SubmissionRequest(
+                definition.args, asked.upload, definition.sig_name, strict=asked.strict), folder, store)
         self.wake()
         return row
 

@@ -203,21 +203,23 @@ class SubmissionService:
         base.wake()
         return made
 
-    def keep(  # noqa: PLR0917
-        self, caller: Caller, args: str, sig_name: str | None, upload: ReceivedUpload, folder: Path,
-        store: Callable[[Connection, Template], T],
+    def keep(
+        self, caller: Caller, request: SubmissionRequest, folder: Path, store: Callable[[Connection, Template], T]
     ) -> T:
-        """Check a strict submission, and store its code. `store` runs in the transaction in which the code is known to
-        be stored, and must name the bundle in a row. `folder` is a new folder. Raises the errors of `submit`."""
+        """Check a submission without a key, and store its code. `store` runs in the transaction in which the code is
+        known to be stored, and must name the bundle in a row. `folder` is a new folder. Raises the errors of `submit`,
+        and Invalid for what this server can never run, also without `strict`."""
         paths, limits = self.execs.base.settings.paths, self.execs.base.settings.limits
-        checked = self._checked(caller, SubmissionRequest(args, ReceivedUpload(), sig_name, strict=True))
-        check_room(paths, self.execs.base.settings.quotas, _size(upload))
+        checked = self._checked(caller, replace(request, upload=ReceivedUpload()))
+        if checked.lack is not None:
+            raise Invalid("submission.framework", checked.lack)
+        check_room(paths, self.execs.base.settings.quotas, _size(request.upload))
         if checked.roots is not None:
             create(checked.new, checked.roots)
         try:
             folder.mkdir(mode=0o700, parents=True)
             # As if elastic: the path of a program that is no Python depends on the exec.
-            program = place(upload, checked.spec.program, folder, limits, elastic=True)
+            program = place(request.upload, checked.spec.program, folder, limits, elastic=True)
             if (folder / (program.model_dir or "") / CONFIG).is_dir():
                 raise Invalid("submission.files", f"the upload has a folder {CONFIG}; the server writes a file there")
             program = replace(program, bundle=bundles.keep(paths, folder))

@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, select, update
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import ERROR, FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
+from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
 from local_backend.store import events, exec_secrets, holdings
 from local_backend.store.holdings import SlotPart
-from local_backend.store.schema import execs, searches, sequences
+from local_backend.store.schema import execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
 from local_backend.workload import TRAINING, Workload
 
@@ -105,6 +105,8 @@ class Brief:
 
 #: Creator, framework, name and number of workers.
 Likeness = tuple[str, str, str, int]
+#: Begins the ids of searches.
+SEARCH = "search-"
 _UNFINISHED = sorted(MOVES.keys() - TERMINAL)
 #: Columns that the event of a new state contains, and their names there.
 _TOLD = {"message": wire.MESSAGE, "reason": wire.REASON, "exit_code": wire.EXIT_CODE}
@@ -300,13 +302,18 @@ def bundles(connection: Connection, of: Collection[str]) -> set[str]:
 
 
 def likeness(row: ExecRow) -> Likeness:
-    """Return the values that are equal for execs that probably do the same."""
-    return row.creator, row.framework, row.app_name, row.num_worker
+    """Return the values that are equal for execs that probably do the same: those of one search, or of one name."""
+    return row.creator, row.framework, str(row.parent) if _in_search(row) else row.app_name, row.num_worker
+
+
+def _in_search(row: ExecRow) -> bool:
+    return (row.parent or "").startswith(SEARCH)
 
 
 def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]:
     """Return the run times in seconds of the last `most` execs like this one that ended well, newest first."""
-    columns = (execs.c.creator, execs.c.framework, execs.c.app_name, execs.c.num_worker)
+    columns = (execs.c.creator, execs.c.framework, execs.c.parent if _in_search(row) else execs.c.app_name,
+               execs.c.num_worker)
     alike = [column == value for column, value in zip(columns, likeness(row), strict=True)]
     query = (
         select(execs.c.end_time - execs.c.start_time)
@@ -348,6 +355,8 @@ def transition(
     if to in TERMINAL:
         ended = values.setdefault("end_time", now)
         values["start_time"] = case((execs.c.start_time > ended, ended), else_=execs.c.start_time)
+    if to == KILLED and (why := _set_aside(connection, exec_id)) is not None:
+        values["message"] = why
     if to == RUNNING:
         values.setdefault("start_time", case((execs.c.state == RECOVERING, execs.c.start_time), else_=now))
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
@@ -430,6 +439,14 @@ def note(connection: Connection, exec_id: str, **values: Any) -> None:
         events.append(connection, exec_id, events.FIXED, {wire.FIXED_SLOTS: values["pinned"]})
     if values.get("deleted", before.deleted) and not before.deleted:
         events.append(connection, exec_id, events.DELETED, {wire.CREATOR: before.creator})
+
+
+def _set_aside(connection: Connection, exec_id: str) -> str | None:
+    """Return why an exec is stopped that rests, when its search has its result and needs it no further."""
+    query = select(execs.c.rested).join(experiments, experiments.c.exec_id == execs.c.id).where(
+        execs.c.id == exec_id, execs.c.rested.is_not(None), experiments.c.state == FINISHED)
+    epoch = connection.execute(query).scalar()
+    return None if epoch is None else f"the search set it aside after epoch {epoch}, and did not need it further"
 
 
 def rest(connection: Connection, exec_id: str, epochs: int) -> bool:

@@ -135,7 +135,7 @@ _COMPLETE = (FINISHED, FAILED, KILLED)
 
 def search_id(number: int) -> str:
     """Return the id of a search, which is the parent of its execs."""
-    return f"search-{number}"
+    return f"{execs.SEARCH}{number}"
 
 
 def next_number(connection: Connection) -> int:

@@ -166,7 +166,7 @@ def test_the_verb_starts_a_search(desk: Desk, served: FakeServer) -> None:
     definition = sent(served)[0]
     assert definition["hpoName"] == "n" and definition["algoDef"]["algorithm"] == "ASHA"
     assert definition["algoDef"]["resume"] is True and "--msd-env A=1" in definition["modelSpec"]["args"]
-    assert definition["modelSpec"]["args"].endswith("--appName train -- -x")
+    assert definition["modelSpec"]["args"].endswith("--msd-env A=1 --numWorker 2 -- -x")
 
 
 def test_the_verb_alone_lists_searches(desk: Desk, served: FakeServer) -> None:

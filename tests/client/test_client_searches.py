@@ -80,6 +80,24 @@ def test_an_invalid_search_is_refused_before_it_is_sent(
     assert not local.seen
 
 
+def test_scripts_of_the_original_get_its_refusals_and_its_requests(desk: Desk, local: FakeServer) -> None:
+    desk.environment["DLICMD_COMPAT"] = "wmla"
+    desk.model()
+    wrong = "[Error]: Invalid parameter for --"
+    done = desk.run("--hpo-start", "s.json", "--model-dir", "model")
+    assert (done.code, done.out) == (
+        1, f"{wrong}hpo-start, a file in json format with search definition is required\n")
+    (desk.folder / "s.json").write_text("{}")
+    for words in (["--model-dir", "none"], []):
+        done = desk.run("--hpo-start", "s.json", *words)
+        assert (done.code, done.out) == (1, f"{wrong}model-dir, a directory with model files in it is required\n")
+    local.replies["POST", PATH] = answer("Admin-hpo-1")
+    for compatible in ("wmla", ""):
+        desk.environment["DLICMD_COMPAT"] = compatible
+        assert desk.run("--hpo-start", "s.json", "--model-dir", "model").code == 0
+        assert ("prefer" in local.requests("POST")[-1].headers) is not bool(compatible)
+
+
 @pytest.mark.parametrize(("status", "code"), [(400, 2), (401, 9), (409, 1), (500, 1)])
 def test_a_search_refused_by_the_server_is_reported(desk: Desk, local: FakeServer, status: int, code: int) -> None:
     desk.model()

@@ -41,7 +41,8 @@ class Searching:
         text = asked if isinstance(asked, str) else json.dumps(asked)
         sent = {"main.py": b"print(1)\n"} if files is None else files
         body, kind = multipart([("data", None, text.encode()), *((part, name, data) for name, data in sent.items())])
-        return self.live.call("POST", more.pop("path", "/hypersearch"), body, {"Content-Type": kind}, **more)
+        headers = {"Content-Type": kind, **more.pop("headers", {})}
+        return self.live.call("POST", more.pop("path", "/hypersearch"), body, headers, **more)
 
     def begin(self, **asked: Any) -> str:
         """Start a search, and return its name."""

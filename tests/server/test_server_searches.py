@@ -56,6 +56,7 @@ def test_a_search_runs_in_batches_and_shows_the_recorded_keys(search: Searching,
     assert shown["best"]["id"] == 1  # of equal ones, the lowest id
     assert STAMP.fullmatch(shown["createtime"]) and re.fullmatch(r"00:0\d:\d\d", shown["duration"])
     assert shown["creator"] == live.settings.user and shown["hpoName"] == name
+    assert len(live.database.read(lambda c: execs.earlier_runs(c, live.row(second[1]), 9))) == 3
     for one in shown["experiments"]:
         assert STAMP.fullmatch(one["startTime"]) and STAMP.fullmatch(one["endTime"])
         (value,) = one["hyperParams"]
@@ -78,6 +79,9 @@ def test_experiments_are_execs_with_their_values(search: Searching, live: Live) 
     (found,) = live.call("GET", "/execs?search=s").json()
     assert (found["id"], found["search"], found["experiment"]) == (exec_id, "s", 0)
     assert live.call("GET", "/execs?search=other").json() == []
+    assert found["appName"] == "s 0"
+    search.begin(name="t", args="--exec-start PyTorch --appName mine --model-main main.py")
+    assert live.row(search.running(2, "t")[1]).app_name == "mine"
     other = live.submitted()
     assert "search" not in live.call("GET", f"/execs/{other}").json()
 
@@ -183,8 +187,7 @@ def test_clients_may_use_every_kind_of_credentials_and_send_bodies_with_get(sear
     (definition("a/b"), None, (400, "search.definition")),
     (definition("algorithm"), None, (400, "search.definition")),
     (definition(args="--exec-start Nothing"), None, (400, "submission.framework")),
-    (definition(args="--exec-start PyTorch --workerDeviceNum 100 --model-main main.py"), None,
-     (400, "submission.never_schedulable")),
+    (definition(args="--exec-start tensorflow --model-main main.py"), None, (400, "submission.framework")),
     (definition(args="--exec-start PyTorch --model-main other.py"), None, (400, "submission.no_program")),
     (definition(), {}, (400, "submission.no_program")),
     (definition(algorithm="TPE", warmStart="nothing"), None, (404, "search.not_found")),
@@ -198,6 +201,17 @@ def test_what_can_never_run_is_refused(
     assert search.post(asked, files).error == error
     assert live.call("GET", "/hypersearch").json() == []
     assert live.nothing_left()
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    ("--workerDeviceNum 100", "submission.never_schedulable"),
+    ("--cs-datastore-meta type=fs,data_path=pytorch_mnist", "submission.data_source"),
+])
+def test_recorded_clients_get_the_recorded_answer(search: Searching, live: Live, words: str, code: str) -> None:
+    asked = definition(args=f"--exec-start PyTorch {words} --model-main main.py")
+    assert search.post(asked, headers={wire.PREFER: wire.STRICT}).error == (400, code)
+    assert search.post(asked).status == 200
+    search.running(2)
 
 
 def test_names_are_unique_for_each_user(start: Any) -> None:
@@ -618,6 +632,8 @@ def test_the_best_experiments_go_on_with_the_same_exec(search: Searching, live: 
     assert (shown["state"], states_of(shown), shown["best"]["id"]) == ("FINISHED", ["FINISHED"] * 4, 3)
     assert [one["metricVal"] for one in shown["experiments"]] == [0.4, 0.05, 0.3, 0.01]
     assert all(live.row(one).stop_requested for one in ids[:3])  # what still rests is given up
+    live.move(ids[1], "KILLED", message="stopped on request")
+    assert "after epoch 2" in str(live.row(ids[1]).message)
 
 
 def test_a_restart_trains_resting_experiments_up_to_their_rung_again(search: Searching, live: Live) -> None:

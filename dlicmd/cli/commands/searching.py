@@ -84,7 +84,7 @@ def _started(session: Session, found: SearchUpload) -> int:
         say(f"Copying files and directories ...\nContent size: {recorded_size(found.upload.size)}")
     else:
         info(f"packed the files: {show_size(found.upload.size)}")
-    answer = send(session.client, found.body, found.upload.size, bar)
+    answer = send(session.client, found, bar)
     follows = line.verb is not None and sys.stdout.isatty() and not (output.is_data or line.flag("--no-follow"))
     watches = follows or line.flag("--follow") or line.flag("--wait")
     if watches and output.is_data:
@@ -108,8 +108,11 @@ def _started(session: Session, found: SearchUpload) -> int:
 def _of_file(session: Session) -> Iterator[SearchUpload]:
     """Yield the search in a file with the model of the command line. Raises UsageProblem, PackageError."""
     line = session.line
-    definition = _definition(session.operand)
+    strict = not session.output.is_original
     folder, main = line.text(FOLDER), line.text(MAIN)
+    if not strict:
+        _check_as_recorded(session.operand, folder)
+    definition = _definition(session.operand)
     if folder is None and main is None:
         raise UsageProblem(f"{START}: no model folder given; add {FOLDER} DIR")
     with ExitStack() as stack:
@@ -117,11 +120,19 @@ def _of_file(session: Session) -> Iterator[SearchUpload]:
         stack.callback(package.close_all, parts)
         if folder is None:
             parts.append(package.single_file(str(main), MAIN))
-            yield SearchUpload(definition, Upload([], parts, {}, [], strict=True))
+            yield SearchUpload(definition, Upload([], parts, {}, [], strict=strict))
             return
         selection = package.selected(package.check_folder(folder))
         parts.append(package.pack(selection, bar))
-        yield SearchUpload(definition, Upload([], parts, {}, [], strict=True, selection=selection))
+        yield SearchUpload(definition, Upload([], parts, {}, [], strict=strict, selection=selection))
+
+
+def _check_as_recorded(file: str, folder: str | None) -> None:
+    """Raise UsageProblem with the recorded sentences unless the file and the folder exist."""
+    if not Path(file).is_file():
+        raise UsageProblem(f"Invalid parameter for {START}, a file in json format with search definition is required")
+    if folder is None or not Path(folder).is_dir():
+        raise UsageProblem(f"Invalid parameter for {FOLDER}, a directory with model files in it is required")
 
 
 def _definition(name: str) -> dict[str, Any]:
@@ -184,8 +195,6 @@ def _job(line: CommandLine, usual: Callable[[], int]) -> Submission:
     given = [*_model(line, plan), *given]
     if plan.workers is not None and _WORKERS not in line.values:
         given.append(Given(BY_NAME[_WORKERS], str(plan.workers)))
-    if line.verb is not None:
-        given.append(Given(BY_NAME["--appName"], program.name))
     words = [*program.command, *(line.after_dashes or ())]
     return Submission(plan.framework, given, words or None, sources=data_sources(line))
 
@@ -215,7 +224,7 @@ def _model(line: CommandLine, plan: RunPlan) -> list[Given]:
 
 def _show_request(session: Session, found: SearchUpload) -> int:
     """Print the request of a search without its token and other secrets."""
-    real = session.client.search_request(found.body())
+    real = session.client.search_request(found.body(), strict=found.upload.strict)
     upload = found.upload
     described_request = {
         "method": real.method, "path": real.target, "headers": request_headers(real),
