@@ -35,6 +35,8 @@ STEPS = SAMPLES // BATCH
 #: What is killed or done, and how often in relation to the others.
 ROLES = {"worker": 26, "driver": 14, "runner": 14, "server": 14, "nursery": 5, "suggester": 8, "plugin host": 8,
          "stop": 5, "force": 3, "away": 3}
+#: Roles without a killed process.
+_CALLS = frozenset({"stop", "force", "away"})
 #: Seconds after which a search that does not go on is a fault.
 LOST = 900.0
 
@@ -174,11 +176,8 @@ class SearchMatrix(Matrix):
         self.searches: dict[str, str] = {}
         self.stops: Counter[str] = Counter()
         self.tables: dict[str, list[Row]] = {}
-        #: Steps that drivers trained again after deaths, and after rests.
-        self.again = self.again_after_rests = 0
-        self.experiments = self.rests = 0
-        #: Execs one of whose drivers or runners was killed.
-        self._hurt: set[str] = set()
+        #: Rests, and how often a job went on from a snapshot after its first rest.
+        self.experiments = self.rested = self.returned = 0
         self._installed = False
 
     # --- searches
@@ -252,6 +251,11 @@ class SearchMatrix(Matrix):
         else:
             eventually(partial(self._kill, role), f"a {role} can be killed", LOST)
 
+    @property
+    def deaths(self) -> int:
+        """The number of killed processes."""
+        return sum(count for role, count in self.figures.kills.items() if role not in _CALLS)
+
     def any_trouble(self) -> None:
         """Do something of any role."""
         self.trouble(self._chance.choices([*ROLES], [*ROLES.values()])[0])
@@ -277,8 +281,6 @@ class SearchMatrix(Matrix):
         self.figures.kills[role] += 1
         if job:
             self._lines[job] = before
-            if role != "worker":
-                self._hurt.add(job)
         goes_on = partial(self._goes_on, job, before) if job else partial(self._gets_on, done)
         self._open.append((role, time.monotonic(), goes_on))
         return True
@@ -330,8 +332,8 @@ class SearchMatrix(Matrix):
             f", median {statistics.median(seconds):.1f} s, most {max(seconds):.1f} s" if seconds else "")
             for role in ROLES for seconds in [figures.seconds[role]] if figures.kills[role]]
         return [*found, f"{len(self.searches)} searches, {self.experiments} experiments, {figures.jobs} execs in "
-                f"{figures.attempts} attempts, {self.rests} promotions; at most {figures.most_workers} workers; "
-                f"trained again after deaths: {self.again} steps, after rests: {self.again_after_rests}"]
+                f"{figures.attempts} attempts, {self.rested} rests, {self.returned} returns from a snapshot; at most "
+                f"{figures.most_workers} workers"]
 
     def table(self, name: str) -> list[Row]:
         """Return the experiments of a search, as all runs must have them."""
@@ -362,10 +364,9 @@ class SearchMatrix(Matrix):
         """Check that each experiment has run once, except those that a stop has killed, and has trained no step that
         was not asked for."""
         number, = self._select("SELECT number FROM searches WHERE name = ?", name)[0]
-        rows = self._select("SELECT id, exec_id, resource, rung FROM experiments WHERE search = ?", number)
-        owned = {exec_id: resource for _, exec_id, resource, _ in rows}
+        rows = self._select("SELECT id, exec_id, resource FROM experiments WHERE search = ?", number)
+        owned = {exec_id: resource for _, exec_id, resource in rows}
         self.experiments += len(rows)
-        self.rests += sum(rung or 0 for _, _, _, rung in rows)
         assert len(owned) == len(rows), f"{name}: an exec runs two experiments"
         marks = {one["id"]: one for one in self._execs(name)}
         assert marks.keys() >= owned.keys()
@@ -379,12 +380,21 @@ class SearchMatrix(Matrix):
             resource = owned[job]
             steps = re.findall(r"\[(\d+), ", self._result(job, "rows"))
             assert len(set(steps)) == (resource if kind.resume else kind.epochs) * STEPS, (name, job, steps)
-            twice = len(steps) - len(set(steps))
-            if job in self._hurt:
-                self.again += twice
-            else:
-                self.again_after_rests += twice
-        assert self.again_after_rests == 0
+            self._check_rests(job)
+
+    def _check_rests(self, job: str) -> None:
+        """Check that a job has trained no step before a rest again after it."""
+        log = (self._server.home / "jobs" / job / "launcher.log").read_text()
+        rested = 0
+        for rest, snapshot, beginning in re.findall(
+                r"step (\d+): rests after|from the snapshot of step (\d+)|(training restarts from the beginning)", log):
+            if rest:
+                rested = int(rest)
+                self.rested += 1
+            elif rested:
+                self.returned += bool(snapshot)
+                wasted = rested if beginning else max(0, rested - int(snapshot))
+                assert not wasted, f"{job} trained {wasted} steps again that it had trained before its rest"
 
     def _execs(self, name: str) -> list[dict[str, Any]]:
         with self._server.client() as client:

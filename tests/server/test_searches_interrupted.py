@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 from live_server import Live
 from searching import ARGS, Searching, definition
+from sqlalchemy import update
 from support import VOLUME
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING, TERMINAL
 from local_backend.hypersearch.controller import SearchController, Suggested
 from local_backend.hypersearch.definition import Definition, Known
 from local_backend.hypersearch.objective import Found
-from local_backend.store import execs, searches
+from local_backend.store import execs, schema, searches
 from local_backend.store.execs import ExecRow
 from local_backend.store.searches import SearchRow
 
 pytestmark = pytest.mark.integration
 
-#: What happens at a moment: the server dies, or calls about the search.
-TROUBLES = ("death", "stop", "force", "restart", "delete")
+#: What happens at a moment: the server dies, calls about the search, or the end of its run time.
+TROUBLES = ("death", "stop", "force", "restart", "delete", "time")
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "TPE": {"algorithm": "TPE", "maxJobNum": 5, "maxParalleJobNum": 2},
     "rungs": {"algorithm": "Hyperband", "maxJobNum": 5, "maxParalleJobNum": 3, "resume": True,
@@ -105,7 +106,7 @@ class Trial:
     def __init__(self, live: Live, algorithm: str, name: str) -> None:
         self.live, self.name, self._rungs = live, name, algorithm == "rungs"
         args = f"{ARGS} --numWorker 2".replace("PyTorch", "edtPyTorch") if self._rungs else ARGS
-        answer = Searching(live).post(definition(name=name, args=args, **ALGORITHMS[algorithm]))
+        answer = Searching(live).post(definition(name=name, args=args, maxRunTime=60, **ALGORITHMS[algorithm]))
         assert answer.status == 200, answer.text
         self.number = self._row().number
 
@@ -167,7 +168,10 @@ class Trial:
         """Do something to the search at this moment."""
         if kind == "death":
             raise Death
-        if kind == "stop":
+        if kind == "time":
+            begin = update(schema.searches).where(schema.searches.c.number == self.number).values(begin_time=0.0)
+            self.live.database.write(lambda c: c.execute(begin))
+        elif kind == "stop":
             self.call("PUT")
         else:
             self.call("PUT", "/force")
@@ -194,6 +198,16 @@ class Trial:
         runs = Counter(row.workload.experiment.id for row in shown.values() if row.workload.experiment)
         assert runs.keys() == {row.id for row in found} and max(runs.values()) <= most, moment
 
+    def check_in_time(self, calm: list[Any]) -> None:
+        """Check the end of a search whose run time is over: what ended before has its results, and nothing runs."""
+        rows = self.rows()
+        assert {row[2] for row in rows} <= {FINISHED, "FAILED", KILLED} and not self._running()
+        ended = any(row[2] == FINISHED for row in rows)
+        assert self._row().state == (FINISHED if ended else "FAILED")
+        assert [row[:2] for row in rows] == [row[:2] for row in calm[: len(rows)]]
+        if not self._rungs:
+            assert all(row[3] == other[3] for row, other in zip(rows, calm, strict=False) if row[2] == FINISHED)
+
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("kind", TROUBLES)
@@ -210,6 +224,9 @@ def test_trouble_at_any_moment_changes_nothing(live: Live, algorithm: str, kind:
         if kind == "delete":
             rest = one._running()
             assert all(row.stop_requested for row in rest), f"moment {at}: an exec of a deleted search goes on"
+            continue
+        if kind == "time":
+            one.check_in_time(calm.rows())
             continue
         assert one._row().state == FINISHED, (at, one._row())
         assert one.rows() == calm.rows(), f"moment {at} of {moments.count}"
