@@ -70,6 +70,9 @@ class Quotas:
         None, "DLI_USER_ACTIVE_SEARCHES", number(1, 10**9),
         "maximum [searches](rest-extensions.md#searches) of one user that are not over",
         _on_a_team("20"))
+    stored_searches: int | None = setting(
+        None, "DLI_USER_STORED_SEARCHES", number(1, 10**9),
+        "maximum searches of one user, including those that are over", _on_a_team("1,000"))
     stored_execs: int | None = setting(
         None, "DLI_USER_STORED_EXECS", number(1, 10**9),
         "maximum execs of one user, including pending, running and finished execs", "no limit")
@@ -101,8 +104,8 @@ class Quotas:
     def for_a_team(cls, **given: Any) -> Quotas:
         """Return the quotas of a server for several users: those given, and defaults for the others."""
         return cls(**{
-            "active_execs": 1000, "active_searches": 20, "stored_bytes": 200 * 2**30, "submissions_per_minute": 300,
-            "streams": 64, "uploads": 16, "upload_seconds": 3600, **given})
+            "active_execs": 1000, "active_searches": 20, "stored_searches": 1000, "stored_bytes": 200 * 2**30,
+            "submissions_per_minute": 300, "streams": 64, "uploads": 16, "upload_seconds": 3600, **given})
 
     @property
     def limit_users(self) -> bool:

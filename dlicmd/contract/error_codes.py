@@ -73,7 +73,7 @@ SERVER = {
     "quota.bytes": "the execs of the user have reached the limit of stored bytes",
     "quota.execs": "the user has reached the limit of execs",
     "quota.rate": "the user has reached the limit of submissions within a minute",
-    "quota.searches": "the user has reached the limit of searches that are not over",
+    "quota.searches": "the user has reached the limit of searches",
     "quota.streams": "the user has reached the limit of open streams",
     "quota.upload_seconds": "the upload takes too long",
     "quota.uploads": "the user has reached the limit of simultaneous uploads",

@@ -28,7 +28,7 @@ from local_backend.runtime.view import READ, TEMPORARY, arguments, of_machine
 from local_backend.settings import Settings
 
 #: Most bytes of an answer, of a file that a plugin writes, and of its log.
-_ANSWER, _FILE, _LOG = 64 * 2**20, 64 * 2**20, 10 * 2**20
+_ANSWER, _FILE, _LOG = 8 * 2**20, 16 * 2**20, 8 * 2**20
 _TYPES = {"range": "Range", "discrete": "Discrete", "fix": "fix"}
 
 

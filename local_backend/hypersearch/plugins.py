@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ MAIN = "optimizer.py"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _KIND = "USER_PLUGIN"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-#: Most files and bytes of a local folder.
+#: Most files and bytes of a plugin.
 _FILES, _BYTES = 1000, 100 * 2**20
 
 
@@ -94,7 +94,7 @@ def install(settings: Settings, request: PluginRequest, upload: Path | None) -> 
         folder = Path(top) / "files"
         folder.mkdir(0o700)
         if upload is not None:
-            unpack(upload, folder, settings.limits)
+            unpack(upload, folder, replace(settings.limits, unpacked_bytes=_BYTES, unpacked_files=_FILES))
         elif request.path is not None:
             _copy(_below(settings.plugin_roots, request.path), folder)
         else:

@@ -26,6 +26,8 @@ from local_backend.submit.receive import ReceivedUpload
 _PATIENCE = 60.0
 #: How often such a call asks processes that get lost.
 _TRIES = 3
+#: Most installed algorithms of a user.
+_MOST_INSTALLED = 100
 #: Plugins that answer at the same time: more than those of one user may.
 _PLUGINS = 3
 
@@ -60,6 +62,9 @@ class AlgorithmService:
             if self.find(request.name) is not None:
                 raise Conflict("search.algorithm_exists", f"an algorithm {request.name} is already installed; "
                                                           "delete it first, or choose another name")
+            if sum(creator == caller.name for creator, _ in self._installed().values()) >= _MOST_INSTALLED:
+                raise Invalid("search.plugin", f"{caller.name} has installed {_MOST_INSTALLED} algorithms, which is "
+                                               "the limit; delete one first")
             if len(upload.files) > 1:
                 raise Invalid("search.plugin", "the request contains more than one file")
             plugins.delete(self.base.settings, request.name)  # an interrupted installation may have left files

@@ -276,6 +276,9 @@ class SearchService:
             return found
 
         gone = self.base.database.write(work)
+        for row in rows:
+            with suppress(OSError):
+                self.base.settings.paths.search_log(row.id).unlink(missing_ok=True)
         with suppress(OSError, SQLAlchemyError):  # else the next server removes them
             bundles.drop(self.base.settings.paths, self.base.database, gone)
 
@@ -290,6 +293,9 @@ class SearchService:
 
     def _check_room(self, connection: Connection, caller: Caller, name: str) -> None:
         self._check_quota(connection, caller.name)
+        most = self.base.settings.quotas.stored_searches
+        if most is not None and searches.count_of_user(connection, caller.name) >= most:
+            raise OverQuota("quota.searches", f"{caller.name} has {most} searches, which is the limit. Delete some")
         if searches.named(connection, name, caller.name) is not None:
             raise Conflict("search.exists", f"Model tuning {name} already exists; choose another hpoName")
 

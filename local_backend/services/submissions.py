@@ -214,6 +214,8 @@ class SubmissionService:
         if checked.lack is not None:
             raise Invalid("submission.framework", checked.lack)
         check_room(paths, self.execs.base.settings.quotas, _size(request.upload))
+        # Its execs wait for their turn, but bytes do not become fewer by waiting.
+        self.execs.base.database.read(lambda c: self._check_user(c, caller, _size(request.upload), bytes_only=True))
         if checked.roots is not None:
             create(checked.new, checked.roots)
         try:
@@ -338,9 +340,11 @@ class SubmissionService:
         self.sizes.took(row.id, size)
         return row
 
-    def _check_user(self, connection: Connection, caller: Caller, size: int) -> None:
-        """Raise OverQuota when the user may have no further exec of this size."""
+    def _check_user(self, connection: Connection, caller: Caller, size: int, bytes_only: bool = False) -> None:
+        """Raise OverQuota when the user may have no further exec of this size; with `bytes_only`, of any number."""
         quotas = self.execs.base.settings.quotas
+        if bytes_only:
+            quotas = replace(quotas, active_execs=None, stored_execs=None)
         if quotas.limit_users:
             shared = self.sizes.of_user(caller.name)
             check_user(connection, caller.name, quotas, size=self.sizes.of, shared=shared, adding=size)

@@ -232,6 +232,20 @@ def test_a_user_may_have_only_so_many_searches(start: Any) -> None:
     with searching(live) as search:
         search.begin()
         assert search.post(definition("t")).error == (507, "quota.searches")
+    live = start(quotas=Quotas(stored_bytes=1))
+    with searching(live) as search:
+        assert search.post(definition("t")).error == (507, "quota.bytes")
+    live = start(quotas=Quotas(stored_searches=1))
+    with searching(live) as search:
+        search.begin(maxJobNum=1)
+        log = live.settings.paths.search_log("search-1")
+        log.parent.mkdir()
+        log.write_text("said\n")
+        search.loss(search.running(1)[0], 1.0)
+        search.over()
+        assert search.post(definition("t")).error == (507, "quota.searches")
+        assert live.call("DELETE", "/hypersearch/s").status == 204 and not log.exists()
+        search.begin(name="t")
 
 
 # --- the end of searches
