@@ -22,6 +22,7 @@ OPERANDS = {
     **{name: ["w-1", "w-2"] for name in ("--exec-diff", "--app-stop", "--hpo-stop", "--hpo-delete")},
     "--k8s-obj-get-all": ["pod"], "--k8s-obj-get": ["pod", "p"],
     "--exec-resize": ["w-1", "2"], "--server": ["ls"],
+    "--hpo-algorithm-install": ["algorithm"], "--hpo-export": ["w-1", "experiments.csv"],
     "--rp-apply": ["plans.yaml"], "--exec-deploy": ["w-1", "--kernel", "k.py"], "--data-preview": ["train"],
 }
 ALONE = {
@@ -42,6 +43,7 @@ JSON = {
     ("GET", TREE): {"id": "local"}, ("PUT", TREE): {"id": "local"}, ("GET", wire.plan_path("w-1")): {"id": "w-1"},
     ("GET", SEARCHES): [SEARCH], ("GET", f"{SEARCHES}/w-1"): SEARCH, ("GET", f"{SEARCHES}/algorithm"): [{"name": "a"}],
     ("GET", f"{SEARCHES}/algorithm/w-1"): {"name": "w-1"},
+    ("POST", f"{SEARCHES}/algorithm/install"): {"name": "algorithm"},
     ("POST", f"{BASE}/data/preview"): [{"name": "d", "ok": True}],
     ("POST", f"{BASE}/execs/w-1/verify"): {"id": "w-2", "appId": "w-2"},
 }
@@ -81,13 +83,16 @@ YAML = {"--exec-get-all", "--exec-get", "--exec-trainresult"}
 def test_standard_output_is_only_json(desk: Desk, everything: FakeServer, name: str) -> None:
     desk.model()
     (desk.folder / "k.py").write_text("")
+    (desk.folder / "algorithm").mkdir()
+    (desk.folder / "algorithm" / "optimizer.py").write_text("")
     (desk.folder / "plans.yaml").write_text("plans: []\n")
     words = [name, *OPERANDS.get(name, [] if name in ALONE else ["w-1"])]
     found = {}
     for form in ("json", "jsonl") if name not in YAML else ("json", "yaml", "jsonl"):
         everything.execs |= {one: exec_object(one, state="FINISHED") for one in ("w-1", "w-2")}
         everything.logs["w-1"] = "Train, Iteration 1, loss 0.5\nIteration 1: tag train_loss, simple_value 0.5\n"
-        (desk.folder / "dlpd-model-w-1-result.zip").unlink(missing_ok=True)
+        for file in ("dlpd-model-w-1-result.zip", "experiments.csv"):
+            (desk.folder / file).unlink(missing_ok=True)
         done = desk.run(*words, "-o", form)
         assert done.code == 0, done
         found[form] = done.out
