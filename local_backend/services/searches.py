@@ -52,7 +52,7 @@ class SearchView:
     definition: Definition
     counts: Counts
     best: ExperimentRow | None
-    experiments: Sequence[ExperimentRow] = ()
+    experiments: Sequence[ExperimentRow] | None
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class SearchService:
             raise NotFound("search.not_found", f"Model tuning {name[:80]} is not found")
         return row
 
-    def view(self, caller: Caller, name: str) -> SearchView:
-        """Return a search with its experiments. Raises NotFound (`search.not_found`)."""
-        return self._views([self.find(caller, name)])[0]
+    def view(self, caller: Caller, name: str, brief: bool = False) -> SearchView:
+        """Return a search with its experiments, or, if `brief`, without. Raises NotFound (`search.not_found`)."""
+        return self._views([self.find(caller, name)], brief)[0]
 
     def list(self, caller: Caller, wanted: SearchSelection) -> tuple[Sequence[SearchView], int]:
         """Return the searches that the caller sees, and their number without the limit."""
@@ -239,7 +239,7 @@ class SearchService:
         points: Any = next((by_name[name.lower()] for name in names if by_name.get(name.lower())), [])
         return [(float(step), float(value)) for step, value, _ in points]
 
-    def _views(self, rows: Sequence[SearchRow]) -> Sequence[SearchView]:
+    def _views(self, rows: Sequence[SearchRow], brief: bool = False) -> Sequence[SearchView]:
         definitions = [Definition.from_json(row.definition) for row in rows]
 
         def work(connection: Connection) -> Sequence[SearchView]:
@@ -247,7 +247,7 @@ class SearchService:
             return [
                 SearchView(row, one, numbers.get(row.number, Counts()),
                            searches.best(connection, row.number, one.maximize),
-                           searches.experiments_of(connection, row.number))
+                           None if brief else searches.experiments_of(connection, row.number))
                 for row, one in zip(rows, definitions, strict=True)
             ]
 

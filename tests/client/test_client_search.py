@@ -234,6 +234,31 @@ def test_a_followed_search_prints_a_line_for_each_change(desk: Desk, served: Fak
     assert "best accuracy 0.9 of experiment 1 (lr=0.02 batch=64)" in done.err
 
 
+def test_of_a_large_search_only_what_changes_is_asked_for(desk: Desk, local: FakeServer) -> None:
+    many = [experiment(number, value=0.5, lr=0.01) for number in range(300)]
+    now = [*many, experiment(300, value=0.75, lr=0.02), experiment(301, "RUNNING", lr=0.03)]
+    states = ["RUNNING", "FINISHED"]
+    whole = [search("RUNNING", *many), search("FINISHED", *now[:301], experiment(301, value=0.25, lr=0.03))]
+
+    def one(seen: Seen) -> Reply:
+        if not seen.query:
+            return answer(whole.pop(0))
+        assert seen.query == {"experiments": ["none"]}
+        return answer({key: value for key, value in search(states.pop(0), *now).items() if key != "experiments"})
+
+    def page(seen: Seen) -> Reply:
+        wanted = seen.query["state"][0].split(",")
+        rows = [row for row in reversed(now) if row["state"] in wanted]
+        return answer(rows[int(seen.query["offset"][0]):][:int(seen.query["limit"][0])])
+
+    local.replies["GET", ONE], local.replies["GET", f"{ONE}/experiments"] = one, page
+    done = desk.run("--hpo-get", "s-1", "--follow")
+    assert done.code == 0 and not whole
+    assert [line.partition(";")[0] for line in done.out.splitlines()[-4:]] == [
+        "experiment 300 FINISHED", "experiment 301 RUNNING", "experiment 301 FINISHED", "search s-1 FINISHED"]
+    assert len(local.requests("GET", "/experiments")) == 2
+
+
 def test_an_interrupt_leaves_the_search(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", ONE] = answer(search("RUNNING", FIRST))
     with desk.start("--hpo-get", "s-1", "--wait") as process:

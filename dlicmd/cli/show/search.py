@@ -20,7 +20,6 @@ _STYLES = {"RUNNING": "green", "FINISHED": "", "FAILED": "red", "STOPPED": "yell
            "ERROR": "red", "SUBMITTED": "cyan", "NOTRUN": "dim", "WAITING": "cyan"}
 #: Columns of the longest bar of an importance, and most experiments of a page.
 _BAR, MOST = 24, 20
-_OPEN = frozenset({"NOTRUN", states.SUBMITTED, states.RUNNING, states.WAITING})
 
 
 def exit_code(found: Search) -> int:
@@ -103,8 +102,8 @@ def _bars(importances: Mapping[str, float]) -> list[str]:
 def experiments(found: Search, width: int | None, most: int) -> list[str]:
     """Return a table of the experiments: those that go on, then the best values first, at most `most`."""
     made, metric = table(found), one_line(found.metric) or VALUE
-    kept = [row for row in made.rows if row[wire.STATE] in _OPEN]
-    known = best_first(found, (row for row in made.rows if row[wire.STATE] not in _OPEN))
+    kept = [row for row in made.rows if row[wire.STATE] in states.OPEN_EXPERIMENTS]
+    known = best_first(found, (row for row in made.rows if row[wire.STATE] not in states.OPEN_EXPERIMENTS))
     room = max(1, most - min(len(kept), most // 2))
     shown_rows = [*kept[:most - min(len(known), room)], *known[:room]]
     optional = [wire.MESSAGE] if wire.MESSAGE in made.columns else []
