@@ -108,7 +108,8 @@ class SearchService:
             def store(connection: Connection, template: Template) -> SearchRow:
                 self._check_room(connection, caller, name)
                 if definition.resume and not template.spec.resources.elastic:
-                    raise Invalid("search.definition", "algoDef: resume needs an elastic framework, such as edtPyTorch")
+                    raise Invalid("search.definition", "algoDef: resume needs a program with FabricModel, and "
+                                                       "its elastic framework edtPyTorch")
                 return _insert(connection, caller, name, definition, template, earlier)
 
             row = self.submissions.keep(caller, SubmissionRequest(
