@@ -20,6 +20,8 @@ TERMINAL = frozenset({FINISHED, KILLED, ERROR})
 STOPPED, FAILED, RECOVERPEND, WAITING = "STOPPED", "FAILED", "RECOVERPEND", "WAITING"
 #: States of a search for hyper-parameters that goes on.
 SEARCHING = frozenset({SUBMITTED, RUNNING, RECOVERPEND})
+#: States of experiments of a search that go on, and of those that are over.
+OPEN_EXPERIMENTS, ENDED_EXPERIMENTS = ("NOTRUN", SUBMITTED, RUNNING, WAITING), (FINISHED, FAILED, KILLED)
 
 #: State → its short form in tables of the original client.
 SHORT = {PENDING_JOB: "PENDING_JOB", PENDING: "PENDING_PJ"}

@@ -386,6 +386,8 @@ SEARCH, EXPERIMENT = "search", "experiment"
 ALGORITHM_KEYS = (NAME, TYPE, REMOTE_EXEC)
 SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
 EXPERIMENTS = "experiments"
+#: Value of the query `experiments`: the search without its experiments
+NONE = "none"
 EXPERIMENT_KEYS = (ID, APP_ID, STATE, METRIC_VAL, START_TIME, END_TIME)
 
 #: Legacy paths of searches are below the paths of models.

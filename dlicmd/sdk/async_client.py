@@ -409,6 +409,16 @@ class AsyncClient:
         found: dict[str, float] = await self._call("importances", name)
         return found
 
+    async def search_state(self, name: str) -> Search:
+        """Call `Client.search_state` in a thread."""
+        found: Search = await self._call("search_state", name)
+        return found
+
+    async def search_experiments(self, name: str, query: str) -> list[Experiment]:
+        """Call `Client.search_experiments` in a thread."""
+        found: list[Experiment] = await self._call("search_experiments", name, query)
+        return found
+
     async def stop_search(self, name: str, force: bool = False) -> Answer:
         """Call `Client.stop_search` in a thread."""
         found: Answer = await self._call("stop_search", name, force)

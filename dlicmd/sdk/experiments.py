@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-from dlicmd.contract import wire
+from dlicmd.contract import states, wire
 from dlicmd.contract.reading import number
 from dlicmd.sdk.follow import POLL_FIRST, POLL_LAST, Clock, patiently
 from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.search_objects import Experiment, Search
 
 VALUE, EXEC = "value", "exec"
+#: Experiments of one answer about a large search.
+_PAGE = 200
 #: Columns before those of the parameters, and after them.
 _FIRST = (wire.ID, wire.STATE, VALUE)
 _LAST = (wire.RESOURCE, wire.RUNG, EXEC, wire.START_TIME, wire.END_TIME, wire.MESSAGE)
@@ -91,7 +95,36 @@ def watch(client: SearchCalls, name: str, clock: Clock) -> Iterator[Search]:
             return
         clock.sleep(pause)
         pause = min(POLL_LAST, pause * 1.3)
-        found = patiently(clock, lambda: client.search(name))
+        found = patiently(clock, partial(_now, client, name, found))
+
+
+def _now(client: SearchCalls, name: str, before: Search) -> Search:
+    """Return a search as it is now. Of a large one, ask only for those experiments that are not over, or that have
+    ended since `before`."""
+    if len(before.experiments) <= _PAGE:
+        return client.search(name)
+    found = client.search_state(name)
+    if wire.EXPERIMENTS in found.json:  # a server without pages
+        return found
+    if found.has_ended:
+        return client.search(name)
+    known = {one.id: one for one in before.experiments}
+    for one in _pages(client, name, f"state={','.join(states.OPEN_EXPERIMENTS)}"):
+        known[one.id] = one
+    for one in _pages(client, name, f"state={','.join(states.ENDED_EXPERIMENTS)}&sort={wire.END_TIME}&down=true"):
+        if one.id in known and known[one.id].json == one.json:
+            break
+        known[one.id] = one
+    ordered = sorted(known.values(), key=lambda one: number(one.id) or 0)
+    return Search({**found.json, wire.EXPERIMENTS: [one.json for one in ordered]})
+
+
+def _pages(client: SearchCalls, name: str, query: str) -> Iterator[Experiment]:
+    for at in itertools.count(0, _PAGE):
+        page = client.search_experiments(name, f"{query}&limit={_PAGE}&offset={at}")
+        yield from page
+        if len(page) < _PAGE:
+            return
 
 
 def clock_for(name: str, timeout: float | None) -> Clock:

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dlicmd.contract.argv import CommandLine
 
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--trust-fingerprint", "--insecure", "--http", "--keyring")
+#: Command about a search → the verb about jobs that also takes the name of a search.
+_OF_SEARCHES = {"--hpo-get": "get", "--hpo-plot": "plot", "--hpo-stop": "stop", "--hpo-delete": "rm",
+                "--hpo-get-all": "search"}
 #: The words of the command line if the first of them is a verb: remedies then name verbs in place of long options.
 _typed: Sequence[str] = ()
 #: Words that name the server on the user's command line; None in a program that calls the client.
@@ -72,7 +75,9 @@ def command(*words: str) -> str:
     """Return `dlicmd` with these words and the server, quoted for a shell. The first word is a verb, or a long option
     with the verb that does the same."""
     first, *rest = words
-    if _typed:
+    if _typed and first in _OF_SEARCHES:
+        first = _OF_SEARCHES[first]
+    elif _typed:
         from dlicmd.contract.verbs import VERBS  # only for the hints of a verb
 
         first = next((verb.name for verb in VERBS if verb.command == first), first)

@@ -22,7 +22,7 @@ from dlicmd.sdk.calls import (
 )
 from dlicmd.sdk.errors import NoSuchObject, NoSuchSearch, SubmissionRefused
 from dlicmd.sdk.records import an_object as json_object
-from dlicmd.sdk.search_objects import Algorithm, Search
+from dlicmd.sdk.search_objects import Algorithm, Experiment, Search
 from dlicmd.sdk.transport import Answer, Multipart, Request
 
 
@@ -96,6 +96,29 @@ class SearchCalls(Calls):
             NoSuchSearch: No search has this name.
         """
         return Search(an_object(self._search_call("GET", name, "show {}")))
+
+    def search_state(self, name: str) -> Search:
+        """Return one search without its experiments, which can be many. Servers without this extension return them.
+
+        Args:
+            name: Name of the search.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
+        return Search(an_object(self._search_call("GET", name, "show {}", query=f"{wire.EXPERIMENTS}={wire.NONE}")))
+
+    def search_experiments(self, name: str, query: str) -> list[Experiment]:
+        """Return some experiments of a search (extension of the local backend).
+
+        Args:
+            name: Name of the search.
+            query: Query of the URL, such as `sort=metricVal&limit=10`.
+
+        Raises:
+            NoSuchSearch: No search has this name.
+        """
+        return [Experiment(one) for one in a_list(self._search_call("GET", name, "show {}", wire.EXPERIMENTS, query))]
 
     def stop_search(self, name: str, force: bool = False) -> Answer:
         """Ask the server to stop a search. Its running experiments are stopped, too.
@@ -219,11 +242,13 @@ class SearchCalls(Calls):
             raise refused(NoSuchObject, f"there is no algorithm '{name}'", answer)
         return checked(answer, f"the algorithm {name}")
 
-    def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
+    def _search_call(
+        self, method: str, name: str, doing: str, action: str = "", query: str = ""
+    ) -> Answer:
         """Send a call about one search. Servers answer 400 or 404 for an unknown name, and 400 for other reasons, too.
         Raises NoSuchSearch when the name is unknown."""
         path = wire.search_path(checked_id(name, NoSuchSearch))
-        target = wire.search_path(name, action)
+        target = wire.search_path(name, action) + (f"?{query}" if query else "")
         answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
         if answer.status in UNKNOWN and ((method == "GET" and not action) or self._send("GET", path).status in UNKNOWN):
             raise NoSuchSearch(name, answer.status, content(answer))

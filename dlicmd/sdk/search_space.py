@@ -13,6 +13,8 @@ from dlicmd.sdk.errors import UsageProblem
 MINIMIZE, MAXIMIZE = "minimize", "maximize"
 INT, DOUBLE, STR = "INT", "DOUBLE", "STR"
 GRID = "Grid"
+#: Algorithms that need a resource.
+_WITH_RESOURCE = ("asha", "hyperband")
 #: Experiments and simultaneous experiments of a search, unless the user says otherwise.
 TRIALS, PARALLEL = 20, 4
 _DIRECTIONS = {"min": MINIMIZE, MINIMIZE: MINIMIZE, "max": MAXIMIZE, MAXIMIZE: MAXIMIZE}
@@ -56,6 +58,9 @@ def definition(short: Short, args: str) -> dict[str, Any]:
         "maxParalleJobNum": short.parallel or (PARALLEL if trials < 0 else min(PARALLEL, trials)),
         **_objective(short.metrics),
     }
+    if short.resource is None and algorithm.lower() in _WITH_RESOURCE:
+        raise UsageProblem(hints.either(f"{algorithm} needs --hpo-resource, such as --hpo-resource epochs:27",
+                                        f"{algorithm} needs a resource, such as 'epochs:27'"))
     params = [] if short.resource is None else resource(short.resource)
     if short.seed is not None:
         params.append({"name": "RandomSeed", "value": str(short.seed)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,16 @@ from dlicmd.contract.argv import join_args
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import ConnectionLost, ServerError, UsageProblem
 from dlicmd.sdk.exec_calls import ExecCalls
-from dlicmd.sdk.messages import Progress, debug, silent
+from dlicmd.sdk.messages import Progress, debug, silent, warn
 from dlicmd.sdk.run import find_program, run_plan
 from dlicmd.sdk.search_calls import SearchCalls
 from dlicmd.sdk.search_space import Short, definition
 from dlicmd.sdk.submission import Submission, SubmitOptions
 from dlicmd.sdk.submit import Upload, prepared
 from dlicmd.sdk.transport import Answer, Multipart
+
+#: The place of a parameter in a word of the program.
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 class SearchUpload(NamedTuple):
@@ -42,11 +46,21 @@ def described(
     """Yield the search, with open files. `submission` is the job of each experiment; for the other arguments see
     `submit.prepared`. Raises UsageProblem, PackageError."""
     definition(short, "")  # before any file is read
+    _mind_places(submission, short)
     if submission.sources:
         raise UsageProblem("the definition of a search has no place for data sources; name the data with "
                            + hints.either("--cs-datastore-meta type=fs,data_path=PATH", "cs-datastore-meta"))
     with prepared(submission, ask, progress, check) as upload:
         yield SearchUpload(definition(short, join_args(upload.sent)), upload)
+
+
+def _mind_places(submission: Submission, short: Short) -> None:
+    """Warn about words of the program that look like the place of a parameter, and name none."""
+    known = [*short.params, *(short.resource or "").rpartition(":")[:1]]
+    for word in submission.program or ():
+        if (odd := next((name for name in _PLACE.findall(word) if name not in known), None)) is not None:
+            warn(f"{{{odd}}} in the words of the program stays as it is: the search has no parameter {odd}; its "
+                 f"parameters are {', '.join(filter(None, known))}")
 
 
 def send(client: SearchCalls, search: SearchUpload, progress: Progress = silent) -> Answer:

@@ -51,7 +51,7 @@ def experiment_object(row: ExperimentRow, definition: Definition) -> ExperimentO
 def search_object(view: SearchView) -> SearchObject:
     """Return a search with its experiments. Unknown values are absent."""
     row, definition, counts = view.row, view.definition, view.counts
-    total = counts.all
+    total, several = counts.all, len(definition.objectives) > 1
     if row.active:
         total = max(total, definition.max_experiments or 0, len(definition.given))
     shown: SearchObject = {
@@ -64,9 +64,10 @@ def search_object(view: SearchView) -> SearchObject:
         "createtime": local_time(row.create_time),
         "creator": row.creator,
         "duration": duration(row.seconds(time.time())),
-        "experiments": [experiment_object(one, definition) for one in view.experiments],
+        "experiments": (
+            None if view.experiments is None else [experiment_object(one, definition) for one in view.experiments]),
         "best": None if view.best is None else experiment_object(view.best, definition),
-        "pareto": pareto(view.experiments, definition) if len(definition.objectives) > 1 else None,
+        "pareto": pareto(view.experiments, definition) if several and view.experiments is not None else None,
         "algoDef": definition.raw.get("algoDef"),
         "hyperParams": definition.raw.get("hyperParams"),
         "message": row.message,

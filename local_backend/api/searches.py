@@ -89,9 +89,14 @@ def delete_all(services: TheServices, caller: TheCaller) -> Response:
 @router.get(_ONE)
 @about(OWN, errors={**_NO, 429: "load.busy"})
 @bulk(READING, stream=False)
-def get(services: TheServices, caller: TheCaller, n: Name) -> JsonAnswer[SearchObject]:
+def get(
+    services: TheServices,
+    caller: TheCaller,
+    n: Name,
+    experiments: Annotated[str | None, Query(description="`none`: leave out the experiments")] = None,
+) -> JsonAnswer[SearchObject]:
     """Return one search with its experiments."""
-    return JsonAnswer(search_object(services.searches.view(caller, n)))
+    return JsonAnswer(search_object(services.searches.view(caller, n, brief=experiments == wire.NONE)))
 
 
 @router.put(_ONE, status_code=204)

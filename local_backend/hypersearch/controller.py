@@ -89,6 +89,15 @@ class _Live:
     retry: Backoff = field(default_factory=Backoff)
     #: No question and no submission before this moment (monotonic).
     not_before: float = 0.0
+    _known: dict[int, tuple[ExperimentRow, Known]] = field(default_factory=dict)
+
+    def known(self) -> list[Known]:
+        """Return the experiments as the algorithms see them. Most rows have not changed since the last time."""
+        for number, row in self.rows.items():
+            before = self._known.get(number)
+            if before is None or before[0] is not row:
+                self._known[number] = row, experiments.known(row, self.definition)
+        return [self._known[number][1] for number in self.rows]
 
     def open(self) -> list[ExperimentRow]:
         return [row for row in self.rows.values() if row.open]
@@ -333,7 +342,7 @@ class SearchController:
         """Do what the algorithm wants now."""
         if live.question is not None:
             return
-        known = [experiments.known(row, live.definition) for row in live.rows.values()]
+        known = live.known()
         step = next_step(live.definition, live.row.seed, known, live.exhausted)
         if step.start:
             self._create(live, [

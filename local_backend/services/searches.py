@@ -53,7 +53,7 @@ class SearchView:
     definition: Definition
     counts: Counts
     best: ExperimentRow | None
-    experiments: Sequence[ExperimentRow] = ()
+    experiments: Sequence[ExperimentRow] | None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ class SearchService:
             def store(connection: Connection, template: Template) -> SearchRow:
                 self._check_room(connection, caller, name)
                 if definition.resume and not template.spec.resources.elastic:
-                    raise Invalid("search.definition", "algoDef: resume needs an elastic framework, such as edtPyTorch")
+                    raise Invalid("search.definition", "algoDef: resume needs a program with FabricModel, and "
+                                                       "its elastic framework edtPyTorch")
                 return _insert(connection, caller, name, definition, template, earlier)
 
             row = self.submissions.keep(caller, SubmissionRequest(
@@ -134,9 +135,9 @@ class SearchService:
                                                f"{row.name} with GET {wire.search_path(row.name)}, and submit a job "
                                                f"with them")
 
-    def view(self, caller: Caller, name: str) -> SearchView:
-        """Return a search with its experiments. Raises NotFound (`search.not_found`)."""
-        return self._views([self.find(caller, name)])[0]
+    def view(self, caller: Caller, name: str, brief: bool = False) -> SearchView:
+        """Return a search with its experiments, or, if `brief`, without. Raises NotFound (`search.not_found`)."""
+        return self._views([self.find(caller, name)], brief)[0]
 
     def list(self, caller: Caller, wanted: SearchSelection) -> tuple[Sequence[SearchView], int]:
         """Return the searches that the caller sees, and their number without the limit."""
@@ -249,7 +250,7 @@ class SearchService:
         points: Any = next((by_name[name.lower()] for name in names if by_name.get(name.lower())), [])
         return [(float(step), float(value)) for step, value, _ in points]
 
-    def _views(self, rows: Sequence[SearchRow]) -> Sequence[SearchView]:
+    def _views(self, rows: Sequence[SearchRow], brief: bool = False) -> Sequence[SearchView]:
         definitions = [Definition.from_json(row.definition) for row in rows]
 
         def work(connection: Connection) -> Sequence[SearchView]:
@@ -257,7 +258,7 @@ class SearchService:
             return [
                 SearchView(row, one, numbers.get(row.number, Counts()),
                            searches.best(connection, row.number, one.maximize),
-                           searches.experiments_of(connection, row.number))
+                           None if brief else searches.experiments_of(connection, row.number))
                 for row, one in zip(rows, definitions, strict=True)
             ]
 

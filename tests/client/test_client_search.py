@@ -125,6 +125,7 @@ def test_a_definition_in_yaml_is_the_same(desk: Desk, served: FakeServer) -> Non
     (["--model-dir", "model", "--hpo-param", "lr=1..2"], "--hpo-metric"),
     (["--model-dir", "model", "--hpo-metric", "loss"], "--hpo-param"),
     (["--model-dir", "model", *SHORT, "--hpo-resume"], "--hpo-resource"),
+    (["--model-dir", "model", *SHORT, "--hpo-algorithm", "asha"], "--hpo-resource"),
     (["--model-dir", "model", *SHORT, "--hpo-trials", "0"], "--hpo-trials"),
     (["--model-dir", "model", *SHORT, "--data-source", '[{"type": "fs", "location": {"paths": "m"}}]'], "data"),
     (["s.yaml", "--model-dir", "model"], "line 1"),
@@ -161,17 +162,21 @@ def test_a_dry_run_shows_the_request(desk: Desk, served: FakeServer) -> None:
 def test_the_verb_starts_a_search(desk: Desk, served: FakeServer) -> None:
     desk.model(train="import fabric_model\n")
     done = desk.run("search", "model", "--param", "lr=0.1..0.2", "--metric", "loss", "--trials", "3", "--name", "n",
-                    "--resource", "epochs:9", "--resume", "--env", "A=1", "--", "-x")
-    assert (done.code, done.out) == (0, "s-1\n") and "packed" in done.err
+                    "--resource", "epochs:9", "--resume", "--env", "A=1", "--", "-x", "{epochs}", "{lr}")
+    assert (done.code, done.out) == (0, "s-1\n") and "packed" in done.err and "{" not in done.err
     definition = sent(served)[0]
     assert definition["hpoName"] == "n" and definition["algoDef"]["algorithm"] == "ASHA"
     assert definition["algoDef"]["resume"] is True and "--msd-env A=1" in definition["modelSpec"]["args"]
-    assert definition["modelSpec"]["args"].endswith("--msd-env A=1 --numWorker 2 -- -x")
+    assert definition["modelSpec"]["args"].endswith("--msd-env A=1 --numWorker 2 -- -x {epochs} {lr}")
+    done = desk.run("search", "model", "--param", "lr=0.1..0.2", "--metric", "loss", "--", "--lr", "{rl}")
+    assert done.code == 0 and "no parameter rl; its parameters are lr" in done.err
 
 
 def test_the_verb_alone_lists_searches(desk: Desk, served: FakeServer) -> None:
     served.replies["GET", PATH] = answer([search("FINISHED", *DONE)])
     assert json.loads(desk.run("search", "-o", "json").out) == [search("FINISHED", *DONE)]
+    lines = desk.on_a_terminal("search", NO_COLOR="1").splitlines()
+    assert len(lines) == 2 and lines[1].split()[:5] == ["s-1", "FINISHED", "4/4", "accuracy", "0.9"]
     assert "s-1" in desk.run("search").out and not served.requests("POST")
     assert desk.run("search", "--metric", "loss").code == 2
 
@@ -186,6 +191,7 @@ def test_verbs_about_jobs_take_the_name_of_a_search(desk: Desk, served: FakeServ
     assert desk.run("stop", "s-1").out == "s-1 stopped\n" and desk.run("rm", "s-1").out == "s-1 deleted\n"
     assert [row["best"] for row in json.loads(desk.run("plot", "s-1", "-o", "json").out)] == [0.5, 0.9, 0.9]
     assert desk.run("plot", "s-1", "--export", "x.csv").code == 0 and (desk.folder / "x.csv").exists()
+    assert "dlicmd get s-1" in desk.run("logs", "s-1").err and desk.run("result", "s-1").code == 2
     assert desk.run("get", "other").err == "dlicmd: there is no job 'other'; dlicmd ls lists your jobs\n"
     assert desk.run("rm", "other", "-o", "json").error == "exec.not_found"
 
@@ -234,6 +240,31 @@ def test_a_followed_search_prints_a_line_for_each_change(desk: Desk, served: Fak
     assert "best accuracy 0.9 of experiment 1 (lr=0.02 batch=64)" in done.err
 
 
+def test_of_a_large_search_only_what_changes_is_asked_for(desk: Desk, local: FakeServer) -> None:
+    many = [experiment(number, value=0.5, lr=0.01) for number in range(300)]
+    now = [*many, experiment(300, value=0.75, lr=0.02), experiment(301, "RUNNING", lr=0.03)]
+    states = ["RUNNING", "FINISHED"]
+    whole = [search("RUNNING", *many), search("FINISHED", *now[:301], experiment(301, value=0.25, lr=0.03))]
+
+    def one(seen: Seen) -> Reply:
+        if not seen.query:
+            return answer(whole.pop(0))
+        assert seen.query == {"experiments": ["none"]}
+        return answer({key: value for key, value in search(states.pop(0), *now).items() if key != "experiments"})
+
+    def page(seen: Seen) -> Reply:
+        wanted = seen.query["state"][0].split(",")
+        rows = [row for row in reversed(now) if row["state"] in wanted]
+        return answer(rows[int(seen.query["offset"][0]):][:int(seen.query["limit"][0])])
+
+    local.replies["GET", ONE], local.replies["GET", f"{ONE}/experiments"] = one, page
+    done = desk.run("--hpo-get", "s-1", "--follow")
+    assert done.code == 0 and not whole
+    assert [line.partition(";")[0] for line in done.out.splitlines()[-4:]] == [
+        "experiment 300 FINISHED", "experiment 301 RUNNING", "experiment 301 FINISHED", "search s-1 FINISHED"]
+    assert len(local.requests("GET", "/experiments")) == 2
+
+
 def test_an_interrupt_leaves_the_search(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", ONE] = answer(search("RUNNING", FIRST))
     with desk.start("--hpo-get", "s-1", "--wait") as process:
@@ -249,6 +280,14 @@ def test_a_wait_has_a_limit(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--hpo-get", "s-1", "--wait", "--wait-timeout", "1", "-o", "json")
     assert (done.code, done.error) == (7, "exec.wait_timeout") and json.loads(done.out)["state"] == "RUNNING"
     assert desk.run("--hpo-get", "s-1", "--wait", "--junit", "j.xml").code == 2
+
+
+def test_a_failed_search_leads_to_the_output_of_a_job(desk: Desk, local: FakeServer) -> None:
+    local.replies["GET", ONE] = answer(search("FAILED", DONE[3]))
+    done = desk.run("follow", "s-1")
+    assert done.code == 3 and "next: dlicmd logs local-4" in done.err
+    local.replies["GET", ONE] = answer(search("FINISHED", *DONE))
+    assert "dlicmd plot s-1" in desk.run("follow", "s-1").err
 
 
 def test_a_live_table_shows_the_best_so_far(desk: Desk, local: FakeServer) -> None:

@@ -26,8 +26,14 @@ _INDENT = " " * 8
 
 
 def get_all(session: Session) -> int:
-    """Print the searches of the user."""
-    _show_searches(session.client.searches(session.line.text("--query-args")), session.output)
+    """Print the searches of the user: for people a line for each, else with their experiments."""
+    found, output = session.client.searches(session.line.text("--query-args")), session.output
+    if found and output.manner is Manner.TERMINAL and not (output.form or output.columns):
+        from dlicmd.cli.show.search import listing  # only for people
+
+        emit("\n".join(listing(found, terminal_width())))
+    else:
+        _show_searches(found, output)
     return Exit.DONE
 
 

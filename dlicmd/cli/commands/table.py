@@ -9,7 +9,9 @@ from typing import cast
 from dlicmd.cli.session import Session
 from dlicmd.contract.argv import SUBMITTING, WITH_PROGRAM
 from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
+from dlicmd.sdk import hints
 from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.messages import inert
 
 #: Command → its module in this package and its function. Only the module of the command in use is imported, so that
 #: dlicmd starts fast.
@@ -107,8 +109,13 @@ def _name_jobs(session: Session) -> None:
 
     ids, unknown = named(lambda: session.client, words)
     line.operands[:len(words)] = ids
-    if line.command in _OF_SEARCHES and unknown == ids and len(ids) == 1 and is_search(session.client, ids[0]):
-        line.command = _OF_SEARCHES[line.command]
+    if len(ids) != 1 or unknown != ids or line.command in {"--follow", "--wait"} or not is_search(
+            session.client, ids[0]):
+        return
+    if line.command not in _OF_SEARCHES:
+        raise UsageProblem(f"{inert(ids[0])} is a search, and this needs a job; "
+                           f"{hints.command('--hpo-get', ids[0])} lists the jobs of its experiments")
+    line.command = _OF_SEARCHES[line.command]
 
 
 def run(session: Session) -> int:

@@ -20,7 +20,6 @@ _STYLES = {"RUNNING": "green", "FINISHED": "", "FAILED": "red", "STOPPED": "yell
            "ERROR": "red", "SUBMITTED": "cyan", "NOTRUN": "dim", "WAITING": "cyan"}
 #: Columns of the longest bar of an importance, and most experiments of a page.
 _BAR, MOST = 24, 20
-_OPEN = frozenset({"NOTRUN", states.SUBMITTED, states.RUNNING, states.WAITING})
 
 
 def exit_code(found: Search) -> int:
@@ -81,6 +80,16 @@ def page(found: Search, importances: Mapping[str, float], width: int | None) -> 
     return [*lines, "", paint(f"next: {'; '.join(next_commands(found))}", "dim")]
 
 
+def listing(searches: Sequence[Search], width: int | None) -> list[str]:
+    """Return a table of searches, a line for each."""
+    rows = [{"name": one.name, wire.STATE: one.state, wire.PROGRESS: one.progress,
+             "best": "" if one.best is None else _value(one, one.best), "submitted": one.createtime,
+             "took": one.duration} for one in searches]
+    return ranked(rows, [
+        Column("name"), Column(wire.STATE, style=lambda state: _STYLES.get(state, "")), Column(wire.PROGRESS),
+        Column("best", 0, 1), Column("submitted", 0, 2), Column("took", 0, 3)], width)
+
+
 def next_commands(found: Search) -> list[str]:
     """Return the commands that are useful for a search in this state."""
     if not found.has_ended:
@@ -88,8 +97,11 @@ def next_commands(found: Search) -> list[str]:
     told = [hints.command("--hpo-restart", found.name)] if found.state == states.STOPPED else []
     if (best := found.best) is not None and best.app_id:
         told.append(hints.command("--exec-trainresult", best.app_id))
-    return [*told, hints.command("--hpo-plot", found.name)] if found.best is not None else [
-        *told, hints.command("--hpo-get", found.name, "-o", "json")]
+    if found.best is not None:
+        return [*told, hints.command("--hpo-plot", found.name)]
+    failed = next((one.app_id for one in found.experiments if one.app_id and one.state == states.FAILED), None)
+    return [*told, hints.command("--hpo-get", found.name) if failed is None else
+            hints.command("--exec-trainlogs", failed)]
 
 
 def _bars(importances: Mapping[str, float]) -> list[str]:
@@ -103,8 +115,8 @@ def _bars(importances: Mapping[str, float]) -> list[str]:
 def experiments(found: Search, width: int | None, most: int) -> list[str]:
     """Return a table of the experiments: those that go on, then the best values first, at most `most`."""
     made, metric = table(found), one_line(found.metric) or VALUE
-    kept = [row for row in made.rows if row[wire.STATE] in _OPEN]
-    known = best_first(found, (row for row in made.rows if row[wire.STATE] not in _OPEN))
+    kept = [row for row in made.rows if row[wire.STATE] in states.OPEN_EXPERIMENTS]
+    known = best_first(found, (row for row in made.rows if row[wire.STATE] not in states.OPEN_EXPERIMENTS))
     room = max(1, most - min(len(kept), most // 2))
     shown_rows = [*kept[:most - min(len(known), room)], *known[:room]]
     optional = [wire.MESSAGE] if wire.MESSAGE in made.columns else []

@@ -108,7 +108,7 @@ class SearchObject(TypedDict):
     """User who created it"""
     duration: str
     """Run time as hours:minutes:seconds"""
-    experiments: list[ExperimentObject]
+    experiments: NotRequired[Known[list[ExperimentObject]]]
     """The experiments by their numbers"""
     best: NotRequired[Known[ExperimentObject]]
     """The best finished experiment"""
