@@ -30,6 +30,15 @@ class Rows(NamedTuple):
     rows: list[dict[str, Any]]
 
 
+class BestSoFar(NamedTuple):
+    """A finished experiment with its value, the best value until then, and the experiment that has this value."""
+
+    experiment: Experiment
+    value: float
+    best: float
+    leader: Experiment
+
+
 def table(search: Search) -> Rows:
     """Return the experiments of a search as rows, in the order of the server. A parameter with the name of another
     column gets `param ` before it. Values that are unknown are None."""
@@ -67,17 +76,17 @@ def _number(text: str) -> int | str:
     return text if found is None or found != int(found) else int(found)
 
 
-def best_so_far(search: Search) -> list[tuple[int, float, Experiment]]:
-    """Return, for each experiment that has finished, its place from 1, the best value until then, and the experiment
-    with that value. The first of equal values is the best."""
-    found: list[tuple[int, float, Experiment]] = []
+def best_so_far(search: Search) -> list[BestSoFar]:
+    """Return an entry for each experiment that has finished with a value, in the order of the server. The first of
+    equal values is the best."""
+    found: list[BestSoFar] = []
     for one in search.experiments:
-        value = one.value if one.state == "FINISHED" else None
-        if value is None:
+        if one.state != states.FINISHED or one.value is None:
             continue
-        if found and not (value > found[-1][1] if search.is_maximized else value < found[-1][1]):
-            _, value, one = found[-1]  # noqa: PLW2901
-        found.append((len(found) + 1, value, one))
+        best, leader = one.value, one
+        if found and not (best > found[-1].best if search.is_maximized else best < found[-1].best):
+            best, leader = found[-1].best, found[-1].leader
+        found.append(BestSoFar(one, one.value, best, leader))
     return found
 
 

@@ -143,9 +143,7 @@ class PlainSearch:
 
     def show(self, found: Search) -> None:
         """Print the lines for what is new."""
-        best = {one.id: so_far for one, so_far in zip(
-            [one for one in found.experiments if one.state == states.FINISHED and one.value is not None],
-            best_so_far(found), strict=True)}
+        best = {step.experiment.id: step for step in best_so_far(found)}
         if not found.has_ended:
             self._tell_state(found)
         for one in found.experiments:
@@ -154,8 +152,8 @@ class PlainSearch:
             self._known[one.id] = one.state
             told = f"experiment {one.id} {one.state}"
             if one.id in best:
-                _, value, leader = best[one.id]
-                told += f"; {_value(found, one)}; best so far {shown(value)} (experiment {leader.id})"
+                step = best[one.id]
+                told += f"; {_value(found, one)}; best so far {shown(step.best)} (experiment {step.leader.id})"
             elif one.state == states.WAITING and one.value is not None:
                 told += f"; {_value(found, one)}"
             self._say("; ".join(filter(None, (told, settings(one), one.message))))
@@ -175,6 +173,5 @@ class PlainSearch:
 
 def steps(found: Search) -> Sequence[dict[str, float | int]]:
     """Return the experiments that have finished as rows with their value and the best value until then."""
-    done = [one for one in found.experiments if one.state == states.FINISHED and one.value is not None]
-    return [{"place": place, "experiment": int(one.id) if one.id.isdecimal() else place, "value": one.value or 0.0,
-             "best": best} for one, (place, best, _) in zip(done, best_so_far(found), strict=True)]
+    return [{"place": place, "experiment": int(one.experiment.id) if one.experiment.id.isdecimal() else place,
+             "value": one.value, "best": one.best} for place, one in enumerate(best_so_far(found), 1)]
