@@ -22,6 +22,8 @@ _LOG = "log:"
 _RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,/]+)(?:/(?P<step>[^,]+))?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+#: A text that was probably meant as a range.
+_NEARLY_RANGE = re.compile(rf"{_NUMBER.pattern}\s*[-:]\s*{_NUMBER.pattern}")
 _FORMS = "LOW..HIGH, LOW..HIGH/STEP, log:LOW..HIGH or A,B,C"
 #: Data type → the keys of its least value, its largest value and its list.
 _KEYS = {INT: ("minIntVal", "maxIntVal", "discreteIntVal"), DOUBLE: ("minDbVal", "maxDbVal", "discreteDbVal"),
@@ -145,6 +147,8 @@ def _range(name: str, text: str) -> dict[str, Any] | None:
     if match is None:
         if is_log:
             raise _wrong(name, text, "log: needs LOW..HIGH")
+        if _NEARLY_RANGE.fullmatch(plain) and not _NUMBER.fullmatch(plain):
+            raise _wrong(name, text, "a range is written LOW..HIGH")
         return None
     parts = {key: one for key, one in match.groupdict().items() if one is not None}
     if not all(_NUMBER.fullmatch(one) for one in parts.values()):

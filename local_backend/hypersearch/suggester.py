@@ -134,9 +134,9 @@ class _Search:
         return {name: found[name] for name in self._parameters if name in found}
 
     def importances(self) -> dict[str, float]:
-        """Return the importance of each parameter, by PED-ANOVA; nothing with too few results."""
+        """Return the importance of each parameter, by PED-ANOVA; nothing with too few results, or with equal ones."""
         several = sum(not one.single() for one in self._distributions.values())
-        if self._complete < 2 or not several:
+        if not several or len({objectives[0] for _, objectives, _ in self._results}) < 2 or self._complete < 2:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         maximize = self._definition.maximize

@@ -32,8 +32,10 @@ WORDS = st.from_regex(r"[a-z_][a-z0-9_.:=-]{0,8}", fullmatch=True).filter(
     ("1,x", {"type": "Discrete", "dataType": "STR", "discreateStrVal": ["1", "x"]}),
     ("../a,../b", {"type": "Discrete", "dataType": "STR", "discreateStrVal": ["../a", "../b"]}),
     ("8", {"type": "Discrete", "dataType": "INT", "discreteIntVal": [8]}),
+    ("1e-4", {"type": "Discrete", "dataType": "DOUBLE", "discreteDbVal": [1e-4]}),
     *((text, None) for text in ("", ",", "1,", "1,1", "5..1", "1..1", "log:0..1", "log:-1..1", "log:1..9/2", "a..b",
-                                "1..2/0", "1..2/3", "1..2/-1", "1..2/x", "log:1,2", "1..nan")),
+                                "1..2/0", "1..2/3", "1..2/-1", "1..2/x", "log:1,2", "1..nan",
+                                "0.1-0.5", "1e-4-1e-1", "1:10")),
 ])
 def test_values_of_a_parameter(text: str, found: dict[str, object] | None) -> None:
     if found is None:

@@ -150,6 +150,7 @@ def test_importances_find_the_parameter_that_matters() -> None:
                  for number, values in enumerate(table)]
         importances = one.importances(found, known).result()
         assert one.importances(found, []).result() == {}
+        assert one.importances(found, [replace(entry, value=0.5) for entry in known]).result() == {}
     assert importances["rate"] > 4 * importances["other"]
 
 
