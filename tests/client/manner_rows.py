@@ -310,7 +310,7 @@ ROWS = [
     Row("--hpo-start absent.json --model-dir model", "[Error]: Invalid parameter for --hpo-start, a file in json "
         "format with search definition is required\n", code=1, piped_code=2, error="absent.json", piped_out=""),
     Row("--hpo-get-all", "\n".join([*SEARCH_TABLE.splitlines()[:-1], EXPERIMENTS + SEARCH_TABLE.splitlines()[-1], ""]),
-        get(SEARCHES, [SEARCH]), view=("s-1", "w-7")),
+        get(SEARCHES, [SEARCH]), view=("s-1", "1/2")),
     Row("--hpo-get-all", "No result found\n", get(SEARCHES, []), name="none"),
     Row("--hpo-start search.yaml --model-dir model",
         re.compile(r"Copying files and directories \.\.\.\nContent size: [0-9.]+K?\n.*id: alice-hpo-1\n"),

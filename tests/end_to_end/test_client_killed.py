@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from support import PATIENCE, eventually
 
+from dlicmd.contract.sizes import show_size
 from local_backend.files import write_json
 
 pytestmark = pytest.mark.integration
@@ -133,7 +134,7 @@ def test_a_client_killed_during_a_download_can_resume_it(user, trained: str, num
         assert sorted(path.name for path in user.folder.iterdir()) == [part.name, part.name + ".json"]
         came = part.stat().st_size
     done = user.run("--exec-trainresult", trained)
-    assert done.code == 0 and f"after {came} bytes" in done.err, done
+    assert done.code == 0 and f"after {show_size(came)}\n" in done.err, done
     (fetched,) = user.folder.iterdir()
     again = user.folder / "again"
     again.mkdir()

@@ -44,9 +44,9 @@ def test_a_search_runs_in_batches_and_shows_the_recorded_keys(search: Searching,
     live.move(first[0], "FINISHED")
     shown = search.until(lambda one: one["complete"] == 1)
     assert shown["running"] == 1 and len(shown["experiments"]) == 2  # the batch has not ended
-    search.loss(first[1], 2.5)
     brief = live.call("GET", "/hypersearch/s?experiments=none").json()
     assert "experiments" not in brief and brief["best"]["metricVal"] == 3.5
+    search.loss(first[1], 2.5)
     second = search.running(2)
     assert [one["appId"] for one in search.get()["experiments"]] == first + second
     search.fail(second[0])
