@@ -152,6 +152,29 @@ class Membership:
 
 
 @dataclass(frozen=True)
+class Service:
+    """What the kernels of a workload of kind `service` need: one revision of a model. Times are seconds."""
+
+    model: str
+    revision: int
+    #: Text that a kernel shows to the gateway, which knows by it that the kernel is one of this revision.
+    key: str
+    #: Unix socket of the gateway.
+    socket: str
+    #: Description of the model (model.json), as kernels read it, without the paths.
+    description: dict[str, Any]
+    #: Command that speaks the kernel protocol; None for a kernel file in Python, `program.main`. With a name of a
+    #: ready-made kernel, `program.main` is None, too.
+    command: tuple[str, ...] | None = None
+    ready_made: str | None = None
+    #: Longest time from the start of a kernel until it is ready, and longest time that one which leaves may take.
+    connection_timeout: float = 90.0
+    leave_timeout: float = 90.0
+    #: Kernels that share one slot.
+    kernels_per_slot: int = 1
+
+
+@dataclass(frozen=True)
 class Workload:
     """A checked submission: everything that the runtime needs to start it."""
 
@@ -169,6 +192,8 @@ class Workload:
     parent: str | None = None
     #: Its place in a search; None if it is no experiment.
     experiment: Membership | None = None
+    #: What its kernels need; None if it is no service.
+    service: Service | None = None
     #: The `sigName` of a client of the first product generation; such clients get it back. None for other clients.
     sig_name: str | None = None
 
@@ -191,7 +216,7 @@ class Workload:
         if value["kind"] not in get_args(Kind):
             raise ValueError(f"kind {value['kind']!r} of a workload is unknown")
         program, data = value["program"], value["data"]
-        command, experiment = program["user_cmd"], value.get("experiment")
+        command, experiment, service = program["user_cmd"], value.get("experiment"), value.get("service")
         return cls(**value | {
             "program": Program(**program | {
                 "user_cmd": None if command is None else tuple(command), "arguments": tuple(program["arguments"]),
@@ -201,6 +226,8 @@ class Workload:
             "data": Data(**data | {"sources": tuple(DataSource(**source) for source in data["sources"])}),
             "resources": Resources(**value["resources"]),
             "experiment": None if experiment is None else Membership(**experiment),
+            "service": None if service is None else Service(**service | {
+                "command": None if service["command"] is None else tuple(service["command"])}),
         })
 
 

@@ -47,8 +47,16 @@ MAY_IMPORT = {
         "dlicmd.contract", "local_backend", "local_backend.store", "local_backend.runtime", "local_backend.curves",
         "local_backend.submit",
     },
+    "local_backend.inference": {
+        "dlicmd.contract", "local_backend", "local_backend.store", "local_backend.runtime", "local_backend.inference",
+        "local_backend.inference.gateway", "local_backend.inference.kernel",
+    },
+    "local_backend.inference.gateway": {"dlicmd.contract", "local_backend", "local_backend.inference",
+                                        "local_backend.inference.kernel"},
+    "local_backend.inference.kernel": {"local_backend.inference"},
     "local_backend.services": {
-        "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
+        "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.inference", "local_backend.store",
+        "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",
         "local_backend.curves", "local_backend.hypersearch",
     },

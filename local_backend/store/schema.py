@@ -40,6 +40,7 @@ execs = Table(
     Column("rest_after", Integer),  # finished epochs after which an elastic exec rests; NULL: it trains to its end
     Column("rested", Integer),  # finished epochs after which the exec rests now; NULL: it does not rest
     Column("promoted", Float),  # epoch seconds: when `rest_after` was set last
+    Column("wanted", Integer),  # kernels that a service can use now; NULL: as many as its workload says
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
@@ -219,4 +220,54 @@ search_algorithms = Table(
     Column("name", String(64), primary_key=True),
     Column("creator", String(200), nullable=False),
     Column("description", Text, nullable=False),  # JSON object, as answers show it
+)
+
+#: Models that can answer requests; see models.py. Times are epoch seconds.
+models = Table(
+    "models",
+    metadata,
+    Column("number", Integer, primary_key=True),  # from `sequences`
+    Column("name", String(63), nullable=False, unique=True),
+    Column("creator", String(200), nullable=False),
+    Column("shared", Text, nullable=False),  # JSON list of users, or `true` for all users
+    Column("profile", Text, nullable=False),  # JSON object, as clients read it
+    Column("readme", Text, nullable=False),
+    Column("started", Boolean, nullable=False),  # whether it is meant to serve
+    Column("traffic", Text, nullable=False),  # JSON object: number of a revision → its weight
+    Column("space", String(200)),  # where the model was promoted to; NULL: nowhere
+    Column("create_time", Float, nullable=False),
+    Column("update_time", Float, nullable=False),
+    Column("start_time", Float),  # of the last start; NULL: it never started
+    Column("message", Text),  # why it does not serve although it is meant to
+    Index("models_by_creator", "creator"),
+)
+
+#: The deployed versions of models.
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("model", Integer, primary_key=True),  # number of the model
+    Column("number", Integer, primary_key=True),
+    Column("description", Text, nullable=False),  # JSON object: model.json
+    Column("bundle", String(64), nullable=False),  # digest of its files
+    Column("size", Integer, nullable=False),  # bytes of its files
+    Column("creator", String(200), nullable=False),
+    Column("create_time", Float, nullable=False),
+    Column("state", String(20), nullable=False),  # see models.py
+    Column("exec_id", String(40)),  # the exec that runs its kernels; NULL: none
+    Column("source", Text),  # JSON object: the exec and the data that made it; NULL if it was uploaded
+    Column("message", Text),
+    Index("revisions_by_bundle", "bundle"),
+    Index("revisions_by_exec", "exec_id"),
+)
+
+#: The environments that kernels run in, beside the built-in ones.
+runtimes = Table(
+    "runtimes",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("creator", String(200), nullable=False),
+    Column("description", Text, nullable=False),  # JSON object, as clients read it
+    Column("create_time", Float, nullable=False),
+    Column("update_time", Float, nullable=False),
 )

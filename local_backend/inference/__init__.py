@@ -1,0 +1,1 @@
+"""Inference: kernels that answer requests, the gateway in front of them, and the loop that scales them."""

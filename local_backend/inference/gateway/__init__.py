@@ -1,0 +1,1 @@
+"""The gateway: the process that takes requests, and hands them to kernels."""

@@ -1,0 +1,190 @@
+"""Frames between a kernel and the gateway (docs/kernel-protocol.md).
+
+The kernel connects to the Unix socket of the gateway. Each direction is a row of frames: the number of bytes that
+follow (uint32), a type (uint8), the payload. All integers are big-endian. This module imports the standard library
+only, because kernels use it in any Python environment.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Version of the protocol that HELLO names.
+VERSION = 1
+#: From the kernel. HELLO: a JSON object with `version`, `key`, `kernel` (its number) and `pid`, or without `pid`.
+HELLO = 1
+#: The kernel takes tasks from now on.
+READY = 2
+#: A part of the answer to a task: see `Reply`.
+REPLY = 3
+#: The kernel takes no further tasks. It answers those that it has, and ends.
+LEAVING = 4
+#: From the gateway. WELCOME: a JSON object, empty for now. The answer to HELLO; a gateway that refuses closes instead.
+WELCOME = 16
+#: Tasks that one call of the kernel handles together: see `Task`.
+BATCH = 17
+#: The id of a task (uint64) whose answer nobody waits for. A kernel may skip it.
+CANCEL = 18
+#: The gateway is being replaced. The kernel answers what it has, closes, and connects again.
+BYE = 19
+
+#: Flags of a reply: further parts follow; the task failed, and the body is a sentence; a JSON object precedes the body.
+MORE, FAILED, HAS_META = 1, 2, 4
+
+_HEAD = struct.Struct(">IB")
+_COUNT = struct.Struct(">I")
+_ID = struct.Struct(">Q")
+_TASK = struct.Struct(">QII")
+_REPLY = struct.Struct(">QB")
+#: Bytes of the length before each frame.
+_LENGTH = 4
+#: Most bytes of a frame of a kernel that has not sent a valid HELLO.
+HELLO_LIMIT = 4096
+
+
+class Malformed(Exception):
+    """The peer sent bytes that are no frame of this protocol."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One request as a kernel gets it."""
+
+    id: int
+    body: bytes
+    #: `content_type` of the body, `session`, `deadline` (epoch seconds), `header_length` (the bytes of JSON at the
+    #: begin of a body with the binary tensor extension of the Open Inference Protocol). Members may be absent.
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, or one part of it if `more` parts follow."""
+
+    id: int
+    body: bytes
+    more: bool = False
+    failed: bool = False
+    #: `content_type` and `header_length`, as in `Task`.
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+def frame(kind: int, payload: bytes = b"") -> bytes:
+    """Return one frame."""
+    return _HEAD.pack(len(payload) + 1, kind) + payload
+
+
+def json_frame(kind: int, value: Mapping[str, Any]) -> bytes:
+    """Return a frame whose payload is a JSON object."""
+    return frame(kind, json.dumps(value).encode())
+
+
+def batch(tasks: Iterable[Task]) -> bytes:
+    """Return a BATCH frame. Its payload: the number of tasks (uint32); for each task its id (uint64), the lengths of
+    its metadata and its body (uint32 each), its metadata (a JSON object, or nothing), its body."""
+    parts, count = [b""], 0
+    for task in tasks:
+        meta = json.dumps(task.meta).encode() if task.meta else b""
+        parts += [_TASK.pack(task.id, len(meta), len(task.body)), meta, task.body]
+        count += 1
+    parts[0] = _COUNT.pack(count)
+    return frame(BATCH, b"".join(parts))
+
+
+def tasks_of(payload: bytes | memoryview) -> Iterator[Task]:
+    """Yield the tasks of a BATCH frame. Raises Malformed."""
+    try:
+        (count,) = _COUNT.unpack_from(payload)
+        at = _COUNT.size
+        for _ in range(count):
+            number, meta, body = _TASK.unpack_from(payload, at)
+            at += _TASK.size
+            if at + meta + body > len(payload):
+                raise Malformed("a task is longer than its frame")
+            found = _object(payload[at:at + meta]) if meta else {}
+            yield Task(number, bytes(payload[at + meta:at + meta + body]), found)
+            at += meta + body
+    except struct.error:
+        raise Malformed("a task is cut off") from None
+
+
+def reply(answer: Reply) -> bytes:
+    """Return a REPLY frame. Its payload: the id of the task (uint64), flags (uint8), the body. With HAS_META, the
+    length of the metadata (uint32) and the metadata (a JSON object) precede the body."""
+    flags = (MORE if answer.more else 0) | (FAILED if answer.failed else 0) | (HAS_META if answer.meta else 0)
+    meta = json.dumps(answer.meta).encode() if answer.meta else b""
+    front = _COUNT.pack(len(meta)) + meta if meta else b""
+    return frame(REPLY, _REPLY.pack(answer.id, flags) + front + answer.body)
+
+
+def reply_of(payload: bytes | memoryview) -> Reply:
+    """Return the reply of a REPLY frame. Raises Malformed."""
+    try:
+        number, flags = _REPLY.unpack_from(payload)
+        at, meta = _REPLY.size, {}
+        if flags & HAS_META:
+            (length,) = _COUNT.unpack_from(payload, at)
+            at += _COUNT.size
+            if at + length > len(payload):
+                raise Malformed("the metadata is longer than its frame")
+            meta = _object(payload[at:at + length])
+            at += length
+    except struct.error:
+        raise Malformed("a reply is cut off") from None
+    return Reply(number, bytes(payload[at:]), bool(flags & MORE), bool(flags & FAILED), meta)
+
+
+def cancel(number: int) -> bytes:
+    """Return a CANCEL frame for the task with this id."""
+    return frame(CANCEL, _ID.pack(number))
+
+
+def cancelled(payload: bytes | memoryview) -> int:
+    """Return the id of a CANCEL frame. Raises Malformed."""
+    if len(payload) != _ID.size:
+        raise Malformed("a cancellation is cut off")
+    return int(_ID.unpack(payload)[0])
+
+
+def object_of(payload: bytes | memoryview) -> dict[str, Any]:
+    """Return the JSON object of a HELLO or WELCOME frame. Raises Malformed."""
+    return _object(payload)
+
+
+def _object(text: bytes | memoryview) -> dict[str, Any]:
+    try:
+        found = json.loads(bytes(text))
+    except (ValueError, RecursionError):
+        raise Malformed("the metadata is not JSON") from None
+    if not isinstance(found, dict):
+        raise Malformed("the metadata is not an object")
+    return found
+
+
+class Reader:
+    """Cuts the bytes of one connection into frames."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """`limit`: most bytes of a frame; None for no limit. Change it at any time."""
+        self.limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """Take received bytes; return the frames that are complete now, as (type, payload). Raises Malformed."""
+        buffer = self._buffer
+        buffer += data
+        found, at = [], 0
+        while len(buffer) - at >= _LENGTH:
+            length = int.from_bytes(buffer[at:at + _LENGTH], "big")
+            if length < 1 or (self.limit is not None and length > self.limit):
+                raise Malformed(f"a frame of {length} bytes")
+            if len(buffer) - at < _LENGTH + length:
+                break
+            found.append((buffer[at + _LENGTH], bytes(buffer[at + _LENGTH + 1:at + _LENGTH + length])))
+            at += _LENGTH + length
+        del buffer[:at]
+        return found
