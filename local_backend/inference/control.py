@@ -1,7 +1,7 @@
 """Messages between the server and the gateway: one JSON object per line on a Unix socket of the home.
 
-The gateway listens, and the server connects, again and again. The server sends the whole `State` after the connection
-and after each change; the gateway keeps its last state while no server is there. The gateway sends a `Load` when
+The gateway listens, and the server connects, again and again. The server sends the whole `GatewayState` after the connection
+and after each change; the gateway keeps its last state while no server is there. The gateway sends a `GatewayLoad` when
 something changed, at most a few times per second, and at once when requests begin to wait.
 """
 
@@ -34,7 +34,7 @@ class Revision:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What bounds the requests of one model. Times are seconds, None for no limit. From the profile, see profile.py."""
 
     batch_size: int = 1
@@ -63,7 +63,7 @@ class Model:
     owner: str
     #: Users that may send requests; `True` for all users.
     shared: tuple[str, ...] | Literal[True] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     revisions: tuple[Revision, ...] = ()
     #: The description of OIP's model metadata: `platform`, `inputs`, `outputs`; empty if the submission has none.
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class State:
+class GatewayState:
     """All that the gateway must know. `tokens` are by their SHA-256 as 64 hexadecimal digits."""
 
     #: Increases with each change.
@@ -127,32 +127,32 @@ class RevisionLoad:
 
 
 @dataclass(frozen=True)
-class Load:
+class GatewayLoad:
     """The load of all revisions. `when` is epoch seconds. `loads` is by model and revision number."""
 
     when: float
     loads: Mapping[str, Mapping[int, RevisionLoad]] = field(default_factory=dict)
 
 
-def to_line(message: State | Load) -> bytes:
+def to_line(message: GatewayState | GatewayLoad) -> bytes:
     """Return a message as one line."""
-    return json.dumps({"op": type(message).__name__.lower()} | asdict(message)).encode() + b"\n"
+    return json.dumps({"op": "state" if isinstance(message, GatewayState) else "load"} | asdict(message)).encode() + b"\n"
 
 
-def state_of(value: Mapping[str, Any]) -> State:
+def state_of(value: Mapping[str, Any]) -> GatewayState:
     """Return the state of a received object. Raises KeyError, TypeError or ValueError for anything else."""
     models = {}
     for name, one in value["models"].items():
         shared = one["shared"]
         models[name] = Model(**one | {
-            "shared": True if shared is True else tuple(shared), "limits": Limits(**one["limits"]),
+            "shared": True if shared is True else tuple(shared), "limits": RequestLimits(**one["limits"]),
             "revisions": tuple(Revision(**each) for each in one["revisions"]),
         })
-    return State(value["version"], models, {digest: Token(**one) for digest, one in value["tokens"].items()})
+    return GatewayState(value["version"], models, {digest: Token(**one) for digest, one in value["tokens"].items()})
 
 
-def load_of(value: Mapping[str, Any]) -> Load:
+def load_of(value: Mapping[str, Any]) -> GatewayLoad:
     """Return the load of a received object. Raises KeyError, TypeError or ValueError for anything else."""
-    return Load(value["when"], {name: {
+    return GatewayLoad(value["when"], {name: {
         int(number): RevisionLoad(**one | {"kernels": tuple(KernelLoad(**each) for each in one["kernels"])})
         for number, one in revisions.items()} for name, revisions in value["loads"].items()})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from local_backend.inference.control import Limits
+from local_backend.inference.control import RequestLimits
 
 #: `no`: kernels run on CPU slots. `exclusive`: each kernel has a GPU slot. `shared`: several kernels share a GPU slot.
 GpuMode = Literal["no", "shared", "exclusive"]
 
 
 @dataclass(frozen=True)
-class Profile:
+class ModelProfile:
     """The values of a profile that the server acts on. Times are seconds."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     kernel_min: int = 1
     #: None: no limit.
     kernel_max: int | None = 100

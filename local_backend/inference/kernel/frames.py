@@ -25,7 +25,7 @@ REPLY = 3
 LEAVING = 4
 #: From the gateway. WELCOME: a JSON object, empty for now. The answer to HELLO; a gateway that refuses closes instead.
 WELCOME = 16
-#: Tasks that one call of the kernel handles together: see `Task`.
+#: Tasks that one call of the kernel handles together: see `KernelTask`.
 BATCH = 17
 #: The id of a task (uint64) whose answer nobody waits for. A kernel may skip it.
 CANCEL = 18
@@ -51,7 +51,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
-class Task:
+class KernelTask:
     """One request as a kernel gets it."""
 
     id: int
@@ -69,7 +69,7 @@ class Reply:
     body: bytes
     more: bool = False
     failed: bool = False
-    #: `content_type` and `header_length`, as in `Task`.
+    #: `content_type` and `header_length`, as in `KernelTask`.
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -83,7 +83,7 @@ def json_frame(kind: int, value: Mapping[str, Any]) -> bytes:
     return frame(kind, json.dumps(value).encode())
 
 
-def batch(tasks: Iterable[Task]) -> bytes:
+def batch(tasks: Iterable[KernelTask]) -> bytes:
     """Return a BATCH frame. Its payload: the number of tasks (uint32); for each task its id (uint64), the lengths of
     its metadata and its body (uint32 each), its metadata (a JSON object, or nothing), its body."""
     parts, count = [b""], 0
@@ -95,7 +95,7 @@ def batch(tasks: Iterable[Task]) -> bytes:
     return frame(BATCH, b"".join(parts))
 
 
-def tasks_of(payload: bytes | memoryview) -> Iterator[Task]:
+def tasks_of(payload: bytes | memoryview) -> Iterator[KernelTask]:
     """Yield the tasks of a BATCH frame. Raises Malformed."""
     try:
         (count,) = _COUNT.unpack_from(payload)
@@ -106,7 +106,7 @@ def tasks_of(payload: bytes | memoryview) -> Iterator[Task]:
             if at + meta + body > len(payload):
                 raise Malformed("a task is longer than its frame")
             found = _object(payload[at:at + meta]) if meta else {}
-            yield Task(number, bytes(payload[at + meta:at + meta + body]), found)
+            yield KernelTask(number, bytes(payload[at + meta:at + meta + body]), found)
             at += meta + body
     except struct.error:
         raise Malformed("a task is cut off") from None
@@ -165,7 +165,7 @@ def _object(text: bytes | memoryview) -> dict[str, Any]:
     return found
 
 
-class Reader:
+class FrameReader:
     """Cuts the bytes of one connection into frames."""
 
     def __init__(self, limit: int | None = None) -> None:
