@@ -1,7 +1,7 @@
 """Messages between the server and the gateway: one JSON object per line on a Unix socket of the home.
 
-The gateway listens, and the server connects, again and again. The server sends the whole `GatewayState` after the connection
-and after each change; the gateway keeps its last state while no server is there. The gateway sends a `GatewayLoad` when
+The gateway listens, and the server connects, again and again. The server sends the whole `GatewayState` at first and
+after each change; the gateway keeps its last state while no server is there. The gateway sends a `GatewayLoad` when
 something changed, at most a few times per second, and at once when requests begin to wait.
 """
 
@@ -136,7 +136,8 @@ class GatewayLoad:
 
 def to_line(message: GatewayState | GatewayLoad) -> bytes:
     """Return a message as one line."""
-    return json.dumps({"op": "state" if isinstance(message, GatewayState) else "load"} | asdict(message)).encode() + b"\n"
+    kind = "state" if isinstance(message, GatewayState) else "load"
+    return json.dumps({"op": kind} | asdict(message)).encode() + b"\n"
 
 
 def state_of(value: Mapping[str, Any]) -> GatewayState:
