@@ -26,7 +26,8 @@ TREES = (
     )),
     ResourcePlan("local", children=(ResourcePlan("training"), ResourcePlan("inference"))),
 )
-PLANS = (("local", "training"), ("local", "inference"), ("local", "a"), ("local", "a", "x"), ("local", "a", "y"), ("local", "b"))
+PLANS = (("local", "training"), ("local", "inference"), ("local", "a"), ("local", "a", "x"), ("local", "a", "y"),
+         ("local", "b"))
 
 
 class Life(RuleBasedStateMachine):
