@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from local_backend.inference.kernel import kernel_log, serving
-from local_backend.inference.kernel.tasks import KernelContext, TaskContext, TaskError
+from local_backend.inference.kernel.task_error import TaskError
+from local_backend.inference.kernel.tasks import KernelContext, TaskContext
 
 __all__ = ["Kernel", "KernelContext", "TaskContext", "TaskError"]
 

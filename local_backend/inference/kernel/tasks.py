@@ -8,25 +8,13 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from local_backend.inference.kernel import frames
+from local_backend.inference.kernel import frames, tensors
 from local_backend.inference.kernel.kernel_log import log_warn
 
 #: Bytes as `str`: what is no UTF-8 comes back unchanged if the kernel returns it.
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
 #: Sends bytes to the gateway at once. Returns False if the connection is lost.
 Send = Callable[[Iterable[bytes]], bool]
-
-
-class TaskError(Exception):
-    """Raise it in `on_task_invoke` with a sentence for the client: all tasks without output fail with it.
-
-    `status` is the HTTP status of the answer: 400 if the request is at fault, 500 if the kernel is.
-    """
-
-    def __init__(self, sentence: str, status: int = 500) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.status = status
 
 
 class KernelContext:
@@ -168,8 +156,6 @@ class TaskContext:
 
         Raises TaskError for a request that is not valid.
         """
-        from local_backend.inference.kernel import tensors
-
         return tensors.read(self._body, self.meta.get("header_length")).inputs
 
     def set_tensors(self, outputs: Any) -> bool:
@@ -177,8 +163,6 @@ class TaskContext:
 
         Raises TaskError for a value that is no tensor.
         """
-        from local_backend.inference.kernel import tensors
-
         found = tensors.write(outputs, tensors.read(self._body, self.meta.get("header_length")))
         if found.header_length is not None:
             self.set_output_meta("application/octet-stream", found.header_length)
