@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_backend.inference.kernel import frames
-from local_backend.inference.kernel.task_error import TaskError
+from local_backend.inference.kernel.problems import TaskError
 from local_backend.inference.kernel.tasks import TaskBatch, TaskContext
 from local_backend.inference.kernel.tensors import TensorRequest, from_bf16, read, write
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from local_backend.inference.kernel import frames
 from local_backend.inference.kernel.connection import GatewayConnection, GatewayGone
 from local_backend.inference.kernel.kernel_log import log_debug, log_error, log_info, log_warn
-from local_backend.inference.kernel.task_error import TaskError
+from local_backend.inference.kernel.problems import TaskError
 from local_backend.inference.kernel.tasks import KernelContext, TaskBatch, TaskContext
 
 #: Variables of a kernel process: the gateway's socket, the text that HELLO shows, the number of the kernel, a

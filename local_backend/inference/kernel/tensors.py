@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from local_backend.inference.kernel.task_error import TaskError
+from local_backend.inference.kernel.problems import TaskError
 
 if TYPE_CHECKING:
     import numpy as np

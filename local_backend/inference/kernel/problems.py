@@ -1,4 +1,4 @@
-"""The error of a task, which the client gets."""
+"""What goes wrong in a kernel: the error of a task, which the client gets, and that of a kernel that cannot start."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class TaskError(Exception):
         super().__init__(sentence)
         self.sentence = sentence
         self.status = status
+
+
+class KernelProblem(Exception):
+    """A kernel cannot start because of its description, its files or a library. The text is for the owner."""
