@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,9 @@ class ReadyModel:
     folder: Path
     weights: Path
     attributes: Mapping[str, str]
-    #: Name → datatype of the inputs in model.json, if it has them.
+    #: Name → datatype and shape of the inputs in model.json, if it has them. -1 is any size.
     datatypes: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
 
     def flag(self, name: str) -> bool:
         """Return whether an attribute is `true`."""
@@ -67,8 +69,11 @@ def model_of(description: Mapping[str, Any]) -> ReadyModel:
     if not weights.exists():
         raise KernelProblem(f"`weight_path` names {weights}, which does not exist.")
     attributes = {str(one["key"]): str(one.get("value", "")) for one in description.get("attributes") or ()}
-    datatypes = {str(one.get("name")): str(one.get("datatype")) for one in description.get("inputs") or ()}
-    return ReadyModel(folder, weights, attributes, datatypes)
+    datatypes, shapes = {}, {}
+    for one in description.get("inputs") or ():
+        datatypes[str(one.get("name"))] = str(one.get("datatype"))
+        shapes[str(one.get("name"))] = tuple(one.get("shape") or ())
+    return ReadyModel(folder, weights, attributes, datatypes, shapes)
 
 
 def library(name: str, kernel: str, extra: str | None, package: str | None = None) -> Any:
@@ -90,6 +95,7 @@ class ReadyKernel(Kernel):
 
     def __init__(self) -> None:
         self._merges = True
+        self._shapes: Mapping[str, tuple[int, ...]] = {}
 
     def load(self, model: ReadyModel) -> None:
         """Load the model. Raises KernelProblem."""
@@ -108,6 +114,7 @@ class ReadyKernel(Kernel):
     def on_kernel_start(self, kernel_context: KernelContext) -> None:
         """Load the model."""
         model = model_of(json.loads(kernel_context.get_model_description()))
+        self._shapes = model.shapes
         self.load(model)
         log_info(f"The model {model.weights} is loaded.")
 
@@ -117,6 +124,8 @@ class ReadyKernel(Kernel):
         for task in tasks_from(task_context):
             try:
                 request = tensors.read(task.body, task.meta.get("header_length"))
+                if request.plain is not None:
+                    request = replace(request, inputs=self._shaped(request.inputs))
                 ask = _Ask(task, request, self.prepared(request))
             except TaskError as problem:
                 task.fail(problem.sentence, problem.status)
@@ -124,6 +133,17 @@ class ReadyKernel(Kernel):
                 groups.setdefault(ask.form, []).append(ask)
         for asks in groups.values():
             self._answer(asks)
+
+    def _shaped(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return samples of plain JSON in the shape of model.json, if their numbers fill it."""
+        first = next(iter(self._shapes.values()), ()) if len(self._shapes) == 1 else ()
+        found = {}
+        for name, array in inputs.items():
+            rest = self._shapes.get(name, first)[1:]
+            size = math.prod(rest)
+            fits = rest and array.ndim and min(rest) > 0 and array.size == len(array) * size
+            found[name] = array.reshape(-1, *rest) if fits else array
+        return found
 
     def _answer(self, asks: list[_Ask]) -> None:
         if len(asks) > 1 and self._merges and all(ask.count is not None for ask in asks):
