@@ -165,7 +165,8 @@ class _KernelProcess:
             again = True
             payload, cancelled = found
             try:
-                batch = TaskBatch(payload, connection.send, connection.is_cancelled)
+                batch = TaskBatch(payload, connection.send, connection.is_cancelled,
+                                  tells=connection.welcome.get("unanswered") is True)
             except frames.Malformed as problem:
                 log_error(f"The gateway sent a malformed batch: {problem}")
                 connection.close()

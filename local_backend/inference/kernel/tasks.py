@@ -192,8 +192,9 @@ class TaskBatch:
     """The tasks that one call of `on_task_invoke` gets."""
 
     def __init__(self, payload: bytes | memoryview, send: Send,
-                 is_cancelled: Callable[[int], bool] = lambda number: False) -> None:
-        """Take the payload of a BATCH frame. Raises Malformed."""
+                 is_cancelled: Callable[[int], bool] = lambda number: False, *, tells: bool = False) -> None:
+        """Take the payload of a BATCH frame. `tells`: name tasks that stay without an answer. Raises Malformed."""
+        self._tells = tells
         self._send = send
         self.is_cancelled = is_cancelled
         self._lock = threading.Lock()
@@ -268,5 +269,9 @@ class TaskBatch:
                 meta = {} if task._streamed and not task._flags & frames.FAILED else task._reply_meta
                 flags = task._flags | (frames.HAS_META if meta else 0)
                 parts += (frames.reply_front(task._number, flags, meta, len(output)), output)
+            if final and self._tells:
+                silent = [task._number for task in self.tasks if task._number not in self._answered]
+                if silent:
+                    parts.append(frames.unanswered(silent))
             if parts:
                 self._send(parts)
