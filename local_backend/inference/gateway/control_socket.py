@@ -20,8 +20,8 @@ from local_backend.inference.gateway.peers import PeerProcess
 from local_backend.inference.gateway.served_models import ServedModels
 
 log = logging.getLogger(__name__)
-#: Seconds between two loads, unless requests begin to wait.
-_PAUSE = 0.25
+#: Seconds between two loads: of small changes, and when requests begin to wait.
+_PAUSE, _URGENT_PAUSE = 0.25, 0.05
 #: Most bytes of one message.
 _LINE_LIMIT = 256 << 20
 
@@ -42,6 +42,7 @@ class ControlSocket:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._sent = 0.0
+        self._is_urgent = False
 
     def connection(self) -> ControlConnection:
         """Return a protocol for a new connection."""
@@ -60,18 +61,17 @@ class ControlSocket:
 
     def changed(self, waits: bool) -> None:
         """Send the load: soon, or at once if requests begin to wait."""
-        if not self.connections:
+        if not self.connections or self._is_urgent or (self._timer is not None and not waits):
             return
-        if waits:
-            if self._timer is not None:
-                self._timer.cancel()
-            # Not in the middle of the change that is being reported.
-            self._timer = self._loop.call_soon(self._send)  # type: ignore[assignment]
-        elif self._timer is None:
-            self._timer = self._loop.call_later(max(0.0, self._sent + _PAUSE - self._loop.time()), self._send)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_urgent = waits
+        due = self._sent + (_URGENT_PAUSE if waits else _PAUSE)
+        self._timer = self._loop.call_later(max(0.0, due - self._loop.time()), self._send)
 
     def _send(self) -> None:
         self._timer = None
+        self._is_urgent = False
         self._sent = self._loop.time()
         line = self.load_line()
         for one in self.connections:

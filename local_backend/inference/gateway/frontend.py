@@ -16,6 +16,7 @@ from local_backend.inference.gateway.counters import GatewayCounters
 from local_backend.inference.gateway.endpoints import Endpoints
 from local_backend.inference.gateway.exchange import HttpExchange, OriginLimits
 from local_backend.inference.gateway.http1 import Http1Connection
+from local_backend.inference.gateway.http2 import Http2Connection
 from local_backend.inference.gateway.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class HttpFrontend:
         return Http1Connection(self, self._http2, True)
 
     def _http2(self, is_local: bool) -> asyncio.Protocol:
-        raise refusals.bad_request("no HTTP/2")
+        return Http2Connection(self, is_local)
 
     def _look(self) -> None:
         """Close connections whose deadline has passed. Renew the date."""
