@@ -60,6 +60,8 @@ def limits_of(value: dict[str, Any]) -> OriginLimits:
 class HttpExchange:
     """One request, and the way back for its answer."""
 
+    #: Whether it is a stream of HTTP/2.
+    is_multiplexed = False
     __slots__ = ("began", "body", "cancel", "feed", "gone", "handler", "headers", "is_local", "limit", "method", "path",
                  "question", "received", "sent", "served", "status", "streaming", "target", "user")
 

@@ -18,6 +18,7 @@ from local_backend.inference.gateway.exchange import HttpExchange, OriginLimits
 from local_backend.inference.gateway.http1 import Http1Connection
 from local_backend.inference.gateway.http2 import Http2Connection
 from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.router import RequestRouter
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks at the deadlines of connections.
@@ -45,6 +46,7 @@ class HttpFrontend:
                  access_log: str | None) -> None:
         """Raises OSError if the access log cannot be opened."""
         self.endpoints = endpoints
+        self._router = RequestRouter(endpoints)
         self.limits = limits
         self.counters = counters
         self.is_ending = False
@@ -92,7 +94,7 @@ class HttpFrontend:
         self.counters.connections = len(self.connections)
 
     def admit(self, exchange: HttpExchange) -> None:
-        self.endpoints.admit(exchange)
+        self._router.admit(exchange)
 
     def ask(self, exchange: HttpExchange, done: Callable[[Refusal | None], None]) -> None:
         task = self._loop.create_task(self._ask(exchange, done))
@@ -117,7 +119,7 @@ class HttpFrontend:
         self.held -= size
 
     def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
-        self.endpoints.refuse(exchange, why)
+        self._router.refuse(exchange, why)
 
     def ended(self, exchange: HttpExchange) -> None:
         seconds = self._loop.time() - exchange.began

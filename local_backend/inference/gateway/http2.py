@@ -38,6 +38,7 @@ _RESETS = 200
 class Http2Exchange(HttpExchange):
     """One stream."""
 
+    is_multiplexed = True
     __slots__ = ("chunks", "closed", "complete", "connection", "ends", "number", "pending", "trailers",
                  "unacknowledged")
 
