@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from dlicmd import __version__
-from local_backend.inference.control import GatewayLoad, state_of, to_line
+from local_backend.inference.control import GatewayLoad, GatewayState, state_of, to_line
 from local_backend.inference.gateway.access import AccessControl
 from local_backend.inference.gateway.kernel_socket import KernelSocket
 from local_backend.inference.gateway.peers import PeerProcess
@@ -86,16 +86,19 @@ class ControlSocket:
         """Follow a message. An operation that this version does not know is passed over."""
         operation = message.get("op")
         if operation == "state":
-            state = state_of(message)
-            self.models.apply(state, self._loop.time())
-            self.kernels.examine()
-            if self.access is not None:
-                self.access.apply(state)
+            self.follow(state_of(message))
         elif operation == "no_token":
             if self.access is not None and isinstance(message.get("digest"), str):
                 self.access.no_token(message["digest"])
         else:
             self.take_over(connection, message)
+
+    def follow(self, state: GatewayState) -> None:
+        """Follow a state."""
+        if self.access is not None:
+            self.access.apply(state)
+        self.models.apply(state, self._loop.time())
+        self.kernels.examine()
 
     def close(self) -> None:
         """Close all connections."""

@@ -152,6 +152,18 @@ class HttpFrontend:
 
     # End ----------------------------------------------------------------------------------------------------------
 
+    def retire(self) -> None:
+        """Ask clients of HTTP/2 to use another connection. Each connection of HTTP/1.1 ends with its next answer."""
+        for one in list(self.connections):
+            if isinstance(one, Http2Connection):
+                one.retire()
+
+    def end_streams(self) -> None:
+        """Take no further streams on connections of HTTP/2."""
+        for one in list(self.connections):
+            if isinstance(one, Http2Connection):
+                one.end()
+
     def end_idle(self) -> None:
         """Close idle connections now."""
         for one in list(self.connections):

@@ -33,6 +33,8 @@ _FOREVER = float("inf")
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 16 << 20
 #: Streams that a client may reset beyond those that got an answer; then the connection ends.
 _RESETS = 200
+#: The largest id of a stream.
+_LAST_STREAM = (1 << 31) - 1
 
 
 class Http2Exchange(HttpExchange):
@@ -354,6 +356,12 @@ class Http2Connection(asyncio.Protocol):
         """End the connection, because its deadline has passed."""
         self.end()
         self.transport.abort() if self.streams else self.transport.close()
+
+    def retire(self) -> None:
+        """Ask the client to use another connection; take what it sends until it knows."""
+        if not self._leaving:
+            self.flush()
+            self.transport.write(GoAwayFrame(0, last_stream_id=_LAST_STREAM).serialize())
 
     def end(self) -> None:
         """Take no further streams, answer the open ones, and close."""
