@@ -109,7 +109,8 @@ class Quotas:
         """Return the quotas of a server for several users: those given, and defaults for the others."""
         return cls(**{
             "active_execs": 1000, "active_searches": 20, "stored_searches": 1000, "models": 200, "started_models": 50,
-            "stored_bytes": 200 * 2**30, "submissions_per_minute": 300, "streams": 64, "uploads": 16, "upload_seconds": 3600, **given})
+            "stored_bytes": 200 * 2**30, "submissions_per_minute": 300, "streams": 64, "uploads": 16,
+            "upload_seconds": 3600, **given})
 
     @property
     def limit_users(self) -> bool:
