@@ -33,8 +33,10 @@ class KernelsSeen:
     alive: bool = False
     #: Whether a stop of this exec was requested.
     stopping: bool = False
-    #: Why its exec has ended, or why its kernels cannot start; None if neither is so.
+    #: Why its exec has ended; None if it has not.
     failure: str | None = None
+    #: Whether a kernel of this exec was ready before, as far as the server knows.
+    proved: bool = True
     #: The last report of the gateway; None before the first one, or if the gateway does not know the revision.
     load: RevisionLoad | None = None
     #: Whether it has answered all requests since it gets no new ones.
@@ -123,9 +125,9 @@ def _next_active(
     row: RevisionRow, seen: KernelsSeen, wanted: bool, others_serve: bool, profile: ModelProfile
 ) -> tuple[str, str | None] | None:
     """Return what `_next` returns, for a revision of a started model that starts or serves."""
-    if row.exec_id is not None and seen.failure is not None and not (row.state == SERVING and seen.alive):
+    if row.exec_id is not None and seen.failure is not None:
         # A revision that served is worth another exec; one that never became ready is not.
-        return (STARTING if row.state == SERVING else FAILED), seen.failure
+        return (STARTING if row.state == SERVING and seen.proved else FAILED), seen.failure
     if row.state == STARTING:
         # A model that may be at zero has no kernel to wait for, unless it is to replace another revision.
         at_zero = wanted and profile.kernel_min == 0 and seen.alive

@@ -78,6 +78,7 @@ class GatewayLink:
         try:
             self.connection.settimeout(_SENDING)
             self.connection.sendall(line)
+            self.connection.setblocking(False)
         except OSError as problem:
             raise GatewayGone(f"the gateway takes no messages: {problem}") from None
 
@@ -85,7 +86,7 @@ class GatewayLink:
         """Return the messages that have arrived; the first one is in `ready`. Raises GatewayGone."""
         while True:
             try:
-                piece = self.connection.recv(1 << 20, socket.MSG_DONTWAIT)
+                piece = self.connection.recv(1 << 20)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as problem:
@@ -140,7 +141,9 @@ class GatewayHandle:
             os.close(fd)
             return None
         self._failures = 0
-        return GatewayLink(socket.socket(fileno=fd), None if peer is None else peer.pid)
+        connection = socket.socket(fileno=fd)
+        connection.setblocking(False)
+        return GatewayLink(connection, None if peer is None else peer.pid)
 
     @property
     def starting(self) -> bool:

@@ -137,6 +137,11 @@ class HomePaths:
         return self.home / "tls"
 
     @property
+    def tls_server(self) -> Path:
+        """The server's own certificate and its key; see serving/self_signed.py."""
+        return self.tls / "server.pem"
+
+    @property
     def jobs(self) -> Path:
         return self.home / "jobs"
 
