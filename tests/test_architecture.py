@@ -149,8 +149,8 @@ OF_THIS_MACHINE = {
     *(f"local_backend.runtime.{name}" for name in (
         "cgroup", "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers",
         "local_launcher", "local_run", "memory", "messages", "nursery", "overlay", "processes", "program", "runner",
-        "sandbox", "server_link", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view",
-        "workers",
+        "sandbox", "server_link", "service", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python",
+        "view", "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.

@@ -34,13 +34,13 @@ INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
 #: Numbers that a program reports about its progress.
 PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
-    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
+    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS, wire.READY,
 )
 _MOST_PROGRESS = 1e300
 #: The last epoch second of the year 9999.
 _LAST_SECOND = 253_402_300_799
 _SPEED = frozenset({wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
-_NOW = _SPEED | {wire.WORKERS}
+_NOW = _SPEED | {wire.WORKERS, wire.READY}
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
 _JOB_STATUS = {
     states.SUBMITTED: "Pending", states.PENDING: "Pending", states.RUNNING: "Running", states.RECOVERING: "Running",

@@ -400,6 +400,11 @@ class ExecPaths:
         return self.code(spec) / CONFIG
 
     @property
+    def model_description(self) -> Path:
+        """What the kernels of a service read about their model."""
+        return self.root / "model-description.json"
+
+    @property
     def objective(self) -> Path:
         """Values of metrics that the program of an experiment writes for its search."""
         return self.root / "val_dict_list.json"

@@ -18,7 +18,7 @@ from local_backend.store import events, exec_secrets, holdings, models
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
-from local_backend.workload import TRAINING, Workload
+from local_backend.workload import SERVICE, TRAINING, Workload
 
 NAMESPACE = "local"
 
@@ -57,6 +57,8 @@ class ExecRow:
     rest_after: int | None
     rested: int | None
     promoted: float | None
+    #: Kernels that a service can use now; None: at least as many as it has at least.
+    wanted: int | None
 
     @property
     def workload(self) -> Workload:
@@ -76,6 +78,18 @@ class ExecRow:
     @property
     def terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is a service that needs no kernel now, because there are no requests."""
+        if self.kind != SERVICE:
+            return False
+        return not (self.workload.resources.min_workers if self.wanted is None else self.wanted)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it needs no slot until a search promotes it, or until a request arrives."""
+        return self.rested is not None or self.idle
 
 
 @dataclass(frozen=True)
@@ -213,9 +227,10 @@ def _selected(
 
 
 def count(connection: Connection, creator: str) -> tuple[int, int]:
-    """Return how many execs of a user are not over, and how many exist; deleted ones do not count."""
+    """Return how many training execs of a user are not over, and how many exist; deleted ones do not count."""
     active = func.sum(case((execs.c.state.in_(TERMINAL), 0), else_=1))
-    query = select(active, func.count()).where(execs.c.creator == creator, execs.c.deleted.is_(False))
+    shown = execs.c.deleted.is_(False) & (execs.c.kind == TRAINING)
+    query = select(active, func.count()).where(execs.c.creator == creator, shown)
     found = connection.execute(query).one()
     return int(found[0] or 0), int(found[1])
 
@@ -468,6 +483,20 @@ def promote(connection: Connection, exec_id: str, rest_after: int | None) -> Non
     transaction that creates it."""
     values = {"rest_after": rest_after, "rested": None, "promoted": time.time()}
     connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
+
+
+def want(connection: Connection, exec_id: str, kernels: int | None) -> bool:
+    """Set how many kernels a service can use now; with None, its minimum. Append the event. Wake the supervisor after
+    the commit. Return whether the number has changed. Call this for a new exec, too, in the transaction that creates
+    it."""
+    row = get(connection, exec_id, deleted=True)
+    if row is None or row.terminal or row.wanted == kernels:
+        return False
+    # A service that needed no kernel did not wait until now.
+    since = {"promoted": time.time()} if row.idle else {}
+    connection.execute(update(execs).where(execs.c.id == exec_id).values(wanted=kernels, **since))
+    events.append(connection, exec_id, events.WANTED, {wire.WANTED: kernels})
+    return True
 
 
 def with_result() -> Select[tuple[str]]:
