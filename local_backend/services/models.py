@@ -62,6 +62,18 @@ class ModelService:
 
         return self.base.database.read(work)
 
+    def owned(self, caller: Caller, name: str) -> ModelView:
+        """Return a model that the caller may change. Raises NotFound, AccessDenied (`model.of_another_user`)."""
+        def work(connection: Connection) -> ModelView:
+            row = _owned(connection, caller, name)
+            return ModelView(row, models.revisions_of(connection, row.number), self.facts)
+
+        return self.base.database.read(work)
+
+    def numbered(self, view: ModelView, number: int) -> RevisionRow:
+        """Return a revision of a model. Raises NotFound (`model.no_revision`)."""
+        return _numbered(view.revisions, number, view.row.name)
+
     def list(self, caller: Caller) -> list[ModelView]:
         """Return the models that the caller sees, by name."""
         def work(connection: Connection) -> list[ModelView]:
