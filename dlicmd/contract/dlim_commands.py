@@ -44,14 +44,19 @@ HELP = _own("--help", "show this help", "", "-h")
 #: The server with the path of the inference service, as the original dlim takes it.
 SERVER = _own("--rest-server", "server to connect to, such as https://HOST:PORT/dlim/v1/; default: that of dlim config "
               "-c, or the local backend", "URL")._replace(group=Section.CONNECTION)
-_CONNECTION = ("--jwt-token", "--profile", "--ca-cert", "--trust-fingerprint", "--insecure", "--keyring",
-               "--call-timeout")
+#: Options of dlicmd that every command takes, some with a help text of their own.
+_CONNECTION = {
+    "--jwt-token": "token to use instead of the stored one; safer: DLICMD_TOKEN", "--profile": "", "--ca-cert": "",
+    "--trust-fingerprint": "", "--insecure": "",
+    "--keyring": "store the token of dlim config -t in the system keyring, not in a file", "--call-timeout": "",
+    "--output": "json or yaml, for programs; table; custom-columns=COLUMN,... for lists",
+    "--debug-level": "level of messages on standard error; default: error for the commands of WMLA, else info",
+}
 _OF_DLICMD = ("--rest-host", "--rest-port", "--http")
 #: Options of every command.
 COMMON: tuple[Option, ...] = (
-    SERVER, *(BY_NAME[name] for name in _CONNECTION),
+    SERVER, *(BY_NAME[name]._replace(help=text or BY_NAME[name].help) for name, text in _CONNECTION.items()),
     *(BY_NAME[name]._replace(hidden=True) for name in _OF_DLICMD),
-    BY_NAME["--output"]._replace(help="json or yaml, for programs"), BY_NAME["--debug-level"],
 )
 
 FORCE = _own("--force", "do not ask", "", "-f")
