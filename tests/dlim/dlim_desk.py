@@ -140,6 +140,8 @@ class ModelServer(FakeServer):
         return {"name": rest[0] if rest else json.loads(seen.body)["name"], "version": 3}
 
     def _deployed(self, seen: Seen, rest: list[str]) -> Any:
+        if rest and rest[0] not in self.models:
+            return failed(404, "model.not_found", "No such model.")
         body = seen.body.partition(b"\r\n\r\n")[2]
         with tarfile.open(fileobj=io.BytesIO(body), mode="r:*") as archive:
             files = {member.name.partition("/")[2]: archive.extractfile(member) for member in archive
