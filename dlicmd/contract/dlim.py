@@ -97,7 +97,7 @@ KERNEL_TYPE, REVISION, KERNEL, STREAM, FROM = "kernel_type", "revision", "kernel
 NEXT_OFFSET = "X-Next-Offset"
 #: Seconds for which a request is worth an answer.
 REQUEST_TIMEOUT = "Request-Timeout"
-STDOUT, STDERR = "stdout", "stderr"
+STDOUT, STDERR, LAUNCHER_LOG = "stdout", "stderr", "launcherlog"
 
 # Files of a submission
 MODEL_JSON, README_FILE = "model.json", "README.md"

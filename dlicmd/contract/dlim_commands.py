@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dlicmd.contract.dlim import KERNEL_TYPES, STDERR, STDOUT
+from dlicmd.contract.dlim import KERNEL_TYPES, LAUNCHER_LOG, STDERR, STDOUT
 from dlicmd.contract.options import BY_NAME, Form, Local, Option, Section, Travel
 
 MANY = 10**9
@@ -135,22 +135,23 @@ COMMANDS: tuple[DlimCommand, ...] = (
     ), 1, 2, (_own("--data", "body of the request; @FILE: content of a file", "DATA", "-d"),
               _own("--timeout", "seconds for which the answer is useful", "SECONDS", kind=Form.SECONDS),
               _own("--content-type", "type of the body; default: JSON if it begins like JSON", "TYPE"))),
-    DlimCommand("logs", "NAME", "show what the kernels of a model wrote", (
+    DlimCommand("logs", "NAME", "show what a kernel of a model wrote", (
         ("dlim logs digits --tail 20", "the last 20 lines"),
         ("dlim logs digits -f", "new lines, too, until the model stops"),
         ("dlim logs digits --stream stdout --kernel 2", "what kernel 2 printed"),
     ), 1, 1, (_own("--follow", "show new lines until the model stops", "", "-f"),
               _own("--tail", "only the last N lines", "N", kind=Form.COUNT),
-              _own("--kernel", "only this kernel", "N", kind=Form.COUNT),
-              _own("--stream", "stdout: what it prints; stderr: its log (default)", choices=(STDOUT, STDERR)))),
+              _own("--kernel", "number of the kernel; default: the newest one", "N", kind=Form.POSITIVE),
+              _own("--stream", "stdout: what it prints; stderr: its log (default); launcherlog: starts and ends of "
+                   "kernels", choices=(STDOUT, STDERR, LAUNCHER_LOG)))),
     DlimCommand("why", "NAME", "show why a model does not serve, or has too few kernels", (
         ("dlim why digits", "the reason, and what to do"),), 1, 1),
     DlimCommand("top", "", "watch models, kernels, requests and queues", (
         ("dlim top", "scroll with arrows, quit with q"),)),
     DlimCommand("debug", "DIR", "call a kernel on this machine, without a server", (
         ("dlim debug ./digits --input input.json", "start the kernel, and give it 1 batch"),
-    ), 1, 1, (_own("--input", "file with the body of a request; default: input.json of the folder", "FILE"),
-              _own("--batch", "tasks of the batch; default 5", "N", kind=Form.POSITIVE))),
+    ), 1, 1, (_own("--input", "file with the body of a request, which makes 5 tasks; default: input.json of the folder",
+                   "FILE"), KERNEL_TYPE)),
     DlimCommand("model traffic", "NAME REVISION=PART...", "divide the requests between revisions", (
         ("dlim model traffic digits 3=90 4=10", "10 % of the requests go to revision 4"),), 2, MANY),
     DlimCommand("model promote", "NAME", "send all requests to 1 revision; or promote a saved model to a space", (

@@ -289,12 +289,12 @@ class ModelCalls(Calls):
     def model_log(
         self, name: str, *, kernel: int | None = None, stream: str = dlim.STDERR, start: int = 0,
     ) -> LogPart:
-        """Return what the kernels of a model wrote (local backend).
+        """Return what a kernel of a model wrote (local backend).
 
         Args:
             name: Name of the model.
-            kernel: Number of the kernel. None stands for all kernels.
-            stream: `stdout` or `stderr`.
+            kernel: Number of the kernel. None stands for the newest one.
+            stream: `stdout`, `stderr`, or `launcherlog` of the process that starts kernels.
             start: Offset of the first byte: 0, or the `end` of an earlier part.
 
         Raises:
@@ -309,12 +309,12 @@ class ModelCalls(Calls):
     def follow_model_log(
         self, name: str, *, kernel: int | None = None, stream: str = dlim.STDERR, start: int = 0,
     ) -> Iterator[str]:
-        """Yield what the kernels of a model write, as it arrives, until the model is stopped (local backend).
+        """Yield what a kernel of a model writes, as it arrives, until the model is stopped (local backend).
 
         Args:
             name: Name of the model.
-            kernel: Number of the kernel. None stands for all kernels.
-            stream: `stdout` or `stderr`.
+            kernel: Number of the kernel. None stands for the newest one.
+            stream: As for `model_log`.
             start: Offset of the first byte.
 
         Returns:

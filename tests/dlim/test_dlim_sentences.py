@@ -178,6 +178,19 @@ def test_a_wrong_model_json_is_reported(
     assert done.code == 1 and said in done.err and not local.requests("POST")
 
 
+@pytest.mark.parametrize("changed", [
+    {"tag": ""}, {"schema_version": 1}, {"readme": "model.json"}, {"kernel_type": "onnx", "kernel_path": None},
+    {"framework": "torch"}])
+def test_a_model_json_that_the_server_accepts_is_sent(
+    desk: DlimDesk, local: ModelServer, changed: dict[str, object]
+) -> None:
+    folder = desk.pingpong(**changed)
+    if not changed.keys().isdisjoint({"readme", "kernel_type"}):
+        (folder / "README.md").unlink()
+    done = desk.run("model", "deploy", "-p", "pingpong", "-f")
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize("text", ["{", "[1]", "\xff", '{"name": "a"'])
 def test_a_model_json_that_is_no_object_is_reported(desk: DlimDesk, local: ModelServer, text: str) -> None:
     folder: Path = desk.pingpong()
