@@ -86,6 +86,9 @@ STARTED, STOPPED, STARTING, FAILED_STATE = "Started", "Stopped", "Starting", "Fa
 #: State of INSTANCE → state of the model.
 SHOWN_STATE = {ENABLED: STARTED, DISABLED: STOPPED, NOT_AVAILABLE: STARTING}
 
+#: States of a revision whose kernels start, or cannot start.
+STARTING_REVISION, FAILED_REVISION = "starting", "failed"
+
 # Keys of a runtime
 TYPE, LAUNCHER, CONDA_HOME, CONDA_ENV, DESCRIPTION = "type", "launcher", "conda_home", "conda_env_name", "description"
 # Keys of a model of the store

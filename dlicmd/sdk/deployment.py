@@ -60,7 +60,7 @@ def model_folder(text: str, kernel_type: str | None = None, name: str | None = N
         found = name or usual_name(folder)
     else:
         described = _object(folder / dlim.MODEL_JSON)
-        needed = _checked(folder, described, ready_made=kernel_type is not None or bool(described.get(dlim.KERNEL_TYPE)))
+        needed = _checked(folder, described, bool(kernel_type or described.get(dlim.KERNEL_TYPE)))
         found = str(described.get(dlim.NAME) or name or usual_name(folder))
     checked_name(found)
     selection = select(folder)

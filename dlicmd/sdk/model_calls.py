@@ -213,7 +213,7 @@ class ModelCalls(Calls):
         return ServingState(an_object(self._model_call("GET", name, dlim.INSTANCE)))
 
     def wait_model(self, name: str, timeout: float | None = START_TIMEOUT) -> ServingState:
-        """Wait until a model answers requests.
+        """Wait until a model answers requests. If its newest revision starts, wait for that one.
 
         A model whose profile has `kernel_min` 0 is ready without a kernel, because a request starts one.
 
@@ -230,9 +230,14 @@ class ModelCalls(Calls):
         may_be_zero = _fewest(self.model_profile(name)) == 0
         while True:
             found, model = self.serving(name), self.model(name)
+            newest = model.revisions[-1] if model.revisions else None
+            state = "" if newest is None else newest.state.lower()
+            if newest is not None and state == dlim.FAILED_REVISION:
+                raise ModelFailed(name, dlim.FAILED_STATE, newest.message or model.message)
             if model.state in (dlim.FAILED_STATE, dlim.STOPPED):
                 raise ModelFailed(name, model.state, model.message or found.message)
-            if found.status == dlim.ENABLED and (may_be_zero or any(one.status == dlim.IDLE for one in found.kernels)):
+            has_kernel = may_be_zero or any(one.status == dlim.IDLE for one in found.kernels)
+            if found.status == dlim.ENABLED and has_kernel and state != dlim.STARTING_REVISION:
                 return found
             if end is not None and time.monotonic() >= end:
                 why = model.message or found.message

@@ -21,6 +21,8 @@ class DeployedRevision(Record):
     """Number of the revision, from 1."""
     state = Key(dlim.STATE, words)
     """State of the revision, such as `serving`."""
+    message = Key(dlim.MESSAGE, words)
+    """Reason for the state, as a sentence."""
     weight = Key(dlim.WEIGHT, whole_number)
     """Part of the requests that the revision gets, relative to the other revisions."""
     creator = Key(dlim.CREATOR, words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import ssl
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def kernel_object(number: int, status: str = "IDLE") -> dict[str, Any]:
 class ModelServer(FakeServer):
     """A server with models. `replies` replaces answers, as in FakeServer."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls=tls)
         self.models: dict[str, dict[str, Any]] = {}
         self.kernels: dict[str, list[dict[str, Any]]] = {}
         self.profiles: dict[str, dict[str, Any]] = {}

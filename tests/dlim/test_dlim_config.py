@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 import stat
+from pathlib import Path
 
 import commands
 import pytest
+import trustme
 from client_desk import DEADLINE
 from dlim_desk import PASSWORD, SERVICE_TOKEN, USER, DlimDesk, ModelServer, failed
 from fake_server import TOKEN
@@ -114,3 +117,20 @@ def test_a_denied_token_names_the_remedy(desk: DlimDesk, server: ModelServer) ->
 def test_an_answer_without_a_token_is_an_error(desk: DlimDesk, known: ModelServer) -> None:
     known.replies["POST", "/dlim/v1/auth/token/inference"] = failed(200, "x.y", "no")
     assert desk.run("config", "-s").code == 1
+
+
+def test_trust_is_stored_with_the_server(desk: DlimDesk, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    with ModelServer(context) as server:
+        server.add("pingpong", started=True)
+        assert desk.run("config", "-c", server.address).code == 0
+        untrusted = desk.run("config", "-t", "-u", USER, "-x", PASSWORD)
+        assert untrusted.code == 8 and not server.seen
+        assert desk.run("config", "-c", server.address, "--ca-cert", str(tmp_path / "ca.pem")).code == 0
+        assert desk.run("config", "-t", "-u", USER, "-x", PASSWORD).code == 0
+        assert "https://" in desk.run("model", "list").out
+        desk.pingpong()
+        assert f"--cacert {tmp_path / 'ca.pem'}" in desk.run("run", "pingpong").out

@@ -86,6 +86,18 @@ def test_a_model_that_scales_to_zero_is_ready_without_a_kernel(client: dlicmd.Cl
         client.wait_model("digits", timeout=0)
 
 
+def test_a_wait_is_for_the_newest_revision(client: dlicmd.Client, server: ModelServer) -> None:
+    model = server.add("digits", started=True, revisions=[
+        {"number": 1, "state": "serving"}, {"number": 2, "state": "starting"}])
+    with pytest.raises(dlicmd.WaitTimeout):
+        client.wait_model("digits", timeout=0)
+    model["revisions"][1] |= {"state": "failed", "message": "no module named x"}
+    with pytest.raises(dlicmd.ModelFailed, match="no module named x"):
+        client.wait_model("digits")
+    model["revisions"][1]["state"] = "serving"
+    assert client.wait_model("digits").status == "enabled"
+
+
 @pytest.mark.parametrize("state", ["Failed", "Stopped"])
 def test_a_model_that_cannot_start_ends_the_wait(client: dlicmd.Client, server: ModelServer, state: str) -> None:
     server.add("digits", state=state, message="no module named x")
