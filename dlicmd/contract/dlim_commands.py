@@ -124,7 +124,7 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim runtime update dlipy3 -f runtime.json", "later starts use it"),), 1, 1, (FILE,), recorded=True),
     DlimCommand("runtime delete", "NAME", "delete a runtime", (
         ("dlim runtime delete old -f", "delete without a question"),), 1, 1, (FORCE,), recorded=True, destroys=True),
-    DlimCommand("run", "DIR", "deploy a folder, start it, print how to call it, follow its log", (
+    DlimCommand("run", "DIR", "deploy a folder (as the next revision if the model exists), start it, print how to call it, follow its log", (
         ("dlim run ./digits", "Ctrl-C leaves the model running"),
         ("dlim run ./onnx --kernel-type onnx --no-follow", "return when the model answers"),
     ), 1, 1, (KERNEL_TYPE, NAME, TIMEOUT, _own("--no-follow", "return when the model answers; the default in a pipe"))),
