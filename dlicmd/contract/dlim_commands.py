@@ -88,9 +88,11 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim model deploy -p ./digits", "the folder has model.json, README.md and the kernel"),
         ("dlim model deploy -p ./digits -f", "the same without a question, if the model exists"),
         ("dlim model deploy -p ./onnx --kernel-type onnx", "a model file and a ready-made kernel"),
-        ("dlim model deploy --saved digits", "a model of the model store"),
+        ("dlim model deploy --saved digits:2 --kernel-type torch", "version 2 of a model of the model store"),
     ), options=(FOLDER, FORCE, KERNEL_TYPE, NAME,
-                _own("--saved", "deploy a model that dlim model save has stored", "NAME")), recorded=True),
+                _own("--saved", "deploy a model of the model store", "NAME[:VERSION]"),
+                _own("--kernel", "with --saved: file of the kernel among the files of the model", "FILE")),
+        recorded=True),
     DlimCommand("model start", "NAME", "start the kernels of a model", (
         ("dlim model start digits", "return at once"),
         ("dlim model start digits --wait", "return when it answers"),
@@ -124,8 +126,8 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim runtime update dlipy3 -f runtime.json", "later starts use it"),), 1, 1, (FILE,), recorded=True),
     DlimCommand("runtime delete", "NAME", "delete a runtime", (
         ("dlim runtime delete old -f", "delete without a question"),), 1, 1, (FORCE,), recorded=True, destroys=True),
-    DlimCommand("run", "DIR", "deploy a folder (as the next revision if the model exists), start it, print how to call it, follow its log", (
-        ("dlim run ./digits", "Ctrl-C leaves the model running"),
+    DlimCommand("run", "DIR", "deploy a folder, start it, print how to call it, follow its log", (
+        ("dlim run ./digits", "Ctrl-C leaves the model running; a model that exists gets its next revision"),
         ("dlim run ./onnx --kernel-type onnx --no-follow", "return when the model answers"),
     ), 1, 1, (KERNEL_TYPE, NAME, TIMEOUT, _own("--no-follow", "return when the model answers; the default in a pipe"))),
     DlimCommand("invoke", "NAME [FILE|-]", "send a request to a model, print its answer", (
@@ -154,7 +156,7 @@ COMMANDS: tuple[DlimCommand, ...] = (
                    "FILE"), KERNEL_TYPE)),
     DlimCommand("model traffic", "NAME REVISION=PART...", "divide the requests between revisions", (
         ("dlim model traffic digits 3=90 4=10", "10 % of the requests go to revision 4"),), 2, MANY),
-    DlimCommand("model promote", "NAME", "send all requests to 1 revision; or promote a saved model to a space", (
+    DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; or put a saved model into a space", (
         ("dlim model promote digits --revision 4", "revision 4 gets all requests"),
         ("dlim model promote digits --space production", "the saved model joins a space"),
     ), 1, 1, (_own("--revision", "revision that gets all requests", "N", kind=Form.POSITIVE),

@@ -521,25 +521,28 @@ class ModelCalls(Calls):
         asked = {key: value for key, value in given.items() if value is not None}
         return SavedModel({**asked, **self._sent_json("POST", dlim.STORE, asked, f"the exec {exec_id}")})
 
-    def promote_saved(self, name: str, space: str) -> SavedModel:
-        """Promote a model of the model store to a space (local backend).
+    def promote_saved(self, name: str, space: str, version: int | None = None) -> SavedModel:
+        """Promote a model of the model store to a space, whose models all users see (local backend).
 
         Args:
             name: Name of the model.
             space: Name of the space.
+            version: Version of the model. None stands for the newest one.
 
         Raises:
             NoSuchObject: The model store has no model with this name.
         """
+        asked: dict[str, Any] = {dlim.SPACE: space} | ({} if version is None else {dlim.VERSION: version})
         return SavedModel({dlim.NAME: name, **self._sent_json(
-            "PUT", dlim.store_path(_checked_name(name), dlim.TO_SPACE), {dlim.SPACE: space}, f"the model {name}")})
+            "PUT", dlim.store_path(_checked_name(name), dlim.TO_SPACE), asked, f"the model {name}")})
 
     def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
         """Deploy a model of the model store (local backend).
 
         Args:
             name: Name of the model.
-            options: Further keys of the request, such as `kernel_type`.
+            options: Keys of the request: `kernel` (a file) or `kernel_type`, and `name`, `runtime`, `weight`, `tag`,
+                `attributes`, `environments`, `version`.
 
         Raises:
             NoSuchObject: The model store has no model with this name.

@@ -98,7 +98,9 @@ def test_revisions_and_users(desk: DlimDesk, local: ModelServer) -> None:
     ["traffic", "m", "3"], ["traffic", "m", "3=x"], ["traffic", "m", "0=1"], ["traffic", "m", "3=1", "3=2"],
     ["traffic", "m", "3=0"], ["traffic", "m"], ["promote", "m"], ["promote", "m", "--revision", "1", "--space", "s"],
     ["share", "m", "bob", "--all"], ["save", "local-1"], ["save", "local-1", "--name", "Bad Name"], ["view", "m", "-a"],
-    ["deploy"], ["updateprofile", "m"], ["start"], ["start", "a", "b"], ["start", "m", "--wait-timeout", "0"],
+    ["deploy"], ["deploy", "-p", "d", "--kernel", "k.py"],
+    ["deploy", "--saved", "d:x"], ["promote", "d:0x", "--space", "s"], ["updateprofile", "m"], ["start"],
+    ["start", "a", "b"], ["start", "m", "--wait-timeout", "0"],
 ])
 def test_a_wrong_command_line_sends_nothing(desk: DlimDesk, local: ModelServer, words: list[str]) -> None:
     done = desk.run("model", *words, "-o", "json")
@@ -113,9 +115,9 @@ def test_the_model_store(desk: DlimDesk, local: ModelServer) -> None:
     assert desk.run("model", "promote", "digits", "--space", "production").code == 0
     assert (local.seen[-1].path, json.loads(local.seen[-1].body)) == (
         "/dlim/v1/modelstore/digits/promote", {"space": "production"})
-    done = desk.run("model", "deploy", "--saved", "digits", "--kernel-type", "torch")
+    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch")
     assert done.out.splitlines()[-1] == "Model <digits> is deployed successfully"
-    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch"}
+    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "version": 2}
 
 
 def test_start_waits_for_a_kernel(desk: DlimDesk, local: ModelServer) -> None:

@@ -13,11 +13,12 @@ from dlicmd.contract.argv import ArgvError
 from dlicmd.contract.dlim_commands import FOLDER, FORCE, KERNEL_TYPE, NAME
 from dlicmd.contract.exits import Exit
 from dlicmd.dlim.commands.models import agreed_in_words
+from dlicmd.dlim.commands.saved import divided
 from dlicmd.sdk.deployment import ModelFolder, model_folder
 from dlicmd.sdk.errors import NoSuchModel
 from dlicmd.sdk.model_objects import DeployedModel
 
-_SAVED = "--saved"
+_SAVED, _KERNEL = "--saved", "--kernel"
 
 
 class CheckedFolder(NamedTuple):
@@ -33,6 +34,8 @@ def deploy(session: Session) -> int:
     line = session.line
     if line.text(_SAVED) is not None:
         return _deploy_saved(session, line.text(_SAVED) or "")
+    if line.text(_KERNEL) is not None:
+        raise ArgvError(f"{_KERNEL} is only for {_SAVED}; of a folder, model.json names the kernel")
     if line.text(FOLDER.name) is None:
         raise ArgvError("dlim model deploy needs -p DIR; for example: dlim model deploy -p ./digits")
     found = checked(session, line.text(FOLDER.name) or "")
@@ -75,7 +78,9 @@ def _deploy_saved(session: Session, saved: str) -> int:
     line = session.line
     if line.text(FOLDER.name) is not None:
         raise ArgvError(f"give -p DIR or {_SAVED} NAME, not both")
-    given = {dlim.KERNEL_TYPE: line.text(KERNEL_TYPE.name), dlim.NAME: line.text(NAME.name)}
+    saved, version = divided(saved)
+    given = {dlim.KERNEL_TYPE: line.text(KERNEL_TYPE.name), dlim.KERNEL_FILE: line.text(_KERNEL),
+             dlim.NAME: line.text(NAME.name), dlim.VERSION: version}
     model = session.client.deploy_saved(saved, {key: value for key, value in given.items() if value is not None})
     if session.output.is_data:
         emit_value(model, session.output)

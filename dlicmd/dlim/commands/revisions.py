@@ -8,6 +8,7 @@ from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
 from dlicmd.contract.argv import ArgvError
 from dlicmd.contract.exits import Exit
+from dlicmd.dlim.commands.saved import divided
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert
 
@@ -40,7 +41,8 @@ def promote(session: Session) -> int:
         raise ArgvError("dlim model promote needs --revision N or --space SPACE; for example: "
                         "dlim model promote digits --revision 4")
     if space is not None:
-        saved = session.client.promote_saved(name, space)
+        name, version = divided(name)
+        saved = session.client.promote_saved(name, space, version)
         if session.output.is_data:
             emit_value(saved, session.output)
         else:

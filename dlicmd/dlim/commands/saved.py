@@ -9,9 +9,19 @@ from dlicmd.contract.argv import ArgvError
 from dlicmd.contract.dlim_commands import NAME
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.deployment import checked_name
+from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert
 
+_LONGEST_NUMBER = 9
 _COLUMNS = ("name", "version", "exec", "space", "creator")
+
+
+def divided(word: str) -> tuple[str, int | None]:
+    """Return the name and the version in `NAME[:VERSION]`. Raises UsageProblem."""
+    name, colon, version = word.partition(":")
+    if colon and not (version.isascii() and version.isdigit() and 0 < len(version) <= _LONGEST_NUMBER):
+        raise UsageProblem(f"'{inert(word)}' is not NAME:VERSION, such as digits:2")
+    return name, int(version) if colon else None
 
 
 def save(session: Session) -> int:

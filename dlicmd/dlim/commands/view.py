@@ -11,6 +11,7 @@ from dlicmd.cli.show.times import full
 from dlicmd.contract import dlim
 from dlicmd.contract.argv import ArgvError
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.reading import words
 from dlicmd.sdk.messages import one_line
 from dlicmd.sdk.model_objects import DeployedModel, ServingKernel, ServingReplica, ServingState
 
@@ -88,7 +89,7 @@ def _deployed(found: DeployedModel) -> list[str]:
     lines = [_row(label, value, _HEAD) for label, value in values.items() if value]
     rows = [{"revision": str(one.number), "state": one.state, "weight": str(one.weight or 0),
              "kernels": "-" if one.kernels is None else str(one.kernels), "creator": one.creator,
-             "source": one.source or "-"} for one in found.revisions]
+             "source": words(one.source.get(dlim.EXEC)) or "-"} for one in found.revisions]
     return [*lines, "", table(rows, _REVISIONS)] if rows else lines
 
 
