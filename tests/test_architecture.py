@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "dlicmd.contract": set(),
     "dlicmd.sdk": {"dlicmd.contract"},
     "dlicmd.cli": {"dlicmd.contract", "dlicmd.sdk"},
+    "dlicmd.dlim": {"dlicmd.contract", "dlicmd.sdk", "dlicmd.cli"},
     "local_backend.api": {
         "dlicmd.contract", "local_backend", "local_backend.services",
         # Types that services return, and code that reads and writes bodies: rows, paths, parsers, byte sources.
@@ -195,7 +196,7 @@ def test_only_the_launcher_of_this_machine_knows_its_processes() -> None:
     [("dlicmd", set()), ("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES),
      ("local_backend.inference.kernel", {"numpy", "torch", *KERNEL_LIBRARIES}),
      ("dlicmd.sdk", {"cloudpickle", "jsonschema", "pandas", "pathspec", "requests", "yaml"}),
-     ("dlicmd.cli", {"click", "keyring", "pyarrow", "rich", "yaml"})],
+     ("dlicmd.cli", {"click", "keyring", "pyarrow", "rich", "yaml"}), ("dlicmd.dlim", {"click", "yaml"})],
 )
 def test_packages_import_only_allowed_libraries(package: str, libraries: set[str]) -> None:
     allowed = libraries | set(sys.stdlib_module_names) | {"dlicmd", "local_backend"}
