@@ -277,6 +277,7 @@ class SearchService:
             return found
 
         gone = self.base.database.write(work)
+        self.base.wake()
         for row in rows:
             with suppress(OSError):
                 self.base.settings.paths.search_log(row.id).unlink(missing_ok=True)
