@@ -511,6 +511,12 @@ def with_result() -> Select[tuple[str]]:
     return select(execs.c.id).where(execs.c.state.in_((FINISHED, ERROR)), execs.c.deleted.is_(False))
 
 
+def going_on() -> Select[tuple[str]]:
+    """Return a query for the ids of the execs that are not over, and that nobody has stopped or deleted."""
+    asked = execs.c.stop_requested.is_(True) | execs.c.deleted.is_(True)
+    return select(execs.c.id).where(execs.c.state.not_in(TERMINAL), ~asked)
+
+
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:
     """Request a stop of the given execs (of this user; None: of any user) that are not over. Return the states of
     all given execs; missing and deleted execs are left out."""
