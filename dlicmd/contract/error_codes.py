@@ -157,6 +157,8 @@ CLIENT = {
     "exec.not_found": "no exec with this id",
     "exec.wait_timeout": "the exec did not end in time",
     "job.failed": "the job ended without success",
+    "model.failed": "the kernels of the model cannot start, or the model was stopped",
+    "model.not_found": "no model with this name",
     "object.not_found": "no resource plan or object with this name",
     "package.failed": "the model folder cannot be packed",
     "query.refused": "the server refused the query",

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
-from local_backend.store import events, exec_secrets, holdings
+from local_backend.store import events, exec_secrets, holdings, models, saved_models
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
@@ -312,15 +312,17 @@ def all_ids(connection: Connection) -> set[str]:
 
 
 def all_bundles(connection: Connection) -> set[str]:
-    """Return the code bundles that any exec or search names, deleted execs included."""
+    """Return the bundles that any exec, search or model names, deleted execs included."""
     found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
-    return found | set(connection.execute(select(searches.c.bundle).distinct()).scalars())
+    found |= set(connection.execute(select(searches.c.bundle).distinct()).scalars())
+    return found | models.bundles(connection) | saved_models.bundles(connection)
 
 
 def bundles(connection: Connection, of: Collection[str]) -> set[str]:
-    """Return those of these code bundles that any exec or search names. There must be few enough for one query."""
+    """Return those of these bundles that any exec, search or model names. There must be few enough for one query."""
     found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
-    return found | set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
+    found |= set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
+    return found | models.bundles(connection, of) | saved_models.bundles(connection, of)
 
 
 def likeness(row: ExecRow) -> Likeness:
@@ -507,6 +509,12 @@ def want(connection: Connection, exec_id: str, kernels: int | None) -> bool:
 def with_result() -> Select[tuple[str]]:
     """Return a query for the ids of the execs that have ended by themselves, and are not deleted."""
     return select(execs.c.id).where(execs.c.state.in_((FINISHED, ERROR)), execs.c.deleted.is_(False))
+
+
+def going_on() -> Select[tuple[str]]:
+    """Return a query for the ids of the execs that are not over, and that nobody has stopped or deleted."""
+    asked = execs.c.stop_requested.is_(True) | execs.c.deleted.is_(True)
+    return select(execs.c.id).where(execs.c.state.not_in(TERMINAL), ~asked)
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:
