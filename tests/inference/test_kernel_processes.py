@@ -299,7 +299,7 @@ class K(Kernel):
     (reply,) = side.replies(1)
     assert reply.body[:1] == b"\xff"
     assert json.loads(reply.body[1:]) == [
-        "1", "s", "edi-pong-7", "pong", "1", True, "3", "edi-pong-7-3", str(gateway.folder / "model")]
+        "1", "s", "edi-pong-7", "pong", "4", True, "3", "edi-pong-7-3", str(gateway.folder / "model")]
 
 
 def test_bytes_that_are_no_text_come_back_unchanged(gateway: FakeGateway) -> None:

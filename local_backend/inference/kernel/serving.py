@@ -36,10 +36,13 @@ class Hooks(Protocol):
 
 
 def serve(kernel: Hooks) -> None:
-    """Run a kernel until SIGTERM. Raises SystemExit with status 2 if the environment of a kernel is missing, and what
-    `on_kernel_start` raises."""
+    """Run a kernel until SIGTERM. Raises what `on_kernel_start` raises, and SystemExit with status 2 outside of the
+    main thread of a kernel process."""
     if SOCKET not in os.environ:
         log_error(f"This program is a kernel and needs a gateway: {SOCKET} is not set. To try it, run: dlim debug DIR")
+        raise SystemExit(2)
+    if threading.current_thread() is not threading.main_thread():
+        log_error("A kernel runs in the main thread of its process: call run() there.")
         raise SystemExit(2)
     with _stop_signal() as stop:
         _KernelProcess(kernel, stop).run()
@@ -103,6 +106,7 @@ class _KernelProcess:
             self._stop.connection = None
             connection.close()
             self._connection = None
+            select.select([self._stop.descriptor], [], [], _BACKOFF[0])
         self._kernel.on_kernel_shutdown()
         log_debug("The kernel has ended.")
 
@@ -202,9 +206,12 @@ class _StopSignal:
         os.write(self._stop_write, b"1")
 
     def handle(self, number: int, frame: Any) -> None:
-        """Handle SIGTERM in the main thread."""
+        """Handle SIGTERM in the main thread. The byte is in the pipe already, unless other code set the wakeup fd."""
         if not self.ready:
             raise SystemExit(0)
+        if not self.requested:
+            with contextlib.suppress(OSError):
+                os.write(self.wake, bytes([signal.SIGTERM]))
 
     def in_child(self) -> None:
         """Undo all in a process that the kernel forked: it must not hold the connection, nor stop the kernel."""

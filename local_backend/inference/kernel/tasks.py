@@ -87,7 +87,7 @@ class TaskContext:
 
     def get_version(self) -> str:
         """Return the number of the model's revision, as text."""
-        return os.environ.get("REDHARE_MODEL_REVISION", "1")
+        return os.environ.get("REDHARE_MODEL_REVISION", "")
 
     def get_model_name(self) -> str:
         """Return the name of the model."""
@@ -122,6 +122,8 @@ class TaskContext:
     def set_output_data(self, data: str | bytes) -> bool:
         """Set the answer; return True. It is sent when `on_task_invoke` returns, and at once after that. A later call
         replaces the answer if it is not sent yet. Raises TypeError."""
+        if self._flags:  # `fail` was called before
+            self._reply_meta.pop("status", None)
         self._answer(_bytes_of(data), 0)
         return True
 
