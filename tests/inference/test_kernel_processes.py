@@ -174,6 +174,25 @@ def test_a_kernel_connects_again(gateway: FakeGateway) -> None:
     assert out.count("started") == 1
 
 
+def test_a_kernel_loads_its_model_while_the_gateway_looks_up_its_key(gateway: FakeGateway) -> None:
+    process = gateway.start(BATCHED)
+    side = gateway.accept()
+    side.expect(frames.HELLO)
+    assert process.stdout is not None and process.stdout.readline().startswith("started")
+    side.socket.sendall(frames.json_frame(frames.WELCOME, {}))
+    side.expect(frames.READY)
+    assert side.ask("1") == ["101 of 1"]
+
+
+def test_a_kernel_that_is_refused_tries_again(gateway: FakeGateway) -> None:
+    gateway.start(PING_PONG)
+    for _ in range(3):
+        side = gateway.accept()
+        side.expect(frames.HELLO)
+        side.socket.close()
+    gateway.accept().greet()
+
+
 def test_the_runner_learns_that_a_kernel_is_ready(gateway: FakeGateway) -> None:
     read, write = os.pipe()
     gateway.start(PING_PONG, env={"DLI_READY_FD": str(write)}, pass_fds=[write])

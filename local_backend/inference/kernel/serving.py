@@ -86,7 +86,7 @@ class _KernelProcess:
         self._connection: GatewayConnection | None = None
 
     def run(self) -> None:
-        # The gateway shows a kernel that starts. A kernel starts without it, too.
+        # The gateway shows a kernel that starts. A kernel starts without it, too, and does not wait for its answer.
         with contextlib.suppress(GatewayGone):
             self._connection = self._connect()
         started = os.environ.get(DESCRIPTION)
@@ -96,6 +96,11 @@ class _KernelProcess:
                 description = file.read()
         self._kernel.on_kernel_start(KernelContext(description, self._number))
         self._stop.ready = True
+        if self._connection is not None:
+            try:
+                self._connection.greet()
+            except GatewayGone:
+                self._connection = None
         while not self._stop.requested:
             connection = self._connection = self._connection or self._connect_again()
             if connection is None:
@@ -124,6 +129,7 @@ class _KernelProcess:
         while not self._stop.requested:
             try:
                 connection = self._connect()
+                connection.greet()
             except GatewayGone as problem:
                 if str(problem) != shown:
                     shown = str(problem)
