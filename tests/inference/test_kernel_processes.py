@@ -72,8 +72,11 @@ class K(Kernel):
                 task_context.set_output_data(f"Failed due to: {problem}")
                 return
         if text == "partly":
-            task_context.next().set_output_data("fine")
+            if task_context.next() != None:
+                task_context.next().set_output_data("fine")
             raise ValueError("secret")
+        if text == "fail":
+            raise ValueError
         if text == "refuse":
             from redhareapi import TaskError
             raise TaskError("The image is too small.", 400)
@@ -106,15 +109,29 @@ def test_failures_become_answers(gateway: FakeGateway) -> None:
     side = gateway.accept()
     side.greet()
     assert side.ask("catch") == ["Failed due to: catch"]
-    side.send("partly", "x", "y")
+    side.send("partly", "x", "partly")
     first, second, third = sorted(side.replies(3), key=lambda one: one.id)
     assert (second.body, second.failed) == (b"fine", False)
     assert first.failed and third.failed and b"ValueError" in first.body and b"secret" not in first.body
+    side.send("fail", "x", "fail", "y")
+    found = {one.id: (one.body, one.failed) for one in side.replies(4)}
+    assert found[2] == found[4] == (b"done", False), "a bad request fails alone"
+    assert found[1][1] and found[3][1]
+    side.send(*["fail"] * 9, first=20)
+    assert all(one.failed for one in side.replies(9))
     side.send("refuse")
     (refused,) = side.replies(1)
     assert refused.failed and refused.body == b"The image is too small." and refused.meta == {"status": 400}
     side.send("swallow", first=50)
     assert side.ask("next") == ["done"]  # and no answer to task 50
+
+
+def test_no_task_is_run_twice_if_the_profile_forbids_it(gateway: FakeGateway) -> None:
+    gateway.start(MISHAPS)
+    side = gateway.accept()
+    side.greet(retry=False)
+    side.send("fail", "x")
+    assert all(one.failed for one in side.replies(2))
 
 
 def test_a_kernel_that_is_terminated_answers_what_it_has(gateway: FakeGateway) -> None:

@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from local_backend.inference.kernel import tensors
 from local_backend.inference.kernel.api import Kernel
 from local_backend.inference.kernel.kernel_log import log_info
 from local_backend.inference.kernel.problems import KernelProblem, TaskError
-from local_backend.inference.kernel.tasks import KernelContext, TaskContext
+from local_backend.inference.kernel.tasks import KernelContext, TaskContext, tasks_from
 from local_backend.inference.kernel.tensors import TensorRequest
 
 if TYPE_CHECKING:
@@ -206,13 +206,6 @@ class _Ask:
         else:
             self.task.set_output_meta("application/octet-stream", found.header_length)
         self.task.set_output_data(found.body)
-
-
-def tasks_from(task: TaskContext | None) -> Iterator[TaskContext]:
-    """Yield a task and those that follow it in its batch."""
-    while task is not None:
-        yield task
-        task = task.next()
 
 
 def _sentence(problem: Exception) -> str:
