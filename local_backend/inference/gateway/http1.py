@@ -364,8 +364,8 @@ class Http1Connection(asyncio.Protocol):
                 if exchange.refusal is not None:
                     exchange.keep = exchange.keep and not exchange.refusal.close
                     self.application.refuse(exchange, exchange.refusal)
-                elif exchange.handler is not None:
-                    exchange.handler(exchange)
+                else:
+                    self.application.handle(exchange)
         finally:
             self._turning = False
         if self._active is None and not self._closing:

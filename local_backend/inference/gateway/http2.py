@@ -276,8 +276,8 @@ class Http2Connection(asyncio.Protocol):
         exchange.body, exchange.chunks = b"".join(exchange.chunks), []
         if exchange.feed is not None:
             exchange.feed(exchange.body, True)
-        elif exchange.handler is not None:
-            exchange.handler(exchange)
+        else:
+            self.application.handle(exchange)
 
     # Answers ------------------------------------------------------------------------------------------------------
 
