@@ -39,7 +39,7 @@ _SETTLED = 0.5
 _MOST_STEPS = 10
 
 
-class Changed(Exception):
+class ModelChanged(Exception):
     """A call has changed the model meanwhile."""
 
 
@@ -168,7 +168,7 @@ class ModelController(Generic[M]):
                 if again is None:
                     return
                 row = again
-        except Changed:
+        except ModelChanged:
             self.loop.wake()
         except SQLAlchemyError:
             raise
@@ -209,13 +209,13 @@ class ModelController(Generic[M]):
         return load is None or not (load.queued or load.running)
 
     def _apply(self, row: ModelRow, rows: list[RevisionRow], change: Convergence) -> None:
-        """Store the changes of one decision. Raises Changed."""
+        """Store the changes of one decision. Raises ModelChanged."""
         by_number = {one.number: one for one in rows}
 
         def work(connection: Connection) -> None:
             now = models.get(connection, row.name)
             if now is None or (now.started, now.traffic) != (row.started, row.traffic):
-                raise Changed
+                raise ModelChanged
             for number, (state, message) in change.states.items():
                 one, values = by_number[number], {"state": state, "message": message}
                 if state == STARTING:
@@ -223,7 +223,7 @@ class ModelController(Generic[M]):
                     if one.exec_id is not None:
                         execs.note(connection, one.exec_id, stop_requested=True, deleted=True)
                 if not models.change_revision(connection, one, **values):
-                    raise Changed
+                    raise ModelChanged
             stopped = [str(by_number[number].exec_id) for number in change.stop]
             execs.request_stops(connection, stopped, None)
             if change.traffic is not None:
@@ -236,14 +236,14 @@ class ModelController(Generic[M]):
             self._work.wake()
 
     def _submit(self, model: ModelRow, row: RevisionRow, profile: ModelProfile) -> bool:
-        """Give a revision an exec. Return whether it has one now. Raises Changed."""
+        """Give a revision an exec. Return whether it has one now. Raises ModelChanged."""
         failing = self._failing.setdefault((model.number, row.number), _Failing())
         if time.monotonic() < failing.not_before:
             return False
 
         def bind(connection: Connection, exec_id: str) -> None:
             if not models.change_revision(connection, row, exec_id=exec_id):
-                raise Changed
+                raise ModelChanged
 
         try:
             made = self._work.submit(model, row, profile, bind)
