@@ -86,10 +86,14 @@ STARTED, STOPPED, STARTING, FAILED_STATE = "Started", "Stopped", "Starting", "Fa
 #: State of INSTANCE → state of the model.
 SHOWN_STATE = {ENABLED: STARTED, DISABLED: STOPPED, NOT_AVAILABLE: STARTING}
 
+#: States of a revision whose kernels start, or cannot start.
+STARTING_REVISION, FAILED_REVISION = "starting", "failed"
+
 # Keys of a runtime
 TYPE, LAUNCHER, CONDA_HOME, CONDA_ENV, DESCRIPTION = "type", "launcher", "conda_home", "conda_env_name", "description"
 # Keys of a model of the store
 EXEC, PATH, SPACE, VERSION = "exec", "path", "space", "version"
+KERNEL_FILE = "kernel"
 
 # Queries and headers
 KERNEL_TYPE, REVISION, KERNEL, STREAM, FROM = "kernel_type", "revision", "kernel", "stream", "from"
@@ -97,7 +101,7 @@ KERNEL_TYPE, REVISION, KERNEL, STREAM, FROM = "kernel_type", "revision", "kernel
 NEXT_OFFSET = "X-Next-Offset"
 #: Seconds for which a request is worth an answer.
 REQUEST_TIMEOUT = "Request-Timeout"
-STDOUT, STDERR = "stdout", "stderr"
+STDOUT, STDERR, LAUNCHER_LOG = "stdout", "stderr", "launcherlog"
 
 # Files of a submission
 MODEL_JSON, README_FILE = "model.json", "README.md"

@@ -626,9 +626,9 @@ class AsyncClient:
         found: SavedModel = await self._call("save_model", exec_id, name, path)
         return found
 
-    async def promote_saved(self, name: str, space: str) -> SavedModel:
+    async def promote_saved(self, name: str, space: str, version: int | None = None) -> SavedModel:
         """Call `Client.promote_saved` in a thread."""
-        found: SavedModel = await self._call("promote_saved", name, space)
+        found: SavedModel = await self._call("promote_saved", name, space, version)
         return found
 
     async def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:

@@ -55,18 +55,19 @@ def model_folder(text: str, kernel_type: str | None = None, name: str | None = N
         raise UsageProblem(f"kernel type '{inert(kernel_type)}' is not one of {', '.join(dlim.KERNEL_TYPES)}")
     if name is not None and kernel_type is None:
         raise UsageProblem(f"a name is only for a ready-made kernel; write it as '{dlim.NAME}' into {dlim.MODEL_JSON}")
+    needed: Sequence[str] = ()
     if kernel_type is not None and not (folder / dlim.MODEL_JSON).is_file():
         found = name or usual_name(folder)
     else:
-        described = _described(folder, needs_kernel=kernel_type is None)
-        found = name or described[dlim.NAME]
+        described = _object(folder / dlim.MODEL_JSON)
+        needed = _checked(folder, described, bool(kernel_type or described.get(dlim.KERNEL_TYPE)))
+        found = str(described.get(dlim.NAME) or name or usual_name(folder))
     checked_name(found)
     selection = select(folder)
     selection.tell()
     if not selection.files:
         raise PackageError(f"{inert(str(folder))} contains no files to send")
-    if kernel_type is None:
-        _check_sent(folder, selection, (dlim.MODEL_JSON, dlim.README_FILE, described[dlim.KERNEL_PATH]))
+    _check_sent(folder, selection, needed)
     return ModelFolder(found, selection, kernel_type)
 
 
@@ -84,26 +85,33 @@ def usual_name(folder: Path) -> str:
     return plain.strip("-")[:dlim.LONGEST_NAME].strip("-")
 
 
-def _described(folder: Path, needs_kernel: bool) -> dict[str, str]:
-    """Return the texts of model.json. Raises PackageError."""
+def _checked(folder: Path, found: dict[str, Any], ready_made: bool) -> list[str]:
+    """Return the files that the model of a model.json needs. Raises PackageError for a wrong key or a missing file."""
     path = folder / dlim.MODEL_JSON
-    found = _object(path)
-    needed: Sequence[str] = dlim.REQUIRED if needs_kernel else (dlim.NAME,)
-    for key in needed:
+    for key in dlim.REQUIRED if not ready_made else ():
         value = found.get(key)
         if value is None:
             raise PackageError(f"{path}: '{key}' is missing; required: {', '.join(dlim.REQUIRED)}")
-        if not isinstance(value, str) or not value.strip():
-            raise PackageError(f"{path}: '{key}' must be a text that is not empty, not {inert(json.dumps(value))[:80]}")
-    if not dlim.NAME_PATTERN.fullmatch(found[dlim.NAME]):
-        raise PackageError(f"{path}: 'name' is '{inert(found[dlim.NAME])[:80]}'; allowed: a-z, 0-9 and - inside")
-    if needs_kernel:
-        if not (folder / dlim.README_FILE).is_file():
-            raise PackageError(f"{dlim.README_FILE} is missing in {folder}; write what the model does and takes")
-        kernel = found[dlim.KERNEL_PATH]
-        if Path(kernel).is_absolute() or ".." in Path(kernel).parts or not (folder / kernel).is_file():
-            raise PackageError(f"{path}: 'kernel_path' is '{inert(kernel)[:80]}', but {folder} has no such file")
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+        is_text = isinstance(value, str) and (key == dlim.TAG or value.strip())
+        if not is_text and not (key == dlim.SCHEMA and value == 1):
+            raise PackageError(f"{path}: '{key}' must be a text, not {inert(json.dumps(value))[:80]}")
+    name = found.get(dlim.NAME)
+    if name is not None and (not isinstance(name, str) or not dlim.NAME_PATTERN.fullmatch(name)):
+        raise PackageError(f"{path}: 'name' is {inert(json.dumps(name))[:80]}; allowed: a-z, 0-9 and - inside")
+    if ready_made:
+        return [dlim.MODEL_JSON]
+    readme, kernel = str(found.get(dlim.READ_ME) or dlim.README_FILE), str(found[dlim.KERNEL_PATH])
+    if not _is_inside(folder, readme):
+        raise PackageError(f"{inert(readme)[:80]} is missing in {folder}; write what the model does and takes")
+    if not _is_inside(folder, kernel):
+        raise PackageError(f"{path}: 'kernel_path' is '{inert(kernel)[:80]}', but {folder} has no such file")
+    return [dlim.MODEL_JSON, readme, kernel]
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Return whether a folder has a file at a relative path."""
+    path = Path(name)
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in name and (folder / path).is_file()
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -213,7 +213,7 @@ class ModelCalls(Calls):
         return ServingState(an_object(self._model_call("GET", name, dlim.INSTANCE)))
 
     def wait_model(self, name: str, timeout: float | None = START_TIMEOUT) -> ServingState:
-        """Wait until a model answers requests.
+        """Wait until a model answers requests. If its newest revision starts, wait for that one.
 
         A model whose profile has `kernel_min` 0 is ready without a kernel, because a request starts one.
 
@@ -230,9 +230,14 @@ class ModelCalls(Calls):
         may_be_zero = _fewest(self.model_profile(name)) == 0
         while True:
             found, model = self.serving(name), self.model(name)
+            newest = model.revisions[-1] if model.revisions else None
+            state = "" if newest is None else newest.state.lower()
+            if newest is not None and state == dlim.FAILED_REVISION:
+                raise ModelFailed(name, dlim.FAILED_STATE, newest.message or model.message)
             if model.state in (dlim.FAILED_STATE, dlim.STOPPED):
                 raise ModelFailed(name, model.state, model.message or found.message)
-            if found.status == dlim.ENABLED and (may_be_zero or any(one.status == dlim.IDLE for one in found.kernels)):
+            has_kernel = may_be_zero or any(one.status == dlim.IDLE for one in found.kernels)
+            if found.status == dlim.ENABLED and has_kernel and state != dlim.STARTING_REVISION:
                 return found
             if end is not None and time.monotonic() >= end:
                 why = model.message or found.message
@@ -289,12 +294,12 @@ class ModelCalls(Calls):
     def model_log(
         self, name: str, *, kernel: int | None = None, stream: str = dlim.STDERR, start: int = 0,
     ) -> LogPart:
-        """Return what the kernels of a model wrote (local backend).
+        """Return what a kernel of a model wrote (local backend).
 
         Args:
             name: Name of the model.
-            kernel: Number of the kernel. None stands for all kernels.
-            stream: `stdout` or `stderr`.
+            kernel: Number of the kernel. None stands for the newest one.
+            stream: `stdout`, `stderr`, or `launcherlog` of the process that starts kernels.
             start: Offset of the first byte: 0, or the `end` of an earlier part.
 
         Raises:
@@ -309,12 +314,12 @@ class ModelCalls(Calls):
     def follow_model_log(
         self, name: str, *, kernel: int | None = None, stream: str = dlim.STDERR, start: int = 0,
     ) -> Iterator[str]:
-        """Yield what the kernels of a model write, as it arrives, until the model is stopped (local backend).
+        """Yield what a kernel of a model writes, as it arrives, until the model is stopped (local backend).
 
         Args:
             name: Name of the model.
-            kernel: Number of the kernel. None stands for all kernels.
-            stream: `stdout` or `stderr`.
+            kernel: Number of the kernel. None stands for the newest one.
+            stream: As for `model_log`.
             start: Offset of the first byte.
 
         Returns:
@@ -516,25 +521,28 @@ class ModelCalls(Calls):
         asked = {key: value for key, value in given.items() if value is not None}
         return SavedModel({**asked, **self._sent_json("POST", dlim.STORE, asked, f"the exec {exec_id}")})
 
-    def promote_saved(self, name: str, space: str) -> SavedModel:
-        """Promote a model of the model store to a space (local backend).
+    def promote_saved(self, name: str, space: str, version: int | None = None) -> SavedModel:
+        """Promote a model of the model store to a space, whose models all users see (local backend).
 
         Args:
             name: Name of the model.
             space: Name of the space.
+            version: Version of the model. None stands for the newest one.
 
         Raises:
             NoSuchObject: The model store has no model with this name.
         """
+        asked: dict[str, Any] = {dlim.SPACE: space} | ({} if version is None else {dlim.VERSION: version})
         return SavedModel({dlim.NAME: name, **self._sent_json(
-            "PUT", dlim.store_path(_checked_name(name), dlim.TO_SPACE), {dlim.SPACE: space}, f"the model {name}")})
+            "PUT", dlim.store_path(_checked_name(name), dlim.TO_SPACE), asked, f"the model {name}")})
 
     def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
         """Deploy a model of the model store (local backend).
 
         Args:
             name: Name of the model.
-            options: Further keys of the request, such as `kernel_type`.
+            options: Keys of the request: `kernel` (a file) or `kernel_type`, and `name`, `runtime`, `weight`, `tag`,
+                `attributes`, `environments`, `version`.
 
         Raises:
             NoSuchObject: The model store has no model with this name.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from dlicmd.contract import dlim
 from dlicmd.contract.reading import number, objects, words
-from dlicmd.sdk.records import Key, Record, all_of, texts, whole_number
+from dlicmd.sdk.records import Key, Record, all_of, an_object, texts, whole_number
 
 
 def _pairs(value: Any, key: str) -> dict[str, str]:
@@ -21,6 +21,8 @@ class DeployedRevision(Record):
     """Number of the revision, from 1."""
     state = Key(dlim.STATE, words)
     """State of the revision, such as `serving`."""
+    message = Key(dlim.MESSAGE, words)
+    """Reason for the state, as a sentence."""
     weight = Key(dlim.WEIGHT, whole_number)
     """Part of the requests that the revision gets, relative to the other revisions."""
     creator = Key(dlim.CREATOR, words)
@@ -29,8 +31,8 @@ class DeployedRevision(Record):
     """Time of the deployment."""
     exec_id = Key(dlim.EXEC_ID, words)
     """Id of the exec that runs the kernels. "" while the revision is stopped."""
-    source = Key(dlim.SOURCE, words)
-    """Origin of the revision, such as the exec that trained it."""
+    source = Key(dlim.SOURCE, an_object)
+    """The exec and the data that made the revision. Empty for a folder."""
     kernels = Key(dlim.KERNELS, whole_number)
     """Number of kernels that are ready."""
 
@@ -139,6 +141,8 @@ class ServingReplica(Record):
     """Bytes per second of requests and answers."""
     kernels = Key(dlim.CONTAINERS, all_of(ServingKernel))
     """Kernels that have been started."""
+    revision = Key(dlim.REVISION, whole_number)
+    """Number of the revision, on the local backend."""
 
 
 class ServingState(Record):
@@ -192,6 +196,12 @@ class SavedModel(Record):
     """Space to which the model was promoted. "" before that."""
     creator = Key(dlim.CREATOR, words)
     """User that saved the model."""
+    create_time = Key(dlim.REVISION_TIME, words)
+    """Time at which the model was saved."""
+    size = Key(dlim.SIZE, whole_number)
+    """Bytes of the files."""
+    source = Key(dlim.SOURCE, an_object)
+    """The exec with its code and data."""
 
 
 class ModelWhy(Record):

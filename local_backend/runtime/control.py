@@ -32,7 +32,7 @@ from local_backend.scheduler.model import Decision, Reason
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.sources.connections import Connections
-from local_backend.store import execs
+from local_backend.store import execs, searches
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.unfinished import Unfinished
@@ -240,9 +240,10 @@ class Control:
             self._shares.allot(active, (), row.rest_after)
 
     def _tell_rests(self, rows: Iterable[ExecRow]) -> None:
-        """Tell runners how far their jobs train now, if that has changed. End the processes of jobs that have rested
-        for long, if too many jobs rest."""
-        resting = []
+        """Tell runners how far their jobs train now, if that has changed. End the processes of resting jobs: of those
+        whose search is over, and of those that have rested longest, if too many jobs rest."""
+        resting: list[Active] = []
+        parents: dict[str, str | None] = {}
         for row in rows:
             active = self._active.get(row.id)
             if active is None or not active.elastic or not active.movable or active.run.held is None:
@@ -252,8 +253,13 @@ class Control:
                     self._shares.allot(active, active.allocation.slots, row.rest_after)
             if row.rested is not None and not active.slots and active.resizable and active.run.held.stored:
                 resting.append(active)
-        resting.sort(key=lambda active: active.changed)
-        for active in resting[: max(0, len(resting) - self._settings.rested_kept)]:
+                parents[row.id] = row.parent
+        if not resting:
+            return
+        over = self._database.read(lambda c: searches.over(c, {one for one in parents.values() if one is not None}))
+        resting.sort(key=lambda active: (parents[active.exec_id] not in over, active.changed))
+        unneeded = sum(parent in over for parent in parents.values())
+        for active in resting[: max(unneeded, len(resting) - self._settings.rested_kept)]:
             if active.asked != active.allocation.sequence:
                 active.asked = active.allocation.sequence
                 active.run.set_aside(active.asked)

@@ -295,7 +295,7 @@ class RunningService:
         """Report the numbers of kernels. The report of a death is over when all seats have a ready kernel again."""
         ready = sum(kernel.ready is not None and kernel.leave is None for kernel in self._kernels.values())
         values: dict[str, Any] = {
-            wire.WORKERS: len(self.workers), wire.READY: ready, wire.DEATHS: self._deaths}
+            wire.WORKERS: len(self.workers), wire.READY_KERNELS: ready, wire.DEATHS: self._deaths}
         if ready and not any(self._empty) and ready >= len(self._kernels):
             values[wire.MESSAGE] = None
         self._progress.update(values)

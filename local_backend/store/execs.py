@@ -80,6 +80,11 @@ class ExecRow:
         return self.state in TERMINAL
 
     @property
+    def has_driver(self) -> bool:
+        """Whether a driver runs beside its workers."""
+        return self.elastic and self.kind != SERVICE
+
+    @property
     def idle(self) -> bool:
         """Whether it is a service that needs no kernel now, because there are no requests."""
         if self.kind != SERVICE:
@@ -190,14 +195,15 @@ def of_user(
     down: bool = False,
     most: int | None = None,
     parents: Collection[str] | None = None,
+    kinds: Collection[str] = (TRAINING,),
 ) -> list[ExecRow]:
-    """Return the training execs of one user (None: of all users) that are not deleted, oldest first.
+    """Return the execs of these kinds of one user (None: of all users) that are not deleted, oldest first.
 
     With `states`, return only execs in one of these states, and with `parents`, only parts of these searches. `sort`
     is a column to sort by instead, and `down` sorts from the largest down. Rows without a value are the smallest, and
     of equal rows the older comes first. `most` limits the number of rows after sorting.
     """
-    query = select(*_COLUMNS).where(*_selected(creator, states, parents))
+    query = select(*_COLUMNS).where(*_selected(creator, states, parents, kinds))
     by = _SHOWN_STATE if sort == "state" else execs.c[sort]
     order = [by] if sort == "number" else [by.is_not(None), by]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
@@ -206,17 +212,18 @@ def of_user(
 
 def count_of_user(
     connection: Connection, creator: str | None, states: Collection[str] | None = None,
-    parents: Collection[str] | None = None,
+    parents: Collection[str] | None = None, kinds: Collection[str] = (TRAINING,),
 ) -> int:
     """Return how many execs `of_user` returns without a limit."""
-    return int(connection.execute(select(func.count()).where(*_selected(creator, states, parents))).scalar_one())
+    query = select(func.count()).where(*_selected(creator, states, parents, kinds))
+    return int(connection.execute(query).scalar_one())
 
 
 def _selected(
-    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None
+    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None, kinds: Collection[str]
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of training execs that are not deleted."""
-    found = [execs.c.deleted.is_(False), execs.c.kind == TRAINING]
+    """Return the conditions of a list of execs that are not deleted."""
+    found: list[ColumnElement[bool]] = [execs.c.deleted.is_(False), execs.c.kind.in_(kinds)]
     if creator is not None:
         found.append(execs.c.creator == creator)
     if states is not None:
@@ -502,6 +509,12 @@ def want(connection: Connection, exec_id: str, kernels: int | None) -> bool:
 def with_result() -> Select[tuple[str]]:
     """Return a query for the ids of the execs that have ended by themselves, and are not deleted."""
     return select(execs.c.id).where(execs.c.state.in_((FINISHED, ERROR)), execs.c.deleted.is_(False))
+
+
+def going_on() -> Select[tuple[str]]:
+    """Return a query for the ids of the execs that are not over, and that nobody has stopped or deleted."""
+    asked = execs.c.stop_requested.is_(True) | execs.c.deleted.is_(True)
+    return select(execs.c.id).where(execs.c.state.not_in(TERMINAL), ~asked)
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:

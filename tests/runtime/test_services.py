@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 def ready(one: Bench, exec_id: str, count: int) -> None:
     """Wait until so many kernels are ready, and no other ones run."""
-    eventually(lambda: (one.told(exec_id, wire.READY), one.told(exec_id, wire.WORKERS)) == (count, count),
+    eventually(lambda: (one.told(exec_id, wire.READY_KERNELS), one.told(exec_id, wire.WORKERS)) == (count, count),
                f"{count} kernels are ready")
 
 
@@ -177,7 +177,7 @@ def test_a_service_whose_runner_was_killed_starts_again(backend: Bench) -> None:
     ready(backend, job, 1)
 
     def serves(attempt: int) -> bool:
-        return backend.row(job).attempt == attempt and backend.told(job, wire.READY) == 1
+        return backend.row(job).attempt == attempt and backend.told(job, wire.READY_KERNELS) == 1
 
     for attempt in range(1, 6):
         eventually(partial(serves, attempt), "it serves")
