@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local_backend.inference.control import GatewayLoad, GatewayState, Model, RevisionLoad, Token, load_of
-from local_backend.inference.gateway_process import GatewayLost, GatewayHandle, GatewayLink, GatewayReady
+from local_backend.inference.gateway_process import GatewayHandle, GatewayLink, GatewayLost, GatewayReady
 
 _log = logging.getLogger(__name__)
 #: Seconds between two attempts to connect to a gateway that starts, and before a failed start is repeated.
