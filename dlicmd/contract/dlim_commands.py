@@ -156,7 +156,7 @@ COMMANDS: tuple[DlimCommand, ...] = (
                    "FILE"), KERNEL_TYPE)),
     DlimCommand("model traffic", "NAME REVISION=PART...", "divide the requests between revisions", (
         ("dlim model traffic digits 3=90 4=10", "10 % of the requests go to revision 4"),), 2, MANY),
-    DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; or put a saved model into a space", (
+    DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; put a saved model into a space", (
         ("dlim model promote digits --revision 4", "revision 4 gets all requests"),
         ("dlim model promote digits --space production", "the saved model joins a space"),
     ), 1, 1, (_own("--revision", "revision that gets all requests", "N", kind=Form.POSITIVE),

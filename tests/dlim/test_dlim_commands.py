@@ -192,6 +192,13 @@ def test_a_mistyped_command_line_gets_a_suggestion(desk: DlimDesk, words: list[s
     assert done.code == 2 and meant in done.err
 
 
+def test_a_suggestion_is_the_corrected_line_without_secrets(desk: DlimDesk) -> None:
+    said = desk.run("modle", "view", "my model", "-s").err
+    assert "did you mean: dlim model view 'my model' -s" in said
+    said = desk.run("model", "viw", "m", "--jwt-token", "secret-1").err
+    assert "dlim model view NAME" in said and "secret-1" not in said
+
+
 def test_a_slip_never_leads_to_a_command_that_destroys(desk: DlimDesk) -> None:
     for word in ("undeplay", "stp", "stap"):
         said = desk.run("model", word, "x").err
