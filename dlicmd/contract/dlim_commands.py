@@ -173,6 +173,9 @@ COMMANDS: tuple[DlimCommand, ...] = (
         (NAME, _own("--path", "path of the model among the files of the job; default: its result", "PATH"))),
     DlimCommand("model saved", "", "list the models of the model store", (
         ("dlim model saved", "names, versions and the jobs that made them"),)),
+    DlimCommand("model unsave", "NAME[:VERSION]", "delete a model of the model store; deployed models stay", (
+        ("dlim model unsave digits:1", "version 1"), ("dlim model unsave digits", "all versions"),
+    ), 1, 1, (FORCE,), destroys=True),
     DlimCommand("model readme", "NAME", "show the README of a model", (("dlim model readme digits", "as text"),), 1, 1),
     DlimCommand("completion", "SHELL", "print the completion script for bash, zsh or fish", (
         ('eval "$(dlim completion bash)"', "complete words in this shell; also in ~/.bashrc"),), 1, 1),
