@@ -13,6 +13,7 @@ from dlicmd.contract.data_sources import MOUNT
 VERSION = 2
 Kind = Literal["training", "search", "service", "notebook"]
 TRAINING: Kind = "training"
+SERVICE: Kind = "service"
 #: A MIG slice of any profile.
 ANY_SLICE = "slice"
 
@@ -153,7 +154,11 @@ class Membership:
 
 @dataclass(frozen=True)
 class Service:
-    """What the kernels of a workload of kind `service` need: one revision of a model. Times are seconds."""
+    """What the kernels of a workload of kind `service` need: one revision of a model. Times are seconds.
+
+    The resources of such a workload are elastic. Its `min_workers` are the kernels that it has at least, 0 if it may
+    have none while there are no requests, and its `num_worker` those that it has at most.
+    """
 
     model: str
     revision: int

@@ -251,6 +251,8 @@ SECONDS_LEFT = "secondsLeft"
 GENERATION = "generation"  # int, number of the current membership
 RESIZES = "resizes"  # int, number of intended changes of the membership
 DEATHS = "deaths"  # int, workers that died without ending the job
+WANTED = "wanted"  # int, kernels that a service can use now
+READY_KERNELS = "ready"  # int, kernels of a service that take requests now
 
 # Keys of an exec for clients that prefer DETAILS, and of the follow answer
 ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked

@@ -113,6 +113,8 @@ class Exec(Record):
     """Number of intended changes of the number of workers."""
     deaths = Key(wire.DEATHS, whole_number)
     """Number of workers that died without ending the job."""
+    ready = Key(wire.READY_KERNELS, whole_number)
+    """Number of kernels of a service that take requests now. None for other execs."""
     search = Key(wire.SEARCH, words)
     """Name of the search that the exec is an experiment of. "" for other execs."""
     experiment = Key(wire.EXPERIMENT, whole_number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Query, Request
 from pydantic import WithJsonSchema
@@ -87,13 +87,16 @@ def list_execs(
     sort_by: str | None = None,
     everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
     search: Annotated[str | None, Query(description="name of a search: only its experiments are listed")] = None,
+    kind: Annotated[Literal["training", "service"], Query(
+        description="`service`: the execs that run the kernels of models, instead of trainings")] = "training",
 ) -> JsonAnswer[list[Exec]]:
     """List the caller's execs, oldest first. Administrators get the execs of all users with `all`. `state` is one
     state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs. The
     header `X-Total-Count` of the answer has their number without the limit."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    rows, total = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone, search))
+    selection = ExecSelection(wanted, column, descending, most, everyone, search, kind)
+    rows, total = services.execs.list(caller, selection)
     found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url),
                                wants_details(request.headers)))
     return JsonAnswer(b"[" + found + b"]", headers={wire.TOTAL: str(total)})

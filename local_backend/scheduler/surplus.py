@@ -121,7 +121,7 @@ class Surplus:
             self._chosen[id(node)] = self._choose(node) if node in busy else []
             for job in self._chosen[id(node)]:
                 low, high = self._bounds[job.exec_id]
-                least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
+                least, most, rank, has = least + low, most + high, rank + _rank(job), has + len(job.slots)
             # Round parts of slots up to whole slots, so that the other jobs get whole slots, too.
             settled = self._settled[id(node)] = math.ceil(parts - NEARLY)
             least, most, has = least + settled, most + settled, has + settled
@@ -190,7 +190,7 @@ class Surplus:
             self._share(group, got)
 
     def _claim(self, job: SchedulerJob) -> Claim:
-        return Claim(*self._bounds[job.exec_id], 1.0, job.service, len(job.slots))
+        return Claim(*self._bounds[job.exec_id], 1.0, _rank(job), len(job.slots))
 
     def _by_priority(self, node: PlanNode, slots: int) -> None:
         """Give reserved slots to the plans below, then all usable slots to the most urgent jobs, within limits."""
@@ -227,7 +227,7 @@ class Surplus:
         totals = {id(user): self._settled[id(user)] for user in self._root.leaves()}
         hungry: list[tuple[int, float, str]] = []
         for name, job in self._jobs.items():
-            got, rank = self.targets[name], job.service
+            got, rank = self.targets[name], _rank(job)
             totals[id(self._owners[name])] += got
             if got < self._bounds[name][1]:
                 hungry.append((got, rank - (ROTATION if len(job.slots) > got else 0.0), name))
@@ -252,6 +252,12 @@ class Surplus:
                 totals[id(node)] += more
             heapq.heappush(hungry, (got + more, rank, name))
         self.rest = rest
+
+
+def _rank(job: SchedulerJob) -> float:
+    """Return the rank of a job among equal claims. Services come before other jobs, and do not exchange slots in turn:
+    a kernel that moves is started again."""
+    return -math.inf if job.serves else job.service
 
 
 def _below(node: PlanNode, top: PlanNode) -> Iterable[PlanNode]:

@@ -144,6 +144,12 @@ def count_of(connection: Connection, creator: str, started: bool = False) -> int
     return int(connection.execute(query).scalar_one())
 
 
+def bytes_of(connection: Connection, creator: str) -> int:
+    """Return the bytes of all revisions of the models of a user."""
+    query = select(func.sum(revisions.c.size)).join(models, models.c.number == revisions.c.model)
+    return int(connection.execute(query.where(models.c.creator == creator)).scalar() or 0)
+
+
 def change(connection: Connection, number: int, **values: Any) -> None:
     """Set columns of a model. `traffic` may be a mapping, and `shared` a collection or True."""
     if isinstance(values.get("traffic"), Mapping):

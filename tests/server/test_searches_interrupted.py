@@ -125,7 +125,7 @@ class Trial:
                 loop = self._loop(moments)
             if self._gone():
                 return
-            if not self._row().active and not self._running():
+            if not self._row().active and not any(row.rested is None or row.stop_requested for row in self._running()):
                 if self._row().state != "STOPPED":
                     return
                 self.call("PUT", "/restart")

@@ -15,7 +15,7 @@ from live_server import Live, multipart, tar
 from searching import Searching, searching, states_of
 from support import eventually
 
-from dlicmd.contract.states import FINISHED
+from dlicmd.contract.states import FINISHED, KILLED
 from local_backend.hypersearch import controller
 from local_backend.store import execs
 
@@ -240,18 +240,36 @@ def test_the_best_experiments_go_on_with_the_same_exec(search: Searching, live: 
     assert "after epoch 2" in str(live.row(ids[1]).message)
 
 
-def test_a_restart_trains_resting_experiments_up_to_their_rung_again(search: Searching, live: Live) -> None:
+def test_a_restart_lets_resting_experiments_go_on(search: Searching, live: Live) -> None:
     search.begin(**RUNGS)
     ids = search.running(4)
     for exec_id, value in zip(ids, (0.4, 0.1, 0.3, 0.2), strict=True):
         rest(search, exec_id, 1, value)
     search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 1, 2))
     assert live.call("PUT", "/hypersearch/s/force").status == 204
-    assert states_of(search.get()) == ["KILLED"] * 4
+    assert states_of(search.get()) == ["WAITING", "KILLED", "WAITING", "KILLED"]
+    assert [live.row(one).stop_requested for one in ids] == [False, True, False, True]
+    live.move(ids[2], KILLED)  # its user does not want it any more
     assert live.call("PUT", "/hypersearch/s/restart").status == 200
-    again = search.running(4)
-    assert not set(again) & set(ids) and [live.row(one).rest_after for one in again] == [1, 2, 1, 2]
-    for exec_id, epochs, value in zip(again, (1, 2, 1, 2), (0.4, 0.05, 0.3, 0.01), strict=True):
+    again = search.running(3)
+    assert not set(again) & set(ids) and [live.row(one).rest_after for one in again] == [2, 1, 2]
+    assert search.get()["experiments"][0]["appId"] == ids[0]
+    for exec_id, epochs, value in zip(again, (2, 1, 2), (0.05, 0.3, 0.01), strict=True):
         rest(search, exec_id, epochs, value)
     shown = search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 2, 4))
-    assert shown["experiments"][3]["appId"] == again[3]
+    assert shown["experiments"][3]["appId"] == again[2]
+    assert live.row(ids[0]).rested == 1 and not live.row(ids[0]).stop_requested
+
+
+def test_the_deletion_of_a_stopped_search_stops_its_resting_experiments(search: Searching, live: Live) -> None:
+    search.begin(**RUNGS)
+    ids = search.running(4)
+    for exec_id in ids[:2]:
+        rest(search, exec_id, 1, 0.5)
+    search.until(lambda one: states_of(one)[:2] == ["WAITING"] * 2)
+    assert live.call("PUT", "/hypersearch/s").status == 204
+    search.stops(ids[2:])
+    assert states_of(search.over()) == ["WAITING"] * 2 + ["KILLED"] * 2
+    assert not any(live.row(one).stop_requested for one in ids[:2])
+    assert live.call("DELETE", "/hypersearch/s").status == 204
+    assert all(live.row(one).stop_requested for one in ids[:2])

@@ -187,6 +187,7 @@ def test_clients_may_use_every_kind_of_credentials_and_send_bodies_with_get(sear
     (definition(args="--exec-start PyTorch --model-main other.py"), None, (400, "submission.no_program")),
     (definition(), {}, (400, "submission.no_program")),
     (definition(algorithm="TPE", warmStart="nothing"), None, (404, "search.not_found")),
+    (definition(args=f"{ARGS} --rate {{Rates}}"), None, (400, "search.definition")),
     (definition(algorithm="ASHA", resume=True, algoParams=[
         {"name": "ResourceName", "value": "epochs"}, {"name": "ResourceValue", "value": "9"}]), None,
      (400, "search.definition")),
@@ -257,7 +258,7 @@ def test_a_stop_kills_what_runs_and_a_restart_goes_on(search: Searching, live: L
     assert live.call("PUT", "/hypersearch/s").status == 204  # it is stopping
     search.stops(first[1:])
     shown = search.over()
-    assert (shown["state"], states_of(shown), shown["progress"]) == ("STOPPED", ["FINISHED", "KILLED"], "2/2")
+    assert (shown["state"], states_of(shown), shown["progress"]) == ("STOPPED", ["FINISHED", "KILLED"], "2/4")
     refused = live.call("PUT", "/hypersearch/s")
     assert refused.error == (400, "search.ended")
     assert refused.text.strip() == "Error 400: Model tuning s is already stopped."

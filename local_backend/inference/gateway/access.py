@@ -110,10 +110,18 @@ class AccessControl:
             if self._models.state is None:
                 raise refusals.no_state()
             raise refusals.no_model(name)
-        model = served.model
-        if model.owner == user.name or user.admin or model.shared is True or user.name in model.shared:
+        if _may_use(user, served):
             return served
         raise refusals.no_model(name)
+
+    def models(self, user: RequestUser) -> list[ServedModel]:
+        """Return all models that the user may use."""
+        return [served for served in self._models.models.values() if _may_use(user, served)]
+
+
+def _may_use(user: RequestUser, served: ServedModel) -> bool:
+    model = served.model
+    return model.owner == user.name or user.admin or model.shared is True or user.name in model.shared
 
 
 def _token(headers: Mapping[str, str]) -> str:

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from dlicmd import __version__
-from local_backend.inference.control import GatewayLoad, state_of, to_line
+from local_backend.inference.control import GatewayLoad, GatewayState, state_of, to_line
 from local_backend.inference.gateway.access import AccessControl
 from local_backend.inference.gateway.kernel_socket import KernelSocket
 from local_backend.inference.gateway.peers import PeerProcess
 from local_backend.inference.gateway.served_models import ServedModels
 
 log = logging.getLogger(__name__)
-#: Seconds between two loads, unless requests begin to wait.
-_PAUSE = 0.25
+#: Seconds between two loads: of small changes, and when requests begin to wait.
+_PAUSE, _URGENT_PAUSE = 0.25, 0.05
 #: Most bytes of one message.
 _LINE_LIMIT = 256 << 20
 
@@ -42,6 +42,7 @@ class ControlSocket:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._sent = 0.0
+        self._is_urgent = False
 
     def connection(self) -> ControlConnection:
         """Return a protocol for a new connection."""
@@ -60,18 +61,17 @@ class ControlSocket:
 
     def changed(self, waits: bool) -> None:
         """Send the load: soon, or at once if requests begin to wait."""
-        if not self.connections:
+        if not self.connections or self._is_urgent or (self._timer is not None and not waits):
             return
-        if waits:
-            if self._timer is not None:
-                self._timer.cancel()
-            # Not in the middle of the change that is being reported.
-            self._timer = self._loop.call_soon(self._send)  # type: ignore[assignment]
-        elif self._timer is None:
-            self._timer = self._loop.call_later(max(0.0, self._sent + _PAUSE - self._loop.time()), self._send)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_urgent = waits
+        due = self._sent + (_URGENT_PAUSE if waits else _PAUSE)
+        self._timer = self._loop.call_later(max(0.0, due - self._loop.time()), self._send)
 
     def _send(self) -> None:
         self._timer = None
+        self._is_urgent = False
         self._sent = self._loop.time()
         line = self.load_line()
         for one in self.connections:
@@ -86,16 +86,19 @@ class ControlSocket:
         """Follow a message. An operation that this version does not know is passed over."""
         operation = message.get("op")
         if operation == "state":
-            state = state_of(message)
-            self.models.apply(state, self._loop.time())
-            self.kernels.examine()
-            if self.access is not None:
-                self.access.apply(state)
+            self.follow(state_of(message))
         elif operation == "no_token":
             if self.access is not None and isinstance(message.get("digest"), str):
                 self.access.no_token(message["digest"])
         else:
             self.take_over(connection, message)
+
+    def follow(self, state: GatewayState) -> None:
+        """Follow a state."""
+        if self.access is not None:
+            self.access.apply(state)
+        self.models.apply(state, self._loop.time())
+        self.kernels.examine()
 
     def close(self) -> None:
         """Close all connections."""

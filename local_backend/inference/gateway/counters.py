@@ -56,8 +56,8 @@ class GatewayCounters:
                 found = self.latencies[model] = LatencyHistogram()
             found.add(seconds)
 
-    def page(self, models: ServedModels, held: int) -> str:
-        """Return the page. `held`: bytes of bodies that the gateway holds."""
+    def page(self, models: ServedModels, names: set[str], held: int) -> str:
+        """Return the page about these models. `held`: bytes of bodies that the gateway holds."""
         out = _Page()
         out.start("dlim_gateway_connections", "gauge", "Open connections of clients.")
         out.line("dlim_gateway_connections", "", self.connections)
@@ -67,11 +67,13 @@ class GatewayCounters:
         out.line("dlim_gateway_body_bytes", "", held)
         out.start("dlim_requests_total", "counter", "Answered requests by model and status.")
         for (model, status), count in sorted(self.requests.items()):
-            out.line("dlim_requests_total", f'model="{model}",code="{status}"', count)
+            if not model or model in names:
+                out.line("dlim_requests_total", f'model="{model}",code="{status}"', count)
         out.start("dlim_request_seconds", "histogram", "Seconds from the head of a request until its answer.")
         for model, histogram in sorted(self.latencies.items()):
-            out.lines += histogram.lines("dlim_request_seconds", f'model="{model}"')
-        _of_queues(out, models)
+            if model in names:
+                out.lines += histogram.lines("dlim_request_seconds", f'model="{model}"')
+        _of_queues(out, models, names)
         return "\n".join(out.lines) + "\n"
 
 
@@ -100,10 +102,10 @@ _REVISIONS = {
 }
 
 
-def _of_queues(out: _Page, models: ServedModels) -> None:
+def _of_queues(out: _Page, models: ServedModels, names: set[str]) -> None:
     rows: list[tuple[str, tuple[float, ...]]] = []
-    for name, served in sorted(models.models.items()):
-        for number, queue in sorted(served.queues.items()):
+    for name in sorted(names & models.models.keys()):
+        for number, queue in sorted(models.models[name].queues.items()):
             rows.append((f'model="{name}",revision="{number}"', (
                 len(queue.waiting), queue.running, len(queue.kernels), queue.ready, queue.batches, queue.batched,
                 queue.retried, queue.killed, queue.transferred)))

@@ -48,18 +48,24 @@ class Endpoints:
             exchange.handler = self._infer
             self.find_model(exchange, _name(path[len(wire.INFERENCE):]))
         elif path == HEALTH:
-            self._open(exchange, self._health)
+            self.open_to_all(exchange, self._health)
         elif path == METRICS:
-            self._open(exchange, self._metrics)
+            _only(exchange, "GET", "HEAD")
+            exchange.handler = self._metrics
+            self.find_model(exchange, "")
         else:
             raise refusals.no_path(path[:200])
 
-    def _open(self, exchange: HttpExchange, handler: Callable[[HttpExchange], None]) -> None:
+    def open_to_all(self, exchange: HttpExchange, handler: Callable[[HttpExchange], None]) -> None:
+        """Let a request without a token have a handler. Raises Refusal for another method than GET."""
         _only(exchange, "GET", "HEAD")
         exchange.handler, exchange.limit = handler, _SMALL
 
     def find_model(self, exchange: HttpExchange, name: str) -> None:
-        """Find the user and the model of a request. With an unknown token, only the question for the server."""
+        """Find the user and the model of a request; only the user if its body names the model.
+
+        With an unknown token, find only the question for the server. Raises Refusal.
+        """
         exchange.target = name
         exchange.limit = _SMALL
         found = self.access.user(exchange.headers, exchange.is_local)
@@ -73,6 +79,8 @@ class Endpoints:
         if exchange.target:
             exchange.served = served = self.access.model(exchange.target, user)
             exchange.limit = served.model.limits.body_bytes
+        else:
+            exchange.limit = max([_SMALL, *(one.model.limits.body_bytes + _SMALL for one in self.access.models(user))])
 
     async def resolve(self, exchange: HttpExchange) -> None:
         """Ask the server about the token of a request. Raises Refusal."""
@@ -112,6 +120,10 @@ class Endpoints:
             exchange.cancel = lambda: self.models.withdraw(request)
         return request
 
+    def withdraw(self, request: QueuedRequest) -> None:
+        """End a request that nobody waits for."""
+        self.models.withdraw(request)
+
     def check_rate(self, served: ServedModel, user: RequestUser, now: float) -> None:
         """Raise Refusal if the token has sent too many requests."""
         rate = served.model.limits.token_rate
@@ -127,7 +139,9 @@ class Endpoints:
         exchange.answer(200 if status == "ok" else 503, wire.JSON, json.dumps({"status": status}).encode())
 
     def _metrics(self, exchange: HttpExchange) -> None:
-        exchange.answer(200, PAGE, self.counters.page(self.models, self.held()).encode())
+        assert exchange.user is not None
+        names = {served.model.name for served in self.access.models(exchange.user)}
+        exchange.answer(200, PAGE, self.counters.page(self.models, names, self.held()).encode())
 
     def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
         """Answer with a refusal."""

@@ -60,7 +60,9 @@ def limits_of(value: dict[str, Any]) -> OriginLimits:
 class HttpExchange:
     """One request, and the way back for its answer."""
 
-    __slots__ = ("began", "body", "cancel", "gone", "handler", "headers", "is_local", "limit", "method", "path",
+    #: Whether it is a stream of HTTP/2.
+    is_multiplexed = False
+    __slots__ = ("began", "body", "cancel", "feed", "gone", "handler", "headers", "is_local", "limit", "method", "path",
                  "question", "received", "sent", "served", "status", "streaming", "target", "user")
 
     def __init__(self, method: str, target: str, headers: dict[str, str], began: float, is_local: bool) -> None:
@@ -78,6 +80,8 @@ class HttpExchange:
         self.limit = 0
         #: Takes the exchange when the body is complete.
         self.handler: Callable[[HttpExchange], None] | None = None
+        #: Takes the parts of the body as they arrive, and whether it is the last one; then there is no `handler`.
+        self.feed: Callable[[bytes, bool], None] | None = None
         self.user: RequestUser | None = None
         self.served: ServedModel | None = None
         #: Digest of a token that the server must be asked about.

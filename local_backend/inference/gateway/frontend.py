@@ -16,7 +16,9 @@ from local_backend.inference.gateway.counters import GatewayCounters
 from local_backend.inference.gateway.endpoints import Endpoints
 from local_backend.inference.gateway.exchange import HttpExchange, OriginLimits
 from local_backend.inference.gateway.http1 import Http1Connection
+from local_backend.inference.gateway.http2 import Http2Connection
 from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.router import RequestRouter
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks at the deadlines of connections.
@@ -44,6 +46,7 @@ class HttpFrontend:
                  access_log: str | None) -> None:
         """Raises OSError if the access log cannot be opened."""
         self.endpoints = endpoints
+        self._router = RequestRouter(endpoints)
         self.limits = limits
         self.counters = counters
         self.is_ending = False
@@ -67,7 +70,7 @@ class HttpFrontend:
         return Http1Connection(self, self._http2, True)
 
     def _http2(self, is_local: bool) -> asyncio.Protocol:
-        raise refusals.bad_request("no HTTP/2")
+        return Http2Connection(self, is_local)
 
     def _look(self) -> None:
         """Close connections whose deadline has passed. Renew the date."""
@@ -91,7 +94,7 @@ class HttpFrontend:
         self.counters.connections = len(self.connections)
 
     def admit(self, exchange: HttpExchange) -> None:
-        self.endpoints.admit(exchange)
+        self._router.admit(exchange)
 
     def ask(self, exchange: HttpExchange, done: Callable[[Refusal | None], None]) -> None:
         task = self._loop.create_task(self._ask(exchange, done))
@@ -116,7 +119,7 @@ class HttpFrontend:
         self.held -= size
 
     def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
-        self.endpoints.refuse(exchange, why)
+        self._router.refuse(exchange, why)
 
     def ended(self, exchange: HttpExchange) -> None:
         seconds = self._loop.time() - exchange.began
@@ -148,6 +151,18 @@ class HttpFrontend:
             log.error("The gateway cannot write its access log: %s", error)
 
     # End ----------------------------------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """Ask clients of HTTP/2 to use another connection. Each connection of HTTP/1.1 ends with its next answer."""
+        for one in list(self.connections):
+            if isinstance(one, Http2Connection):
+                one.retire()
+
+    def end_streams(self) -> None:
+        """Take no further streams on connections of HTTP/2."""
+        for one in list(self.connections):
+            if isinstance(one, Http2Connection):
+                one.end()
 
     def end_idle(self) -> None:
         """Close idle connections now."""

@@ -130,6 +130,7 @@ class Http1Connection(asyncio.Protocol):
         self._active: Http1Exchange | None = None
         self._pipeline: deque[Http1Exchange] = deque()
         self._started = b""
+        self._again = b""
         self._turning = self._closing = self._paused = self._lingers = False
         self._unsent = 0
         self.deadline = self._loop.time() + self._limits.header_time
@@ -191,11 +192,10 @@ class Http1Connection(asyncio.Protocol):
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # The gateway passes over the header Upgrade. What follows the request is the next one.
+            # The gateway passes over the header Upgrade, but the parser then takes no body. So it gets the head again.
             self._parser = httptools.HttpRequestParser(self)
-            rest = data[upgrade.args[0]:]
-            if rest and not self._closing:
-                self._feed(rest)
+            if not self._closing:
+                self._feed(self._again + data[upgrade.args[0]:])
             return
         except httptools.HttpParserError as error:
             cause = error.__context__
@@ -266,6 +266,10 @@ class Http1Connection(asyncio.Protocol):
         exchange = Http1Exchange(self, method, self._url.decode("latin-1"), headers, self._loop.time())
         self._current = exchange
         version = parser.get_http_version()
+        if parser.should_upgrade() and method != "CONNECT":
+            self._current = None
+            self._again = _without_upgrade(method, self._url, version, headers)
+            return
         exchange.old = version == "1.0"
         exchange.keep = parser.should_keep_alive()
         if version not in ("1.0", "1.1") or method == "CONNECT":
@@ -439,3 +443,12 @@ class Http1Connection(asyncio.Protocol):
 
 def _too_many_headers(most: int) -> Refusal:
     return Refusal(431, "inference.headers", f"The headers of a request have at most {most} bytes", close=True)
+
+
+def _without_upgrade(method: str, url: bytes, version: str, headers: dict[str, str]) -> bytes:
+    """Return the head of a request without its header Upgrade."""
+    keep = {name: value for name, value in headers.items() if name not in ("upgrade", "connection")}
+    if "close" in headers.get("connection", "").lower():
+        keep["connection"] = "close"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in keep.items())
+    return f"{method} ".encode() + url + f" HTTP/{version}\r\n{lines}\r\n".encode("latin-1")

@@ -53,6 +53,12 @@ class KernelSocket:
         for one in list(self.connections):
             one.bye()
 
+    def close_idle(self) -> None:
+        """Close the connections of kernels that have nothing to answer."""
+        for one in list(self.connections):
+            if one.seat is None or not one.seat.tasks:
+                one.transport.close()
+
     def close(self) -> None:
         """Close all connections."""
         for one in list(self.connections):

@@ -11,6 +11,8 @@ import signal
 import socket
 from typing import Any
 
+from local_backend.inference.control import GatewayState
+from local_backend.inference.gateway import handover
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.access import AccessControl
 from local_backend.inference.gateway.config import GatewayConfig, GatewayFailed, listen_tcp, listen_unix
@@ -24,6 +26,10 @@ from local_backend.inference.gateway.served_models import ServedModels
 log = logging.getLogger(__name__)
 #: Seconds that a client has for its TLS handshake.
 _HANDSHAKE = 10.0
+#: Seconds between two looks whether the end has come, and before another try to send.
+_LOOK, _RETRY = 0.05, 0.01
+#: Seconds after a replacement until streams of HTTP/2 are refused, and until idle kernels are disconnected.
+_GRACE, _KERNEL_GRACE = 2.0, 5.0
 
 
 class GatewayProcess:
@@ -45,8 +51,13 @@ class GatewayProcess:
         self.frontend = HttpFrontend(self.endpoints, counters, config.origin_limits, config.access_log)
         self.servers: dict[str, asyncio.Server] = {}
         self.end = asyncio.Event()
+        self.is_replaced = False
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+
+    def follow(self, state: GatewayState) -> None:
+        """Follow the state that the gateway before this one had."""
+        self.control.follow(state)
 
     async def serve(self) -> None:
         """Accept connections on all sockets."""
@@ -88,14 +99,66 @@ class GatewayProcess:
 
     def _operate(self, connection: ControlConnection, message: dict[str, Any]) -> None:
         """Follow an operation of a gateway that replaces this one."""
+        operation = message.get("op")
+        if operation == handover.TAKE_OVER and self.servers:
+            connection.is_server = False
+            # Bytes that still wait for the peer must precede the sockets.
+            if connection.transport.get_write_buffer_size():
+                self.loop.call_later(_RETRY, self._operate, connection, message)
+                return
+            try:
+                handover.send_sockets(connection, self.sockets, self.models.state)
+            except OSError as error:
+                log.error("The gateway cannot hand its sockets over: %s", error)
+                connection.transport.abort()
+        elif operation == handover.TAKEN and self.servers:
+            log.info("Another gateway replaces this one")
+            self._replaced(connection)
+
+    def _replaced(self, connection: ControlConnection) -> None:
+        """Let the new gateway have everything that no kernel of this one has begun."""
+        self.frontend.is_ending = True
+        self.stop_accepting()
+        for one in list(self.control.connections):
+            if one is not connection:
+                one.transport.close()
+        self.models.successor = handover.SuccessorRequests(connection, self.models)
+        now = self.loop.time()
+        for queue in self.models.queues():
+            self.models.move(queue.take_all(), now)
+        self.kernels.bye()
+        self.frontend.retire()
+        self.is_replaced = True
+        self.end.set()
 
     def stop_accepting(self) -> None:
         """Accept no further connections."""
         for server in self.servers.values():
             server.close()
         self.servers.clear()
+        for one in self.sockets.values():
+            one.close()
 
-    async def drain(self) -> None:
+    async def finish(self) -> None:
+        """End: after a replacement when nothing is left to do, otherwise after the open requests."""
+        await (self._fade() if self.is_replaced else self._drain())
+        self.close()
+
+    async def _fade(self) -> None:
+        """Wait until all connections of clients and kernels have ended by themselves."""
+        began = self.loop.time()
+        while self.models.open or self.frontend.connections or self.kernels.connections:
+            await asyncio.sleep(_LOOK)
+            waited = self.loop.time() - began
+            if waited > _GRACE:
+                self.frontend.end_streams()
+            if waited > _KERNEL_GRACE:
+                self.kernels.close_idle()
+            if waited > self.config.origin_limits.idle_time and not self.models.open:
+                self.frontend.end_idle()
+                return
+
+    async def _drain(self) -> None:
         """Answer the open requests, at most for the drain time; then refuse those that still wait."""
         self.frontend.is_ending = True
         self.endpoints.is_live = False
@@ -103,11 +166,10 @@ class GatewayProcess:
         self.frontend.end_idle()
         until = self.loop.time() + self.config.origin_limits.drain_time
         while self.models.open and self.loop.time() < until:
-            await asyncio.sleep(0.02)
-        self.models.refuse_waiting(refusals.ending())
+            await asyncio.sleep(_LOOK)
+        self.models.refuse_open(refusals.ending())
         self.frontend.end_idle()
-        await asyncio.sleep(0.05)
-        self.close()
+        await asyncio.sleep(_LOOK)
 
     def close(self) -> None:
         """Close everything."""
@@ -131,13 +193,19 @@ def _raise_limits() -> None:
         pass
 
 
-def open_sockets(config: GatewayConfig) -> dict[str, socket.socket]:
-    """Return new listening sockets. Raises GatewayFailed."""
-    found = {"http": listen_tcp(config.host, config.port)}
-    if config.grpc_port is not None:
-        found["grpc"] = listen_tcp(config.host, config.grpc_port)
+def open_sockets(config: GatewayConfig, inherited: dict[str, socket.socket]) -> dict[str, socket.socket]:
+    """Return the listening sockets: inherited ones if the configuration still wants them. Raises GatewayFailed."""
+    found: dict[str, socket.socket] = {}
+    for name, port in (("http", config.port), ("grpc", config.grpc_port)):
+        old: socket.socket | None = inherited.pop(name, None)
+        if port is not None and old is not None and port in (0, _port(old)):
+            found[name] = old
+        elif port is not None:
+            found[name] = listen_tcp(config.host, port)
     for name, path in (("kernels", config.kernels), ("local", config.local), ("control", config.control)):
-        found[name] = listen_unix(path)
+        found[name] = inherited.pop(name) if name in inherited else listen_unix(path)
+    for unused in inherited.values():
+        unused.close()
     return found
 
 
@@ -145,16 +213,22 @@ async def run(config: GatewayConfig) -> None:
     """Run the gateway until SIGTERM or SIGINT. Raises GatewayFailed."""
     _raise_limits()
     loop = asyncio.get_running_loop()
+    predecessor = handover.find_predecessor(config)
+    sockets = open_sockets(config, predecessor.sockets if predecessor is not None else {})
     try:
-        process = GatewayProcess(config, open_sockets(config))
+        process = GatewayProcess(config, sockets)
     except OSError as error:
         raise GatewayFailed(f"The gateway cannot open {error.filename}: {error.strerror}") from None
+    if predecessor is not None and predecessor.state is not None:
+        process.follow(predecessor.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.end.set)
     await process.serve()
+    if predecessor is not None:
+        await predecessor.take(process.models)
     # What the start has made stays; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     await process.end.wait()
-    await process.drain()
+    await process.finish()

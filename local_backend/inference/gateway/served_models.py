@@ -174,11 +174,10 @@ class ServedModels(QueueHooks):
             self.withdraw(request)
             sink.refuse(why)
 
-    def refuse_waiting(self, why: Refusal) -> None:
-        """Refuse all requests that no kernel has."""
-        for queue in self.queues():
-            for request in queue.take_all():
-                queue.refuse(request, why)
+    def refuse_open(self, why: Refusal) -> None:
+        """Refuse all requests that have no whole answer."""
+        for request in list(self.open):
+            self._end(request, why)
 
     # Kernels ------------------------------------------------------------------------------------------------------
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from local_backend.inference.kernel import kernel_log, serving
-from local_backend.inference.kernel.tasks import KernelContext, TaskContext, TaskError
+from local_backend.inference.kernel.problems import TaskError
+from local_backend.inference.kernel.tasks import KernelContext, TaskContext
 
 __all__ = ["Kernel", "KernelContext", "TaskContext", "TaskError"]
 
 #: How many kernels this process has run. A kernel file that runs none gets its only subclass run.
 _runs = 0
+_serve: Callable[[Kernel], None] = serving.serve
 
 
 def runs() -> int:
     """Return how many kernels this process has run."""
     return _runs
+
+
+def serve_with(serve: Callable[[Kernel], None]) -> None:
+    """Let `Kernel.run` call this function instead of connecting to a gateway."""
+    global _serve
+    _serve = serve
 
 
 class Kernel:
@@ -34,7 +43,7 @@ class Kernel:
         """Serve until the kernel is stopped."""
         global _runs
         _runs += 1
-        serving.serve(self)
+        _serve(self)
 
     @staticmethod
     def log(level: int, message: object) -> None:

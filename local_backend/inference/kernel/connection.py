@@ -98,16 +98,14 @@ class GatewayConnection:
         """
         with self._receiving:
             self._running -= again
-            self._take_all()
+            if self._batches:
+                self._take_all()  # cancellations
             while not self._batches:
                 if self._ended:
                     return None
                 if not self._running:
                     self._cancelled.clear()
-                if self._leaving:
-                    found = self._here.poll(_LAST_TASK * 1000)
-                else:
-                    found = self._poll.poll()
+                found = self._here.poll(_LAST_TASK * 1000) if self._leaving else self._poll.poll()
                 if self._readable(found):
                     self._take()
                 elif self._leaving:

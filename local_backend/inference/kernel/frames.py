@@ -21,9 +21,14 @@ HELLO = 1
 READY = 2
 #: A part of the answer to a task: see `Reply`.
 REPLY = 3
-#: The kernel takes no further tasks. It answers those that it has, and ends.
+#: The kernel takes no further tasks. It answers those that it has, and ends. The gateway says BYE to it, so that the
+#: kernel knows that no further batch is on its way.
 LEAVING = 4
-#: From the gateway. WELCOME: a JSON object, empty for now. The answer to HELLO; a gateway that refuses closes instead.
+#: Ids of tasks (uint64 each) that the kernel has returned from without an answer, which may still come. Sent only to a
+#: gateway whose WELCOME has `unanswered`: it need not wait for these tasks before it sends the next batch.
+UNANSWERED = 5
+#: From the gateway. WELCOME: a JSON object, which may have `parallel_size` (batches that the kernel runs at the same
+#: time) and `unanswered` (true). The answer to HELLO; a gateway that refuses closes instead.
 WELCOME = 16
 #: Tasks that one call of the kernel handles together: see `KernelTask`.
 BATCH = 17
@@ -151,6 +156,18 @@ def reply_of(payload: bytes | memoryview) -> Reply:
     except struct.error:
         raise Malformed("a reply is cut off") from None
     return Reply(number, bytes(payload[at:]), bool(flags & MORE), bool(flags & FAILED), meta)
+
+
+def unanswered(numbers: Iterable[int]) -> bytes:
+    """Return an UNANSWERED frame for the tasks with these ids."""
+    return frame(UNANSWERED, b"".join(_ID.pack(one) for one in numbers))
+
+
+def unanswered_of(payload: bytes | memoryview) -> list[int]:
+    """Return the ids of an UNANSWERED frame. Raises Malformed."""
+    if len(payload) % _ID.size:
+        raise Malformed("the ids are cut off")
+    return [number for (number,) in _ID.iter_unpack(payload)]
 
 
 def cancel(number: int) -> bytes:

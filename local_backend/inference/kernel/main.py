@@ -9,16 +9,13 @@ import traceback
 import types
 from typing import Any
 
-from local_backend.inference.kernel import api
+from local_backend.inference.kernel import api, ready
 from local_backend.inference.kernel.kernel_log import log_error
+from local_backend.inference.kernel.problems import KernelProblem
 from local_backend.inference.kernel.serving import DESCRIPTION
 
 #: Exit status of a kernel that cannot start.
 CANNOT_START = 2
-
-
-class KernelProblem(Exception):
-    """The kernel file or the description cannot be used. The text is a sentence."""
 
 
 def main() -> int:
@@ -30,9 +27,9 @@ def main() -> int:
         if not path:
             raise KernelProblem(f"{DESCRIPTION} is not set. To try a kernel, run: dlim debug DIR")
         description = read_description(path)
-        ready_made = description.get("ready_made")
+        ready_made = description.get("ready_made") or description.get("kernel_type")
         if ready_made:
-            ready_kernel(ready_made).run()
+            ready.make(ready_made).run()
         else:
             run_file(kernel_file(description))
     except KernelProblem as problem:
@@ -103,11 +100,6 @@ def kernel_of(names: dict[str, Any], path: str) -> type[api.Kernel]:
         what = "no subclass" if not leaves else f"{len(leaves)} subclasses"
         raise KernelProblem(f"{path} defines {what} of Kernel, and calls run() of none.")
     return leaves[0]
-
-
-def ready_kernel(name: str) -> api.Kernel:
-    """Return a ready-made kernel. Raises KernelProblem."""
-    raise KernelProblem(f"There is no ready-made kernel {name!r}.")
 
 
 if __name__ == "__main__":

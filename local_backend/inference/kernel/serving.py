@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from local_backend.inference.kernel import frames
 from local_backend.inference.kernel.connection import GatewayConnection, GatewayGone
 from local_backend.inference.kernel.kernel_log import log_debug, log_error, log_info, log_warn
-from local_backend.inference.kernel.tasks import KernelContext, TaskBatch, TaskContext, TaskError
+from local_backend.inference.kernel.problems import TaskError
+from local_backend.inference.kernel.tasks import KernelContext, TaskBatch, TaskContext
 
 #: Variables of a kernel process: the gateway's socket, the text that HELLO shows, the number of the kernel, a
 #: descriptor that gets a byte once the kernel is ready, and a JSON file with the description of the model.
@@ -164,7 +165,8 @@ class _KernelProcess:
             again = True
             payload, cancelled = found
             try:
-                batch = TaskBatch(payload, connection.send, connection.is_cancelled)
+                batch = TaskBatch(payload, connection.send, connection.is_cancelled,
+                                  tells=connection.welcome.get("unanswered") is True)
             except frames.Malformed as problem:
                 log_error(f"The gateway sent a malformed batch: {problem}")
                 connection.close()

@@ -8,25 +8,13 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from local_backend.inference.kernel import frames
+from local_backend.inference.kernel import frames, tensors
 from local_backend.inference.kernel.kernel_log import log_warn
 
 #: Bytes as `str`: what is no UTF-8 comes back unchanged if the kernel returns it.
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
 #: Sends bytes to the gateway at once. Returns False if the connection is lost.
 Send = Callable[[Iterable[bytes]], bool]
-
-
-class TaskError(Exception):
-    """Raise it in `on_task_invoke` with a sentence for the client: all tasks without output fail with it.
-
-    `status` is the HTTP status of the answer: 400 if the request is at fault, 500 if the kernel is.
-    """
-
-    def __init__(self, sentence: str, status: int = 500) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.status = status
 
 
 class KernelContext:
@@ -168,8 +156,6 @@ class TaskContext:
 
         Raises TaskError for a request that is not valid.
         """
-        from local_backend.inference.kernel import tensors
-
         return tensors.read(self._body, self.meta.get("header_length")).inputs
 
     def set_tensors(self, outputs: Any) -> bool:
@@ -177,8 +163,6 @@ class TaskContext:
 
         Raises TaskError for a value that is no tensor.
         """
-        from local_backend.inference.kernel import tensors
-
         found = tensors.write(outputs, tensors.read(self._body, self.meta.get("header_length")))
         if found.header_length is not None:
             self.set_output_meta("application/octet-stream", found.header_length)
@@ -208,8 +192,9 @@ class TaskBatch:
     """The tasks that one call of `on_task_invoke` gets."""
 
     def __init__(self, payload: bytes | memoryview, send: Send,
-                 is_cancelled: Callable[[int], bool] = lambda number: False) -> None:
-        """Take the payload of a BATCH frame. Raises Malformed."""
+                 is_cancelled: Callable[[int], bool] = lambda number: False, *, tells: bool = False) -> None:
+        """Take the payload of a BATCH frame. `tells`: name tasks that stay without an answer. Raises Malformed."""
+        self._tells = tells
         self._send = send
         self.is_cancelled = is_cancelled
         self._lock = threading.Lock()
@@ -284,5 +269,9 @@ class TaskBatch:
                 meta = {} if task._streamed and not task._flags & frames.FAILED else task._reply_meta
                 flags = task._flags | (frames.HAS_META if meta else 0)
                 parts += (frames.reply_front(task._number, flags, meta, len(output)), output)
+            if final and self._tells:
+                silent = [task._number for task in self.tasks if task._number not in self._answered]
+                if silent:
+                    parts.append(frames.unanswered(silent))
             if parts:
                 self._send(parts)
