@@ -120,6 +120,34 @@ def test_the_model_store(desk: DlimDesk, local: ModelServer) -> None:
     assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "version": 2}
 
 
+def test_a_saved_model_is_deleted(desk: DlimDesk, local: ModelServer) -> None:
+    assert desk.run("model", "unsave", "digits:2").code == 0
+    assert (local.seen[-1].method, local.seen[-1].target) == ("DELETE", "/dlim/v1/modelstore/digits?version=2")
+    local.replies["DELETE", "/dlim/v1/modelstore/gone"] = failed(404, "model.not_saved", "no saved model gone")
+    assert desk.run("model", "unsave", "gone").code == 6
+
+
+@pytest.mark.parametrize(("words", "path", "refusal", "exit_code"), [
+    (["promote", "pingpong", "--revision", "9"], "model/pingpong/operation/promote", (404, "model.no_revision"), 6),
+    (["rollback", "pingpong"], "model/pingpong/operation/rollback", (409, "model.no_earlier_revision"), 1),
+    (["share", "pingpong", "x"], "model/pingpong/shared", (400, "model.shared"), 2),
+    (["save", "local-9", "--name", "digits"], "modelstore", (400, "exec.not_found"), 6),
+    (["save", "local-9", "--name", "digits"], "modelstore", (409, "exec.not_finished"), 1),
+    (["start", "pingpong"], "model/pingpong/operation/start", (403, "model.of_another_user"), 9),
+    (["rollback", "pingpong"], "model/pingpong/operation/rollback", (404, "http.no_such_path"), 1),
+])
+def test_a_refusal_keeps_its_code(  # noqa: PLR0917
+    desk: DlimDesk, local: ModelServer, words: list[str], path: str, refusal: tuple[int, str], exit_code: int,
+) -> None:
+    local.add("pingpong")
+    status, code = refusal
+    for method in ("PUT", "POST"):
+        local.replies[method, f"/dlim/v1/{path}"] = failed(status, code, "a sentence of the server")
+    done = desk.run("model", *words, "-o", "json")
+    assert (done.code, done.error) == (exit_code, code) and (
+        "a sentence of the server" in done.err or code == "exec.not_found")
+
+
 def test_start_waits_for_a_kernel(desk: DlimDesk, local: ModelServer) -> None:
     local.add("pingpong")
     assert desk.run("model", "start", "pingpong", "--wait").code == 0
@@ -190,6 +218,13 @@ def test_a_hidden_environment_is_not_shown(desk: DlimDesk, local: ModelServer) -
 def test_a_mistyped_command_line_gets_a_suggestion(desk: DlimDesk, words: list[str], meant: str) -> None:
     done = desk.run(*words)
     assert done.code == 2 and meant in done.err
+
+
+def test_a_suggestion_is_the_corrected_line_without_secrets(desk: DlimDesk) -> None:
+    said = desk.run("modle", "view", "my model", "-s").err
+    assert "did you mean: dlim model view 'my model' -s" in said
+    said = desk.run("model", "viw", "m", "--jwt-token", "secret-1").err
+    assert "dlim model view NAME" in said and "secret-1" not in said
 
 
 def test_a_slip_never_leads_to_a_command_that_destroys(desk: DlimDesk) -> None:
