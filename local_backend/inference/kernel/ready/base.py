@@ -116,6 +116,7 @@ class ReadyKernel(Kernel):
         model = model_of(json.loads(kernel_context.get_model_description()))
         self._shapes = model.shapes
         self.load(model)
+        self._warm_up(model)
         log_info(f"The model {model.weights} is loaded.")
 
     def on_task_invoke(self, task_context: TaskContext) -> None:
@@ -133,6 +134,22 @@ class ReadyKernel(Kernel):
                 groups.setdefault(ask.form, []).append(ask)
         for asks in groups.values():
             self._answer(asks)
+
+    def _warm_up(self, model: ReadyModel) -> None:
+        """Run the model once on zeros, if model.json says what it takes: the first forward of a process is slow."""
+        import numpy as np
+
+        zeros = {}
+        for name, shape in model.shapes.items():
+            kind = tensors.numpy_type(model.datatypes[name])
+            if kind is None or not shape:
+                return
+            zeros[name] = np.zeros([1, *(size if size > 0 else 1 for size in shape[1:])], kind)
+        if zeros:
+            try:
+                self.predict(self.prepared(TensorRequest(zeros, dict(model.datatypes))), ())
+            except Exception as problem:
+                log_info(f"The model does not take zeros of the shapes in model.json: {_sentence(problem)}")
 
     def _shaped(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return samples of plain JSON in the shape of model.json, if their numbers fill it."""
