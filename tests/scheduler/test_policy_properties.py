@@ -65,6 +65,7 @@ class Life(RuleBasedStateMachine):
     @rule(
         user=st.sampled_from(USERS), plan=st.sampled_from(PLANS), least=st.integers(1, 3), more=st.integers(0, 6),
         priority=st.sampled_from([5000, 5000, 9000]), memory=st.sampled_from([0, 0, 1]),
+        group=st.sampled_from(["", "", "s1"]),
     )
     def serve(self, least, more, **values):
         self.number += 1
@@ -79,8 +80,9 @@ class Life(RuleBasedStateMachine):
         if names := sorted(self.caps.keys() & self.world.jobs.keys()):
             name = data.draw(st.sampled_from(names))
             least, most = self.caps[name]
-            most = min(most, slots)
-            self.world.jobs[name] = replace(self.world.jobs[name], least=min(least, most), most=most)
+            most, one = min(most, slots), self.world.jobs[name]
+            least = min(least, max(1, len(one.slots))) if one.running else least
+            self.world.jobs[name] = replace(one, least=min(least, most), most=most)
             self.world.turn()
 
     def _one(self, data, jobs):
