@@ -24,6 +24,7 @@ from local_backend.api.route import Route
 from local_backend.errors import BackendError, Unavailable
 from local_backend.services.access import Caller
 from local_backend.services.model_views import GatewayAddress
+from local_backend.services.services import Services
 
 router = APIRouter(tags=["inference"], route_class=Route)
 
@@ -35,6 +36,8 @@ _OWN_HEADERS = frozenset({
     inference_wire.LOCAL_USER.encode(), inference_wire.LOCAL_ADMIN.encode(),
 })
 _CHUNK = 1 << 16
+#: Seconds that a request waits for a gateway that is starting, and between two looks.
+_PATIENCE, _PAUSE = 10.0, 0.05
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -53,15 +56,23 @@ async def infer(request: Request, services: TheServices, caller: TheCaller, m: s
     is."""
     caller.check_scope("inference.run")
     async with resting():
-        address = services.models.facts.address()
-        if address is None:
-            view = await run_in_threadpool(services.models.view, caller, m)
-            if view.row.started:
-                raise Unavailable("gateway.absent", "The gateway of the models is starting; send the request again",
-                                  retry_after=1)
-            raise Unavailable("model.stopped", f"The model {m} is stopped. Start it: dlim model start {m}",
-                              retry_after=10)
+        address = services.models.facts.address() or await _begun(services, caller, m)
     return ForwardedRequest(request, address, caller, dlim.inference_path(m))
+
+
+async def _begun(services: Services, caller: Caller, name: str) -> GatewayAddress:
+    """Return the address of a gateway that is starting, because a model was started. Raises NotFound
+    (`model.not_found`), Unavailable (`model.stopped`, `gateway.absent`)."""
+    view = await run_in_threadpool(services.models.view, caller, name)
+    if not view.row.started:
+        raise Unavailable("model.stopped", f"The model {name} is stopped. Start it: dlim model start {name}",
+                          retry_after=10)
+    for _ in range(int(_PATIENCE / _PAUSE)):
+        address = services.models.facts.address()
+        if address is not None:
+            return address
+        await asyncio.sleep(_PAUSE)
+    raise Unavailable("gateway.absent", "The gateway of the models is starting; send the request again", retry_after=1)
 
 
 class ForwardedRequest(Response):

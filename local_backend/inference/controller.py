@@ -135,6 +135,8 @@ class ModelController:
         soon = self.session.keep(bool(running))
         self.session.hear(self._known_tokens)
         due = [soon] if soon is not None else []
+        if running and not self.session.connected:
+            due.append(self.session.keep(True) or time.monotonic())  # the gateway may be lost since a moment ago
         for row in running:
             self._converge(row, world)
         world = self._database.read(_world)
