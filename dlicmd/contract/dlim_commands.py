@@ -91,7 +91,8 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim model deploy --saved digits:2 --kernel-type torch", "version 2 of a model of the model store"),
     ), options=(FOLDER, FORCE, KERNEL_TYPE, NAME,
                 _own("--saved", "deploy a model of the model store", "NAME[:VERSION]"),
-                _own("--kernel", "with --saved: file of the kernel among the files of the model", "FILE")),
+                _own("--kernel", "with --saved: file of the kernel among the files of the model", "FILE"),
+                _own("--weight", "with --saved: file of the weights among the files of the model", "FILE")),
         recorded=True),
     DlimCommand("model start", "NAME", "start the kernels of a model", (
         ("dlim model start digits", "return at once"),

@@ -73,7 +73,7 @@ def test_top_prints_the_models_once_without_a_terminal(desk: DlimDesk, local: Mo
     local.add("pingpong", started=True)
     local.add("idle")
     head, _, columns, first, second = desk.run("top").out.splitlines()
-    assert head == "2 models: 1 started; 1 kernels; 4 requests wait; 1.5 requests/s"
+    assert head == "2 models: 1 started; 1 kernel; waiting requests: 4; 1.5 requests/s"
     assert columns.split()[:3] == ["model", "state", "kernels"]
     assert first.split()[:2] == ["pingpong", "Started"] and second.split()[:2] == ["idle", "Stopped"]
 
@@ -115,9 +115,9 @@ def test_the_model_store(desk: DlimDesk, local: ModelServer) -> None:
     assert desk.run("model", "promote", "digits", "--space", "production").code == 0
     assert (local.seen[-1].path, json.loads(local.seen[-1].body)) == (
         "/dlim/v1/modelstore/digits/promote", {"space": "production"})
-    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch")
+    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch", "--weight", "a.pth")
     assert done.out.splitlines()[-1] == "Model <digits> is deployed successfully"
-    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "version": 2}
+    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "weight": "a.pth", "version": 2}
 
 
 def test_a_saved_model_is_deleted(desk: DlimDesk, local: ModelServer) -> None:
