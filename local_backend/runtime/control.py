@@ -190,11 +190,11 @@ class Control:
         """Return the execs that have slots, or that wait for slots and nothing else."""
         waiting = (row for row in rows if row.state in (SUBMITTED, PENDING) and self._fetching.ready(row))
         compete = {row.id for row in waiting if not _unwanted(row)} | self._active.keys()
-        return [row for row in rows if row.id in compete and not self._rests_without_slots(row)]
+        return [row for row in rows if row.id in compete and not (row.rests and self._has_no_slots(row))]
 
-    def _rests_without_slots(self, row: ExecRow) -> bool:
+    def _has_no_slots(self, row: ExecRow) -> bool:
         active = self._active.get(row.id)
-        return row.rested is not None and (active is None or not active.slots)
+        return active is None or not active.slots
 
     def _arrived(self, row: ExecRow) -> float | None:
         """Return when all data that an exec had to wait for was fetched."""
@@ -232,10 +232,10 @@ class Control:
         return False
 
     def _rest(self, active: Active, row: ExecRow) -> None:
-        """Take the slots of an exec that rests. Its waiting time begins when it is promoted."""
-        if active.resting and row.rested is None:
+        """Take the slots of an exec that rests. Its waiting time begins when it no longer rests."""
+        if active.resting and not row.rests:
             active.changed = time.monotonic()
-        active.resting = row.rested is not None
+        active.resting = row.rests
         if active.resting and active.allocation.slots:
             self._shares.allot(active, (), row.rest_after)
 
@@ -353,7 +353,8 @@ class Control:
             self._call_off(active)
         elif active.kill_at is None:
             active.run.stop()
-            active.kill_at = time.monotonic() + self._settings.stop_grace + _RUNNER_GRACE
+            grace = max(self._settings.stop_grace, active.leave_timeout)
+            active.kill_at = time.monotonic() + grace + _RUNNER_GRACE
             launcher_log.note(active.paths.launcher_log, "supervisor", "stop requested")
 
     def _call_off(self, active: Active) -> None:
