@@ -34,7 +34,7 @@ _CONTROL, _KERNELS, _LOCAL = "control.sock", "kernels/kernels.sock", "http.sock"
 _PORT, _GRPC_PORT = "port", "grpc_port"
 
 
-class GatewayGone(Exception):
+class GatewayLost(Exception):
     """The gateway has ended, or does not speak the protocol."""
 
 
@@ -74,29 +74,29 @@ class GatewayLink:
         return self.connection.fileno()
 
     def send(self, message: GatewayState | dict[str, Any]) -> None:
-        """Send a message. Raises GatewayGone."""
+        """Send a message. Raises GatewayLost."""
         line = to_line(message) if isinstance(message, GatewayState) else json.dumps(message).encode() + b"\n"
         try:
             self.connection.settimeout(_SENDING)
             self.connection.sendall(line)
             self.connection.setblocking(False)
         except OSError as problem:
-            raise GatewayGone(f"the gateway takes no messages: {problem}") from None
+            raise GatewayLost(f"the gateway takes no messages: {problem}") from None
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages that have arrived; the first one is in `ready`. Raises GatewayGone."""
+        """Return the messages that have arrived; the first one is in `ready`. Raises GatewayLost."""
         while True:
             try:
                 piece = self.connection.recv(1 << 20)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as problem:
-                raise GatewayGone(f"the connection to the gateway is lost: {problem}") from None
+                raise GatewayLost(f"the connection to the gateway is lost: {problem}") from None
             if not piece:
-                raise GatewayGone("the gateway has closed its connection")
+                raise GatewayLost("the gateway has closed its connection")
             self._buffer += piece
             if len(self._buffer) > _LARGEST:
-                raise GatewayGone("the gateway sent a message that is too large")
+                raise GatewayLost("the gateway sent a message that is too large")
         *lines, rest = bytes(self._buffer).split(b"\n")
         self._buffer = bytearray(rest)
         found = [one for one in map(_object, lines) if one is not None]
@@ -104,7 +104,7 @@ class GatewayLink:
             if message.get("op") == "ready":
                 self.ready = _ready(message)
         if self.ready is None and time.monotonic() > self.opened + _GREETING:
-            raise GatewayGone("the gateway does not answer")
+            raise GatewayLost("the gateway does not answer")
         return [one for one in found if one.get("op") != "ready"]
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
     except ValueError:
-        raise GatewayGone("the gateway sent a message that is not JSON") from None
+        raise GatewayLost("the gateway sent a message that is not JSON") from None
     return found if isinstance(found, dict) else None
 
 
@@ -217,4 +217,4 @@ def _ready(message: dict[str, Any]) -> GatewayReady:
         return GatewayReady(int(message["pid"]), int(message["port"]), None if grpc_port is None else int(grpc_port),
                             str(message["version"]))
     except (KeyError, TypeError, ValueError):
-        raise GatewayGone("the gateway sent a first message without its ports") from None
+        raise GatewayLost("the gateway sent a first message without its ports") from None
