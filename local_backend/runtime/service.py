@@ -269,8 +269,9 @@ class RunningService:
             self._count()
 
     def _close(self, kernel: _Kernel) -> None:
-        os.close(kernel.pipe)
-        kernel.pipe = -1
+        if kernel.pipe >= 0:
+            os.close(kernel.pipe)
+            kernel.pipe = -1
 
     def _died(self, number: int, kernel: _Kernel, why: str) -> None:
         """Plan the next kernel in place of one that has ended without being asked to."""
