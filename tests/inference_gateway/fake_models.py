@@ -57,8 +57,8 @@ class World:
     def __init__(self, **limits: Any) -> None:
         self.now = 100.0
         self.limits = RequestLimits(**limits)
-        self.models = ServedModels(lambda waits: self.waits.append(waits), lambda when: None)
         self.waits: list[bool] = []
+        self.models = ServedModels(self.waits.append, lambda when: None)
         self.kernels: list[KernelSeat] = []
         self.version = 0
         self.revise(Revision(1, "exec-1", "key-1", "serving"))

@@ -162,8 +162,8 @@ def test_a_tensor_of_bf16_is_the_upper_half_of_floats() -> None:
 
 @LOTS
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-                        st.sampled_from(["outputs", "name", "datatype", "shape", "data", "parameters", "error"]), inner)),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+                        ["outputs", "name", "datatype", "shape", "data", "parameters", "error"]), inner)),
        st.none() | st.integers(-5, 100))
 def test_any_answer_is_a_message_or_a_refusal(value: Any, length: int | None) -> None:
     try:
