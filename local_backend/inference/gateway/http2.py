@@ -25,7 +25,7 @@ from hyperframe.frame import GoAwayFrame
 
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.exchange import READ_HEADERS, HttpApplication, HttpExchange, Pairs
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 _KNOWN = {name.encode() for name in READ_HEADERS}
 _FOREVER = float("inf")
@@ -246,7 +246,7 @@ class Http2Connection(asyncio.Protocol):
             self.application.admit(exchange)
             if not exchange.question and length.isdigit() and int(length) > exchange.limit:
                 raise refusals.too_large(exchange.limit)
-        except Refusal as why:
+        except Refused as why:
             self.application.refuse(exchange, why)
             return
         if exchange.question:
@@ -257,7 +257,7 @@ class Http2Connection(asyncio.Protocol):
     def _examine(self, exchange: Http2Exchange) -> None:
         """Let the client send no more than its window until the server has said whose the token is."""
 
-        def done(why: Refusal | None) -> None:
+        def done(why: Refused | None) -> None:
             exchange.question = ""
             if exchange.gone:
                 return
@@ -287,7 +287,7 @@ class Http2Connection(asyncio.Protocol):
             if exchange.received + len(data) > exchange.limit and not exchange.question:
                 raise refusals.too_large(exchange.limit)
             self.application.hold(len(data))
-        except Refusal as why:
+        except Refused as why:
             self.application.refuse(exchange, why)
             return
         exchange.received += len(data)
