@@ -20,7 +20,7 @@ def content_type(body: bytes) -> str:
     """Return the content type of an answer whose kernel does not name one: that of JSON, or of text."""
     if len(body) <= _PARSED:
         try:
-            json.loads(body)
+            json.loads(body.decode())
         except (ValueError, RecursionError):
             return wire.TEXT
         return wire.JSON
