@@ -25,7 +25,8 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 #: use for them. All permit use and distribution in products of any license; MPL 2.0 concerns changes of its own files.
 ALLOWED = frozenset({
     "0bsd", "3-clause bsd license", "apache", "apache 2.0", "apache license", "apache license 2.0",
-    "apache software license", "apache-2.0", "apache-2.0 with llvm-exception", "bsd", "bsd license", "bsd-2-clause",
+    "apache 2.0 license", "apache software license",
+    "apache-2.0", "apache-2.0 with llvm-exception", "bsd", "bsd license", "bsd-2-clause",
     "bsd-3-clause", "bsl-1.0", "cc0-1.0", "isc", "isc license", "isc license (iscl)", "mit", "mit license", "mit-0",
     "mit-cmu", "mpl-2.0", "mozilla public license 2.0 (mpl 2.0)", "psf-2.0", "psfl",
     "python software foundation license", "zlib",
@@ -41,6 +42,8 @@ EXCEPTIONS = {
     "ptyprocess": "ISC, as its classifier says; tests only",
     "pyte": "LGPL-3.0: tests only",
     "python-dateutil": "Apache-2.0 and BSD-3-Clause, as its classifiers say",
+    "regex": "Apache-2.0 and CNRI-Python, the license of Python 1.6; optional (extra inference-huggingface)",
+    "skops": "MIT, as its license file says; optional (extra inference-sklearn)",
     "cuda-toolkit": "NVIDIA's license: see cuda-bindings",
 }
 #: Packages of NVIDIA with its license for CUDA libraries: dependencies of torch on Linux, never part of our files.

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         Denied,
         DlicmdError,
         JobFailed,
+        ModelFailed,
         NeverSchedulable,
         NoExecYet,
         NoSuchApplication,
         NoSuchExec,
+        NoSuchModel,
         NoSuchObject,
         NoSuchSearch,
         PackageError,
@@ -34,6 +36,18 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from dlicmd.sdk.job import Curves, Job, Jobs
+    from dlicmd.sdk.model_objects import (
+        DeployedModel,
+        DeployedRevision,
+        KernelRuntime,
+        LogPart,
+        ModelWhy,
+        SavedModel,
+        ServiceTokens,
+        ServingKernel,
+        ServingReplica,
+        ServingState,
+    )
     from dlicmd.sdk.objects import (
         Application,
         Code,
@@ -82,6 +96,8 @@ __all__ = [
     "Curve",
     "Curves",
     "Denied",
+    "DeployedModel",
+    "DeployedRevision",
     "DlicmdError",
     "Exec",
     "Experiment",
@@ -96,14 +112,19 @@ __all__ = [
     "Job",
     "JobFailed",
     "Jobs",
+    "KernelRuntime",
     "Line",
+    "LogPart",
     "MetricRange",
+    "ModelFailed",
+    "ModelWhy",
     "Multipart",
     "NeverSchedulable",
     "News",
     "NoExecYet",
     "NoSuchApplication",
     "NoSuchExec",
+    "NoSuchModel",
     "NoSuchObject",
     "NoSuchSearch",
     "PackageError",
@@ -113,9 +134,14 @@ __all__ = [
     "QueryRefused",
     "Record",
     "ResultError",
+    "SavedModel",
     "Search",
     "SearchJob",
     "ServerError",
+    "ServiceTokens",
+    "ServingKernel",
+    "ServingReplica",
+    "ServingState",
     "Slot",
     "SlotHolder",
     "SlotView",
@@ -132,7 +158,9 @@ __all__ = [
 ]
 
 #: The modules with the names of `__all__`. A name is imported at its first use, so that `import dlicmd` stays fast.
-_MODULES = ("errors", "objects", "transport", "submission", "client", "job", "search_job", "async_client")
+_MODULES = (
+    "errors", "objects", "model_objects", "transport", "submission", "client", "job", "search_job", "async_client",
+)
 
 
 def __getattr__(name: str) -> Any:

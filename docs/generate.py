@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from generate_async import async_client  # noqa: E402
 
+from dlicmd.contract import dlim_commands as dlim  # noqa: E402
 from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract import wire  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
@@ -82,6 +83,22 @@ def _spelling(option: Option) -> str:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     value = "\\|".join(option.choices) or option.metavar
     return f"{names} {value}".rstrip()
+
+
+def dlim_commands() -> str:
+    """Return the table of the commands of dlim, for docs/dlim.md."""
+    rows = []
+    for one in dlim.COMMANDS:
+        usage = f"{one.name} {one.operands}".strip().replace("|", "\\|")
+        taken = "; ".join(f"{_spelling(option)}: {option.help}" for option in one.options)
+        rows.append(f"| `{usage}`{' *' if one.recorded else ''} | {one.help} | {taken} |")
+    return "\n".join(["| command | effect | options |", "|---|---|---|", *rows])
+
+
+def dlim_common() -> str:
+    """Return the table of the options of every command of dlim, for docs/dlim.md."""
+    rows = [f"| {_spelling(option)} | {option.help} |" for option in dlim.COMMON if not option.hidden]
+    return "\n".join(["| option | meaning |", "|---|---|", *rows])
 
 
 def settings() -> str:
@@ -281,11 +298,12 @@ def _filled(page: Path, parts: dict[str, str]) -> str:
 def documents() -> dict[Path, str]:
     """Return every generated file with its content."""
     pipelines, operations, client = (ROOT / "docs" / f"{name}.md" for name in ("pipelines", "operations", "client"))
-    troubles = ROOT / "docs" / "troubleshooting.md"
+    troubles, of_dlim = ROOT / "docs" / "troubleshooting.md", ROOT / "docs" / "dlim.md"
     known = troubles.read_text(encoding="utf-8")
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
         client: _filled(client, {"errors": error_tree(), "objects": client_objects()}),
+        of_dlim: _filled(of_dlim, {"commands": dlim_commands(), "common": dlim_common()}),
         troubles: fill(known, "codes", error_codes(known)),
         pipelines: fill(pipelines.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),

@@ -1,4 +1,5 @@
-"""The file that `GET /ui/tools/dlicmd.py` returns: dlicmd and its libraries in one file, which any Python can run.
+"""The file that `GET /ui/tools/dlicmd.py` returns: dlicmd and its libraries in one file, which any Python can run. A
+copy of it with the name `dlim` or `dlim.py` is dlim.
 
 The file is a zip application, made from the packages that this server itself runs. The first request makes it. The same
 installation makes the same bytes. Compiled modules are left out, because they would tie the file to one platform. For
@@ -41,7 +42,10 @@ if sys.version_info < ({major}, {minor}):
     sys.exit("dlicmd: this file needs Python {major}.{minor} or later; %s is %d.%d"
              % (sys.executable, sys.version_info[0], sys.version_info[1]))
 
-from dlicmd.cli import main
+if sys.argv[0].replace("\\\\", "/").rpartition("/")[2].partition(".")[0] == "dlim":
+    from dlicmd.dlim import main
+else:
+    from dlicmd.cli import main
 
 sys.exit(main())
 """

@@ -73,6 +73,10 @@ class Quotas:
     stored_searches: int | None = setting(
         None, "DLI_USER_STORED_SEARCHES", number(1, 10**9),
         "maximum searches of one user, including those that are over", _on_a_team("1,000"))
+    models: int | None = setting(
+        None, "DLI_USER_MODELS", number(1, 10**9), "maximum [models](inference.md) of one user", _on_a_team("200"))
+    started_models: int | None = setting(
+        None, "DLI_USER_STARTED_MODELS", number(1, 10**9), "maximum started models of one user", _on_a_team("50"))
     stored_execs: int | None = setting(
         None, "DLI_USER_STORED_EXECS", number(1, 10**9),
         "maximum execs of one user, including pending, running and finished execs", "no limit")
@@ -104,8 +108,9 @@ class Quotas:
     def for_a_team(cls, **given: Any) -> Quotas:
         """Return the quotas of a server for several users: those given, and defaults for the others."""
         return cls(**{
-            "active_execs": 1000, "active_searches": 20, "stored_searches": 1000, "stored_bytes": 200 * 2**30,
-            "submissions_per_minute": 300, "streams": 64, "uploads": 16, "upload_seconds": 3600, **given})
+            "active_execs": 1000, "active_searches": 20, "stored_searches": 1000, "models": 200, "started_models": 50,
+            "stored_bytes": 200 * 2**30, "submissions_per_minute": 300, "streams": 64, "uploads": 16,
+            "upload_seconds": 3600, **given})
 
     @property
     def limit_users(self) -> bool:
@@ -176,6 +181,18 @@ class Settings:
     host: str = setting(
         "127.0.0.1", "DLI_HOST", TEXT, "address to listen on (`--host`); any address other than the loopback needs TLS")
     port: int = setting(0, "DLI_PORT", number(0, 65_535), "port to listen on (`--port`); 0 chooses a free port")
+    inference_host: str | None = setting(
+        None, "DLI_INFERENCE_HOST", TEXT, "address where the gateway takes requests for [models](inference.md)",
+        "the value of `DLI_HOST`")
+    inference_port: int = setting(
+        0, "DLI_INFERENCE_PORT", number(0, 65_535),
+        "port of the gateway, for HTTP and gRPC; 0 chooses a free port, which the gateway keeps")
+    inference_grpc_port: int | None = setting(
+        None, "DLI_INFERENCE_GRPC_PORT", number(0, 65_535), "second port of the gateway, for gRPC clients alone; 0 "
+        "chooses a free port", "none")
+    inference_idle: float = setting(
+        60.0, "DLI_INFERENCE_IDLE", number(0, 10**9),
+        "seconds after which the gateway ends when no model is started")
     tls_cert: Path | None = setting(
         None, "DLI_TLS_CERT", FILE, "certificate (chain) in PEM form (`--tls-cert`)", "none")
     tls_key: Path | None = setting(

@@ -13,6 +13,7 @@ from dlicmd.contract.data_sources import MOUNT
 VERSION = 2
 Kind = Literal["training", "search", "service", "notebook"]
 TRAINING: Kind = "training"
+SERVICE: Kind = "service"
 #: A MIG slice of any profile.
 ANY_SLICE = "slice"
 
@@ -153,13 +154,17 @@ class Membership:
 
 @dataclass(frozen=True)
 class Service:
-    """What the kernels of a workload of kind `service` need: one revision of a model. Times are seconds."""
+    """What the kernels of a workload of kind `service` need: one revision of a model. Times are seconds.
+
+    The resources of such a workload are elastic. Its `min_workers` are the kernels that it has at least, 0 if it may
+    have none while there are no requests, and its `num_worker` those that it has at most.
+    """
 
     model: str
     revision: int
     #: Text that a kernel shows to the gateway, which knows by it that the kernel is one of this revision.
     key: str
-    #: Unix socket of the gateway.
+    #: Unix socket of the gateway, in a folder of its own: kernels in a sandbox see this folder.
     socket: str
     #: Description of the model (model.json), as kernels read it, without the paths.
     description: dict[str, Any]

@@ -14,6 +14,7 @@ from typing import Any
 import fork_host
 
 import dlicmd.cli
+import dlicmd.dlim
 
 _codes: list[int] = []
 
@@ -63,7 +64,8 @@ def begin(request: dict[str, Any], descriptors: list[int]) -> None:
 
 def main() -> None:
     """Import the modules, then fork a child for every request."""
-    own = (module.name for module in pkgutil.walk_packages(dlicmd.cli.__path__, "dlicmd.cli."))
+    own = (module.name for package in (dlicmd.cli, dlicmd.dlim)
+           for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
     for name in (*LIBRARIES, *(name for name in own if not name.endswith("__main__"))):
         importlib.import_module(name)
     gc.collect()

@@ -58,7 +58,8 @@ class Bench:
     creators: dict[str, str] = field(default_factory=dict)
 
     def submit(
-        self, files: Mapping[str, str] | str, main: str = "main.py", *, rest_after: int | None = None, **spec: Any
+        self, files: Mapping[str, str] | str, main: str = "main.py", *, rest_after: int | None = None,
+        wanted: int | None = None, **spec: Any,
     ) -> str:
         """Submit a folder (or the text of its main.py), and return the id of the exec."""
         number = self.database.write(execs.next_number)
@@ -83,6 +84,8 @@ class Bench:
             execs.create(connection, number, job, "", None, str(paths.code(job)))
             if rest_after is not None:
                 execs.promote(connection, job.id, rest_after)
+            if wanted is not None:
+                execs.want(connection, job.id, wanted)
 
         self.database.write(create)
         self.submitted.append(job.id)

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parent.parent
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"BodyCompressed", "RangeUnsatisfied"}
 CODE = re.compile(r"[a-z]+\.[a-z_]+")
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
+#: Libraries of ready-made kernels.
+KERNEL_LIBRARIES = {"joblib", "onnxruntime", "pandas", "skops", "transformers", "xgboost"}
 #: Libraries of samplers, and the modules of `local_backend.hypersearch` in the process that loads them.
 SEARCH_LIBRARIES = {"cmaes", "optuna", "scipy"}
 SUGGESTER = {"suggester", "evolution"}
@@ -29,6 +31,7 @@ MAY_IMPORT = {
     "dlicmd.contract": set(),
     "dlicmd.sdk": {"dlicmd.contract"},
     "dlicmd.cli": {"dlicmd.contract", "dlicmd.sdk"},
+    "dlicmd.dlim": {"dlicmd.contract", "dlicmd.sdk", "dlicmd.cli"},
     "local_backend.api": {
         "dlicmd.contract", "local_backend", "local_backend.services",
         # Types that services return, and code that reads and writes bodies: rows, paths, parsers, byte sources.
@@ -40,7 +43,8 @@ MAY_IMPORT = {
         "local_backend.submit.manifest", "local_backend.submit.receive", "local_backend.submit",
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
         "local_backend.hypersearch.definition", "local_backend.hypersearch.space", "local_backend.hypersearch",
-        "local_backend.store.searches",
+        "local_backend.store.searches", "local_backend.store.models", "local_backend.store.saved_models",
+        "local_backend.inference.control", "local_backend.inference",
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.hypersearch": {
@@ -149,8 +153,8 @@ OF_THIS_MACHINE = {
     *(f"local_backend.runtime.{name}" for name in (
         "cgroup", "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers",
         "local_launcher", "local_run", "memory", "messages", "nursery", "overlay", "processes", "program", "runner",
-        "sandbox", "server_link", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python", "view",
-        "workers",
+        "sandbox", "server_link", "service", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python",
+        "view", "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.
@@ -168,6 +172,8 @@ USERS_OF_THIS_MACHINE = {
     "local_backend.runtime.fetching": {
         "runtime.environment", "runtime.launch", "runtime.leftovers", "runtime.processes",
     },
+    # The gateway runs beside the server, and is found by its socket, as runners are.
+    "local_backend.inference.gateway_process": {"runtime.unix_socket"},
     # Plugins run in a sandbox as jobs do, and beside the server as fetchers do.
     "local_backend.hypersearch.plugin_process": {"runtime.environment", "runtime.sandbox", "runtime.view"},
     "local_backend.services.executors": {"runtime.workers"},  # reads the launcher log
@@ -191,8 +197,9 @@ def test_only_the_launcher_of_this_machine_knows_its_processes() -> None:
 @pytest.mark.parametrize(
     ("package", "libraries"),
     [("dlicmd", set()), ("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES),
+     ("local_backend.inference.kernel", {"numpy", "torch", *KERNEL_LIBRARIES}),
      ("dlicmd.sdk", {"cloudpickle", "jsonschema", "pandas", "pathspec", "requests", "yaml"}),
-     ("dlicmd.cli", {"click", "keyring", "pyarrow", "rich", "yaml"})],
+     ("dlicmd.cli", {"click", "keyring", "pyarrow", "rich", "yaml"}), ("dlicmd.dlim", {"click", "yaml"})],
 )
 def test_packages_import_only_allowed_libraries(package: str, libraries: set[str]) -> None:
     allowed = libraries | set(sys.stdlib_module_names) | {"dlicmd", "local_backend"}
@@ -258,7 +265,7 @@ def test_no_module_of_the_server_imports_a_library_of_the_engine() -> None:
     for package in MAY_IMPORT.keys() - {"local_backend.elastic", "local_backend.runtime", "dlicmd.sdk"}:
         for path in sources(package):
             used = {module.split(".")[0] for module in imports(path)} & ENGINE_LIBRARIES
-            assert path.stem in SUGGESTER or not used, path
+            assert path.stem in SUGGESTER or "kernel" in path.parts or not used, path
 
 
 def test_only_the_suggester_imports_a_library_of_samplers() -> None:
@@ -314,3 +321,12 @@ def test_every_class_name_has_one_meaning() -> None:
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in SAME_MEANING} == {}
+
+
+def test_kernels_need_only_the_standard_library_to_start() -> None:
+    """They run in any Python environment: libraries are imported in functions."""
+    for path in sources("local_backend.inference.kernel"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names, "local_backend"}, path

@@ -166,6 +166,7 @@ def test_the_wheel_contains_exactly_the_product_packages(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "dlicmd", "local_backend", "pyedt", "fabric_data", "fabric_model.py", "callbacks.py", "emetrics.py",
+        "redhareapi.py", "redhareapiversion.py",
     }
     assert {"dlicmd/samples/digits/train.py", "dlicmd/samples/digits/data/digits.csv.gz",
             "dlicmd/samples/digits/.dlicmdignore", "dlicmd/samples/single/train.py", "dlicmd/py.typed"} <= names

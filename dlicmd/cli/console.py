@@ -6,10 +6,11 @@ import json
 import os
 import sys
 
-from dlicmd.sdk.messages import inert, say
+from dlicmd.sdk.messages import inert, program, say
 
 _json_errors = False
 _errors_shown = True
+_has_prefix = True
 #: Style → SGR parameters of a terminal.
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35",
            "cyan": "36"}
@@ -27,12 +28,18 @@ def set_errors(*, shown: bool) -> None:
     _errors_shown = shown
 
 
+def set_prefix(*, shown: bool) -> None:
+    """Begin the line about an error with the name of the program, or not."""
+    global _has_prefix
+    _has_prefix = shown
+
+
 def error(text: str, code: str = "client.failed", status: int = 1) -> None:
     """Print the line that says why the command failed. `code`: see contract.error_codes; `status`: the exit code."""
     if not _errors_shown:
         return
     if not _json_errors:
-        say("error", f"dlicmd: {text}")
+        say("error", f"{program()}: {text}" if _has_prefix else text)
         return
     found = {"error": {"code": code, "message": inert(text), "exitCode": int(status)}}
     print(json.dumps(found), file=sys.stderr, flush=True)

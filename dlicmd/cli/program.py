@@ -1,4 +1,4 @@
-"""argv → one command → exit code. This module handles all errors of the client.
+"""argv → one command → exit code, and the message about each error.
 
 Modules that only some commands need are imported where they are used. So a plain `--exec-get` starts in the time that
 Python and its HTTP client take (benchmarks/startup.py). For the same reason, click only lays out the help.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from dlicmd.cli import console, manner
 from dlicmd.cli.config import profiles
 from dlicmd.cli.manner import Manner
+from dlicmd.cli.outermost import explained_any, guarded, prepare_streams
 from dlicmd.cli.render import Output, emit
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
@@ -29,13 +30,8 @@ COMPLETION = "_DLICMD_COMPLETE"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run dlicmd with the given words (default: those of the process), and return the exit code."""
-    for name in ("stdout", "stderr"):  # None when the process was started without them
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+    messages.set_program("dlicmd")
+    prepare_streams()
     if argv is None and COMPLETION in os.environ:
         from dlicmd.cli.commands.completion import answer  # needs click
 
@@ -43,20 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.DONE
     words = list(sys.argv[1:] if argv is None else argv)
     with hints.of_command_line():
-        try:
-            return _program(words)
-        except BrokenPipeError:
-            # The reader of our output has closed the pipe. Python must not complain about that at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return Exit.FAILED
-        except (KeyboardInterrupt, Exception) as problem:  # last handler: users see a line, never a traceback
-            if messages.is_debug():
-                import traceback  # only for debugging
-
-                traceback.print_exc()
-            text, code, status = _explained(problem, words)
-            console.error(text, code, status)
-            return status
+        return guarded(lambda: _program(words), lambda problem: _explained(problem, words))
 
 
 def _program(words: list[str]) -> int:
@@ -64,6 +47,7 @@ def _program(words: list[str]) -> int:
     client and was called as such."""
     called = manner.of_this_process()
     console.set_errors(shown=True)
+    console.set_prefix(shown=True)
     if called is Manner.ORIGINAL:
         return _as_original(words)
     console.set_json_errors(_asks_for_json(words))  # for errors of the command line itself
@@ -191,13 +175,7 @@ def _explained(problem: BaseException, words: Sequence[str]) -> tuple[str, str, 
         return f"{text}{'' if ends else '.'} Try '{_help_for(words)}'.", UsageProblem.code, Exit.USAGE
     if isinstance(problem, SubmissionRefused):
         return hints.as_typed(str(problem)), problem.code, problem.exit_code
-    if isinstance(problem, DlicmdError):
-        return str(problem), problem.code, problem.exit_code
-    if isinstance(problem, KeyboardInterrupt):
-        return "interrupted", "client.interrupted", Exit.INTERRUPTED
-    what = " ".join(str(problem).split()) or "no reason given"
-    text = f"unexpected {type(problem).__name__}: {what}; run with --debug-level debug for the traceback"
-    return text, "client.unexpected", Exit.FAILED
+    return explained_any(problem)
 
 
 def _help_for(words: Sequence[str]) -> str:

@@ -120,6 +120,10 @@ class Session(Closing):
             self._place = Place(host, port, http)
         return self._place
 
+    def forget_place(self) -> None:
+        """Look for the server in the command line again, whose connection options have changed."""
+        self._place = None
+
     @property
     def address(self) -> str:
         """Scheme, host and port of the remote server; "" for the local backend. Raises UsageProblem."""

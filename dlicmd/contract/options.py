@@ -353,7 +353,7 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
     "--exec-verify": (_client("--steps", Form.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
     "--exec-deploy": (
-        _deployment("--kernel", "kernel that serves the model; required", "FILE"),
+        _deployment("--kernel", "file of the kernel, or a ready-made kernel such as torch; required", "FILE"),
         _deployment("--name", "name of the deployed model", "NAME"),
         _deployment("--runtime", "runtime that the kernel needs", "RUNTIME"),
         _deployment("--weight", "weights of the model", "FILE"),

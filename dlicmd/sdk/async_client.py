@@ -12,6 +12,16 @@ from typing import Any, Literal, overload
 
 from dlicmd.sdk.client import Client, Kind
 from dlicmd.sdk.job import Curves, Job, Jobs
+from dlicmd.sdk.messages import Progress
+from dlicmd.sdk.model_objects import (
+    DeployedModel,
+    KernelRuntime,
+    LogPart,
+    ModelWhy,
+    SavedModel,
+    ServiceTokens,
+    ServingState,
+)
 from dlicmd.sdk.objects import (
     Application,
     Code,
@@ -462,6 +472,172 @@ class AsyncClient:
     async def delete_algorithm(self, name: str) -> str:
         """Call `Client.delete_algorithm` in a thread."""
         found: str = await self._call("delete_algorithm", name)
+        return found
+
+    async def service_tokens(self, username: str | None = None, password: str | None = None) -> ServiceTokens:
+        """Call `Client.service_tokens` in a thread."""
+        found: ServiceTokens = await self._call("service_tokens", username, password)
+        return found
+
+    async def deploy_model(
+        self, folder: str | os.PathLike[str], *, kernel_type: str | None = None, name: str | None = None,
+        progress: Progress | None = None,
+    ) -> DeployedModel:
+        """Call `Client.deploy_model` in a thread."""
+        found: DeployedModel = await self._call(
+            "deploy_model", folder, kernel_type=kernel_type, name=name, progress=progress,
+        )
+        return found
+
+    async def redeploy_model(
+        self, folder: str | os.PathLike[str], *, kernel_type: str | None = None, name: str | None = None,
+        progress: Progress | None = None,
+    ) -> DeployedModel:
+        """Call `Client.redeploy_model` in a thread."""
+        found: DeployedModel = await self._call(
+            "redeploy_model", folder, kernel_type=kernel_type, name=name, progress=progress,
+        )
+        return found
+
+    async def models(self) -> list[DeployedModel]:
+        """Call `Client.models` in a thread."""
+        found: list[DeployedModel] = await self._call("models")
+        return found
+
+    async def model(self, name: str) -> DeployedModel:
+        """Call `Client.model` in a thread."""
+        found: DeployedModel = await self._call("model", name)
+        return found
+
+    async def start_model(self, name: str) -> None:
+        """Call `Client.start_model` in a thread."""
+        await self._call("start_model", name)
+
+    async def stop_model(self, name: str) -> None:
+        """Call `Client.stop_model` in a thread."""
+        await self._call("stop_model", name)
+
+    async def undeploy_model(self, name: str) -> None:
+        """Call `Client.undeploy_model` in a thread."""
+        await self._call("undeploy_model", name)
+
+    async def serving(self, name: str) -> ServingState:
+        """Call `Client.serving` in a thread."""
+        found: ServingState = await self._call("serving", name)
+        return found
+
+    async def wait_model(self, name: str, timeout: float | None = 300.0) -> ServingState:
+        """Call `Client.wait_model` in a thread."""
+        found: ServingState = await self._call("wait_model", name, timeout)
+        return found
+
+    async def model_profile(self, name: str) -> dict[str, Any]:
+        """Call `Client.model_profile` in a thread."""
+        found: dict[str, Any] = await self._call("model_profile", name)
+        return found
+
+    async def change_profile(self, name: str, profile: Mapping[str, Any]) -> None:
+        """Call `Client.change_profile` in a thread."""
+        await self._call("change_profile", name, profile)
+
+    async def model_readme(self, name: str) -> str:
+        """Call `Client.model_readme` in a thread."""
+        found: str = await self._call("model_readme", name)
+        return found
+
+    async def model_why(self, name: str) -> ModelWhy:
+        """Call `Client.model_why` in a thread."""
+        found: ModelWhy = await self._call("model_why", name)
+        return found
+
+    async def model_log(
+        self, name: str, *, kernel: int | None = None, stream: str = "stderr", start: int = 0,
+    ) -> LogPart:
+        """Call `Client.model_log` in a thread."""
+        found: LogPart = await self._call("model_log", name, kernel=kernel, stream=stream, start=start)
+        return found
+
+    def follow_model_log(
+        self, name: str, *, kernel: int | None = None, stream: str = "stderr", start: int = 0,
+    ) -> AsyncIterator[str]:
+        """Call `Client.follow_model_log` in a thread."""
+        return items(lambda: self._client.follow_model_log(name, kernel=kernel, stream=stream, start=start))
+
+    async def model_traffic(self, name: str, weights: Mapping[int, int]) -> None:
+        """Call `Client.model_traffic` in a thread."""
+        await self._call("model_traffic", name, weights)
+
+    async def promote_revision(self, name: str, revision: int) -> None:
+        """Call `Client.promote_revision` in a thread."""
+        await self._call("promote_revision", name, revision)
+
+    async def rollback_model(self, name: str) -> None:
+        """Call `Client.rollback_model` in a thread."""
+        await self._call("rollback_model", name)
+
+    async def share_model(self, name: str, users: Sequence[str] | bool) -> None:
+        """Call `Client.share_model` in a thread."""
+        await self._call("share_model", name, users)
+
+    async def invoke(
+        self, name: str, data: bytes | str | Mapping[str, Any] | Sequence[Any], *, timeout: float | None = None,
+        content_type: str | None = None,
+    ) -> bytes:
+        """Call `Client.invoke` in a thread."""
+        found: bytes = await self._call("invoke", name, data, timeout=timeout, content_type=content_type)
+        return found
+
+    def invoke_stream(
+        self, name: str, data: bytes | str | Mapping[str, Any] | Sequence[Any], *, timeout: float | None = None,
+        content_type: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Call `Client.invoke_stream` in a thread."""
+        return items(lambda: self._client.invoke_stream(name, data, timeout=timeout, content_type=content_type))
+
+    async def runtimes(self) -> list[KernelRuntime]:
+        """Call `Client.runtimes` in a thread."""
+        found: list[KernelRuntime] = await self._call("runtimes")
+        return found
+
+    async def runtime(self, name: str) -> KernelRuntime:
+        """Call `Client.runtime` in a thread."""
+        found: KernelRuntime = await self._call("runtime", name)
+        return found
+
+    async def create_runtime(self, runtime: Mapping[str, Any]) -> None:
+        """Call `Client.create_runtime` in a thread."""
+        await self._call("create_runtime", runtime)
+
+    async def change_runtime(self, name: str, runtime: Mapping[str, Any]) -> None:
+        """Call `Client.change_runtime` in a thread."""
+        await self._call("change_runtime", name, runtime)
+
+    async def delete_runtime(self, name: str) -> None:
+        """Call `Client.delete_runtime` in a thread."""
+        await self._call("delete_runtime", name)
+
+    async def saved_models(self) -> list[SavedModel]:
+        """Call `Client.saved_models` in a thread."""
+        found: list[SavedModel] = await self._call("saved_models")
+        return found
+
+    async def save_model(self, exec_id: str, name: str, path: str | None = None) -> SavedModel:
+        """Call `Client.save_model` in a thread."""
+        found: SavedModel = await self._call("save_model", exec_id, name, path)
+        return found
+
+    async def promote_saved(self, name: str, space: str, version: int | None = None) -> SavedModel:
+        """Call `Client.promote_saved` in a thread."""
+        found: SavedModel = await self._call("promote_saved", name, space, version)
+        return found
+
+    async def delete_saved(self, name: str, version: int | None = None) -> None:
+        """Call `Client.delete_saved` in a thread."""
+        await self._call("delete_saved", name, version)
+
+    async def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
+        """Call `Client.deploy_saved` in a thread."""
+        found: DeployedModel = await self._call("deploy_saved", name, options)
         return found
 
     async def close(self) -> None:

@@ -275,7 +275,9 @@ def explanation(answer: Answer) -> str:
     if isinstance(found, dict):
         errors = found.get("errors")
         first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-        said = [first.get("message"), *(found.get(key) for key in ("error", "message", "errorMessage", "detail"))]
+        error = found.get("error")
+        said = [first.get("message"), error.get("message") if isinstance(error, dict) else error,
+                *(found.get(key) for key in ("message", "errorMessage", "detail", "msg"))]
         text = next((value for value in said if isinstance(value, str) and value), text)
     line = re.sub(r"^Error [0-9]{3}: ", "", " ".join(text.split()))
     return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."

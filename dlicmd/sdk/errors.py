@@ -12,6 +12,7 @@ DlicmdError
 │   ├── NoSuchExec         no exec has this id
 │   ├── NoSuchApplication  no application has this id
 │   ├── NoSuchSearch       no search has this name
+│   ├── NoSuchModel        no model has this name
 │   └── NoSuchObject       no resource plan, algorithm or object of the cluster has this name
 ├── NoExecYet              `last` names no exec, because the user has none
 ├── Unreachable            no answer from the server
@@ -21,6 +22,7 @@ DlicmdError
 │   └── BackendSuspended   the process of the local backend is suspended
 ├── WaitTimeout            the exec had not ended in time
 ├── JobFailed              the job ended without success
+├── ModelFailed            the kernels of a model cannot start, or the model was stopped
 └── ResultError            the downloaded result is damaged, or cannot be stored
 
 The text of an error is one line for the user and names the remedy; that of JobFailed also has the last lines that the
@@ -146,14 +148,18 @@ class NoSuchExec(ServerError):
         exec_id: The unknown id.
         status: HTTP status of the answer, 400 or 404.
         body: Content of the answer.
+        nor_search: Whether the id could have been the name of a search, too.
     """
 
     exit_code = Exit.NO_SUCH_ID
     code = "exec.not_found"
 
-    def __init__(self, exec_id: str, status: int = 404, body: str = "") -> None:
-        listed = f"{hints.all_execs()} lists your jobs"
-        super().__init__(f"there is no {hints.job()} '{exec_id}'; {listed}", status, body=body)
+    def __init__(self, exec_id: str, status: int = 404, body: str = "", nor_search: bool = False) -> None:
+        listed, what = f"{hints.all_execs()} lists your jobs", hints.job()
+        if nor_search:
+            listed += f", {hints.command('--hpo-get-all')} your searches"
+            what += " and no search"
+        super().__init__(f"there is no {what} '{exec_id}'; {listed}", status, body=body)
 
 
 class NoSuchApplication(ServerError):
@@ -189,6 +195,26 @@ class NoSuchSearch(ServerError):
     def __init__(self, name: str, status: int = 404, body: str = "") -> None:
         listing = hints.either(hints.command("--hpo-get-all"), "Client.searches()")
         super().__init__(f"there is no search '{name}'; {listing} lists your searches", status, body=body)
+
+
+class NoSuchModel(ServerError):
+    """No model of the inference service has this name, or the user may not use it.
+
+    Args:
+        name: The unknown name.
+        status: HTTP status of the answer.
+
+    Attributes:
+        name: The unknown name.
+    """
+
+    exit_code = Exit.NO_SUCH_ID
+    code = "model.not_found"
+
+    def __init__(self, name: str, status: int = 404) -> None:
+        listing = hints.either("dlim model list", "Client.models()")
+        super().__init__(f"there is no model '{name}'; {listing} lists the models", status)
+        self.name = name
 
 
 class NoSuchObject(ServerError):
@@ -285,6 +311,27 @@ class JobFailed(DlicmdError):
         first = f"{exec_id} ended {state}" if states.is_terminal(state) else f"{exec_id} is {state}"
         super().__init__("\n  ".join([f"{first}: {why}" if why else first, *lines]))
         self.exec_id, self.state, self.lines = exec_id, state, list(lines)
+
+
+class ModelFailed(DlicmdError):
+    """A model does not serve: its kernels cannot start, or it was stopped.
+
+    Args:
+        name: Name of the model.
+        state: State of the model.
+        why: Reason in one line, or an empty text.
+
+    Attributes:
+        name: Name of the model.
+        state: State of the model.
+    """
+
+    exit_code = Exit.JOB_ERROR
+    code = "model.failed"
+
+    def __init__(self, name: str, state: str, why: str = "") -> None:
+        super().__init__(f"the model '{name}' is {state}" + (f": {why}" if why else ""))
+        self.name, self.state = name, state
 
 
 class ResultError(DlicmdError):

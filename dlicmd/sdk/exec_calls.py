@@ -275,12 +275,13 @@ class ExecCalls(Calls):
     def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
         """Deploy the trained model of an exec.
 
-        The local backend deploys no models and refuses the call (HTTP 501).
+        The files of kernel and weights are those of the exec: of its result, then of its submitted code.
 
         Args:
             exec_id: Id of the exec.
-            asked: The deployment: texts under `name`, `runtime`, `kernel`, `weight` and `tag`, and mappings under
-                `attributes` and `environments`. The dictionary is sent as JSON, unchanged.
+            asked: The deployment: texts under `kernel` (a file, or the name of a ready-made kernel), `name`,
+                `runtime`, `weight` and `tag`, and mappings under `attributes` and `environments`. The dictionary is
+                sent as JSON, unchanged.
 
         Returns:
             The success answer.

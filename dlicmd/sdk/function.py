@@ -37,7 +37,10 @@ NO_FILE = "exec.no_file"
 #: Number of bytes of the secret, and of a nonce.
 _SIZE = 32
 #: Packages that are never sent: every job has them, or no job needs them.
-_KNOWN = frozenset({"dlicmd", "local_backend", "fabric_model", "fabric_data", "callbacks", "emetrics", "pyedt"})
+_KNOWN = frozenset({
+    "dlicmd", "local_backend", "fabric_model", "fabric_data", "callbacks", "emetrics", "pyedt", "redhareapi",
+    "redhareapiversion",
+})
 #: cloudpickle has one list of modules to pickle by value for the whole process.
 _by_value = threading.Lock()
 

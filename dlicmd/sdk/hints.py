@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dlicmd.contract.argv import CommandLine
+from dlicmd.sdk.messages import program
 
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--trust-fingerprint", "--insecure", "--http", "--keyring")
 #: Command about a search → the verb about jobs that also takes the name of a search.
@@ -20,6 +21,8 @@ _typed: Sequence[str] = ()
 #: Words that name the server on the user's command line; None in a program that calls the client.
 _connection: list[str] | None = None
 
+#: The program for models that serve requests.
+DLIM = "dlim"
 #: Text about the client file that servers hand out.
 REMOTE_ALONE = "this dlicmd is only a client for remote servers; pip install dlicmd installs the local backend"
 
@@ -120,6 +123,8 @@ def all_execs() -> str:
 
 def logon() -> str:
     """Return the command or the method that logs on to the server."""
+    if _connection is not None and program() == DLIM:
+        return "dlim config -t -u USER"
     missing = "dlicmd login" if _typed else "dlicmd --logon --rest-host HOST"
     return either(command("--logon") if _connection else missing, "Client.logon(username, password)")
 
@@ -141,6 +146,8 @@ def authority() -> str:
 
 def address() -> str:
     """Return the remedy when no server answers."""
+    if _connection is not None and program() == DLIM:
+        return "check that a server is running there, and check --rest-server, or dlim config -c URL"
     if _typed and not _connection:  # the server is the current one
         return f"check that it runs, or use the local backend: {command('server', 'use', 'local')}"
     return "check that a server is running there, and check " + either("--rest-host and --rest-port", "host and port")

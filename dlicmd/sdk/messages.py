@@ -15,6 +15,8 @@ Progress: TypeAlias = Callable[[str, "int | None"], AbstractContextManager["Call
 LEVELS = ("debug", "info", "warn", "error")
 
 _level = "info"
+#: The name of the program before each message.
+_program = "dlicmd"
 #: C0 and C1 controls except tab and newline, the characters that change the direction of text, and those that have no
 #: width, except the joiners that scripts and emoji need.
 _CONTROL = (
@@ -27,7 +29,10 @@ _ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\
 
 #: Commands in a message: after a colon, and one after the other. The last one ends before punctuation and a blank. A
 #: dot after a blank is a folder.
-_COMMANDS = r"(?<=:)(?<!^dlicmd:) +(dlicmd (?:\.\.\.|(?<= )\.|[^;.?]|[;.?](?! |$)|; (?=dlicmd ))+)(?:[;.?](?= |$))?"
+_COMMANDS = (
+    r"(?<=:)(?<!^dlicmd:)(?<!^dlim:) +(dli(?:cmd|m) (?:\.\.\.|(?<= )\.|[^;.?]|[;.?](?! |$)|; (?=dli(?:cmd|m) ))+)"
+    r"(?:[;.?](?= |$))?"
+)
 _INDENT = "  "
 
 
@@ -35,6 +40,17 @@ def set_level(level: str) -> None:
     """Suppress messages less important than `level`, one of LEVELS."""
     global _level
     _level = level
+
+
+def set_program(name: str) -> None:
+    """Begin each message with the name of the program: `dlicmd` or `dlim`."""
+    global _program
+    _program = name
+
+
+def program() -> str:
+    """Return the name of the program."""
+    return _program
 
 
 def is_debug() -> bool:
@@ -49,12 +65,12 @@ def debug(text: str) -> None:
 
 def info(text: str) -> None:
     """Print a line that may interest the user."""
-    say("info", f"dlicmd: {text}")
+    say("info", f"{_program}: {text}")
 
 
 def warn(text: str) -> None:
     """Print a line that the user should know."""
-    say("warn", f"dlicmd: {text}")
+    say("warn", f"{_program}: {text}")
 
 
 def say(level: str, text: str) -> None:
@@ -85,7 +101,7 @@ def fitted(line: str, width: int) -> str:
     parts: list[str] = []
     for number, piece in enumerate(re.split(_COMMANDS, line)):
         if number % 2:
-            parts += [f"{_INDENT}{command}" for command in re.split("; (?=dlicmd )", piece)]
+            parts += [f"{_INDENT}{command}" for command in re.split("; (?=dli(?:cmd|m) )", piece)]
         else:
             parts += textwrap.wrap(
                 piece.strip(), width, initial_indent=_INDENT if number else "", subsequent_indent=_INDENT,

@@ -12,6 +12,16 @@ from typing import Any, NamedTuple
 
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import at, items, number, words
+from dlicmd.sdk.model_objects import (
+    DeployedModel,
+    DeployedRevision,
+    KernelRuntime,
+    ModelWhy,
+    SavedModel,
+    ServingKernel,
+    ServingReplica,
+    ServingState,
+)
 from dlicmd.sdk.records import Key, Record, all_of, texts, truth, whole_number
 from dlicmd.sdk.search_objects import Algorithm, Experiment, HyperParameter, MetricRange, Search
 
@@ -103,6 +113,8 @@ class Exec(Record):
     """Number of intended changes of the number of workers."""
     deaths = Key(wire.DEATHS, whole_number)
     """Number of workers that died without ending the job."""
+    ready = Key(wire.READY_KERNELS, whole_number)
+    """Number of kernels of a service that take requests now. None for other execs."""
     search = Key(wire.SEARCH, words)
     """Name of the search that the exec is an experiment of. "" for other execs."""
     experiment = Key(wire.EXPERIMENT, whole_number)
@@ -436,5 +448,6 @@ class Plan(Record):
 RECORDS: tuple[type[Record], ...] = (
     Exec, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
     SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, HyperParameter,
-    MetricRange, Algorithm,
+    MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
+    KernelRuntime, SavedModel, ModelWhy,
 )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
+from dlicmd.contract.slips import meant
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import ConnectionLost, ServerError, UsageProblem
 from dlicmd.sdk.exec_calls import ExecCalls
@@ -55,12 +56,15 @@ def described(
 
 
 def _mind_places(submission: Submission, short: Short) -> None:
-    """Warn about words of the program that look like the place of a parameter, and name none."""
-    known = [*short.params, *(short.resource or "").rpartition(":")[:1]]
-    for word in submission.program or ():
-        if (odd := next((name for name in _PLACE.findall(word) if name not in known), None)) is not None:
-            warn(f"{{{odd}}} in the words of the program stays as it is: the search has no parameter {odd}; its "
-                 f"parameters are {', '.join(filter(None, known))}")
+    """Warn about words of the program that look like the place of a parameter, and name none. Raises UsageProblem for a
+    name that resembles that of a parameter."""
+    known = [name for name in (*short.params, (short.resource or "").rpartition(":")[0]) if name]
+    for odd in (name for word in submission.program or () for name in _PLACE.findall(word) if name not in known):
+        if near := meant(odd.strip(), known):
+            raise UsageProblem(f"{{{odd}}} in the words of the program: the search has no parameter {odd}; write "
+                               f"{{{near}}}, or another one of its parameters: {', '.join(known)}")
+        warn(f"{{{odd}}} in the words of the program stays as it is: the search has no parameter {odd}; its "
+             f"parameters are {', '.join(known)}")
 
 
 def send(client: SearchCalls, search: SearchUpload, progress: Progress = silent) -> Answer:

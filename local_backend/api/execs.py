@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Query, Request
 from pydantic import WithJsonSchema
@@ -19,7 +19,10 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWN_EXECS, about
+from local_backend.api.inference_deploy import ADDED, assembled, words_of
+from local_backend.api.inference_models import object_of, shown
 from local_backend.api.models.execs import Exec, Submission, SubmissionForm, SubmissionParts, Submitted, Why
+from local_backend.api.models.inference import ModelObject, SavedModelDeployment
 from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
@@ -87,13 +90,16 @@ def list_execs(
     sort_by: str | None = None,
     everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
     search: Annotated[str | None, Query(description="name of a search: only its experiments are listed")] = None,
+    kind: Annotated[Literal["training", "service"], Query(
+        description="`service`: the execs that run the kernels of models, instead of trainings")] = "training",
 ) -> JsonAnswer[list[Exec]]:
     """List the caller's execs, oldest first. Administrators get the execs of all users with `all`. `state` is one
     state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs. The
     header `X-Total-Count` of the answer has their number without the limit."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    rows, total = services.execs.list(caller, ExecSelection(wanted, column, descending, most, everyone, search))
+    selection = ExecSelection(wanted, column, descending, most, everyone, search, kind)
+    rows, total = services.execs.list(caller, selection)
     found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url),
                                wants_details(request.headers)))
     return JsonAnswer(b"[" + found + b"]", headers={wire.TOTAL: str(total)})
@@ -207,10 +213,14 @@ def stop(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
 
 
 @router.post(wire.EXECS + "/{exec_id}/deploy")
-@about(OWN_EXECS, errors={400: "exec.not_found", 501: "exec.deploy"})
-def deploy(services: TheServices, caller: TheCaller, exec_id: str) -> None:
-    """Refuse to deploy a trained model: the local backend serves no models."""
-    services.execs.deploy(caller, exec_id)
+@about(OWN_EXECS, body=SavedModelDeployment, errors={
+    **ADDED, 400: f"{ADDED[400]} exec.not_found", 404: "runtime.not_found", 409: "exec.not_finished"})
+async def deploy(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[ModelObject]:
+    """Deploy the result of a finished exec as a model; if the model exists, as its next revision. Files of kernel and
+    weights are looked for in the result, then in the submitted code."""
+    words = words_of(await object_of(request))
+    view = await assembled(services, caller, partial(services.model_sources.deploy_exec, caller, exec_id, words))
+    return JsonAnswer(shown(request, services, view))
 
 
 def _key(request: Request, services: Services, caller: Caller) -> str | None:

@@ -14,7 +14,7 @@ from local_backend.api.description import EVERY_USER, about
 from local_backend.api.models.searches import SearchCreated, SearchObject, SearchParts
 from local_backend.api.route import Route
 from local_backend.api.search_objects import search_object
-from local_backend.api.searches import OWN, REFUSED, begin, created
+from local_backend.api.searches import OWN, REFUSED, UNKNOWN, begin, created
 from local_backend.services.load import READING
 from local_backend.services.searches import SearchSelection
 
@@ -22,7 +22,6 @@ router = APIRouter(tags=["searches"], route_class=Route)
 
 _ALL = wire.MODELS + "/{m}/hypersearch"
 _ONE = _ALL + "/{t}"
-_NO = {404: "search.not_found"}
 
 
 @router.get(_ALL)
@@ -36,13 +35,13 @@ def list_searches(services: TheServices, caller: TheCaller, m: str) -> JsonAnswe
 @router.post(_ALL, status_code=201)
 @about(EVERY_USER, errors=REFUSED, body={"multipart/form-data": SearchParts})
 async def create(request: Request, services: TheServices, caller: TheCaller, m: str) -> JsonAnswer[SearchCreated]:
-    """Start a search. `resDef` of its definition stands for the command line: `framework`, `workerNum`, `gpuNum`, and
-    the variables MAXITERATION and BATCHSIZE of the program."""
+    """Start a search. `resDef` of its definition stands for the command line: `framework`, `distribute`, `workerNum`,
+    `gpuNum`, and the variables MAXITERATION and BATCHSIZE of the program."""
     return await begin(request, services, caller, legacy=True)
 
 
 @router.get(_ONE)
-@about(OWN, errors={**_NO, 429: "load.busy"})
+@about(OWN, errors={**UNKNOWN, 429: "load.busy"})
 @bulk(READING, stream=False)
 def get(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAnswer[SearchObject]:
     """Return one search with its experiments."""
@@ -50,7 +49,7 @@ def get(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAnswer[
 
 
 @router.delete(_ONE, status_code=204)
-@about(OWN, errors={**_NO, 409: "search.active"})
+@about(OWN, errors={**UNKNOWN, 409: "search.active"})
 def delete(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
     """Delete a search that is over. Its execs stay."""
     services.searches.delete(caller, t)
@@ -58,7 +57,7 @@ def delete(services: TheServices, caller: TheCaller, m: str, t: str) -> Response
 
 
 @router.put(_ONE + "/stop", status_code=204)
-@about(OWN, errors={400: "search.ended", **_NO})
+@about(OWN, errors={400: "search.ended", **UNKNOWN})
 def stop(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
     """Stop a search and its running experiments."""
     services.searches.stop(caller, t)
@@ -66,7 +65,7 @@ def stop(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
 
 
 @router.put(_ONE + "/force", status_code=204)
-@about(OWN, errors={400: "search.ended", **_NO})
+@about(OWN, errors={400: "search.ended", **UNKNOWN})
 def force(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
     """Stop a search at once."""
     services.searches.stop(caller, t, force=True)
@@ -74,22 +73,21 @@ def force(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
 
 
 @router.put(_ONE + "/restart")
-@about(OWN, errors={400: "search.not_stopped", **_NO, 507: "quota.searches"})
+@about(OWN, errors={400: "search.not_stopped", **UNKNOWN, 507: "quota.searches"})
 def restart(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAnswer[SearchCreated]:
     """Let a stopped or failed search go on."""
     return JsonAnswer(created(services.searches.restart(caller, t).name))
 
 
 @router.put(_ONE + "/update")
-@about(OWN, errors={**_NO, 501: "search.models"})
+@about(OWN, errors={**UNKNOWN, 501: "search.models"})
 def update(services: TheServices, caller: TheCaller, m: str, t: str) -> None:
     """Refuse to change a model: the local backend keeps no models."""
     services.searches.to_model(caller, t)
 
 
 @router.post(_ONE + "/create/{new}")
-@about(OWN, errors={**_NO, 501: "search.models"})
+@about(OWN, errors={**UNKNOWN, 501: "search.models"})
 def make(services: TheServices, caller: TheCaller, m: str, t: str, new: str) -> None:
     """Refuse to make a model: the local backend keeps no models."""
     services.searches.to_model(caller, t)
-

@@ -26,6 +26,7 @@ from local_backend.store.connections import ConnectionRow
 from local_backend.store.execs import NAMESPACE, ExecRow
 from local_backend.store.tokens import TokenRow
 from local_backend.store.users import UserRow
+from local_backend.workload import SERVICE
 
 #: Address of the host that runs all processes.
 ADDRESS = "127.0.0.1"
@@ -34,13 +35,15 @@ INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
 #: Numbers that a program reports about its progress.
 PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
-    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
+    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS, wire.READY_KERNELS,
 )
 _MOST_PROGRESS = 1e300
+#: Types of applications in the contract, other than "Training".
+_TYPES: dict[str, str] = {SERVICE: "Inference"}
 #: The last epoch second of the year 9999.
 _LAST_SECOND = 253_402_300_799
 _SPEED = frozenset({wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
-_NOW = _SPEED | {wire.WORKERS}
+_NOW = _SPEED | {wire.WORKERS, wire.READY_KERNELS}
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
 _JOB_STATUS = {
     states.SUBMITTED: "Pending", states.PENDING: "Pending", states.RUNNING: "Running", states.RECOVERING: "Running",
@@ -242,7 +245,7 @@ def application_object(view: ExecView) -> Application:
         "id": row.id,
         "name": row.app_name,
         "state": row.shown_state,
-        "type": "Training",
+        "type": _TYPES.get(row.kind, "Training"),
         "tag": f"{consumer}/{row.user}",
         "consumer": consumer,
         "submit_user": row.user,
@@ -264,7 +267,7 @@ def application_object(view: ExecView) -> Application:
     }
     if spec.resources.pack:
         application["pack_id"] = pack_id(row)
-    if row.elastic:
+    if row.has_driver:
         application["task0_resreq"] = "ncpus=1,ngpus=0,mem=0"
         application["task0"] = {"name": DRIVER, "state": row.shown_state}
     if row.state not in HAS_SLOTS or not slots or row.state == states.RECOVERING:
@@ -334,7 +337,7 @@ def parallel_job(view: ExecView) -> ParallelJob:
         status["jobStartTime"] = iso(row.start_time)
     cpus, gpus = _devices(row, view.kind)
     groups = [_task_group("task12n", row.num_worker, row.workload.resources.memory, cpus, gpus)]
-    if row.elastic:
+    if row.has_driver:
         groups.insert(0, _task_group(DRIVER, 1, None, 1, 0))
     return {
         "apiVersion": "ibm.com/v1alpha1",
@@ -344,7 +347,7 @@ def parallel_job(view: ExecView) -> ParallelJob:
             "uid": job_uid(row),
             "namespace": NAMESPACE,
             "creationTimestamp": iso(row.create_time),
-            "labels": {"msd/job": row.id, "msd/job-type": "Training"},
+            "labels": {"msd/job": row.id, "msd/job-type": _TYPES.get(row.kind, "Training")},
             "annotations": {
                 "lsf.ibm.com/consumer": view.consumer,
                 "lsf.ibm.com/submissionUser": row.user,
@@ -380,7 +383,7 @@ def pods(view: ExecView, node: str) -> list[Pod]:
     row = view.row
     if row.state not in HAS_SLOTS:
         return []
-    tasks = [*([DRIVER] if row.elastic else []), *(worker_task(number) for number in view.running_executors)]
+    tasks = [*([DRIVER] if row.has_driver else []), *(worker_task(number) for number in view.running_executors)]
     return [
         {
             "metadata": {

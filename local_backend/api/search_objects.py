@@ -52,7 +52,7 @@ def search_object(view: SearchView) -> SearchObject:
     """Return a search with its experiments. Unknown values are absent."""
     row, definition, counts = view.row, view.definition, view.counts
     total, several = counts.all, len(definition.objectives) > 1
-    if row.active:
+    if row.state != searches.FINISHED:
         total = max(total, definition.max_experiments or 0, len(definition.given))
     shown: SearchObject = {
         "hpoName": row.name,

@@ -46,7 +46,7 @@ REFUSED = {
     413: "submission.too_large", 429: "load.busy quota.rate quota.uploads", 500: "volume.unreadable",
     507: "quota.active quota.bytes quota.execs quota.searches storage.failed storage.full storage.keys storage.unknown",
 }
-_NO = {404: "search.not_found"}
+UNKNOWN = {404: "search.not_found"}
 Name = str
 
 
@@ -87,7 +87,7 @@ def delete_all(services: TheServices, caller: TheCaller) -> Response:
 
 
 @router.get(_ONE)
-@about(OWN, errors={**_NO, 429: "load.busy"})
+@about(OWN, errors={**UNKNOWN, 429: "load.busy"})
 @bulk(READING, stream=False)
 def get(
     services: TheServices,
@@ -100,7 +100,7 @@ def get(
 
 
 @router.put(_ONE, status_code=204)
-@about(OWN, errors={400: "search.ended", **_NO})
+@about(OWN, errors={400: "search.ended", **UNKNOWN})
 def stop(services: TheServices, caller: TheCaller, n: Name) -> Response:
     """Stop a search and its running experiments."""
     services.searches.stop(caller, n)
@@ -108,7 +108,7 @@ def stop(services: TheServices, caller: TheCaller, n: Name) -> Response:
 
 
 @router.put(_ONE + "/force", status_code=204)
-@about(OWN, errors={400: "search.ended", **_NO})
+@about(OWN, errors={400: "search.ended", **UNKNOWN})
 def force(services: TheServices, caller: TheCaller, n: Name) -> Response:
     """Stop a search at once. Its running experiments are killed and end later."""
     services.searches.stop(caller, n, force=True)
@@ -116,7 +116,7 @@ def force(services: TheServices, caller: TheCaller, n: Name) -> Response:
 
 
 @router.put(_ONE + "/restart")
-@about(OWN, errors={400: "search.not_stopped", **_NO, 507: "quota.searches"})
+@about(OWN, errors={400: "search.not_stopped", **UNKNOWN, 507: "quota.searches"})
 def restart(services: TheServices, caller: TheCaller, n: Name) -> JsonAnswer[SearchCreated]:
     """Let a stopped or failed search go on. Experiments that the stop has killed run again; the others keep their
     results."""
@@ -124,7 +124,7 @@ def restart(services: TheServices, caller: TheCaller, n: Name) -> JsonAnswer[Sea
 
 
 @router.delete(_ONE, status_code=204)
-@about(OWN, errors={**_NO, 409: "search.active"})
+@about(OWN, errors={**UNKNOWN, 409: "search.active"})
 def delete(services: TheServices, caller: TheCaller, n: Name) -> Response:
     """Delete a search that is over. Its execs stay."""
     services.searches.delete(caller, n)
@@ -132,7 +132,7 @@ def delete(services: TheServices, caller: TheCaller, n: Name) -> Response:
 
 
 @router.get(_ONE + "/experiments")
-@about(OWN, extension=wire.EXT_SEARCHES, errors={400: "query.number query.sort query.state", **_NO})
+@about(OWN, extension=wire.EXT_SEARCHES, errors={400: "query.number query.sort query.state", **UNKNOWN})
 def experiments(  # noqa: PLR0917
     services: TheServices,
     caller: TheCaller,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from local_backend.errors import Invalid
+from local_backend.fields import NAME, Fields, number_of, shown
 from local_backend.hypersearch.definition import BUILT_IN, WITH_RUNGS
-from local_backend.hypersearch.fields import NAME, Fields, number_of, shown
 
 
 class AlgorithmParam(NamedTuple):

@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 #: Questions to algorithms that one user may have at the same time, and seconds for the submissions of one search until
 #: it is the turn of the others.
 _QUESTIONS, _SUBMITTING = 2, 1.0
+#: Questions without an answer in a row, after which a plugin is asked no more.
+_DEATHS = 5
 #: Seconds until files are tried again that cannot be read.
 _UNREADABLE = 5.0
 #: Ends after which the value of a resting experiment is its result. After others, a restart may let it go on.
@@ -61,7 +63,8 @@ class Outside(Protocol):
         self, search: SearchRow, definition: Definition, known: Sequence[Known], count: int
     ) -> Future[Suggested]:
         """Ask the algorithm for suggestions, in another process. The future fails with AlgorithmFailed when the
-        algorithm cannot go on; after any other error, the same question may succeed."""
+        algorithm cannot go on; after any other error, the same question may succeed. To cancel the future kills the
+        process."""
 
     def found(self, definition: Definition, exec_row: ExecRow, *, ended: bool) -> Found:
         """Return the values that the program of an exec has delivered. Raises NoObjective, OSError."""
@@ -84,6 +87,8 @@ class _Live:
     rows: dict[int, ExperimentRow]
     question: Future[Suggested] | None = None
     asked: int = 0
+    #: Questions in a row that got no answer.
+    unanswered: int = 0
     #: The algorithm has no more suggestions.
     exhausted: bool = False
     retry: Backoff = field(default_factory=Backoff)
@@ -98,6 +103,12 @@ class _Live:
             if before is None or before[0] is not row:
                 self._known[number] = row, experiments.known(row, self.definition)
         return [self._known[number][1] for number in self.rows]
+
+    def let_go(self) -> None:
+        """Ask the algorithm no longer: its process ends, and the user may ask another question."""
+        if self.question is not None:
+            self.question.cancel()
+            self.question = None
 
     def open(self) -> list[ExperimentRow]:
         return [row for row in self.rows.values() if row.open]
@@ -117,9 +128,11 @@ class SearchController:
         self.loop.start()
 
     def close(self) -> None:
-        """End the thread after its current operation."""
+        """End the thread after its current operation, and let go of all questions."""
         self._database.bus.unsubscribe(self._news)
         self.loop.stop()
+        for live in self._live.values():
+            live.let_go()
 
     def wake(self) -> None:
         """Look at the searches now."""
@@ -131,19 +144,22 @@ class SearchController:
 
     def _turn(self, _ready: Set[int]) -> float | None:
         rows = self._database.read(searches.active)
-        self._live = {row.number: self._known(row) for row in rows}
+        before, self._live = self._live, {row.number: self._known(row) for row in rows}
+        for live in before.values():
+            if self._live.get(live.row.number) is not live:  # it is over, or goes on in another attempt
+                live.let_go()
         due: list[float] = []
         for live in list(self._live.values()):
             try:
                 due += [at for at in (self._advance(live),) if at is not None]
             except Changed:  # a call has ended it meanwhile
-                self._live.pop(live.row.number, None)
+                self._forget(live)
                 self.loop.wake()
             except SQLAlchemyError:
-                self._live.pop(live.row.number, None)
+                self._forget(live)
                 raise
             except OSError as problem:  # files of this search; the others go on
-                self._live.pop(live.row.number, None)
+                self._forget(live)
                 _log.warning("the search %s waits: %s", live.row.name, problem)
                 due.append(time.monotonic() + _UNREADABLE)
             except Exception as problem:
@@ -151,6 +167,10 @@ class SearchController:
                 self._give_up(live, f"the server failed while it ran this search ({type(problem).__name__}); its log "
                                     "says why")
         return min(due, default=None)
+
+    def _forget(self, live: _Live) -> None:
+        live.let_go()
+        self._live.pop(live.row.number, None)
 
     def _known(self, row: SearchRow) -> _Live:
         live = self._live.get(row.number)
@@ -170,6 +190,7 @@ class SearchController:
             if why is not None:
                 self._end(live, why)
         if live.row.ending is not None:
+            live.let_go()
             self._finish(live)
             return None
         if time.monotonic() >= live.not_before:
@@ -256,7 +277,7 @@ class SearchController:
         """End a search at once, whatever its experiments do."""
         with suppress(Changed):
             self._database.write(lambda c: searches.end(c, live.row, searches.FAILED, message))
-        self._live.pop(live.row.number, None)
+        self._forget(live)
         self._outside.wake()
 
     def _finish(self, live: _Live) -> None:
@@ -283,7 +304,7 @@ class SearchController:
             searches.end(connection, live.row, state, message)
 
         self._database.write(work)
-        self._live.pop(live.row.number, None)
+        self._forget(live)
         self._outside.wake()
 
     # --- what follows
@@ -331,7 +352,12 @@ class SearchController:
             raise
         except Exception as problem:  # its process was killed, or cannot be started now
             _log.warning("the algorithm of the search %s gave no answer: %s", live.row.name, problem)
+            live.unanswered += 1
+            if live.definition.plugin and live.unanswered >= _DEATHS:
+                raise AlgorithmFailed(f"the algorithm {live.definition.algorithm} gave no answer {live.unanswered} "
+                                      f"times in a row: {problem}") from None
             raise Unavailable("search.algorithm", f"the algorithm gave no answer ({problem})") from None
+        live.unanswered = 0
         live.retry.succeeded()
         exhausted = len(answer.suggestions) < live.asked
         self._create(live, [ExperimentRow(live.row.number, -1, json.dumps(dict(one)), searches.NOTRUN)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from dlicmd.contract.slips import meant
 from local_backend.hypersearch import space
 from local_backend.hypersearch.definition import Definition, Known, Value
 from local_backend.store import searches
@@ -67,6 +68,14 @@ def names_of(definition: Definition) -> set[str]:
     """Return the names of everything that config.json may contain."""
     found = {one.name for one in definition.parameters} | {name for one in definition.given for name in one.parameters}
     return found | ({definition.resource} if definition.resource else set())
+
+
+def misspelled(words: Collection[str], names: Collection[str]) -> tuple[str, str] | None:
+    """Return a name in braces that is none of `names`, but resembles one, and that one; None without such a name."""
+    for name in (name for word in words for name in _PLACE.findall(word) if name not in names):
+        if near := meant(name.strip(), names):
+            return name, near
+    return None
 
 
 def filled(words: Collection[str], values: Mapping[str, Value], names: Collection[str]) -> list[str]:

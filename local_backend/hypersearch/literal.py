@@ -8,7 +8,7 @@ import math
 import re
 from typing import Any
 
-from local_backend.hypersearch.fields import Refusal
+from local_backend.fields import Refusal
 
 #: Most characters of a text, values in it, and levels of lists and objects.
 CHARACTERS, VALUES, LEVELS = 8_000_000, 500_000, 20

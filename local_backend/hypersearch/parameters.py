@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from local_backend.errors import Invalid
-from local_backend.hypersearch import fields
+from local_backend.fields import NAME, TEXT, Fields, number_of, shown
+from local_backend.hypersearch import refusals
 from local_backend.hypersearch.definition import DataType, Listed, Parameter, Value
-from local_backend.hypersearch.fields import NAME, Fields, number_of, shown
 from local_backend.hypersearch.space import points, text
 
 #: Most parameters, values of a choice, experiments in a list, and points of a range with a step.
@@ -39,9 +39,9 @@ def of_items(items: Sequence[Any]) -> tuple[Parameter, ...]:
 
 
 def _parameter(item: Any, number: int) -> Parameter:
-    one = Fields(item, f"hyperParams[{number}]", fields.space)
+    one = Fields(item, f"hyperParams[{number}]", refusals.space)
     name = one.name("name")
-    one = Fields(item, f"hyperParams: {name}", fields.space)
+    one = Fields(item, f"hyperParams: {name}", refusals.space)
     one.check_names(_NAMES)
     kind = one.word("type", ("Range", "Discrete", "fix"))
     data = _data(one)
@@ -113,7 +113,7 @@ def _check_power(one: Fields, power: float, low: float, high: float) -> None:
 
 def _value(one: Fields, value: Any, data: DataType, key: str) -> Value:
     if data == "STR":
-        if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > fields.TEXT:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > TEXT:
             raise one.refuse(key, f"must have texts, but one is {shown(value)}")
         if "\0" in str(value):
             raise one.refuse(key, "must have no text with the character NUL, which no variable of a program can have")
@@ -177,7 +177,7 @@ def listed(items: Sequence[Any]) -> tuple[Listed, ...]:
     found: list[Listed] = []
     ids: set[int] = set()
     for number, item in enumerate(items):
-        one = Fields(item, f"experiments[{number}]", fields.space)
+        one = Fields(item, f"experiments[{number}]", refusals.space)
         identity = one.whole("id")
         if identity is None or not 0 <= identity < 2**31 or identity in ids:
             raise one.refuse("id", f"must be a whole number from 0 to {2**31 - 1} that no other experiment has, but it "
@@ -186,9 +186,9 @@ def listed(items: Sequence[Any]) -> tuple[Listed, ...]:
         values: dict[str, Value] = {}
         shown_as: list[dict[str, Any]] = []
         for pair in one.list("fixedHyperParams", "hyperParams", most=PARAMETERS):
-            given = Fields(pair, f"experiments[{number}].hyperParams", fields.space)
+            given = Fields(pair, f"experiments[{number}].hyperParams", refusals.space)
             name = given.name("name")
-            given = Fields(pair, f"experiments[{number}]: {name}", fields.space)
+            given = Fields(pair, f"experiments[{number}]: {name}", refusals.space)
             if name in values:
                 raise given.refuse("name", "occurs more than once")
             values[name] = _fixed(given, _data(given))

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +23,7 @@ from local_backend import own_process
 from local_backend.hypersearch import plugin_host, space
 from local_backend.hypersearch.definition import Definition, Known, Value
 from local_backend.hypersearch.plugins import interpreter_of
-from local_backend.hypersearch.suggesting import SuggesterFailed, SuggesterLost
+from local_backend.hypersearch.questions import Hold, SuggesterFailed, SuggesterLost
 from local_backend.runtime.environment import inherited
 from local_backend.runtime.sandbox import PROGRAM
 from local_backend.runtime.view import READ, TEMPORARY, arguments, of_machine
@@ -29,6 +31,8 @@ from local_backend.settings import Settings
 
 #: Most bytes of an answer, of a file that a plugin writes, and of its log.
 _ANSWER, _FILE, _LOG = 8 * 2**20, 16 * 2**20, 8 * 2**20
+#: Members of a parameter that plugins may read, whatever its type.
+_LISTS = ("discreteDbVal", "discreteIntVal", "discreateStrVal")
 _TYPES = {"range": "Range", "discrete": "Discrete", "fix": "fix"}
 
 
@@ -41,12 +45,12 @@ class PluginAnswer:
 
 
 def ask(settings: Settings, description: Mapping[str, Any], definition: Definition, *, name: str, count: int,
-        last: Sequence[Known], state: bytes | None, log: Path) -> PluginAnswer:
+        last: Sequence[Known], state: bytes | None, log: Path, hold: Hold) -> PluginAnswer:
     """Ask an installed algorithm for `count` experiments of the search `name`; wait for the answer.
 
     `description` is that of the installation, `last` are the ended experiments of the latest batch, and `state` is that
-    of the latest answer. Raises SuggesterLost when the process was killed, and SuggesterFailed when the plugin failed
-    or exceeded a limit. The plugin's log goes to the file `log`.
+    of the latest answer. Raises SuggesterLost when the process was killed, by the `hold` of the question or by others,
+    and SuggesterFailed when the plugin failed or exceeded a limit. The plugin's log goes to the file `log`.
     """
     folder = description["path"]
     request = {
@@ -59,7 +63,8 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
     python = interpreter_of(description) or sys.executable
     with _log(log) as messages, tempfile.TemporaryDirectory(prefix="dli-") as temporary:
         process = _start(settings, python, folder, Path(temporary), messages)
-        said = _answer(process, json.dumps(request).encode(), settings.plugin_seconds)
+        with hold.of(partial(_kill, process)):
+            said = _answer(process, json.dumps(request).encode(), settings.plugin_seconds)
     if "problem" in said:
         raise SuggesterFailed(f"the algorithm {definition.algorithm} failed: {said['problem']}")
     found = [_checked(definition, one) for one in said["suggestions"][:count]]
@@ -67,8 +72,10 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
 
 
 def _hyper_parameters(definition: Definition) -> list[dict[str, Any]]:
-    """Return the parameters as the request has them, with the spelling that plugins know."""
-    return [item | {"type": _TYPES.get(str(item["type"]).lower(), item["type"]), "dataType": one.data}
+    """Return the parameters as the request has them, with the spelling that plugins know, and with the lists that are
+    empty or absent in the request as empty lists."""
+    lists: dict[str, Any] = {key: [] for key in _LISTS}
+    return [lists | item | {"type": _TYPES.get(str(item["type"]).lower(), item["type"]), "dataType": one.data}
             for item, one in zip(definition.raw["hyperParams"], definition.parameters, strict=True)]
 
 
@@ -143,7 +150,7 @@ def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) ->
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(request)
             process.stdin.close()
-        text = process.stdout.read(_ANSWER + 1)
+        text = _read(process, process.stdout.fileno())
     finally:
         timer.cancel()
         _kill(process)
@@ -159,6 +166,32 @@ def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) ->
         raise SuggesterLost("the process of the algorithm ended without an answer") from None
 
 
+def _read(process: subprocess.Popen[bytes], out: int) -> bytes:
+    """Return what a process writes until its end: at most a little more than `_ANSWER` bytes. Processes that it has
+    left behind may keep its output open."""
+    end: int | None = None
+    with contextlib.suppress(OSError):  # old kernels, and some sandboxes, have no such descriptors
+        end = os.pidfd_open(process.pid)
+    text = b""
+    os.set_blocking(out, False)
+    poll = select.poll()
+    poll.register(out, select.POLLIN)
+    if end is not None:
+        poll.register(end, select.POLLIN)
+    try:
+        while len(text) <= _ANSWER:
+            ready = {fd for fd, _ in poll.poll()}
+            piece = os.read(out, 1 << 16) if out in ready else b""
+            if not piece:
+                break
+            text += piece
+    finally:
+        if end is not None:
+            os.close(end)
+    return text
+
+
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:  # else another process may have its id
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)

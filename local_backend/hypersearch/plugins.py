@@ -13,8 +13,8 @@ from typing import Any
 
 from local_backend import files
 from local_backend.errors import Invalid
+from local_backend.fields import NAME, Fields, shown
 from local_backend.hypersearch.definition import BUILT_IN
-from local_backend.hypersearch.fields import NAME, Fields, shown
 from local_backend.hypersearch.literal import value_of
 from local_backend.settings import Settings
 from local_backend.submit import conda

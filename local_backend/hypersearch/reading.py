@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from local_backend.errors import Invalid
-from local_backend.hypersearch import fields, parameters
+from local_backend.fields import NAME, TEXT, Fields, number_of, shown
+from local_backend.hypersearch import parameters, refusals
 from local_backend.hypersearch.algorithm_params import checked
 from local_backend.hypersearch.definition import (
     ASKING,
@@ -16,7 +17,6 @@ from local_backend.hypersearch.definition import (
     Definition,
     Mode,
 )
-from local_backend.hypersearch.fields import NAME, Fields, number_of, shown
 from local_backend.hypersearch.literal import value_of
 
 _DIRECTIONS = ("minimize", "maximize")
@@ -38,16 +38,16 @@ def parse(text: str, plugins: Collection[str] = (), args: str | None = None) -> 
     `plugins` are the names of the installed algorithms. `args` stands for modelSpec.args in requests that have none.
     Raises Invalid with the code search.definition, search.algorithm or search.space.
     """
-    value = value_of(text, "the definition of the search", fields.definition)
-    top = Fields(value, "the definition of the search", fields.definition)
+    value = value_of(text, "the definition of the search", refusals.definition)
+    top = Fields(value, "the definition of the search", refusals.definition)
     top.check_names(_TOP, dict.fromkeys((*_ALGO_DEF, *_BEYOND), "algoDef"))
-    algo = Fields(top.get("algoDef"), "algoDef", fields.definition)
+    algo = Fields(top.get("algoDef"), "algoDef", refusals.definition)
     algo.check_names((*_ALGO_DEF, *_BEYOND), {"args": "modelSpec", "hyperParams": "the top level of the definition"})
     algorithm = _algorithm(algo, plugins)
     space = _space(top, algorithm)
     sig_name = None
     if args is None:
-        model = Fields(top.get("modelSpec"), "modelSpec", fields.definition)
+        model = Fields(top.get("modelSpec"), "modelSpec", refusals.definition)
         args, sig_name = model.required("args"), model.text("sigName", most=NAME)
     objectives = _objectives(algo, algorithm)
     params = checked(_params(algo), algorithm, algo)
@@ -98,7 +98,7 @@ def _objectives(algo: Fields, algorithm: str) -> tuple[tuple[str, bool], ...]:
     if not several or algo.get("objectiveMetric") is not None:
         metric = algo.name("objectiveMetric")
         found[metric] = algo.word("objective", _DIRECTIONS, several.get(metric)) == "maximize"
-    directions = Fields(several, "algoDef.objectives", fields.definition)
+    directions = Fields(several, "algoDef.objectives", refusals.definition)
     for metric in several:
         largest = directions.word(metric, _DIRECTIONS) == "maximize"
         if found.setdefault(metric, largest) != largest:
@@ -119,7 +119,7 @@ def _constraints(algo: Fields) -> tuple[Constraint, ...]:
     """Return the constraints of {"metric": {"min": 1, "max": 2}}."""
     found = []
     for metric, bounds in algo.names("constraints", METRICS).items():
-        one = Fields(bounds, f"algoDef.constraints: {metric}", fields.definition)
+        one = Fields(bounds, f"algoDef.constraints: {metric}", refusals.definition)
         least, most = one.number("min"), one.number("max")
         if (least is None and most is None) or (least is not None and most is not None and least > most):
             raise one.refuse("min and max", f"must be bounds, one at least, but they are {shown(bounds)}")
@@ -131,14 +131,14 @@ def _params(algo: Fields) -> dict[str, str]:
     """Return the algoParams, a list of {name, value}. A value may also be a number or a switch."""
     found: dict[str, str] = {}
     for number, item in enumerate(algo.list("algoParams", most=1000)):
-        one = Fields(item, f"algoDef.algoParams[{number}]", fields.algorithm)
+        one = Fields(item, f"algoDef.algoParams[{number}]", refusals.algorithm)
         value = one.get("value")
         if isinstance(value, bool):
             value = str(value).lower()
         elif number_of(value) is not None and not isinstance(value, str):
             value = str(value)
-        if not isinstance(value, str) or len(value) > fields.TEXT:
-            raise one.refuse("value", f"must be a text of at most {fields.TEXT} characters, but it is {shown(value)}")
+        if not isinstance(value, str) or len(value) > TEXT:
+            raise one.refuse("value", f"must be a text of at most {TEXT} characters, but it is {shown(value)}")
         found[one.required("name", most=NAME)] = value
     return found
 

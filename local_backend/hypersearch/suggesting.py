@@ -6,19 +6,18 @@ import contextlib
 import json
 import math
 import os
-import select
 import socket
 import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from local_backend import interpreter
 from local_backend.hypersearch import rungs
 from local_backend.hypersearch.definition import Definition, Known, Value
+from local_backend.hypersearch.questions import Hold, Question, Questions, SuggesterFailed, SuggesterLost
 
 #: Seconds that an answer may take.
 PATIENCE = 600.0
@@ -26,14 +25,6 @@ PATIENCE = 600.0
 _PROCESSES = 3
 #: Sums of floating-point numbers depend on the number of threads, and the order of sets of texts on the hash seed.
 _REPEATABLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-
-
-class SuggesterLost(Exception):
-    """The process ended, or took too long. The same question can be asked again, and has the same answer."""
-
-
-class SuggesterFailed(Exception):
-    """The algorithm cannot answer this question. The text says why."""
 
 
 class Process:
@@ -56,19 +47,24 @@ class Process:
             self._socket.settimeout(seconds)
             self._socket.sendall(line)
             while not pieces or not pieces[-1].endswith(b"\n"):
-                if not select.select([self._socket], [], [], max(0.0, until - time.monotonic()))[0]:
-                    raise SuggesterLost(f"the process took longer than {seconds:g} s")
+                self._socket.settimeout(max(0.001, until - time.monotonic()))
                 piece = self._socket.recv(1 << 20)
                 if not piece:
                     raise SuggesterLost("the process ended")
                 pieces.append(piece)
             return json.loads(b"".join(pieces))
+        except TimeoutError:
+            raise SuggesterLost(f"the process took longer than {seconds:g} s") from None
         except (OSError, ValueError) as problem:
             raise SuggesterLost(f"the process cannot be reached: {problem}") from None
 
     @property
     def lives(self) -> bool:
         return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the process, without waiting. A thread that asks it gets SuggesterLost."""
+        self._process.kill()
 
     def end(self) -> None:
         """Kill the process and wait for its end."""
@@ -83,7 +79,7 @@ class Suggester:
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
-        self._pool = ThreadPoolExecutor(_PROCESSES, thread_name_prefix="suggester")
+        self._questions = Questions(_PROCESSES, "suggester")
         self._lock = threading.Lock()
         self._idle: list[Process] = []
         self._all: set[Process] = set()
@@ -96,7 +92,7 @@ class Suggester:
             return tuple(one.pid for one in self._all if one.lives)
 
     def ask(self, definition: Definition, seed: int, known: Sequence[Known], count: int,
-            earlier: Sequence[Known] = ()) -> Future[list[dict[str, Value]]]:
+            earlier: Sequence[Known] = ()) -> Question[list[dict[str, Value]]]:
         """Return `count` suggestions, a function of the arguments: of the told results in their order, and of the
         experiments without a result. `earlier` are those of the search that `warm_start` names.
 
@@ -106,7 +102,7 @@ class Suggester:
         return self._submit({"do": "ask", "number": len(known), "count": count, "running": open_ones,
                              **_question(definition, seed, [*_told(earlier), *_told(known)])})
 
-    def importances(self, definition: Definition, known: Sequence[Known]) -> Future[dict[str, float]]:
+    def importances(self, definition: Definition, known: Sequence[Known]) -> Question[dict[str, float]]:
         """Return the importance of each parameter for the first objective, by PED-ANOVA. Of experiments with different
         resources, those with the most common one count. Empty while too few results are there."""
         told = _told(known)
@@ -118,17 +114,20 @@ class Suggester:
         """End all processes. Requests in progress fail with SuggesterLost."""
         with self._lock:
             self._closed = True
+        self._questions.close()
+        with self._lock:
             for one in self._all:
                 one.end()
-        self._pool.shutdown()
 
-    def _submit(self, request: dict[str, Any]) -> Future[Any]:
-        return self._pool.submit(self._answer, f"{json.dumps(request)}\n".encode())
+    def _submit(self, request: dict[str, Any]) -> Question[Any]:
+        line = f"{json.dumps(request)}\n".encode()
+        return self._questions.ask(lambda hold: self._answer(hold, line))
 
-    def _answer(self, line: bytes) -> Any:
+    def _answer(self, hold: Hold, line: bytes) -> Any:
         process = self._take()
         try:
-            answer = process.ask(line, self._patience)
+            with hold.of(process.kill):
+                answer = process.ask(line, self._patience)
         except SuggesterLost:
             self._drop(process)
             raise

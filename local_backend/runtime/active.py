@@ -46,6 +46,8 @@ class Active:
     elastic: bool = False
     #: Fraction of each slot that a worker on that slot takes.
     share: float = 1.0
+    #: Seconds that the kernels of a service may take to answer their requests, and to end.
+    leave_timeout: float = 0.0
     #: When the attempt got its first slots, and when its slots last changed (monotonic).
     began: float = field(default_factory=time.monotonic)
     changed: float = field(default_factory=time.monotonic)

@@ -129,9 +129,11 @@ class Adopter:
         kinds, kind = self._records.kinds(row), self._demand.kind(row.workload)
         names = json.loads(row.slots or "[]")
         slots = tuple(self._known.get(name) or Slot(name, kinds.get(name, kind)) for name in names)
+        service = row.workload.service
         return Active(
             paths, run, row.attempt, Allocation(slots), slots, recovering=row.state == RECOVERING,
             elastic=row.elastic, share=self._demand.share(row.workload) / WHOLE,
+            leave_timeout=0.0 if service is None else service.leave_timeout,
         )
 
     def _take_over(self, row: ExecRow, paths: ExecPaths, run: Run) -> Active:

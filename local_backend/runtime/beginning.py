@@ -56,7 +56,11 @@ class Beginnings:
             self._later(paths, f"cannot start the job now, trying again: {problem}")
             return None
         allocation = Allocation(slots, rest=order.rest)
-        return Active(paths, run, order.attempt, allocation, slots, elastic=row.elastic, share=order.share)
+        service = order.workload.service
+        return Active(
+            paths, run, order.attempt, allocation, slots, elastic=row.elastic, share=order.share,
+            leave_timeout=0.0 if service is None else service.leave_timeout,
+        )
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> RunOrder:
         """Count the attempt, and write the files that its program and the launcher need."""

@@ -32,7 +32,7 @@ from local_backend.scheduler.model import Decision, Reason
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.sources.connections import Connections
-from local_backend.store import execs
+from local_backend.store import execs, searches
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.unfinished import Unfinished
@@ -190,11 +190,11 @@ class Control:
         """Return the execs that have slots, or that wait for slots and nothing else."""
         waiting = (row for row in rows if row.state in (SUBMITTED, PENDING) and self._fetching.ready(row))
         compete = {row.id for row in waiting if not _unwanted(row)} | self._active.keys()
-        return [row for row in rows if row.id in compete and not self._rests_without_slots(row)]
+        return [row for row in rows if row.id in compete and not (row.rests and self._has_no_slots(row))]
 
-    def _rests_without_slots(self, row: ExecRow) -> bool:
+    def _has_no_slots(self, row: ExecRow) -> bool:
         active = self._active.get(row.id)
-        return row.rested is not None and (active is None or not active.slots)
+        return active is None or not active.slots
 
     def _arrived(self, row: ExecRow) -> float | None:
         """Return when all data that an exec had to wait for was fetched."""
@@ -232,17 +232,18 @@ class Control:
         return False
 
     def _rest(self, active: Active, row: ExecRow) -> None:
-        """Take the slots of an exec that rests. Its waiting time begins when it is promoted."""
-        if active.resting and row.rested is None:
+        """Take the slots of an exec that rests. Its waiting time begins when it no longer rests."""
+        if active.resting and not row.rests:
             active.changed = time.monotonic()
-        active.resting = row.rested is not None
+        active.resting = row.rests
         if active.resting and active.allocation.slots:
             self._shares.allot(active, (), row.rest_after)
 
     def _tell_rests(self, rows: Iterable[ExecRow]) -> None:
-        """Tell runners how far their jobs train now, if that has changed. End the processes of jobs that have rested
-        for long, if too many jobs rest."""
-        resting = []
+        """Tell runners how far their jobs train now, if that has changed. End the processes of resting jobs: of those
+        whose search is over, and of those that have rested longest, if too many jobs rest."""
+        resting: list[Active] = []
+        parents: dict[str, str | None] = {}
         for row in rows:
             active = self._active.get(row.id)
             if active is None or not active.elastic or not active.movable or active.run.held is None:
@@ -252,8 +253,13 @@ class Control:
                     self._shares.allot(active, active.allocation.slots, row.rest_after)
             if row.rested is not None and not active.slots and active.resizable and active.run.held.stored:
                 resting.append(active)
-        resting.sort(key=lambda active: active.changed)
-        for active in resting[: max(0, len(resting) - self._settings.rested_kept)]:
+                parents[row.id] = row.parent
+        if not resting:
+            return
+        over = self._database.read(lambda c: searches.over(c, {one for one in parents.values() if one is not None}))
+        resting.sort(key=lambda active: (parents[active.exec_id] not in over, active.changed))
+        unneeded = sum(parent in over for parent in parents.values())
+        for active in resting[: max(unneeded, len(resting) - self._settings.rested_kept)]:
             if active.asked != active.allocation.sequence:
                 active.asked = active.allocation.sequence
                 active.run.set_aside(active.asked)
@@ -347,7 +353,8 @@ class Control:
             self._call_off(active)
         elif active.kill_at is None:
             active.run.stop()
-            active.kill_at = time.monotonic() + self._settings.stop_grace + _RUNNER_GRACE
+            grace = max(self._settings.stop_grace, active.leave_timeout)
+            active.kill_at = time.monotonic() + grace + _RUNNER_GRACE
             launcher_log.note(active.paths.launcher_log, "supervisor", "stop requested")
 
     def _call_off(self, active: Active) -> None:

@@ -16,7 +16,7 @@ from local_backend.scheduler import plans
 from local_backend.scheduler.model import ROOT, Machine, ResourcePlan, SchedulerJob
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
-from local_backend.workload import Workload
+from local_backend.workload import SERVICE, Workload
 
 #: The estimated run time of a job is the mean of the last two similar jobs: Tsafrir, Etsion, Feitelson, "Backfilling
 #: using system-generated predictions rather than user runtime estimates", 2007.
@@ -39,6 +39,8 @@ class Demand:
         #: Its slots do not change while the server runs.
         self._machine = machine
         self._known: dict[str, SchedulerJob] = {}
+        #: Service → kernels of one slot.
+        self._together: dict[str, int] = {}
         #: Likeness → estimated seconds of a run. Among thousands of new jobs, most are alike.
         self._lasting: dict[execs.Likeness, float | None] = {}
         self._plans = ROOT
@@ -58,15 +60,19 @@ class Demand:
             if replan:
                 job = replace(job, plan=self._plan(row.workload)[0])
             job = self._known[row.id] = self._waiting(job, row.id in active, now)
+            if job.serves:
+                has = len(active[row.id].allocation.slots) if row.id in active else None
+                job = needs.wanting(job, row.wanted, self._together[row.id], has)
             if row.id in active:
                 if active[row.id].recorded:
                     self._began[row.id] = active[row.id].began
-                found.append(_running(_pinned(job, row.pinned), active[row.id], now, rests=row.rested is not None))
+                found.append(_running(_pinned(job, row.pinned), active[row.id], now, rests=row.rests))
             elif self._not_before.get(row.id, 0) <= now:
                 self._not_before.pop(row.id, None)
                 found.append(_pinned(job, row.pinned or None))
         self._not_before = {name: at for name, at in self._not_before.items() if name in self._known}
         self._began = {name: at for name, at in self._began.items() if name in self._known}
+        self._together = {name: count for name, count in self._together.items() if name in self._known}
         return found
 
     def _waiting(self, job: SchedulerJob, active: bool, now: float) -> SchedulerJob:
@@ -89,9 +95,14 @@ class Demand:
     def _job(self, row: ExecRow) -> SchedulerJob:
         spec = row.workload
         age = max(0.0, time.time() - row.create_time)
+        if spec.service is None:
+            found = needs.job(spec.resources, self._machine.kinds, spec.scheduling.user)
+        else:
+            each = self._together[row.id] = spec.service.kernels_per_slot
+            found = needs.service(spec.resources, each, self._machine.kinds, spec.scheduling.user)
         return replace(
-            needs.job(spec.resources, self._machine.kinds, spec.scheduling.user),
-            exec_id=row.id, plan=self._plan(spec)[0], group=spec.parent or "", since=time.monotonic() - age,
+            found,
+            exec_id=row.id, plan=self._plan(spec)[0], group="" if spec.service is not None else spec.parent or "", since=time.monotonic() - age,
             priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout,
             requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
             lasts=None if spec.resources.elastic else self._lasts(row),
@@ -99,8 +110,11 @@ class Demand:
 
     def _requeued(self, row: ExecRow) -> float | None:
         """Return when a pending exec began to wait for slots: when it gave up its last slot, when it was promoted after
-        a rest, or when its data was complete. The moment may be before the start of this server."""
+        a rest, when its data was complete, or when a service got requests. The moment may be before the start of this
+        server."""
         began = None if row.slots is not None else self._left(row) if row.attempt else self._arrived(row)
+        if row.kind == SERVICE and row.slots is None:
+            began = row.promoted if began is None else began
         if began is None:
             return None
         began = max(began, row.promoted or 0.0) if row.attempt else began
@@ -134,7 +148,7 @@ class Demand:
 
     def remarks(self, spec: Workload) -> list[str]:
         """Return lines for the launcher log about requests that the job does not get as it asked."""
-        found = needs.remarks(spec.resources, self._machine)
+        found = needs.remarks(spec.resources, self._machine) if spec.service is None else []
         path, understood = self._plan(spec)
         if not understood:
             found.append(
@@ -144,7 +158,8 @@ class Demand:
         return found
 
     def _plan(self, spec: Workload) -> tuple[plans.Path, bool]:
-        return plans.resolve(self._plans, spec.scheduling.consumer, spec.scheduling.user)
+        serves = spec.kind == SERVICE
+        return plans.resolve(self._plans, spec.scheduling.consumer, spec.scheduling.user, serves=serves)
 
 
 def _pinned(job: SchedulerJob, slots: int | None) -> SchedulerJob:

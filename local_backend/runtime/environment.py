@@ -16,16 +16,17 @@ from pathlib import Path
 from dlicmd import __version__
 from local_backend.runtime.data_list import joined
 from local_backend.runtime.launch import Launch
-from local_backend.runtime.paths import DRIVER
+from local_backend.runtime.paths import DRIVER, pod_name
 from local_backend.runtime.processes import MARK, mark_of
 from local_backend.scheduler.model import Slot
-from local_backend.workload import Workload
+from local_backend.workload import Service, Workload
 
 #: Variables that jobs do not inherit: the server's secrets, and variables that each job gets with its own values.
 PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLICMD_OIDC_TOKEN", "DLI_DATABASE",
     "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
-    "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
+    "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "DLI_KERNEL_SOCKET", "DLI_KERNEL_KEY", "DLI_KERNEL_NUMBER",
+    "DLI_READY_FD", "DLI_MODEL_DESCRIPTION", "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK,
     # Of the server's shell and Python environment. Programs must not change that environment.
     "OLDPWD", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "PIP_PREFIX", "PIP_PYTHON", "PIP_ROOT", "PIP_TARGET", "PYTHONHOME",
@@ -105,7 +106,8 @@ def needs_own_interpreter(spec: Workload) -> bool:
     program, environment = spec.program, spec.environment
     own_groups = not spec.resources.elastic and program.framework == DISTRIBUTED
     own_python = environment.conda_env is not None or acts_at_start(environment.variables)
-    return own_groups or own_python or program.user_cmd is not None
+    other_program = program.user_cmd is not None or (spec.service is not None and spec.service.command is not None)
+    return own_groups or own_python or other_program
 
 
 def interpreter(launch: Launch) -> str:
@@ -121,6 +123,8 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int, tempo
     env = dict(launch.environment)
     env.setdefault("HOME", str(launch.home.user_home(launch.spec.creator)))
     env |= _job(launch) | _task(launch, task) | {"TMPDIR": str(temporary)}
+    if launch.spec.service is not None:
+        env |= _kernel(launch, launch.spec.service, task)
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
     if not launch.spec.resources.elastic:
         env |= _peers(launch, task, master_port)
@@ -174,7 +178,8 @@ def threads(launch: Launch, task: TaskId, cores: int) -> int:
     limit = launch.spec.resources.cpu_limit
     if limit is not None:
         return max(1, min(cores, int(limit)))
-    return max(1, int(cores * len(task.slots) * launch.share / max(1, launch.machine_slots)))
+    share = launch.share if launch.spec.service is None else launch.share / launch.spec.service.kernels_per_slot
+    return max(1, int(cores * len(task.slots) * share / max(1, launch.machine_slots)))
 
 
 def _job(launch: Launch) -> dict[str, str]:
@@ -207,7 +212,7 @@ def _job(launch: Launch) -> dict[str, str]:
         env["DLI_DATA_DIRS"] = together
     if spec.data.sources:
         env["DLI_DATA_SOURCES_FILE"] = str(paths.data_sources)
-    if spec.resources.elastic:
+    if spec.resources.elastic and spec.service is None:
         env |= {"FABRIC_BACKEND": "pytorch", "RESUME_WEIGHT_PATH": "null"}
     conda_env = spec.environment.conda_env
     if conda_env:
@@ -250,6 +255,21 @@ def _task(launch: Launch, task: TaskId) -> dict[str, str]:
     if task.is_driver:
         env["DLI_IS_DRIVER"] = "true"
     return env
+
+
+def _kernel(launch: Launch, service: Service, task: TaskId) -> dict[str, str]:
+    """Return the variables of one kernel of a service (docs/kernel-protocol.md)."""
+    job = f"edi-{service.model}-{launch.spec.id}"
+    name = pod_name(job, task.name)
+    env = {
+        "DLI_KERNEL_SOCKET": service.socket, "DLI_KERNEL_KEY": service.key, "DLI_KERNEL_NUMBER": str(task.number),
+        "DLI_MODEL_DESCRIPTION": str(launch.paths.model_description),
+        "REDHARE_MODEL_NAME": service.model, "REDHARE_MODEL_PATH": str(launch.paths.code(launch.spec)),
+        "REDHARE_MODEL_CREATOR": launch.spec.creator, "REDHARE_LD_LIBRARY_PATH": "", "TASK_JOB_ID": job,
+        "REDHARE_MODEL_REVISION": str(service.revision),
+        "MSD_POD_NAME": name, "HOSTNAME": name, "DLI_IS_ELASTIC": "false",
+    }
+    return env | ({} if "DLIM_MK_LOG_LEVEL" in launch.environment else {"DLIM_MK_LOG_LEVEL": "INFO"})
 
 
 def _peers(launch: Launch, task: TaskId, master_port: int) -> dict[str, str]:

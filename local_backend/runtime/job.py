@@ -29,6 +29,7 @@ from local_backend.runtime.progress import Progress, furthest
 from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.sandbox import Sandbox
 from local_backend.runtime.server_link import ServerLink, Source
+from local_backend.runtime.service import RunningService
 from local_backend.runtime.tasks import Planner, TaskPlan
 from local_backend.runtime.verdict import describe, signal_name
 
@@ -66,7 +67,9 @@ class Attempt:
         self._check_memory_at = time.monotonic()
         self._killed_because: dict[int, str] = {}
         self._server: int | None = None
+        #: The processes of an elastic program, or of a service.
         self._engine: Engine | None = None
+        self._service: RunningService | None = None
         self._restarts = read_restarts(launch.paths)
         #: Whether the driver has ended on its own, so that no other one continues from its snapshots.
         self._has_exited = False
@@ -78,6 +81,8 @@ class Attempt:
         self._progress = Progress(lambda values: link.say(Progressed(values)))
         self._times = TimesWriter(launch.paths)
         self._collector = Collector(launch.paths, _output(launch), self._progress.update)
+        if launch.spec.service is not None:
+            self._collector.due = None  # kernels have no curves
 
     def run(self, planner: Planner, sandbox: Sandbox | None) -> Outcome:
         """Start all processes, in the sandbox if there is one; wait for the end, and kill all remaining processes. A
@@ -128,6 +133,9 @@ class Attempt:
     # --- start
 
     def _start_all(self, planner: Planner) -> None:
+        if self.launch.spec.service is not None:
+            self._serve(planner)
+            return
         if self.launch.spec.resources.elastic:
             self._engine = Engine(
                 self.launch, planner, start=self.start, progress=self._progress, note=self._note,
@@ -140,6 +148,22 @@ class Attempt:
             if not self._try_to_start(plan):
                 break
         self._progress.update({wire.WORKERS: len(self._running)})
+
+    def _serve(self, planner: Planner) -> None:
+        """Start the kernels of a service. Each further one starts when its time comes."""
+        service = self._service = RunningService(
+            self.launch, planner, start=self.start, progress=self._progress, note=self._note,
+            fail=lambda why: self._decide(Verdict(ERROR, why, wire.PROGRAM_FAILED), kill=True))
+        self._link.on_allocation = service.reallocate
+        try:
+            service.begin()
+        except OSError as problem:
+            self._decide(Verdict(ERROR, f"cannot start the kernels: {problem}", wire.LOST))
+
+    @property
+    def _elastic(self) -> Engine | RunningService | None:
+        """What has the slots of a job whose slots may change."""
+        return self._service if self._engine is None else self._engine
 
     def _start_driver(self, engine: Engine) -> None:
         channel = engine.connect()
@@ -201,11 +225,11 @@ class Attempt:
                 handler()
         self._reap()
         self._timers()
-        if self._engine is not None:
-            if self._restarting:
-                self._restart(self._engine)
-            self._engine.insist()
-            self._link.say(self._engine.held)
+        if self._engine is not None and self._restarting:
+            self._restart(self._engine)
+        if (elastic := self._elastic) is not None:
+            elastic.insist()
+            self._link.say(elastic.held)
 
     def _sources(self) -> list[Source]:
         found: list[Source] = [(self._signals, self._on_signal, select.POLLIN), *self._link.sources]
@@ -215,15 +239,16 @@ class Attempt:
         if self._engine is not None and channel is not None and channel.open:
             writing = select.POLLOUT if channel.wants_to_write else 0
             found.append((channel.fd, self._engine.on_ready, select.POLLIN | writing))
-        return found
+        return found + (self._service.sources if self._service is not None else [])
 
     def _timeout(self) -> float | None:
         """Return the milliseconds until the next timer; None if no timer is set."""
-        engine = self._engine.timers if self._engine is not None else []
-        times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due, *engine]
+        elastic = self._elastic
+        times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due]
+        times += elastic.timers if elastic is not None else []
         if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
-        leaving = self._engine is not None and self._engine.workers.leaving
+        leaving = elastic is not None and elastic.workers.leaving
         if self._sandbox is not None and (self._restarting or leaving):
             times.append(time.monotonic() + _LOOK_EVERY)
         due = [moment for moment in times if moment is not None]
@@ -273,8 +298,8 @@ class Attempt:
             if plan is not None:
                 self._times.leave((plan.stdout, plan.stderr))
                 self._ended(pid, plan, status)
-        if self._engine is not None:
-            self._engine.workers.settle(self._running, self._holders)
+        if (elastic := self._elastic) is not None:
+            elastic.workers.settle(self._running, self._holders)
 
     # --- end
 
@@ -284,8 +309,8 @@ class Attempt:
             because = self._out_of_memory(plan)
         what = f"exit code {status}" if status >= 0 else f"signal {signal_name(-status)}"
         self._note(f"{plan.task.name} (pid {pid}) ended: {because or what}")
-        if self._engine is not None and not plan.task.is_driver:
-            self._engine.worker_ended(plan.task.number, pid, status, because)
+        if (elastic := self._elastic) is not None and not plan.task.is_driver:
+            elastic.worker_ended(plan.task.number, pid, status, because)
             return
         if self._engine is not None:
             self._engine.disconnect()
@@ -317,7 +342,7 @@ class Attempt:
         """Write the highest step at intervals: after a crash of this process, the server compares it."""
         if now < self._write_step_at:
             return
-        step = furthest(self._progress.values) if self._engine is None else self._engine.furthest
+        step = furthest(self._progress.values) if (elastic := self._elastic) is None else elastic.furthest
         if self._restarts.reach(step):
             self._write_step_at = now + _STEP_EVERY
             self._write_restarts()
@@ -342,9 +367,12 @@ class Attempt:
         self._note(f"ending as {verdict.state}: {verdict.message}", bounded=False)
         if kill:
             self._kill_all()
-        for pid in () if kill else self._running:
+        grace = self.launch.stop_grace
+        if self._service is not None:
+            grace = max(grace, self._service.drain())
+        for pid in () if kill or self._service is not None else self._running:
             tree.terminate_group(pid)
-        self._kill_at = time.monotonic() + (1 if kill else self.launch.stop_grace)
+        self._kill_at = time.monotonic() + (1 if kill else grace)
 
     def _check_memory(self, limit: int) -> None:
         for pid, plan in list(self._running.items()):
@@ -357,16 +385,19 @@ class Attempt:
                 tree.kill(list(tree.group_and_tree(pid)))
 
     def _out_of_memory(self, plan: TaskPlan, used: int | None = None) -> str:
-        """End the job, because a worker used too much memory, by default that of its control group. Return why."""
+        """End the job, because a worker used too much memory, by default that of its control group; a service goes on
+        with another kernel. Return why."""
         limit = self.launch.spec.resources.memory or 0
         used = hard_limit(limit) if used is None else used
         message = (f"out of memory: worker {plan.task.number} used {show_size(used)} of {show_size(limit)} "
                    "(--workerMemory)")
+        if self._service is not None:
+            return message
         self._decide(Verdict(ERROR, message, wire.OUT_OF_MEMORY, 128 + signal.SIGKILL, "SIGKILL"))
         return "out of memory"
 
     def _is_over(self) -> bool:
-        if self._restarting and self._verdict is None:
+        if (self._restarting or self._service is not None) and self._verdict is None:
             return False
         return not any(plan.task.is_driver or self._engine is None for plan in self._running.values())
 
@@ -381,6 +412,8 @@ class Attempt:
 
 def _output(launch: Launch) -> list[Path]:
     """Return the captured output in which a program prints its metrics: of the driver, or of the first worker."""
+    if launch.spec.service is not None:
+        return []
     elastic = launch.spec.resources.elastic
     task = DRIVER if elastic else worker_task(1)
     return [launch.paths.capture(task, stream, elastic) for stream in ("stdout", "stderr")]

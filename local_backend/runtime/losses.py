@@ -26,10 +26,13 @@ class LostRuns:
     ) -> None:
         """Record that a run which no user wanted to stop is lost, and that no process of it is left. An elastic
         program continues from its newest snapshot. Another program starts again only after a restart of the machine.
-        An exec that rests needs no run. Raises OSError."""
+        An exec that rests, or a service without requests, needs no run. Raises OSError."""
         elastic = row.elastic
         if row.rested is not None:
             text = f"set aside after epoch {row.rested}: {lost.why} while the job rested, and its state is kept"
+            self._records.pending(paths, message=text, progress=progress)
+        elif row.idle:
+            text = f"queued again: {lost.why} while the service had no requests"
             self._records.pending(paths, message=text, progress=progress)
         elif not (elastic or lost.rebooted):
             self._records.error(paths, wire.LOST, f"{lost.why}; no process of the job is left", progress=progress)

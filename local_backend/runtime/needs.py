@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
 from local_backend.scheduler.model import CPU, GPU, WHOLE, Machine, SchedulerJob
 from local_backend.scheduler.reasons import impossible, kind_name
@@ -57,6 +58,26 @@ def job(asked: Resources, kinds: Collection[str], user: str) -> SchedulerJob:
         pack=f"{user}/{asked.pack}" if asked.pack else "", labels=tuple(asked.labels.items()),
         memory=asked.memory or 0,
     )
+
+
+def service(asked: Resources, kernels_per_slot: int, kinds: Collection[str], user: str) -> SchedulerJob:
+    """Return the request of a service as the scheduler sees it: an elastic job of slots, each with so many kernels. It
+    needs 1 slot at least, because a service without kernels does not compete for slots."""
+    least = max(1, -(-asked.min_workers // kernels_per_slot))
+    most = max(least, -(-asked.num_worker // kernels_per_slot))
+    found = job(asked, kinds, user)
+    return replace(found, serves=True, least=least, most=most, memory=found.memory * kernels_per_slot)
+
+
+def wanting(
+    service: SchedulerJob, kernels: int | None, kernels_per_slot: int, has: int | None = None
+) -> SchedulerJob:
+    """Return a service that wants this many kernels now; None for its minimum. One that runs on fewer slots than its
+    minimum, such as 0, goes on with what it `has`, because few kernels are better than none."""
+    slots = service.least if kernels is None else max(1, -(-kernels // kernels_per_slot))
+    most = min(slots, service.most)
+    least = service.least if has is None else min(service.least, max(1, has))
+    return replace(service, least=min(least, most), most=most)
 
 
 def refusal(asked: Resources, machine: Machine, user: str, allow_cpu: bool) -> str | None:

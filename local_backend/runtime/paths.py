@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
+import tempfile
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ _MARKS = len(_ALPHABET) ** 5
 _STRIDE = 23_456_789
 #: Maximum bytes of a user-given name within a file name: systems allow 255, and the file name has other parts.
 _LONGEST_NAME = 200
+#: Maximum bytes of the path of a folder with sockets.
+_LONGEST_SOCKETS = 80
 
 
 def worker_task(number: int) -> str:
@@ -133,6 +137,11 @@ class HomePaths:
         return self.home / "tls"
 
     @property
+    def tls_server(self) -> Path:
+        """The server's own certificate and its key; see serving/self_signed.py."""
+        return self.tls / "server.pem"
+
+    @property
     def jobs(self) -> Path:
         return self.home / "jobs"
 
@@ -232,6 +241,34 @@ class HomePaths:
     def user_home(self, name: str) -> Path:
         """Return HOME of a user's jobs if the server has no usable HOME."""
         return self.user(name) / "home"
+
+    @property
+    def gateway(self) -> Path:
+        """Files of the gateway, which takes requests for models."""
+        return self.home / "gateway"
+
+    @property
+    def gateway_config(self) -> Path:
+        """Configuration of the gateway (0600)."""
+        return self.gateway / "config.json"
+
+    @property
+    def gateway_log(self) -> Path:
+        return self.gateway / "gateway.log"
+
+    @property
+    def gateway_ports(self) -> Path:
+        """The ports that the gateway had last, so that its addresses stay the same."""
+        return self.gateway / "ports.json"
+
+    @property
+    def gateway_sockets(self) -> Path:
+        """Folder of the sockets of the gateway: `control.sock`, `http.sock` and `kernels/kernels.sock`. The path of a
+        socket may have 107 bytes, so a home with a long path has the folder elsewhere."""
+        if len(os.fsencode(self.gateway)) <= _LONGEST_SOCKETS:
+            return self.gateway
+        mark = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
+        return Path(tempfile.gettempdir(), f"dli-gateway-{mark}")
 
     def job(self, exec_id: str, user: str) -> ExecPaths:
         """Return the paths of one exec."""
@@ -361,6 +398,11 @@ class ExecPaths:
     def config(self, spec: Workload) -> Path:
         """Return the file with the hyper-parameters of an experiment."""
         return self.code(spec) / CONFIG
+
+    @property
+    def model_description(self) -> Path:
+        """What the kernels of a service read about their model."""
+        return self.root / "model-description.json"
 
     @property
     def objective(self) -> Path:

@@ -13,6 +13,7 @@ from local_backend.scheduler.model import ROOT, ResourcePlan
 from local_backend.store import documents, execs, holdings
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.workload import SERVICE
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Plans:
 
 def consumer(root: ResourcePlan, row: ExecRow) -> str:
     """Return the path of the plan that an exec counts for: `/local/training`."""
-    path, _ = plans.resolve(root, row.workload.scheduling.consumer, row.user)
+    path, _ = plans.resolve(root, row.workload.scheduling.consumer, row.user, serves=row.kind == SERVICE)
     return "/" + "/".join(path)
 
 

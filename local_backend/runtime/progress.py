@@ -18,7 +18,7 @@ _EVERY = 0.2
 #: Names of the numbers. All other names are dropped, so that a program cannot make the progress large.
 _NUMBERS = frozenset({
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
-    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS, wire.PAUSE, wire.STEP_SECONDS,
+    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS, wire.READY_KERNELS, wire.PAUSE, wire.STEP_SECONDS,
 })
 #: Names of numbers that may have any value. All others are counts and times.
 _ANY = frozenset({wire.LOSS, wire.ACCURACY})

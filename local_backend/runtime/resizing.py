@@ -41,6 +41,8 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
         raise ResizeError(f"Exec {row.id} is being stopped")
     if row.rested is not None:
         raise ResizeError(f"Exec {row.id} rests after epoch {row.rested} and needs no slots")
+    if row.idle:
+        raise ResizeError(f"Exec {row.id} has no requests and needs no slots")
     if row.workload.resources.shares:
         raise ResizeError(f"Exec {row.id} shares its slot with other execs and holds it until it finishes")
     most = row.workload.resources.engines

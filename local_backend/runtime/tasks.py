@@ -29,6 +29,7 @@ from local_backend.runtime.user_python import UserPython, modules_in
 from local_backend.scheduler.model import Slot
 
 ENGINE_WORKER = "local_backend.elastic.worker.worker"
+KERNEL = "local_backend.inference.kernel.main"
 #: Shell syntax: lists, pipes, redirections, patterns and variables.
 _FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\n]|^\s*\w+=")
 
@@ -97,7 +98,19 @@ class Planner:
         hub."""
         task = TaskId(worker_task(number), number, (slot,))
         argv = (environment.interpreter(self.launch), "-m", ENGINE_WORKER)
-        return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, engine=True)
+        return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, module=ENGINE_WORKER)
+
+    def kernel(self, number: int, slot: Slot, ready: int) -> TaskPlan:
+        """Return the plan of a kernel of a service on a slot. The kernel writes a byte to the descriptor `ready` when
+        it takes requests."""
+        service = self.launch.spec.service
+        assert service is not None
+        task, extra = TaskId(worker_task(number), number, (slot,)), {"DLI_READY_FD": str(ready)}
+        python = environment.interpreter(self.launch)
+        if service.command is None:
+            return self._plan(task, (python, "-m", KERNEL), extra, module=KERNEL, keep=ready)
+        code = self.launch.paths.code(self.launch.spec)
+        return self._plan(task, resolve(service.command, code, python, self.launch.paths.root), extra, keep=ready)
 
     def _program(self, task: TaskId, extra: dict[str, str], keep: int | None = None) -> TaskPlan:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
@@ -109,9 +122,10 @@ class Planner:
         return self._plan(task, argv, extra, keep=keep)
 
     def _plan(
-        self, task: TaskId, argv: tuple[str, ...], extra: dict[str, str], *, engine: bool = False,
+        self, task: TaskId, argv: tuple[str, ...], extra: dict[str, str], *, module: str | None = None,
         keep: int | None = None,
     ) -> TaskPlan:
+        """Return the plan of a process; `module` has the `main` that it runs, None for a script or a command."""
         launch = self.launch
         env = self._of_task(task) | extra
         code = launch.paths.code(launch.spec)
@@ -120,9 +134,11 @@ class Planner:
         step: Step | None = None
         if self.warm:
             fresh = Interpreter(env, self._base_path, self._python)
-            step = Function(fresh, ENGINE_WORKER, str(code)) if engine else Script(fresh, argv[1], argv[2:])
+            step = Script(fresh, argv[1], argv[2:]) if module is None else Function(fresh, module, str(code))
         title = title_of(launch.spec.id, task.number)
-        if step is None and launch.spec.program.user_cmd is None and launch.spec.environment.conda_env is None:
+        service = launch.spec.service
+        is_command = launch.spec.program.user_cmd is not None or (service is not None and service.command is not None)
+        if step is None and not is_command and launch.spec.environment.conda_env is None:
             env |= {TITLE: title}
         root, log_dir = launch.paths.root, launch.paths.log_dir(task.name)
         return TaskPlan(task, env, code, root, log_dir, argv, stdout, stderr, self._python, step, keep, elastic,
@@ -185,6 +201,8 @@ def start(plan: TaskPlan, sandbox: Sandbox | None = None, group: int | None = No
     os.close(make_folder(plan.log_dir, plan.root))
     opened: list[int] = []
     parent = os.getpid()
+    # Until the child has its own handlers, a signal for it would reach those of this process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         opened += [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
         opened += [_log(path, plan.root) for path in (plan.stdout, plan.stderr)]
@@ -192,8 +210,10 @@ def start(plan: TaskPlan, sandbox: Sandbox | None = None, group: int | None = No
         if pid == 0:
             _child(plan, sandbox, group, parent, opened)
     finally:
-        for fd in opened if os.getpid() == parent else ():
-            os.close(fd)
+        if os.getpid() == parent:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for fd in opened:
+                os.close(fd)
     try:
         os.setpgid(pid, pid)  # the child does this, too: the first call takes effect
     except (PermissionError, ProcessLookupError):

@@ -66,6 +66,14 @@ def signal_group(group: int, number: int) -> None:
         return
 
 
+def signal_one(pid: int, number: int) -> None:
+    """Send a signal to one process, if it exists."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
 def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
     """Return the processes of an exec whose runner is gone, found by the mark in their environment and by the
     runner's session. Raises OSError when the system cannot list them."""

@@ -51,6 +51,10 @@ class Workers:
         """Slots on which any process of a worker lives."""
         return {worker.slot for worker in (*self._running.values(), *self._leaving.values())}
 
+    def on(self, slot: str) -> int:
+        """Return the number of workers on a slot of which any process lives."""
+        return sum(worker.slot == slot for worker in (*self._running.values(), *self._leaving.values()))
+
     @property
     def leaving(self) -> bool:
         """Whether processes of an ended worker may still live."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from local_backend.scheduler.model import SchedulerJob
 from local_backend.scheduler.packing import Fit, Shared
 from local_backend.scheduler.tree import PlanNode, Unasked
-from local_backend.scheduler.urgency import waited
+from local_backend.scheduler.urgency import Key, waited
 
 #: A job keeps its slots for at least this many of its steps.
 STEPS = 10
@@ -121,6 +121,21 @@ class Asking:
         #: of them, not only elastic ones, may then borrow reserved slots (`_lend`).
         self._held: list[tuple[PlanNode, SchedulerJob]] = []
         self._again = self._lend = False
+        #: Whether running services are being considered.
+        self._serving = False
+
+    def ask_services(self, keys: Mapping[str, Key]) -> frozenset[str]:
+        """Admit the running services with slots before any other job, so that no job takes their minimum. Return their
+        ids. Call this before the tree is queued and divided into jobs to consider."""
+        found = [
+            (keys[job.exec_id], user, job) for user in self._root.leaves() for job in user.jobs
+            if job.serves and job.running and job.slots
+        ]
+        self._serving = True
+        for _, user, job in sorted(found, key=_LEVEL):
+            self._ask(user, job)
+        self._serving = False
+        return frozenset(job.exec_id for _, _, job in found)
 
     def ask_all(self, growing: Mapping[PlanNode, float]) -> None:
         """Consider all jobs of a tree whose `queue` was called.
@@ -233,7 +248,7 @@ class Asking:
                 found.head = job
             return "slots"
         lent = self._again and (self._lend or job.elastic)
-        if self._root.reserved and not lent and slots > found.left - user.owed_to_others():
+        if self._root.reserved and not (lent or self._serving) and slots > found.left - user.owed_to_others():
             return "reserved"
         if self._is_modest(job, user):
             return "share"
@@ -245,7 +260,7 @@ class Asking:
     def _is_modest(self, job: SchedulerJob, user: PlanNode) -> bool:
         """Return whether a job that could start leaves the slots to others, because its group or its user has its
         share."""
-        if self._again or not self._growing or not self._may_yield(job):
+        if self._serving or self._again or not self._growing or not self._may_yield(job):
             return False
         if user.is_group and user.is_full:
             level = next((level for level, rival in self._growing if rival is not user), -math.inf)

@@ -75,6 +75,8 @@ class SchedulerJob:
     least: int = 1
     most: int = 1
     elastic: bool = False
+    #: Whether it is a service. While it runs, no other job takes its minimum; `most` is 0 while it needs no slot.
+    serves: bool = False
     #: Parts of a slot that each worker takes. A job with a share below WHOLE, or in a pack, has a fixed size and one
     #: slot per worker. Jobs of one pack share one slot.
     share: int = WHOLE
@@ -210,5 +212,7 @@ class Decision:
 
 
 #: The plan tree that is used when no other is configured.
-ROOT = ResourcePlan("local", children=(ResourcePlan("training"),))
+ROOT = ResourcePlan("local", children=(ResourcePlan("training"), ResourcePlan("inference")))
 DEFAULT_PLAN = ("local", "training")
+#: The plan of services that name none.
+SERVICE_PLAN = ("local", "inference")

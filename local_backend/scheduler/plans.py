@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, ResourcePlan
+from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, SERVICE_PLAN, ResourcePlan
 
 #: Key of a document → field of Plan.
 KEYS = {
@@ -105,11 +105,11 @@ def remove(root: ResourcePlan, path: Sequence[str]) -> ResourcePlan:
     return _changed(root, tuple(path[1:]), None)
 
 
-def resolve(root: ResourcePlan, consumer: str, user: str) -> tuple[Path, bool]:
+def resolve(root: ResourcePlan, consumer: str, user: str, *, serves: bool = False) -> tuple[Path, bool]:
     """Return the path of the plan that `--consumer` names, and whether it is the plan that was asked for.
 
     As in WMLA, the path may end with the user's name. An unknown path, for example of another cluster, stands for
-    the nearest plan above it, or for the default plan if there is none.
+    the nearest plan above it, or for the default plan if there is none: of services if it `serves`.
     """
     words = [word for word in consumer.split("/") if word]
     if words and words[0] == root.name and (len(words) > 1 or consumer.startswith("/")):
@@ -119,16 +119,17 @@ def resolve(root: ResourcePlan, consumer: str, user: str) -> tuple[Path, bool]:
         child = next((child for child in node.children if child.name == word), None)
         if child is None:
             understood = i > 0 and words[i:] == [user]
-            return (tuple(path), understood) if i else (default(root), False)
+            return (tuple(path), understood) if i else (default(root, serves=serves), False)
         path.append(word)
         node = child
-    return (tuple(path), True) if words else (default(root), True)
+    return (tuple(path), True) if words else (default(root, serves=serves), True)
 
 
-def default(root: ResourcePlan) -> Path:
-    """Return the path of the plan for jobs that name none."""
-    there = any(child.name == DEFAULT_PLAN[-1] for child in root.children)
-    return DEFAULT_PLAN if there else (root.name,)
+def default(root: ResourcePlan, *, serves: bool = False) -> Path:
+    """Return the path of the plan for jobs, or for services, that name none."""
+    there = {child.name for child in root.children}
+    found = (path for path in ((SERVICE_PLAN, DEFAULT_PLAN) if serves else (DEFAULT_PLAN,)) if path[-1] in there)
+    return next(found, (root.name,))
 
 
 def _changed(plan: ResourcePlan, path: Path, made: ResourcePlan | None) -> ResourcePlan:

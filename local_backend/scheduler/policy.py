@@ -102,9 +102,9 @@ class _Admitted:
         self.shared = Shared(self.ids, self.fixed)
         # Fixed jobs may be on slots that no other job gets any more.
         capacity = len(self.ids) - len(self.ids.intersection(slot for job in self.fixed for slot in job.slots))
-        self.root.queue(self.keys)
-        self.root.divide(len(self.ids.union(slot for job in self.fixed for slot in job.slots)))
         self.asking = Asking(self.root, capacity, len(self.ids), memory, now, self.shared)
+        self.root.queue(self.keys, self.asking.ask_services(self.keys))
+        self.root.divide(len(self.ids.union(slot for job in self.fixed for slot in job.slots)))
         self.asking.ask_all(self._growing())
         self.admission = self.asking.found
 

@@ -30,6 +30,7 @@ CODES = {
     "MEMORY": ("wait", "when other jobs release memory, or with a smaller --workerMemory"),
     "PACK": ("wait", "when another job of the pack ends, or if you submit it to another pack (--msd-pack-id)"),
     "MACHINE": ("ask", "when the server is started with enough slots, or if you submit it with fewer slots"),
+    "REQUESTS": ("wait", "when the first request arrives"),
     "RESTS": ("wait", "when the search that it belongs to lets it train on"),
     "DRAINED": ("ask", "when these slots are in service again, or if you submit it with fewer slots"),
 }
@@ -57,6 +58,13 @@ def resting(epochs: int) -> Reason:
     """Return why a job does not train that a search has set aside after this number of finished epochs."""
     advice, starts = CODES["RESTS"]
     return Reason("RESTS", f"the search set it aside after epoch {epochs}; its state is kept", 0, None, advice, starts)
+
+
+def without_requests() -> Reason:
+    """Return why a service has no slots that may have none while nobody sends requests."""
+    advice, starts = CODES["REQUESTS"]
+    return Reason("REQUESTS", "there are no requests; its kernels start when the first one arrives", 0, None, advice,
+                  starts)
 
 
 def expired(job: SchedulerJob) -> str:

@@ -52,8 +52,9 @@ class Surplus:
         #: Times at which a job that keeps its slots for now may be given others.
         self.again: list[float] = []
         left = admission.left
+        due = self._due_to_services()
         for job in self._jobs.values():
-            left -= self._bound(job, left)
+            left -= self._bound(job, left if job.serves else max(0, left - due))
         capacity = self._sum(root, set(self._owners.values()))[0] + left
         self._share(root, capacity)
         self._spread(capacity)
@@ -91,6 +92,17 @@ class Surplus:
         self._bounds[job.exec_id] = least, most
         return kept
 
+    def _due_to_services(self) -> int:
+        """Return the slots beyond their floors that services want, and that are due to their users. Services do not
+        wait until other jobs have earned the cost of their last move: requests wait."""
+        due = 0
+        for user in set(self._owners.values()):
+            services = [job for job in user.jobs if job.serves and job.exec_id in self._jobs]
+            if services:
+                wanted = sum(job.ceiling for job in services)
+                due += max(0, math.floor(min(user.due, wanted) + NEARLY) - sum(job.floor for job in services))
+        return due
+
     def _later(self, job: SchedulerJob, owner: PlanNode) -> int:
         """Return how many slots an elastic job can use beyond its own, once it can be resized."""
         if not job.elastic or job.leaving:
@@ -121,7 +133,7 @@ class Surplus:
             self._chosen[id(node)] = self._choose(node) if node in busy else []
             for job in self._chosen[id(node)]:
                 low, high = self._bounds[job.exec_id]
-                least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
+                least, most, rank, has = least + low, most + high, rank + _rank(job), has + len(job.slots)
             # Round parts of slots up to whole slots, so that the other jobs get whole slots, too.
             settled = self._settled[id(node)] = math.ceil(parts - NEARLY)
             least, most, has = least + settled, most + settled, has + settled
@@ -190,7 +202,7 @@ class Surplus:
             self._share(group, got)
 
     def _claim(self, job: SchedulerJob) -> Claim:
-        return Claim(*self._bounds[job.exec_id], 1.0, job.service, len(job.slots))
+        return Claim(*self._bounds[job.exec_id], 1.0, _rank(job), len(job.slots))
 
     def _by_priority(self, node: PlanNode, slots: int) -> None:
         """Give reserved slots to the plans below, then all usable slots to the most urgent jobs, within limits."""
@@ -227,7 +239,7 @@ class Surplus:
         totals = {id(user): self._settled[id(user)] for user in self._root.leaves()}
         hungry: list[tuple[int, float, str]] = []
         for name, job in self._jobs.items():
-            got, rank = self.targets[name], job.service
+            got, rank = self.targets[name], _rank(job)
             totals[id(self._owners[name])] += got
             if got < self._bounds[name][1]:
                 hungry.append((got, rank - (ROTATION if len(job.slots) > got else 0.0), name))
@@ -252,6 +264,12 @@ class Surplus:
                 totals[id(node)] += more
             heapq.heappush(hungry, (got + more, rank, name))
         self.rest = rest
+
+
+def _rank(job: SchedulerJob) -> float:
+    """Return the rank of a job among equal claims. Services come before other jobs, and do not exchange slots in turn:
+    a kernel that moves is started again."""
+    return -math.inf if job.serves else job.service
 
 
 def _below(node: PlanNode, top: PlanNode) -> Iterable[PlanNode]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.model import ResourcePlan, SchedulerJob
 from local_backend.scheduler.sharing import NEARLY, Claim, parts
@@ -245,15 +245,16 @@ class PlanNode:
 
     # --- order of consideration
 
-    def queue(self, keys: Mapping[str, Key]) -> None:
-        """Start with the first job. `keys` say how urgent each job is."""
+    def queue(self, keys: Mapping[str, Key], without: Collection[str] = ()) -> None:
+        """Start with the first job. `keys` say how urgent each job is. Jobs with the ids in `without` are not
+        considered."""
         if self.is_leaf:
-            self._line = [(keys[job.exec_id], job) for job in self.jobs]
+            self._line = [(keys[job.exec_id], job) for job in self.jobs if job.exec_id not in without]
             self._line.sort(key=_FIRST, reverse=True)
-            self.next = self if self.jobs else None
+            self.next = self if self._line else None
             return
         for child in self.children:
-            child.queue(keys)
+            child.queue(keys, without)
         self._heap = [(self._key(child), i, child) for i, child in enumerate(self.children) if child.next]
         heapq.heapify(self._heap)
         self.next = self._heap[0][2].next if self._heap else None

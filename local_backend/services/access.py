@@ -8,19 +8,23 @@ from sqlalchemy import Connection
 
 from local_backend.errors import AccessDenied
 from local_backend.settings import Settings
-from local_backend.store import users
+from local_backend.store import tokens, users
 from local_backend.store.execs import ExecRow
 from local_backend.store.tokens import TokenRow
 
-#: Scopes of tokens for programs. Each permits what the ones before it permit.
-READ, SUBMIT, ADMIN = SCOPES = ("read", "submit", "admin")
+#: Scopes of tokens for programs. Each but `inference` permits what the ones before it permit.
+READ, SUBMIT, ADMIN, INFERENCE = SCOPES = ("read", "submit", "admin", tokens.INFERENCE)
 #: The changes that a token with a scope may make. A token with ADMIN may make all changes.
 _CHANGES = {
     READ: frozenset({"auth.logoff"}),
     SUBMIT: frozenset({
-        "auth.logoff", "application.stop", "data.preview", "exec.check", "exec.stop", "exec.submit", "exec.verify",
+        "auth.logoff", "auth.token_inference", "application.stop", "data.preview",
+        "exec.check", "exec.stop", "exec.submit", "exec.verify",
         "hpo.create", "hpo.restart", "hpo.stop",
+        "inference.run", "model.deploy", "model.promote", "model.redeploy", "model.rollback", "model.save",
+        "model.start", "model.stop", "model.traffic",
     }),
+    INFERENCE: frozenset({"auth.logoff", "auth.token_inference", "inference.run"}),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +14,9 @@ from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, Stor
 from local_backend.hypersearch import plugins
 from local_backend.hypersearch.controller import AlgorithmFailed, Suggested
 from local_backend.hypersearch.definition import Definition, Known
-from local_backend.hypersearch.plugin_process import ask
-from local_backend.hypersearch.suggesting import Suggester, SuggesterFailed, SuggesterLost
+from local_backend.hypersearch.plugin_process import PluginAnswer, ask
+from local_backend.hypersearch.questions import Hold, Question, Questions, SuggesterFailed, SuggesterLost
+from local_backend.hypersearch.suggesting import Suggester
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.store import searches
@@ -38,7 +39,7 @@ class AlgorithmService:
 
     base: Base
     suggester: Suggester = field(default_factory=Suggester)
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_PLUGINS, "plugin"))
+    _questions: Questions = field(default_factory=lambda: Questions(_PLUGINS, "plugin"))
 
     def names(self) -> Collection[str]:
         """Return the names of the installed algorithms."""
@@ -95,36 +96,41 @@ class AlgorithmService:
 
     def ask(
         self, search: SearchRow, definition: Definition, known: Sequence[Known], earlier: Sequence[Known], count: int
-    ) -> Future[Suggested]:
+    ) -> Question[Suggested]:
         """Ask the algorithm of a search for suggestions. The future raises AlgorithmFailed, SuggesterLost."""
         if not definition.plugin:
             asked = self.suggester.ask(definition, search.seed, known, count, earlier)
             return _changed(asked, Suggested)
-        return _changed(self._threads.submit(self._ask_plugin, search, definition, known, count),
+        return _changed(self._questions.ask(lambda hold: self._ask_plugin(hold, search, definition, known, count)),
                         lambda answer: Suggested(answer.suggestions, answer.state))
 
     def importances(self, definition: Definition, known: Sequence[Known]) -> dict[str, float]:
         """Return how much each parameter of a search matters. Raises Unavailable (`search.importances`)."""
         why: Exception = SuggesterLost()
         for _ in range(_TRIES):
+            asked = self.suggester.importances(definition, known)
             try:
-                return self.suggester.importances(definition, known).result(_PATIENCE)
+                return asked.result(_PATIENCE)
             except SuggesterLost as problem:  # its process was killed
                 why = problem
             except (SuggesterFailed, FutureTimeoutError) as problem:
                 why = problem
                 break
+            finally:
+                asked.cancel()
         raise Unavailable("search.importances", f"the importance of the parameters is not known now: {why}")
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and wait for their ends. Questions in progress fail."""
         self.suggester.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._questions.close()
 
     def _installed(self) -> dict[str, tuple[str, str]]:
         return self.base.database.read(searches.installed)
 
-    def _ask_plugin(self, search: SearchRow, definition: Definition, known: Sequence[Known], count: int) -> Any:
+    def _ask_plugin(
+        self, hold: Hold, search: SearchRow, definition: Definition, known: Sequence[Known], count: int
+    ) -> PluginAnswer:
         found = self._installed().get(definition.algorithm)
         if found is None:
             raise SuggesterFailed(f"{definition.algorithm} is no longer installed")
@@ -132,15 +138,21 @@ class AlgorithmService:
         last = [one for one in known[-definition.parallel :] if one.told is not None]
         log = self.base.settings.paths.search_log(search.id)
         log.parent.mkdir(mode=0o700, exist_ok=True)
-        return ask(self.base.settings, json.loads(found[1]), definition, name=search.name, count=count, last=last,
-                   state=self.base.database.read(lambda c: searches.plugin_state(c, search.number)), log=log)
+        state = self.base.database.read(lambda c: searches.plugin_state(c, search.number))
+        try:
+            return ask(self.base.settings, json.loads(found[1]), definition, name=search.name, count=count, last=last,
+                       state=state, log=log, hold=hold)
+        except SuggesterLost as problem:
+            raise SuggesterLost(f"{problem}; its log is {log}") from None
 
 
-def _changed(asked: Future[Any], made: Callable[[Any], Suggested]) -> Future[Suggested]:
-    """Return the future of an answer in the form of the loop."""
-    found: Future[Suggested] = Future()
+def _changed(asked: Question[Any], made: Callable[[Any], Suggested]) -> Question[Suggested]:
+    """Return an answer in the form of the loop."""
+    found: Question[Suggested] = Question(asked.cancel)
 
     def done(question: Future[Any]) -> None:
+        if not found.set_running_or_notify_cancel():
+            return
         try:
             found.set_result(made(question.result()))
         except SuggesterFailed as problem:

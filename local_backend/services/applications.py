@@ -12,6 +12,7 @@ from local_backend.services.execs import ExecService
 from local_backend.services.views import PACK, pack_id
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
+from local_backend.workload import SERVICE, TRAINING
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class ApplicationService:
 
     def rows(self, caller: Caller, states: Collection[str] | None = None) -> list[ExecRow]:
         """Return the execs that the caller sees, in these states (None: all)."""
-        return self.execs.base.database.read(lambda c: execs.of_user(c, caller.sees_of, states))
+        kinds = (TRAINING, SERVICE)
+        return self.execs.base.database.read(lambda c: execs.of_user(c, caller.sees_of, states, kinds=kinds))
 
     def rows_with_packs(self, caller: Caller, states: Collection[str] | None) -> list[ExecRow]:
         """Return the execs in these states, and all jobs of their packs: the state of a pack follows from all jobs."""

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from dlicmd.contract import states
 from local_backend.curves.answers import CurveAnswers
-from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable, Unsupported
+from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
@@ -23,6 +23,7 @@ from local_backend.store import events, execs, searches
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
 from local_backend.store.states import meant
+from local_backend.workload import TRAINING, Kind
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class ExecSelection:
     everyone: bool = False
     #: Name of a search whose experiments alone are listed.
     search: str | None = None
+    #: The kind of the listed execs.
+    kind: Kind = TRAINING
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,12 @@ class ExecService:
                 parents = searches.parents_named(connection, wanted.search, creator)
             rows = execs.of_user(
                 connection, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
-                parents=parents,
+                parents=parents, kinds=(wanted.kind,),
             )
             is_cut = wanted.most is not None and len(rows) >= wanted.most
-            return rows, execs.count_of_user(connection, creator, wanted.states, parents) if is_cut else len(rows)
+            if not is_cut:
+                return rows, len(rows)
+            return rows, execs.count_of_user(connection, creator, wanted.states, parents, (wanted.kind,))
 
         return self.base.database.read(work)
 
@@ -180,14 +185,6 @@ class ExecService:
                     "exec.resize_timeout",
                     f"The server did not process the request in time; the slots of {row.id} are unchanged",
                 ) from None
-
-    def deploy(self, caller: Caller, exec_id: str) -> None:
-        """Raise Unsupported (`exec.deploy`): the local backend serves no models yet. Raises NotFound."""
-        with self.base.recorded(caller, "exec.deploy", exec_id):
-            row = self.find(caller, exec_id)
-            raise Unsupported(
-                "exec.deploy", f"The local backend does not deploy models; fetch the result of {row.id} instead"
-            )
 
 
 def _seen(connection: Connection, caller: Caller, exec_id: str) -> ExecRow:

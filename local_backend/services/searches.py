@@ -111,6 +111,7 @@ class SearchService:
                 if definition.resume and not template.spec.resources.elastic:
                     raise Invalid("search.definition", "algoDef: resume needs a program with FabricModel, and "
                                                        "its elastic framework edtPyTorch")
+                _check_places(definition, template.spec)
                 return _insert(connection, caller, name, definition, template, earlier)
 
             row = self.submissions.keep(caller, SubmissionRequest(
@@ -277,6 +278,7 @@ class SearchService:
             return found
 
         gone = self.base.database.write(work)
+        self.base.wake()
         for row in rows:
             with suppress(OSError):
                 self.base.settings.paths.search_log(row.id).unlink(missing_ok=True)
@@ -312,6 +314,16 @@ def _name(name: str) -> str:
         raise Invalid("search.definition", f"hpoName must have 1 to {_LONGEST} printable characters without /, and "
                                            f"must not be {', '.join(sorted(_RESERVED))}")
     return name
+
+
+def _check_places(definition: Definition, spec: Workload) -> None:
+    """Refuse words of the program with a misspelled parameter in braces. Raises Invalid."""
+    names = sorted(experiments.names_of(definition))
+    found = experiments.misspelled([*spec.program.arguments, *(spec.program.user_cmd or ())], names)
+    if found is not None:
+        wrong, near = found
+        raise Invalid("search.definition", f"modelSpec: args has {{{wrong}}}, which is no parameter of the search; "
+                                           f"write {{{near}}}, or another one of {', '.join(names)}")
 
 
 def _insert(  # noqa: PLR0917

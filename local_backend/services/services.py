@@ -8,6 +8,9 @@ from functools import cache
 from local_backend.audit import RefusedCounts, outputs_of
 from local_backend.forward.service import Forwarding
 from local_backend.hypersearch.controller import SearchController
+from local_backend.inference.controller import ModelController
+from local_backend.inference.gateway_process import GatewayHandle
+from local_backend.inference.gateway_session import GatewaySession
 from local_backend.oidc import OidcTokens
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
@@ -24,9 +27,14 @@ from local_backend.services.holdings import HoldingService
 from local_backend.services.load import Load
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
+from local_backend.services.model_logs import ModelLogs
+from local_backend.services.model_sources import ModelSourceService
+from local_backend.services.model_work import GatewayFacts, KernelWork, place_of
+from local_backend.services.models import ModelService
 from local_backend.services.oidc import OidcService
 from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
+from local_backend.services.runtimes import RuntimeService
 from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
@@ -35,13 +43,15 @@ from local_backend.services.users import UserService
 from local_backend.services.views import Sight
 from local_backend.settings import Settings
 from local_backend.sources.connections import Connections
+from local_backend.store import tokens
 from local_backend.store.database import Database
 from local_backend.vault import Vault
 
 
 @dataclass(frozen=True)
 class Services:
-    """One service of each kind. The server starts and closes `forwarding`, `housekeeper` and `controller`."""
+    """One service of each kind. The server starts and closes `forwarding`, `housekeeper`, `controller` and
+    `model_controller`."""
 
     base: Base
     execs: ExecService
@@ -61,6 +71,11 @@ class Services:
     searches: SearchService
     algorithms: AlgorithmService
     controller: SearchController
+    models: ModelService
+    model_logs: ModelLogs
+    model_sources: ModelSourceService
+    runtimes: RuntimeService
+    model_controller: ModelController
     load: Load
 
 
@@ -97,6 +112,7 @@ def make_services(
     algorithms = AlgorithmService(base)
     controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
     searches = SearchService(base, submissions, controller.wake, algorithms.names)
+    serving = _serving(base, execs, submissions, supervisor, token)
     return Services(
         base=base,
         execs=execs,
@@ -112,12 +128,42 @@ def make_services(
         holdings=HoldingService(base),
         machine=MachineService(
             base, supervisor, Readiness(settings, database, supervisor.completes_turn),
-            (*supervisor.loops, forwarding.loop, housekeeper.loop, controller.loop), CpuLoad(supervisor.cpu_seconds),
+            (*supervisor.loops, forwarding.loop, housekeeper.loop, controller.loop, serving.controller.loop),
+            CpuLoad(supervisor.cpu_seconds),
         ),
         forwarding=forwarding,
         housekeeper=housekeeper,
         searches=searches,
         algorithms=algorithms,
         controller=controller,
+        models=serving.models,
+        model_logs=ModelLogs(serving.models, execs, supervisor.reason),
+        model_sources=ModelSourceService(base, execs, serving.models),
+        runtimes=serving.runtimes,
+        model_controller=serving.controller,
         load=Load(settings.quotas, shared=not settings.embedded),
     )
+
+
+@dataclass(frozen=True)
+class _Serving:
+    """The services of models, and their loop."""
+
+    models: ModelService
+    runtimes: RuntimeService
+    controller: ModelController
+
+
+def _serving(
+    base: Base, execs: ExecService, submissions: SubmissionService, supervisor: SupervisorCalls, token: str
+) -> _Serving:
+    """Make the services of models of a server whose own user has this token."""
+    settings = base.settings
+    runtimes = RuntimeService(base)
+    handle = GatewayHandle(settings.paths, place_of(settings))
+    session = GatewaySession(handle, settings.inference_idle)
+    work = KernelWork(base, submissions, runtimes, handle, supervisor.reason,
+                      lambda: len(supervisor.machine.slots), tokens.digest(token))
+    controller = ModelController(base.database, work, session)
+    models = ModelService(base, runtimes, GatewayFacts(session, handle, settings), controller.wake)
+    return _Serving(models, runtimes, controller)

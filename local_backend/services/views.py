@@ -80,6 +80,8 @@ class ExecView:
         """Why the exec is pending or parked, or rests; None when it runs or is over."""
         if self.row.rested is not None and not self.row.terminal:
             return reasons.resting(self.row.rested)
+        if self.row.idle and not self.row.terminal:
+            return reasons.without_requests()
         pending = self.row.state in (states.SUBMITTED, states.PENDING) or is_parked(self.row)
         return self._sight.reason(self.row.id) if pending else None
 

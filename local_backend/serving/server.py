@@ -282,9 +282,11 @@ def _run(
     try:
         services.housekeeper.start()
         services.controller.start()
+        services.model_controller.start()
         with server.heeding_signals(), _announced(settings, announced, lock, own_tls):
             server.run(sockets=[sock])
     finally:
+        services.model_controller.close()
         services.controller.close()
         services.algorithms.close()
         services.housekeeper.close()

@@ -30,6 +30,8 @@ RESIZE = "resize"
 FIXED = "fixed"
 #: The exec rests until it is promoted: the number of finished epochs, `epoch`.
 RESTED = "rested"
+#: A service wants another number of kernels: `wanted`; null: its minimum.
+WANTED = "wanted"
 #: The exec has another `message`; its state is the same.
 MESSAGE = "message"
 #: The exec was deleted; its `creator`.

@@ -14,11 +14,11 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
-from local_backend.store import events, exec_secrets, holdings
+from local_backend.store import events, exec_secrets, holdings, models, saved_models
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
-from local_backend.workload import TRAINING, Workload
+from local_backend.workload import SERVICE, TRAINING, Workload
 
 NAMESPACE = "local"
 
@@ -57,6 +57,8 @@ class ExecRow:
     rest_after: int | None
     rested: int | None
     promoted: float | None
+    #: Kernels that a service can use now; None: at least as many as it has at least.
+    wanted: int | None
 
     @property
     def workload(self) -> Workload:
@@ -76,6 +78,23 @@ class ExecRow:
     @property
     def terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether a driver runs beside its workers."""
+        return self.elastic and self.kind != SERVICE
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is a service that needs no kernel now, because there are no requests."""
+        if self.kind != SERVICE:
+            return False
+        return not (self.workload.resources.min_workers if self.wanted is None else self.wanted)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it needs no slot until a search promotes it, or until a request arrives."""
+        return self.rested is not None or self.idle
 
 
 @dataclass(frozen=True)
@@ -176,14 +195,15 @@ def of_user(
     down: bool = False,
     most: int | None = None,
     parents: Collection[str] | None = None,
+    kinds: Collection[str] = (TRAINING,),
 ) -> list[ExecRow]:
-    """Return the training execs of one user (None: of all users) that are not deleted, oldest first.
+    """Return the execs of these kinds of one user (None: of all users) that are not deleted, oldest first.
 
     With `states`, return only execs in one of these states, and with `parents`, only parts of these searches. `sort`
     is a column to sort by instead, and `down` sorts from the largest down. Rows without a value are the smallest, and
     of equal rows the older comes first. `most` limits the number of rows after sorting.
     """
-    query = select(*_COLUMNS).where(*_selected(creator, states, parents))
+    query = select(*_COLUMNS).where(*_selected(creator, states, parents, kinds))
     by = _SHOWN_STATE if sort == "state" else execs.c[sort]
     order = [by] if sort == "number" else [by.is_not(None), by]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
@@ -192,17 +212,18 @@ def of_user(
 
 def count_of_user(
     connection: Connection, creator: str | None, states: Collection[str] | None = None,
-    parents: Collection[str] | None = None,
+    parents: Collection[str] | None = None, kinds: Collection[str] = (TRAINING,),
 ) -> int:
     """Return how many execs `of_user` returns without a limit."""
-    return int(connection.execute(select(func.count()).where(*_selected(creator, states, parents))).scalar_one())
+    query = select(func.count()).where(*_selected(creator, states, parents, kinds))
+    return int(connection.execute(query).scalar_one())
 
 
 def _selected(
-    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None
+    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None, kinds: Collection[str]
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of training execs that are not deleted."""
-    found = [execs.c.deleted.is_(False), execs.c.kind == TRAINING]
+    """Return the conditions of a list of execs that are not deleted."""
+    found: list[ColumnElement[bool]] = [execs.c.deleted.is_(False), execs.c.kind.in_(kinds)]
     if creator is not None:
         found.append(execs.c.creator == creator)
     if states is not None:
@@ -213,9 +234,10 @@ def _selected(
 
 
 def count(connection: Connection, creator: str) -> tuple[int, int]:
-    """Return how many execs of a user are not over, and how many exist; deleted ones do not count."""
+    """Return how many training execs of a user are not over, and how many exist; deleted ones do not count."""
     active = func.sum(case((execs.c.state.in_(TERMINAL), 0), else_=1))
-    query = select(active, func.count()).where(execs.c.creator == creator, execs.c.deleted.is_(False))
+    shown = execs.c.deleted.is_(False) & (execs.c.kind == TRAINING)
+    query = select(active, func.count()).where(execs.c.creator == creator, shown)
     found = connection.execute(query).one()
     return int(found[0] or 0), int(found[1])
 
@@ -290,15 +312,17 @@ def all_ids(connection: Connection) -> set[str]:
 
 
 def all_bundles(connection: Connection) -> set[str]:
-    """Return the code bundles that any exec or search names, deleted execs included."""
+    """Return the bundles that any exec, search or model names, deleted execs included."""
     found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
-    return found | set(connection.execute(select(searches.c.bundle).distinct()).scalars())
+    found |= set(connection.execute(select(searches.c.bundle).distinct()).scalars())
+    return found | models.bundles(connection) | saved_models.bundles(connection)
 
 
 def bundles(connection: Connection, of: Collection[str]) -> set[str]:
-    """Return those of these code bundles that any exec or search names. There must be few enough for one query."""
+    """Return those of these bundles that any exec, search or model names. There must be few enough for one query."""
     found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
-    return found | set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
+    found |= set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
+    return found | models.bundles(connection, of) | saved_models.bundles(connection, of)
 
 
 def likeness(row: ExecRow) -> Likeness:
@@ -468,9 +492,29 @@ def promote(connection: Connection, exec_id: str, rest_after: int | None) -> Non
     connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
 
 
+def want(connection: Connection, exec_id: str, kernels: int | None) -> bool:
+    """Set how many kernels a service can use now; with None, its minimum. Append the event. Wake the supervisor after
+    the commit. Return whether the number has changed. Call this for a new exec, too, in the transaction that creates
+    it."""
+    row = get(connection, exec_id, deleted=True)
+    if row is None or row.terminal or row.wanted == kernels:
+        return False
+    # A service that needed no kernel did not wait until now.
+    since = {"promoted": time.time()} if row.idle else {}
+    connection.execute(update(execs).where(execs.c.id == exec_id).values(wanted=kernels, **since))
+    events.append(connection, exec_id, events.WANTED, {wire.WANTED: kernels})
+    return True
+
+
 def with_result() -> Select[tuple[str]]:
     """Return a query for the ids of the execs that have ended by themselves, and are not deleted."""
     return select(execs.c.id).where(execs.c.state.in_((FINISHED, ERROR)), execs.c.deleted.is_(False))
+
+
+def going_on() -> Select[tuple[str]]:
+    """Return a query for the ids of the execs that are not over, and that nobody has stopped or deleted."""
+    asked = execs.c.stop_requested.is_(True) | execs.c.deleted.is_(True)
+    return select(execs.c.id).where(execs.c.state.not_in(TERMINAL), ~asked)
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:

@@ -271,3 +271,18 @@ runtimes = Table(
     Column("create_time", Float, nullable=False),
     Column("update_time", Float, nullable=False),
 )
+
+#: Models that were saved from finished execs, with their versions; see saved_models.py.
+saved_models = Table(
+    "saved_models",
+    metadata,
+    Column("name", String(63), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("creator", String(200), nullable=False),
+    Column("bundle", String(64), nullable=False),  # digest of its files
+    Column("size", Integer, nullable=False),  # bytes of its files
+    Column("source", Text, nullable=False),  # JSON object: the exec and the data that made it
+    Column("space", String(200)),  # where it was promoted to; NULL: nowhere
+    Column("create_time", Float, nullable=False),  # epoch seconds
+    Index("saved_models_by_bundle", "bundle"),
+)

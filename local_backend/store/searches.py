@@ -236,21 +236,24 @@ def note(connection: Connection, search: SearchRow, **values: Any) -> None:
 
 
 def end(connection: Connection, search: SearchRow, state: str, message: str | None) -> None:
-    """End a search: experiments that are open or wait at a rung become KILLED, and their execs are stopped. Raises
-    Changed."""
+    """End a search: open experiments become KILLED, and their execs are stopped. Experiments that wait at a rung, and
+    their execs, stay as they are: a restart lets them go on. Raises Changed."""
     now = time.time()
     note(connection, search, state=state, end_time=now, message=message)
-    mine = experiments.c.search == search.number
-    ids = list(connection.execute(select(experiments.c.exec_id).where(
-        mine, experiments.c.state.in_(sorted(OPEN | {WAITING})), experiments.c.exec_id.is_not(None))).scalars())
-    execs.request_stops(connection, ids, None)
-    connection.execute(update(experiments).where(mine, experiments.c.state.in_(sorted(OPEN | {WAITING}))).values(
-        state=KILLED, end_time=now, told=None))
+    killed = (experiments.c.search == search.number, experiments.c.state.in_(sorted(OPEN)))
+    execs.request_stops(connection, _execs_of(connection, *killed), None)
+    connection.execute(update(experiments).where(*killed).values(state=KILLED, end_time=now, told=None))
+
+
+def _execs_of(connection: Connection, *where: ColumnElement[bool]) -> list[str]:
+    query = select(experiments.c.exec_id).where(*where, experiments.c.exec_id.is_not(None))
+    return [str(found) for found in connection.execute(query).scalars()]
 
 
 def restart(connection: Connection, search: SearchRow) -> None:
     """Let a search that is over go on. The experiments that its end has killed run again, with new execs, except those
-    whose execs had ended before they could be stopped: these have their results. Raises Changed if it is not over."""
+    whose execs had ended before they could be stopped: these have their results. So do the experiments that waited at a
+    rung, if their execs are gone. Raises Changed if it is not over."""
     change = (
         update(searches).where(searches.c.number == search.number, searches.c.state.not_in(sorted(ACTIVE)))
         .values(state=RUNNING, ending=None, attempt=searches.c.attempt + 1, begin_time=time.time(), end_time=None,
@@ -258,22 +261,33 @@ def restart(connection: Connection, search: SearchRow) -> None:
     )
     if not connection.execute(change).rowcount:
         raise Changed
-    killed = (experiments.c.search == search.number, experiments.c.state == KILLED, experiments.c.told.is_(None))
-    again = update(experiments).where(*killed).values(
+    c, mine = experiments.c, experiments.c.search == search.number
+    connection.execute(update(experiments).where(
+        mine, c.state == WAITING, c.exec_id.not_in(execs.with_result()), c.exec_id.not_in(execs.going_on())
+    ).values(state=KILLED, told=None))
+    again = update(experiments).where(mine, c.state == KILLED, c.told.is_(None)).values(
         end_time=None, message=None, metric=None, measured=None, metrics=None)
-    connection.execute(again.where(experiments.c.exec_id.in_(execs.with_result())).values(state=RUNNING))
+    connection.execute(again.where(c.exec_id.in_(execs.with_result())).values(state=RUNNING))
     connection.execute(again.values(state=NOTRUN, exec_id=None, start_time=None))
 
 
 def remove(connection: Connection, number: int) -> str:
-    """Remove a search that is over, with its experiments, and return the bundle of its code. Its execs stay. Raises
-    Changed if it is not over."""
+    """Remove a search that is over, with its experiments, and return the bundle of its code. Its execs stay; those that
+    rest are stopped, because nothing lets them train on. Raises Changed if it is not over."""
     gone = delete(searches).where(searches.c.number == number, searches.c.state.not_in(sorted(ACTIVE)))
     found = connection.execute(gone.returning(searches.c.bundle)).first()
     if found is None:
         raise Changed
-    connection.execute(delete(experiments).where(experiments.c.search == number))
+    mine = experiments.c.search == number
+    execs.request_stops(connection, _execs_of(connection, mine, experiments.c.state == WAITING), None)
+    connection.execute(delete(experiments).where(mine))
     return str(found.bundle)
+
+
+def over(connection: Connection, ids: Collection[str]) -> set[str]:
+    """Return which of these searches are over."""
+    query = select(searches.c.id).where(searches.c.id.in_(ids), searches.c.state.not_in(sorted(ACTIVE)))
+    return set(connection.execute(query).scalars())
 
 
 def bundles(connection: Connection) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select
@@ -17,6 +18,8 @@ from local_backend.store.schema import tokens
 
 #: The first characters of a token for a program, by which programs that look for leaked secrets find it.
 PREFIX = "dlit_"
+#: Scope of a token that may only send requests to models.
+INFERENCE = "inference"
 #: Number of random bytes of a token.
 _RANDOM = 32
 
@@ -57,6 +60,25 @@ def find(connection: Connection, token: str) -> TokenRow | None:
     """Return a token; None if it is unknown, revoked or expired."""
     found = _found(connection, tokens.c.hash == digest(token))
     return found[0] if found else None
+
+
+def with_digests(connection: Connection, digests: Collection[str]) -> dict[str, TokenRow]:
+    """Return those of these tokens that are known and not expired, by their digests."""
+    found: dict[str, TokenRow] = {}
+    wanted = sorted(digests)
+    columns = [tokens.c.hash, *(tokens.c[name] for name in TokenRow.__dataclass_fields__)]
+    for at in range(0, len(wanted), 500):  # databases limit the number of parameters
+        query = select(*columns).where(tokens.c.hash.in_(wanted[at : at + 500]), tokens.c.expires > time.time())
+        found.update((row[0], TokenRow(*row[1:])) for row in connection.execute(query))
+    return found
+
+
+def make_for_requests(connection: Connection, user: str, expires: float) -> str:
+    """Store a new token that only sends requests to models, and return it. It expires as a token of a logon does, and
+    no list shows it."""
+    token = PREFIX + _random()
+    _insert(connection, token, TokenRow(user, expires, scope=INFERENCE))
+    return token
 
 
 def of_programs(connection: Connection, user: str | None) -> list[TokenRow]:

@@ -42,6 +42,9 @@ class Done:
 class Desk:
     """A client user: runs dlicmd as a process with its own environment, home and DLICMD_HOME."""
 
+    #: The module with the `main` of the program.
+    program = "dlicmd.cli"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "desk"
         self.home = folder / "home"
@@ -66,7 +69,7 @@ class Desk:
         } | more
         # Handle SIGINT as a foreground process of a shell does; a background test runner may ignore SIGINT.
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
-               "from dlicmd.cli import main; sys.exit(main())"
+               f"from {self.program} import main; sys.exit(main())"
         return subprocess.Popen([sys.executable, "-c", call, *words], cwd=self.folder, **options)
 
     def on_a_terminal(self, *words: str, may_fail: bool = False, **environment: str) -> str:
@@ -89,7 +92,7 @@ class Desk:
 
     def run(self, *words: str | bytes, given: bytes | None = None) -> Done:
         """Run dlicmd until it ends, with `given` as its standard input."""
-        return Done(*commands.run("dlicmd.cli", words, self.environment, self.folder, DEADLINE, given))
+        return Done(*commands.run(self.program, words, self.environment, self.folder, DEADLINE, given))
 
     def model(self, name: str = "model", **files: str) -> Path:
         """Create a model folder with these files (`train` means train.py) and return its path."""

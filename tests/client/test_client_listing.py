@@ -114,6 +114,7 @@ def test_the_steps_of_metrics_have_their_units() -> None:
     ("EOFError: EOF when reading a line", "dlicmd run main.py -- VALUE"),
     ("ValueError: environment variable RANK expected, but not set", "dlicmd run main.py --as ddp"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'x'", "dlicmd run main.py --data PATH"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'config.json'", "dlicmd search main.py --param"),
 ])
 def test_a_common_error_of_a_program_leads_to_its_remedy(message: str, told: str) -> None:
     failed = job(state="ERROR", reason="PROGRAM_FAILED", message=message, workDir="/x/_submitted_code/pkg")

@@ -72,6 +72,14 @@ def test_a_chart_in_braille_has_a_line_of_dots_and_a_mark_for_a_single_point() -
     assert chart([[(7, 1.5)]], 14, 3, "epoch") == ["    │", "1.5 ┤    o", "    │", "    └─────────", "      epoch 7"]
 
 
+def test_a_line_of_steps_keeps_each_value_until_the_next_one() -> None:
+    rows = chart([[(0, 0.0), (4, 0.0), (8, 1.0)]], 12, 3, braille=False, stepped=True)[:3]
+    bodies = [row.split("|")[1] for row in rows]
+    assert bodies[0].strip() == bodies[1].strip() == "*"
+    assert bodies[0].index("*") == bodies[1].index("*") == len(bodies[2]) - 1
+    assert bodies[2] == "*" * len(bodies[2])
+
+
 def test_the_first_line_is_seen_where_lines_meet() -> None:
     lines = [[(0, 1.0), (1, 2.0)], [(0, 1.0), (1, 2.0)]]
     assert "o" not in "".join(chart(lines, 20, 5, braille=False)[:5])

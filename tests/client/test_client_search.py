@@ -170,6 +170,9 @@ def test_the_verb_starts_a_search(desk: Desk, served: FakeServer) -> None:
     assert definition["modelSpec"]["args"].endswith("--msd-env A=1 --numWorker 2 -- -x {epochs} {lr}")
     done = desk.run("search", "model", "--param", "lr=0.1..0.2", "--metric", "loss", "--", "--lr", "{rl}")
     assert done.code == 0 and "no parameter rl; its parameters are lr" in done.err
+    count = len(served.requests("POST"))
+    done = desk.run("search", "model", "--param", "rate=0.1..0.2", "--metric", "loss", "--", "--rate", "{Rates}")
+    assert done.code == 2 and "{rate}" in done.err and len(served.requests("POST")) == count
 
 
 def test_the_verb_alone_lists_searches(desk: Desk, served: FakeServer) -> None:
@@ -192,8 +195,42 @@ def test_verbs_about_jobs_take_the_name_of_a_search(desk: Desk, served: FakeServ
     assert [row["best"] for row in json.loads(desk.run("plot", "s-1", "-o", "json").out)] == [0.5, 0.9, 0.9]
     assert desk.run("plot", "s-1", "--export", "x.csv").code == 0 and (desk.folder / "x.csv").exists()
     assert "dlicmd get s-1" in desk.run("logs", "s-1").err and desk.run("result", "s-1").code == 2
-    assert desk.run("get", "other").err == "dlicmd: there is no job 'other'; dlicmd ls lists your jobs\n"
+    for verb in ("get", "plot", "why", "follow", "wait"):
+        said = desk.run(verb, "other").err
+        assert said == "dlicmd: there is no job and no search 'other'; dlicmd ls lists your jobs, dlicmd search your " \
+                       "searches\n"
+    assert desk.run("get", "local-9").err == "dlicmd: there is no job 'local-9'; dlicmd ls lists your jobs\n"
     assert desk.run("rm", "other", "-o", "json").error == "exec.not_found"
+
+
+def test_a_search_says_why_it_failed(desk: Desk, served: FakeServer) -> None:
+    broken = experiment(0, "FAILED", lr=0.1) | {"message": "no accuracy was found"}
+    served.replies["GET", ONE] = answer(search("FAILED", broken, message="no experiment has delivered accuracy"))
+    said = desk.run("why", "s-1")
+    assert said.code == 0 and said.out.splitlines()[:2] == [
+        "s-1 FAILED: no experiment has delivered accuracy", "  experiment 0 FAILED: no accuracy was found"]
+    assert json.loads(desk.run("why", "s-1", "-o", "json").out) == {
+        "id": "s-1", "state": "FAILED", "message": "no experiment has delivered accuracy"}
+    served.replies["PUT", ONE] = Reply(400, b"is already stopped", {"X-DLI-Error-Code": "search.ended"})
+    stopped = desk.run("stop", "s-1")
+    assert stopped.code == 1 and "s-1 had already ended: FAILED" in stopped.err
+
+
+def test_a_result_is_named_only_if_there_is_one(desk: Desk, served: FakeServer) -> None:
+    served.replies["GET", ONE] = answer(search("FINISHED", *DONE))
+    best = str(search("FINISHED", *DONE)["best"]["appId"])
+    for there in (True, False):
+        served.execs[best] = exec_object(best, state="FINISHED") | {"hasResult": there}
+        assert (f"dlicmd result {best}" in desk.run("get", "s-1").out) is there
+        assert (f"dlicmd result {best}" in desk.run("follow", "s-1").err) is there
+
+
+def test_an_export_into_a_folder_with_programs_is_pointed_out(desk: Desk, served: FakeServer) -> None:
+    served.replies["GET", ONE] = answer(search("FINISHED", *DONE))
+    (desk.folder / "train.py").touch()
+    assert ".dlicmdignore" in desk.run("--hpo-export", "s-1", "x.csv").err
+    (desk.folder / ".dlicmdignore").write_text("*.csv\n", encoding="utf-8")
+    assert desk.run("--hpo-export", "s-1", "x.csv").err == ""
 
 
 def test_a_job_comes_before_a_search_of_its_name(desk: Desk, served: FakeServer) -> None:
@@ -330,7 +367,8 @@ def test_a_page_is_short(desk: Desk, local: FakeServer) -> None:
 def test_the_best_value_is_drawn(desk: Desk, local: FakeServer) -> None:
     local.replies["GET", ONE] = answer(search("FINISHED", *DONE))
     shown = desk.run("--hpo-plot", "s-1")
-    assert shown.code == 0 and "best accuracy of s-1" in shown.out and "experiments" in shown.out
+    assert shown.code == 0 and "best accuracy of s-1" in shown.out
+    assert shown.out.splitlines()[-2].split() == ["0", "experiment", "2"]
     rows = json.loads(desk.run("--hpo-plot", "s-1", "-o", "json").out)
     assert rows == [{"experiment": 0, "value": 0.5, "best": 0.5}, {"experiment": 1, "value": 0.9, "best": 0.9},
                     {"experiment": 2, "value": 0.7, "best": 0.9}]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +18,8 @@ from simulated import text_of
 from local_backend.errors import Invalid
 from local_backend.hypersearch import plugin_process, plugins
 from local_backend.hypersearch.definition import Definition, Known
+from local_backend.hypersearch.questions import Hold, SuggesterFailed, SuggesterLost
 from local_backend.hypersearch.reading import parse
-from local_backend.hypersearch.suggesting import SuggesterFailed, SuggesterLost
 from local_backend.settings import Settings
 
 SAMPLES = Path(__file__).parent / "plugins"
@@ -56,7 +58,7 @@ class Bench:
     def ask(self, description: dict[str, Any], found: Definition, count: int, state: bytes | None = None,
             last: tuple[Known, ...] = ()) -> plugin_process.PluginAnswer:
         return plugin_process.ask(self.settings, description, found, name="search", count=count, last=last, state=state,
-                                  log=self.log)
+                                  log=self.log, hold=Hold())
 
 
 def of_plugin(name: str, *params: tuple[str, str], space: Any = SPACE) -> Definition:
@@ -153,6 +155,38 @@ def test_a_plugin_that_fails_does_no_harm(tmp_path: Path, body: str, error: type
     description = bench.write("mine", PROGRAM.format(body))
     with pytest.raises(error):
         bench.ask(description, of_plugin("mine"), 1)
+
+
+@pytest.mark.integration
+def test_a_plugin_finds_every_list_of_a_parameter(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description = bench.write("mine", PROGRAM.format(
+        "one = self.hyper_parameters[0]; return [{'optimizer': repr([one[key] for key in "
+        "('discreteDbVal', 'discreteIntVal', 'discreateStrVal', 'minIntVal')])}]"))
+    choice = {"name": "optimizer", "type": "Discrete", "dataType": "STR", "discreateStrVal": ["sgd"],
+              "discreteDbVal": [], "minIntVal": 0}
+    found = bench.ask(description, of_plugin("mine", space=[choice]), 1)
+    assert found.suggestions == [{"optimizer": "[[], [], ['sgd'], 0]"}]
+
+
+@pytest.mark.integration
+def test_a_process_that_a_plugin_leaves_behind_delays_no_answer(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description = bench.write("mine", PROGRAM.format(f"""
+        import os, signal
+        if not os.fork():
+            os.setsid()
+            with open({str(tmp_path / "pid")!r}, "w") as file:
+                file.write(str(os.getpid()))
+            os.close(0)
+            signal.pause()
+        while not os.path.exists({str(tmp_path / "pid")!r}):
+            pass
+        return [dict(rate=0.5)]"""))
+    try:
+        assert bench.ask(description, of_plugin("mine"), 1).suggestions == [{"rate": 0.5}]
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.integration

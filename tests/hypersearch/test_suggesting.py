@@ -16,7 +16,8 @@ from simulated import RATE, definition
 from local_backend import own_process
 from local_backend.hypersearch import suggester as suggester_process
 from local_backend.hypersearch.definition import Definition, Known, Value
-from local_backend.hypersearch.suggesting import Suggester, SuggesterFailed, SuggesterLost
+from local_backend.hypersearch.questions import SuggesterFailed, SuggesterLost
+from local_backend.hypersearch.suggesting import Suggester
 
 pytestmark = pytest.mark.integration
 SPACE = [

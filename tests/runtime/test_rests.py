@@ -19,7 +19,8 @@ from support import eventually
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
 from local_backend.runtime.launch import read_restarts
 from local_backend.runtime.resizing import ResizeError
-from local_backend.store import execs
+from local_backend.store import execs, searches
+from local_backend.store.searches import SearchRow
 
 SLEEP = "import time\ntime.sleep(600)\n"
 
@@ -202,6 +203,28 @@ def test_the_jobs_that_have_rested_longest_end_their_processes(tmp_path: Path, h
         first, second, third = drivers
         eventually(lambda: one.row(first).state == one.row(second).state == PENDING, "two end their processes")
         assert one.row(third).state == RUNNING
+
+
+def test_the_resting_jobs_of_a_stopped_search_end_their_processes_and_can_go_on(
+    backend: Bench, held: Strings
+) -> None:
+    job = held.submit(backend, rest_after=1, parent="search-1")
+    driver = held.driver()
+    driver.hello()
+    rest(backend, job, driver)
+    assert backend.row(job).state == RUNNING
+    row = SearchRow(
+        number=1, id="search-1", creator="ada", name="s", definition="", workload="", args="", data_source=None,
+        sealed=None, targets=None, bundle="", seed=1, state=searches.STOPPED, ending=None, attempt=1, create_time=0.0,
+        begin_time=0.0, end_time=0.0, used=0.0, message=None)
+
+    backend.database.write(lambda c: searches.create(c, row, None))
+    backend.wake()
+    eventually(lambda: backend.row(job).state == PENDING, "its processes end")
+    assert backend.row(job).rested == 1
+    backend.promote(job)
+    held.driver().hello()
+    backend.wait_running(job)
 
 
 def test_a_runner_that_is_killed_while_its_job_rests_costs_no_restart(backend: Bench, held: Strings) -> None:

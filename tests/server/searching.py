@@ -124,3 +124,8 @@ def searching(live: Live) -> Iterator[Searching]:
 def model(folder: str = "pytorch_hpo", **files: str) -> bytes:
     """Return a packed model folder."""
     return tar({f"{folder}/{name}.py": text.encode() for name, text in files.items()})
+
+
+def states_of(shown: dict[str, Any]) -> list[str]:
+    """Return the states of the experiments of a search."""
+    return [one["state"] for one in shown["experiments"]]

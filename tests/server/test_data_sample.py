@@ -350,9 +350,12 @@ def test_a_preview_fails_where_a_job_would_fail(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.integration
 def test_a_small_file_that_unpacks_to_gigabytes_takes_bounded_memory(tmp_path: Path) -> None:
-    text = pa.array(["x" * (300 << 20)], pa.large_string())
-    table = pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int32()), text)})
+    """One row repeats a text of 1 MiB, so that this process needs no gigabytes to write it."""
+    text = pa.array(["x" * 2**20], pa.large_string())
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 2**13, pa.int32()), text)
+    table = pa.table({"a": pa.ListArray.from_arrays(pa.array([0, len(repeated)], pa.int32()), repeated)})
     pq.write_table(table, tmp_path / "large.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "large.parquet").stat().st_size < 2**16
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     found = ProbeRequest(str(tmp_path)).run(PATIENCE)
     assert found["ok"] is False and "2,048 MiB" in found["message"]

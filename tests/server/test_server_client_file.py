@@ -56,6 +56,14 @@ def test_the_client_file_is_built_once(live: Live, monkeypatch: pytest.MonkeyPat
     assert fetched(live, **{"If-None-Match": '"x"'}).status == 200
 
 
+@pytest.mark.parametrize(("name", "said"), [("dlim", "dlim "), ("dlim.py", "dlim "), ("dlicmd", "dlicmd ")])
+def test_a_copy_with_the_name_dlim_is_dlim(tmp_path: Path, name: str, said: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(handout.client_file().content)
+    done = subprocess.run([sys.executable, str(file), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(said)
+
+
 def test_an_old_python_prints_the_required_version(tmp_path: Path) -> None:
     file = tmp_path / "dlicmd.py"
     file.write_bytes(handout.client_file().content)

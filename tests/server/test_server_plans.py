@@ -22,7 +22,8 @@ def put(live: Live, path: str, document: Any) -> Answer:
 
 def test_the_plan_tree_is_one_object_as_in_the_contract(live: Live) -> None:
     assert live.call("GET", TREE).json() == {
-        "id": "local", "pid": "", "childTreeDto": [{"id": "training", "pid": "local"}],
+        "id": "local", "pid": "",
+        "childTreeDto": [{"id": "training", "pid": "local"}, {"id": "inference", "pid": "local"}],
     }
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_server import PASSWORD, Live, basic, multipart, tar
-from searching import ARGS, Searching, definition, model, searching
+from live_server import PASSWORD, Live, basic, multipart
+from searching import ARGS, Searching, definition, model, searching, states_of
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import FINISHED
 from local_backend.hypersearch import objective
 from local_backend.settings import Quotas
-from local_backend.store import execs, searches
+from local_backend.store import execs
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
@@ -28,10 +26,6 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 def search(live: Live) -> Iterator[Searching]:
     with searching(live) as found:
         yield found
-
-
-def states_of(shown: dict[str, Any]) -> list[str]:
-    return [one["state"] for one in shown["experiments"]]
 
 
 def test_a_search_runs_in_batches_and_shows_the_recorded_keys(search: Searching, live: Live) -> None:
@@ -193,6 +187,7 @@ def test_clients_may_use_every_kind_of_credentials_and_send_bodies_with_get(sear
     (definition(args="--exec-start PyTorch --model-main other.py"), None, (400, "submission.no_program")),
     (definition(), {}, (400, "submission.no_program")),
     (definition(algorithm="TPE", warmStart="nothing"), None, (404, "search.not_found")),
+    (definition(args=f"{ARGS} --rate {{Rates}}"), None, (400, "search.definition")),
     (definition(algorithm="ASHA", resume=True, algoParams=[
         {"name": "ResourceName", "value": "epochs"}, {"name": "ResourceValue", "value": "9"}]), None,
      (400, "search.definition")),
@@ -263,7 +258,7 @@ def test_a_stop_kills_what_runs_and_a_restart_goes_on(search: Searching, live: L
     assert live.call("PUT", "/hypersearch/s").status == 204  # it is stopping
     search.stops(first[1:])
     shown = search.over()
-    assert (shown["state"], states_of(shown), shown["progress"]) == ("STOPPED", ["FINISHED", "KILLED"], "2/2")
+    assert (shown["state"], states_of(shown), shown["progress"]) == ("STOPPED", ["FINISHED", "KILLED"], "2/4")
     refused = live.call("PUT", "/hypersearch/s")
     assert refused.error == (400, "search.ended")
     assert refused.text.strip() == "Error 400: Model tuning s is already stopped."
@@ -516,182 +511,3 @@ def test_the_first_page_of_10000_experiments_needs_no_scan(live: Live) -> None:
         return str(connection.exec_driver_sql(query).all())
 
     assert "SEARCH" in live.database.read(plan) and "TEMP B-TREE" not in live.database.read(plan)
-    assert searches.OPEN
-
-
-# --- algorithms
-
-PLUGIN = b"""
-from plugins.core.base_plugin_opt import BasePluginOptimizer
-
-class PluginOptimizer(BasePluginOptimizer):
-    def __init__(self, name, hyper_parameters, **kwargs):
-        super().__init__(name, hyper_parameters, **kwargs)
-        self.count = 0
-
-    def search(self, number_samples, last_exp_results=None):
-        found = [] if self.count >= 4 else [{"rate": 0.01 * (self.count + at)} for at in range(number_samples)]
-        self.count += len(found)
-        return found
-
-    def get_state(self):
-        return {"count": self.count}
-
-    def set_state(self, state):
-        self.count = state["count"]
-"""
-
-
-def install(live: Live, name: str, **files: bytes) -> Any:
-    """Install an algorithm as the recorded notebook does: `data` twice, and the archive."""
-    text = json.dumps({"name": name}).encode()
-    packed = tar({f"{stem}.py": content for stem, content in files.items()})
-    body, kind = multipart([("data", None, text), ("data", "data", text), ("file", f"{name}.tar", packed)])
-    return live.call("POST", "/hypersearch/algorithm/install", body, {"Content-Type": kind})
-
-
-def test_an_installed_algorithm_decides_until_its_space_is_exhausted(search: Searching, live: Live) -> None:
-    answer = install(live, "Mine", optimizer=PLUGIN)
-    assert answer.status == 200, answer.text
-    shown = live.call("GET", "/hypersearch/algorithm/Mine").json()
-    assert shown == answer.json() and (shown["type"], shown["creator"]) == ("USER_PLUGIN", live.settings.user)
-    assert STAMP.fullmatch(shown["createtime"])
-    assert live.call("GET", "/hypersearch/algorithm?type=USER_PLUGIN").json() == [shown]
-    assert install(live, "mine", optimizer=PLUGIN).error == (409, "search.algorithm_exists")
-    assert install(live, "Other", main=PLUGIN).error == (400, "search.plugin")
-    search.begin(algorithm="mine", maxJobNum=-1)
-    for _ in range(2):
-        for exec_id in search.running(2):
-            search.loss(exec_id, 1.0)
-        if len(search.get()["experiments"]) == 2:
-            assert live.call("DELETE", "/hypersearch/algorithm/Mine").error == (409, "search.algorithm_in_use")
-            search.until(lambda one: len(one["experiments"]) == 4)
-    shown = search.over()
-    assert (shown["state"], shown["progress"], shown["algorithm"]) == ("FINISHED", "4/4", "Mine")
-    assert [row.values["rate"] for row in search.rows()] == [0.0, 0.01, 0.02, 0.03]
-    assert live.call("DELETE", "/hypersearch/algorithm/Mine").status == 204
-    assert live.call("DELETE", "/hypersearch/algorithm/Mine").error == (404, "search.algorithm_not_found")
-    assert not live.settings.paths.plugin("Mine").exists()
-
-
-def test_an_algorithm_that_has_suggested_too_few_is_not_asked_again_after_a_restart(
-    search: Searching, live: Live
-) -> None:
-    few = PLUGIN.replace(b"[] if self.count >= 4 else [", b"[").replace(b"range(number_samples)", b"range(1)")
-    assert install(live, "Few", optimizer=few).status == 200
-    search.begin(algorithm="Few", maxJobNum=-1, maxParalleJobNum=2)
-    first = search.running(1)
-    assert live.call("PUT", "/hypersearch/s").status == 204
-    search.stops(first)
-    search.over()
-    assert live.call("PUT", "/hypersearch/s/restart").status == 200
-    (again,) = search.running(1)
-    search.loss(again, 1.0)
-    shown = search.over()
-    assert (shown["state"], states_of(shown)) == ("FINISHED", ["FINISHED"])
-
-
-def test_an_algorithm_that_breaks_ends_its_search_with_a_sentence(search: Searching, live: Live) -> None:
-    broken = PLUGIN.replace(b"self.count += len(found)", b"raise ValueError('no idea')")
-    assert install(live, "Broken", optimizer=broken).status == 200
-    search.begin(algorithm="Broken")
-    shown = search.over()
-    assert shown["state"] == "FAILED" and "no idea" in shown["message"]
-
-
-def test_suggestions_come_from_another_process_that_may_be_killed(search: Searching, live: Live) -> None:
-    search.begin(algorithm="TPE", maxJobNum=8, algoParams=[{"name": "WarmUp", "value": "3"},
-                                                           {"name": "RandomSeed", "value": "5"}])
-    for batch in range(4):
-        for exec_id in search.running(2):
-            search.loss(exec_id, float(len(search.rows())))
-        search.until(lambda one, batch=batch: one["complete"] == 2 * batch + 2)
-        for process in live.services.algorithms.suggester.processes:
-            os.kill(process, signal.SIGKILL)
-    assert search.over()["progress"] == "8/8"
-    found = live.call("GET", "/hypersearch/s/importances").json()["importances"]
-    assert set(found) <= {"rate"}
-
-
-def test_a_search_may_begin_with_the_results_of_another_one(search: Searching, live: Live) -> None:
-    search.begin(maxJobNum=6, maxParalleJobNum=6, algoParams=[{"name": "RandomSeed", "value": "1"}])
-    for exec_id in search.running(6):
-        search.loss(exec_id, search.live.row(exec_id).workload.program.parameters["rate"])  # type: ignore[index,arg-type]
-    search.over()
-    params = [{"name": "RandomSeed", "value": "5"}, {"name": "WarmUp", "value": "3"}]
-    for name, more in (("warm", {"warmStart": "s"}), ("cold", {})):
-        search.begin(name=name, algorithm="TPE", maxJobNum=3, algoParams=params, **more)
-        search.running(2, name)
-    assert live.call("DELETE", "/hypersearch/s").status == 204  # the copy stays
-    for name in ("warm", "cold"):
-        for exec_id in search.running(2, name):
-            search.loss(exec_id, 1.0)
-        shown = search.until(lambda one: (one["running"], one["complete"]) == (1, 2), name)
-        search.loss(shown["experiments"][-1]["appId"], 1.0)
-        search.over(name)
-    assert [row.values for row in search.rows("warm")] != [row.values for row in search.rows("cold")]
-
-
-# --- rungs that continue
-
-RUNGS: dict[str, Any] = {
-    "args": "--exec-start edtPyTorch --numWorker 2 --model-main main.py", "algorithm": "Hyperband", "resume": True,
-    "maxJobNum": 4, "maxParalleJobNum": 4, "algoParams": [
-        {"name": "ResourceName", "value": "epochs"}, {"name": "ResourceValue", "value": "4"},
-        {"name": "eta", "value": "2"}, {"name": "RandomSeed", "value": "3"}]}
-
-
-def rest(search: Searching, exec_id: str, epochs: int, value: float) -> None:
-    """Let an exec report a value, and rest after this number of epochs."""
-    live = search.live
-    if live.row(exec_id).state != "RUNNING":
-        live.run_on(exec_id, "cpu-0")
-    lines = [{"generation": 1, "began": 1.0}, {"i": 0, "name": "test/loss", "source": "fabric", "unit": "step"},
-             {"i": 0, "p": [[epochs, value, None]]}]
-    live.paths(exec_id).curves.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert live.database.write(lambda c: execs.rest(c, exec_id, epochs))
-
-
-def rungs_of(shown: dict[str, Any]) -> list[tuple[str, int, int]]:
-    return [(one["state"], one["rung"], one["resource"]) for one in shown["experiments"]]
-
-
-def test_the_best_experiments_go_on_with_the_same_exec(search: Searching, live: Live) -> None:
-    search.begin(**RUNGS)
-    ids = search.running(4)
-    assert [live.row(one).rest_after for one in ids] == [1] * 4
-    assert [live.row(one).workload.program.parameters["epochs"] for one in ids] == [4] * 4  # type: ignore[index]
-    for exec_id, value in zip(ids, (0.4, 0.1, 0.3, 0.2), strict=True):
-        rest(search, exec_id, 1, value)
-    promoted = [("WAITING", 0, 1), ("RUNNING", 1, 2), ("WAITING", 0, 1), ("RUNNING", 1, 2)]
-    shown = search.until(lambda one: rungs_of(one) == promoted)
-    assert [one["appId"] for one in shown["experiments"]] == ids
-    assert [live.row(one).rest_after for one in ids] == [1, 2, 1, 2]
-    rest(search, ids[1], 2, 0.05)
-    rest(search, ids[3], 2, 0.01)
-    search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 2, 4))
-    assert live.row(ids[3]).rest_after is None  # to the end
-    search.live.move(ids[3], FINISHED)
-    shown = search.over()
-    assert (shown["state"], states_of(shown), shown["best"]["id"]) == ("FINISHED", ["FINISHED"] * 4, 3)
-    assert [one["metricVal"] for one in shown["experiments"]] == [0.4, 0.05, 0.3, 0.01]
-    assert all(live.row(one).stop_requested for one in ids[:3])  # what still rests is given up
-    live.move(ids[1], "KILLED", message="stopped on request")
-    assert "after epoch 2" in str(live.row(ids[1]).message)
-
-
-def test_a_restart_trains_resting_experiments_up_to_their_rung_again(search: Searching, live: Live) -> None:
-    search.begin(**RUNGS)
-    ids = search.running(4)
-    for exec_id, value in zip(ids, (0.4, 0.1, 0.3, 0.2), strict=True):
-        rest(search, exec_id, 1, value)
-    search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 1, 2))
-    assert live.call("PUT", "/hypersearch/s/force").status == 204
-    assert states_of(search.get()) == ["KILLED"] * 4
-    assert live.call("PUT", "/hypersearch/s/restart").status == 200
-    again = search.running(4)
-    assert not set(again) & set(ids) and [live.row(one).rest_after for one in again] == [1, 2, 1, 2]
-    for exec_id, epochs, value in zip(again, (1, 2, 1, 2), (0.4, 0.05, 0.3, 0.01), strict=True):
-        rest(search, exec_id, epochs, value)
-    shown = search.until(lambda one: rungs_of(one)[3] == ("RUNNING", 2, 4))
-    assert shown["experiments"][3]["appId"] == again[3]

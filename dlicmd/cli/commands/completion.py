@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from click import Command
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
@@ -50,9 +51,9 @@ _FILES, _FOLDERS = [CompletionItem("", type="file")], [CompletionItem("", type="
 _FORMATS = ("table", "json", "jsonl", "yaml", "custom-columns=")
 
 
-def script(shell: str) -> str:
-    """Return the script that a shell reads to complete `dlicmd`."""
-    return ShellComplete.source(_completer(shell)).strip()
+def script(shell: str, program: str = "dlicmd", variable: str = COMPLETION) -> str:
+    """Return the script that a shell reads to complete a program."""
+    return ShellComplete.source(_completer(shell, program, variable)).strip()
 
 
 def show_script(session: Session) -> int:
@@ -63,17 +64,25 @@ def show_script(session: Session) -> int:
 
 def answer() -> None:
     """Print the candidates that the script of a shell asks for."""
+    print_candidates(candidates, "dlicmd", COMPLETION)
+
+
+def print_candidates(
+    find: Callable[[list[str], str], list[CompletionItem]], program: str, variable: str,
+) -> None:
+    """Print what `find` returns for the words so far and the word that has begun. An error only means fewer
+    candidates."""
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        completer = _completer(os.environ[COMPLETION].partition("_")[0])
+        completer = _completer(os.environ[variable].partition("_")[0], program, variable)
         words, begun = completer.get_completion_args()
-        print("\n".join(completer.format_completion(item) for item in candidates(words, begun)), flush=True)
+        print("\n".join(completer.format_completion(item) for item in find(words, begun)), flush=True)
     except Exception:
         return
 
 
-def _completer(shell: str) -> ShellComplete:
-    return _SHELLS[shell](Command("dlicmd"), {}, "dlicmd", COMPLETION)
+def _completer(shell: str, program: str, variable: str) -> ShellComplete:
+    return _SHELLS[shell](Command(program), {}, program, variable)
 
 
 def candidates(words: list[str], begun: str) -> list[CompletionItem]:
@@ -162,9 +171,7 @@ def _ids(words: list[str]) -> list[CompletionItem]:
 def _asked(words: list[str], call: Callable[[Client], Sequence[Record]], key: str) -> list[str]:
     """Return the value of `key` in each object that `call` returns, if the server answers in time. The server is the
     one that `words` name. The local backend is never started."""
-    found: list[str] = []
-
-    def ask() -> None:
+    def ask() -> list[str]:
         # `--dry-run` keeps the client from starting a backend.
         own = ["--exec-get-all", "--dry-run", *_connection(words)]
         line = profiles.applied(own, parse_argv(own))
@@ -172,19 +179,23 @@ def _asked(words: list[str], call: Callable[[Client], Sequence[Record]], key: st
             line.verb = words[0]
             use_current(line)
         with Session(own, line, Output.parse(None)) as session:
-            found.extend(str(item.get(key)) for item in call(session.client.impatient()))
+            return [str(item.get(key)) for item in call(session.client.impatient())]
 
-    thread = threading.Thread(target=_quietly, args=(ask,), daemon=True)
+    return in_a_moment(ask)
+
+
+def in_a_moment(ask: Callable[[], list[str]]) -> list[str]:
+    """Return the harmless ones of the names that `ask` returns, if it returns in time and without an error."""
+    found: list[str] = []
+
+    def work() -> None:
+        with suppress(Exception):
+            found.extend(ask())
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(MOMENT)
     return [name for name in list(found) if _HARMLESS.fullmatch(name)]
-
-
-def _quietly(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except Exception:
-        return
 
 
 def _connection(words: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from dlicmd.cli.show.execs import recorded_keys, show_exec, show_execs, show_pag
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine
 from dlicmd.contract.exits import Exit
-from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.errors import NoSuchExec, UsageProblem
 from dlicmd.sdk.messages import inert
 
 #: In place of a number of slots: the fair share.
@@ -46,8 +46,16 @@ def get(session: Session) -> int:
 
 
 def why(session: Session) -> int:
-    """Print why an exec is in its state."""
-    show_why(session.client, session.operand, session.output)
+    """Print why an exec, or as a verb a search, is in its state."""
+    try:
+        show_why(session.client, session.operand, session.output)
+    except NoSuchExec:
+        from dlicmd.cli.commands.newest import is_search  # only for a name that no exec has
+        from dlicmd.cli.commands.searches import why as why_search
+
+        if session.line.verb is None or not is_search(session.client, session.operand):
+            raise
+        return why_search(session)
     return Exit.DONE
 
 

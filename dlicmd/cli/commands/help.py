@@ -55,24 +55,24 @@ def help_text(topic: str | None = None) -> str:
         page.write_paragraph()
         page.write_text(_PURPOSE)
         _write_verbs(page, VERBS)
-        _write_examples(page, _EXAMPLES)
+        write_examples(page, _EXAMPLES)
         page.write_paragraph()
-        _write_text(page, _NOTE)
-        _write_text(page, "Options of a command: dlicmd help COMMAND. Long commands of WMLA, all options, exit codes: "
+        write_text(page, _NOTE)
+        write_text(page, "Options of a command: dlicmd help COMMAND. Long commands of WMLA, all options, exit codes: "
                           "dlicmd help options")
     elif topic == OPTIONS_TOPIC:
         page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
         _write_long_options(page)
-        _write_text(page, _LONG_NOTE)
+        write_text(page, _LONG_NOTE)
     elif topic in BY_VERB:
         _write_verb(page, BY_VERB[topic])
     elif topic in EXAMPLES:
         _write_command(page, BY_NAME[topic])
     else:
         page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
-        _write_options(page, BY_NAME[topic].group.value, [BY_NAME[topic]])
+        write_options(page, BY_NAME[topic].group.value, [BY_NAME[topic]])
         page.write_paragraph()
-        _write_text(page, "All commands and options: dlicmd help options")
+        write_text(page, "All commands and options: dlicmd help options")
     return page.getvalue().strip("\n")
 
 
@@ -94,15 +94,15 @@ def short_usage() -> str:
     page.write_usage("dlicmd", "COMMAND [OPTIONS]")
     _write_verbs(page, [verb for verb in VERBS if verb.name in _EVERY_DAY])
     page.write_text(f"More: {', '.join(verb.name for verb in VERBS if verb.name not in _EVERY_DAY)}")
-    _write_examples(page, _EXAMPLES[:2])
+    write_examples(page, _EXAMPLES[:2])
     return page.getvalue() + "\nOptions of a command: dlicmd help COMMAND. All commands: dlicmd --help"
 
 
 def _write_long_options(page: HelpFormatter) -> None:
     for group, options in help_sections().items():
-        _write_options(page, "Long commands" if group is Section.COMMAND else group.value, options)
+        write_options(page, "Long commands" if group is Section.COMMAND else group.value, options)
     with page.section("Exit codes"):
-        _list(page, [(str(int(code)), text.replace("`", "")) for code, text in MEANING.items()])
+        write_list(page, [(str(int(code)), text.replace("`", "")) for code, text in MEANING.items()])
     page.write_paragraph()
 
 
@@ -114,15 +114,15 @@ def _write_verb(page: HelpFormatter, verb: Verb) -> None:
     rest = " [-- PROGRAM ARGUMENTS]" if verb.program else ""
     page.write_usage(f"dlicmd {verb.name}", f"{verb.operands} [OPTIONS]{rest}".lstrip())
     page.write_paragraph()
-    page.write_text(f"{_sentence(verb.help)} The long option is {verb.command}.")
-    _write_examples(page, verb.examples)
+    page.write_text(f"{sentence(verb.help)} The long option is {verb.command}.")
+    write_examples(page, verb.examples)
     taken = [option for option in verb.takes if option.group not in _OF_SUBMISSIONS or option.name in _REMEDIES]
     for group in Section:
-        _write_options(page, group.value, [option for option in (*verb.own, *taken) if option.group is group])
+        write_options(page, group.value, [option for option in (*verb.own, *taken) if option.group is group])
     page.write_paragraph()
     if len(taken) < len(verb.takes):
-        _write_text(page, "More options of a submission: dlicmd --exec-start --help")
-    _write_text(page, _COMMON)
+        write_text(page, "More options of a submission: dlicmd --exec-start --help")
+    write_text(page, _COMMON)
 
 
 def _write_command(page: HelpFormatter, command: Option) -> None:
@@ -132,17 +132,17 @@ def _write_command(page: HelpFormatter, command: Option) -> None:
     rest = " [-- PROGRAM ARGUMENTS]" if submits or command.name in WITH_PROGRAM else ""
     page.write_usage("dlicmd", f"{command.name}{value} [OPTIONS]{rest}")
     page.write_paragraph()
-    _write_text(page, _sentence(command.help) + (f" The short form is: dlicmd {verb.name}." if verb else ""))
-    _write_examples(page, EXAMPLES[command.name])
+    write_text(page, sentence(command.help) + (f" The short form is: dlicmd {verb.name}." if verb else ""))
+    write_examples(page, EXAMPLES[command.name])
     ignored = Local.IGNORED if command.name == "--demo" else None  # the demo runs on the local backend alone
     taken = [option for option in OPTIONS if not option.hidden and option.local is not ignored and (
         (submits and option.group in _OF_SUBMISSIONS) or option.name in _names_of(command.name))]
     own = OWN_OPTIONS.get(command.name, ())
     for group in Section:
         files = [FILE] if group is Section.SUBMIT and command.name == "--exec-start" else []
-        _write_options(page, group.value, [*files, *(option for option in (*own, *taken) if option.group is group)])
+        write_options(page, group.value, [*files, *(option for option in (*own, *taken) if option.group is group)])
     page.write_paragraph()
-    _write_text(page, _COMMON)
+    write_text(page, _COMMON)
 
 
 def _names_of(command: str) -> Sequence[str]:
@@ -161,21 +161,23 @@ def _names_of(command: str) -> Sequence[str]:
 
 def _write_verbs(page: HelpFormatter, verbs: Iterable[Verb]) -> None:
     with page.section("Commands"):
-        _list(page, [(f"{verb.name} {verb.operands}".strip(), verb.help) for verb in verbs])
+        write_list(page, [(f"{verb.name} {verb.operands}".strip(), verb.help) for verb in verbs])
 
 
-def _write_examples(page: HelpFormatter, examples: Iterable[tuple[str, str]]) -> None:
+def write_examples(page: HelpFormatter, examples: Iterable[tuple[str, str]]) -> None:
+    """Write command lines with their meanings."""
     with page.section("Examples"):
-        _list(page, list(examples))
+        write_list(page, list(examples))
 
 
-def _write_options(page: HelpFormatter, title: str, options: Sequence[Option]) -> None:
+def write_options(page: HelpFormatter, title: str, options: Sequence[Option]) -> None:
+    """Write a section with options, if there are any."""
     if options:
         with page.section(title):
-            _list(page, [(_spelling(option), option.help) for option in options])
+            write_list(page, [(_spelling(option), option.help) for option in options])
 
 
-def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
+def write_list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
     """Write terms with their meanings beside them, as `page.write_dl` does. No word that a user may copy is broken."""
     first = min(_WIDEST_TERM, max(len(term) for term, _ in rows)) + 2
     margin = " " * page.current_indent
@@ -189,12 +191,13 @@ def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
             page.write(f"{margin}{'':{first}}{line}\n")
 
 
-def _write_text(page: HelpFormatter, text: str) -> None:
+def write_text(page: HelpFormatter, text: str) -> None:
     """Write a text as `page.write_text` does, but break no word that a user may copy."""
     page.write("\n".join(textwrap.wrap(text, page.width, break_long_words=False, break_on_hyphens=False)) + "\n")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return a help text as a sentence."""
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -104,7 +104,7 @@ def top(session: Session) -> int:
     else:
         from dlicmd.cli.show.top_live import watch  # needs rich, for a terminal alone
 
-        watch(session.client, view)
+        watch(view, session.client.impatient().slot_view)
     return Exit.DONE
 
 

@@ -11,9 +11,10 @@ from dlicmd.cli.show import search as show
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk import hints
+from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
 from dlicmd.sdk.experiments import clock_for, watch
-from dlicmd.sdk.messages import info
+from dlicmd.sdk.messages import debug, info
 from dlicmd.sdk.search_objects import Search
 
 
@@ -48,8 +49,21 @@ def follow(session: Session, name: str) -> int:
         emit_value(found, output)
     code = show.exit_code(found)
     if not silent or code != Exit.DONE:
-        info(f"{show.outcome(found)}; next: {'; '.join(show.next_commands(found))}")
+        told = show.next_commands(found, best_has_files(session.client, found))
+        info(f"{show.outcome(found)}; next: {'; '.join(told)}")
     return code
+
+
+def best_has_files(client: Client, found: Search) -> bool:
+    """Return whether the job of the best experiment has files to fetch; True if the server does not say."""
+    best = found.best
+    if not found.has_ended or best is None or not best.app_id:
+        return True
+    try:
+        return bool(client.impatient().exec(best.app_id).get(wire.HAS_RESULT, True))
+    except DlicmdError as problem:
+        debug(f"no job {best.app_id}: {problem}")
+        return False
 
 
 def _view(session: Session, name: str) -> Any:

@@ -48,10 +48,12 @@ def get(session: Session) -> int:
     elif output.form or output.manner is not Manner.TERMINAL:
         emit_value(found, output)
     else:
+        from dlicmd.cli.commands.search_watch import best_has_files
         from dlicmd.cli.show.search import page  # only for people
 
         width = terminal_width() if sys.stdout.isatty() else None
-        emit("\n".join(page(found, _importances(session, found), width)))
+        there = best_has_files(session.client, found)
+        emit("\n".join(page(found, _importances(session, found), width, there)))
     return Exit.DONE
 
 
@@ -72,10 +74,28 @@ def _follow(session: Session) -> int:
     return follow(session, session.operand)
 
 
+def why(session: Session) -> int:
+    """Print why a search is in its state."""
+    from dlicmd.cli.show.search import reasons  # few commands need it
+
+    found, output = session.client.search(session.operand), session.output
+    if output.is_data:
+        emit_value({wire.ID: found.name, wire.STATE: found.state, wire.MESSAGE: found.message}, output)
+    else:
+        emit("\n".join(reasons(found)))
+    return Exit.DONE
+
+
 def stop(session: Session) -> int:
     """Stop searches; with --force, at once."""
     def call(name: str) -> Answer:
-        return session.client.stop_search(name, session.line.flag("--force"))
+        try:
+            return session.client.stop_search(name, session.line.flag("--force"))
+        except ServerError as problem:
+            if session.line.verb is None or problem.code != "search.ended":
+                raise
+            over = f"{name} had already ended: {session.client.search(name).state}"
+            raise ServerError(over, problem.status, problem.code, problem.body) from None
 
     return _each(session, "Stop hpo", "stopped", call)
 

@@ -10,7 +10,7 @@ from dlicmd.cli.session import Session
 from dlicmd.contract.argv import SUBMITTING, WITH_PROGRAM
 from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
 from dlicmd.sdk import hints
-from dlicmd.sdk.errors import UsageProblem
+from dlicmd.sdk.errors import NoSuchExec, UsageProblem
 from dlicmd.sdk.messages import inert
 
 #: Command → its module in this package and its function. Only the module of the command in use is imported, so that
@@ -95,27 +95,31 @@ _OF_SEARCHES = {
     "--exec-get": "--hpo-get", "--exec-stop": "--hpo-stop", "--exec-delete": "--hpo-delete",
     "--exec-plot": "--hpo-plot",
 }
+#: Commands about a job that find out themselves whether a word is the name of a search.
+_OF_BOTH = frozenset({"--follow", "--wait", "--exec-why"})
 
 
-def _name_jobs(session: Session) -> None:
+def _name_jobs(session: Session) -> str | None:
     """Put ids in place of the words of a verb that name jobs. A single word that is the name of a search, and of no
-    job, makes the command that of the search."""
+    job, makes the command that of the search. Return a single word that names neither."""
     from dlicmd.contract.verbs import BY_VERB  # only for a verb
 
     line = session.line
     if not (words := session.operands[:BY_VERB[line.verb or ""].ids]):
-        return
+        return None
     from dlicmd.cli.commands.newest import is_search, named  # some commands name no job
 
     ids, unknown = named(lambda: session.client, words)
     line.operands[:len(words)] = ids
-    if len(ids) != 1 or unknown != ids or line.command in {"--follow", "--wait"} or not is_search(
-            session.client, ids[0]):
-        return
+    if len(ids) != 1 or unknown != ids:
+        return None
+    if line.command in _OF_BOTH or not is_search(session.client, ids[0]):
+        return ids[0]
     if line.command not in _OF_SEARCHES:
         raise UsageProblem(f"{inert(ids[0])} is a search, and this needs a job; "
                            f"{hints.command('--hpo-get', ids[0])} lists the jobs of its experiments")
     line.command = _OF_SEARCHES[line.command]
+    return None
 
 
 def run(session: Session) -> int:
@@ -126,8 +130,9 @@ def run(session: Session) -> int:
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
     if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM:
         raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
+    unknown = None
     if session.line.verb is not None:
-        _name_jobs(session)
+        unknown = _name_jobs(session)
     elif command in EXEC_COMMANDS | APP_COMMANDS and LAST in session.operands:
         from dlicmd.cli.commands.newest import resolved  # few commands name `last`
 
@@ -136,4 +141,10 @@ def run(session: Session) -> int:
         from dlicmd.cli.show.junit import reported  # XML takes time to import
 
         return reported(session, function_of(command))
-    return function_of(session.line.command or command)(session)
+    function = function_of(session.line.command or command)
+    if unknown is None or command not in _OF_BOTH | _OF_SEARCHES.keys():
+        return function(session)
+    try:
+        return function(session)
+    except NoSuchExec as problem:
+        raise NoSuchExec(unknown, problem.status, problem.body, nor_search=True) from None

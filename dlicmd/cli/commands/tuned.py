@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+from pathlib import Path
 
 from dlicmd.cli import export
 from dlicmd.cli.console import paint
@@ -16,7 +18,8 @@ from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
 from dlicmd.sdk.experiments import table
-from dlicmd.sdk.messages import one_line
+from dlicmd.sdk.messages import inert, info, one_line
+from dlicmd.sdk.paths import IGNORE_FILE
 
 EXPORT = "--hpo-export"
 _COLUMNS = ("experiment", "value", "best")
@@ -42,8 +45,8 @@ def plot(session: Session) -> int:
     size = shutil.get_terminal_size()
     height = min(_MOST_ROWS, max(_LEAST_ROWS, size.lines - _OTHER_ROWS))
     title = one_line(f"best {found.metric or 'value'} of {found.name}")
-    line = [(float(row["place"]), float(row["best"])) for row in rows]
-    drawn = chart([line], size.columns, height, "experiments", braille=has_braille(1), painted=colored)
+    line = [(float(row["experiment"]), float(row["best"])) for row in rows]
+    drawn = chart([line], size.columns, height, "experiment", braille=has_braille(1), stepped=True, painted=colored)
     emit("\n".join([paint(cut(title, size.columns), "bold"), *drawn, one_line(outcome(found))]))
     return Exit.DONE
 
@@ -62,4 +65,17 @@ def _export(session: Session, name: str, file: str, option: str) -> int:
         emit_value({wire.PATH: file, wire.ROWS: len(made.rows)}, session.output)
     else:
         emit(one_line(f"wrote {len(made.rows)} experiments to {file}"))
+        _mind_uploads(Path(file))
     return Exit.DONE
+
+
+def _mind_uploads(file: Path) -> None:
+    """Say that the next submission of a folder with programs sends the file, too, unless the ignore rules name it."""
+    folder = file.absolute().parent
+    try:
+        ignored = (folder / IGNORE_FILE).read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        ignored = []
+    if any(folder.glob("*.py")) and not {file.name, f"*{file.suffix}"} & {line.strip() for line in ignored}:
+        info(f"{inert(file.name)} is in a folder with programs, which the next job or search of this folder sends; to "
+             f"leave it out: echo {shlex.quote(inert(file.name))} >> {IGNORE_FILE}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from dlicmd.contract.argv import CommandLine, parse_argv
+from dlicmd.contract.argv import CommandLine, convert, parse_argv
 from dlicmd.contract.options import NO_PROFILE, PROFILE, Section
 from dlicmd.sdk import paths
 
@@ -48,6 +48,17 @@ def applied(words: list[str], line: CommandLine) -> CommandLine:
     from dlicmd.contract.verb_argv import parse_verb  # only for a verb
 
     return parse_verb([*words[:end], *more, *words[end:]])
+
+
+def fill(line: CommandLine) -> None:
+    """Give a command line of `dlim` the values of its profile that neither it nor the environment gives. Raises
+    UsageProblem."""
+    profile = chosen(line)
+    if profile is None:
+        return
+    for given in profile.options:
+        if applies(given, profile, line):
+            line.values[given.option.name] = True if given.text is None else convert(given.option, given.text)
 
 
 def chosen(line: CommandLine) -> Profile | None:

@@ -40,7 +40,7 @@ class Canvas(NamedTuple):
 
 
 def chart(
-    lines: Sequence[Line], width: int, height: int, x_name: str = "", *, braille: bool = True,
+    lines: Sequence[Line], width: int, height: int, x_name: str = "", *, braille: bool = True, stepped: bool = False,
     painted: Callable[[str, int], str] = lambda text, _: text,
 ) -> list[str]:
     """Return `height` rows of a chart, the axis below it and its labels. A row has at most `width` columns, but never
@@ -52,6 +52,7 @@ def chart(
         height: Rows, at least 2.
         x_name: Name of the x axis.
         braille: Whether to draw lines of dots; else line n has the character `SIGNS[n]`.
+        stepped: Whether a line keeps each value until the next one, instead of running straight to it.
         painted: Function that colors a text of the line with this number.
     """
     xs, ys = [x for line in lines for x, _ in line], [y for line in lines for _, y in line]
@@ -65,7 +66,7 @@ def chart(
     dots = (2, 4) if braille else (1, 1)
     columns, rows = cells * dots[0], height * dots[1]
     canvas = Canvas(columns, rows, _placed(left, right, columns), _placed(low, high, rows))
-    strokes = [_stroke(line, canvas) for line in lines]
+    strokes = [(_stepped if stepped else _stroke)(line, canvas) for line in lines]
     body = (_dotted if braille else _signed)(strokes, cells, height)
     side, tick, corner, below = _AXES[braille]
     drawn = [f"{labels.get(row, ''):>{margin}} {tick if row in labels else side}{_text(body, row, cells, painted)}"
@@ -96,6 +97,18 @@ def _stroke(line: Line, canvas: Canvas) -> set[tuple[int, int]]:
         steps = max(next_x - x, abs(next_y - y))
         dots |= {(x + round((next_x - x) * step / steps), y + round((next_y - y) * step / steps))
                  for step in range(steps)}
+    return dots
+
+
+def _stepped(line: Line, canvas: Canvas) -> set[tuple[int, int]]:
+    """Return the dots of a line that keeps each value until the next one. Of values in one column, the last one
+    counts."""
+    columns = {canvas.across(x): canvas.rows - 1 - canvas.up(y) for x, y in line}
+    corners = sorted(columns.items())
+    dots = set(corners)
+    for (x, y), (next_x, next_y) in pairwise(corners):
+        dots |= {(column, y) for column in range(x, next_x + 1)}
+        dots |= {(next_x, row) for row in range(min(y, next_y), max(y, next_y) + 1)}
     return dots
 
 

@@ -46,6 +46,9 @@ _ERRORS = (
     _Error(r"environment variable RANK expected", lambda _, program, __: f"dlicmd run {program} --as ddp"),
     _Error(r"Found no NVIDIA driver|Torch not compiled with CUDA enabled|No CUDA GPUs are available",
            lambda *_: 'in the program: device = "cuda" if torch.cuda.is_available() else "cpu"'),
+    _Error(r"FileNotFoundError: .*'(?:\./)?config\.json'", lambda _, program, __: (
+        f"config.json exists only in experiments: dlicmd search {program} --param NAME=VALUES --metric NAME; to run "
+        "alone, the program needs defaults")),
     _Error(r"FileNotFoundError: ", lambda _, program, __: (
         f'data: dlicmd run {program} --data PATH, and read it from os.environ["DATA_DIR"]')),
 )

@@ -18,8 +18,8 @@ from dlicmd.sdk.search_objects import Experiment, Search
 
 _STYLES = {"RUNNING": "green", "FINISHED": "", "FAILED": "red", "STOPPED": "yellow", "KILLED": "yellow",
            "ERROR": "red", "SUBMITTED": "cyan", "NOTRUN": "dim", "WAITING": "cyan"}
-#: Columns of the longest bar of an importance, and most experiments of a page.
-_BAR, MOST = 24, 20
+#: Columns of the longest bar of an importance, most experiments of a page, and most of those that say why they failed.
+_BAR, MOST, _REASONS = 24, 20, 5
 
 
 def exit_code(found: Search) -> int:
@@ -57,9 +57,11 @@ def _counts(found: Search) -> str:
     return ", ".join([*([found.progress] if found.progress else []), *parts])
 
 
-def page(found: Search, importances: Mapping[str, float], width: int | None) -> list[str]:
+def page(
+    found: Search, importances: Mapping[str, float], width: int | None, best_has_files: bool = True
+) -> list[str]:
     """Return the facts about a search, its best experiment, the importances of its parameters, its experiments, and the
-    commands that are useful next."""
+    commands that are useful next. For `best_has_files` see `next_commands`."""
     head = [paint(one_line(found.name), "bold"), paint(one_line(found.state), _STYLES.get(found.state) or "bold"),
             one_line(_counts(found))]
     way = "maximize" if found.is_maximized else "minimize"
@@ -77,7 +79,15 @@ def page(found: Search, importances: Mapping[str, float], width: int | None) -> 
         lines += ["", paint("importance of the parameters", "bold"), *_bars(importances)]
     if found.experiments:
         lines += ["", *experiments(found, width, MOST)]
-    return [*lines, "", paint(f"next: {'; '.join(next_commands(found))}", "dim")]
+    return [*lines, "", paint(f"next: {'; '.join(next_commands(found, best_has_files))}", "dim")]
+
+
+def reasons(found: Search) -> list[str]:
+    """Return why a search is in its state: the server's message, and those of its first experiments that have one."""
+    told = [f"{found.name} {found.state}: {found.message}" if found.message else outcome(found)]
+    for one in [one for one in found.experiments if one.message][:_REASONS]:
+        told.append(f"  experiment {one.id} {one.state}: {one.message}")
+    return [*map(one_line, told), paint(f"next: {'; '.join(next_commands(found))}", "dim")]
 
 
 def listing(searches: Sequence[Search], width: int | None) -> list[str]:
@@ -90,12 +100,13 @@ def listing(searches: Sequence[Search], width: int | None) -> list[str]:
         Column("best", 0, 1), Column("submitted", 0, 2), Column("took", 0, 3)], width)
 
 
-def next_commands(found: Search) -> list[str]:
-    """Return the commands that are useful for a search in this state."""
+def next_commands(found: Search, best_has_files: bool = True) -> list[str]:
+    """Return the commands that are useful for a search in this state. `best_has_files` says whether the job of the best
+    experiment has files to fetch."""
     if not found.has_ended:
         return [hints.command("--follow", found.name), hints.command("--hpo-stop", found.name)]
     told = [hints.command("--hpo-restart", found.name)] if found.state == states.STOPPED else []
-    if (best := found.best) is not None and best.app_id:
+    if (best := found.best) is not None and best.app_id and best_has_files:
         told.append(hints.command("--exec-trainresult", best.app_id))
     if found.best is not None:
         return [*told, hints.command("--hpo-plot", found.name)]
@@ -115,10 +126,10 @@ def _bars(importances: Mapping[str, float]) -> list[str]:
 def experiments(found: Search, width: int | None, most: int) -> list[str]:
     """Return a table of the experiments: those that go on, then the best values first, at most `most`."""
     made, metric = table(found), one_line(found.metric) or VALUE
-    kept = [row for row in made.rows if row[wire.STATE] in states.OPEN_EXPERIMENTS]
-    known = best_first(found, (row for row in made.rows if row[wire.STATE] not in states.OPEN_EXPERIMENTS))
-    room = max(1, most - min(len(kept), most // 2))
-    shown_rows = [*kept[:most - min(len(known), room)], *known[:room]]
+    going_on = [row for row in made.rows if row[wire.STATE] in states.OPEN_EXPERIMENTS]
+    ended = best_first(found, (row for row in made.rows if row[wire.STATE] not in states.OPEN_EXPERIMENTS))
+    most_ended = max(1, most - min(len(going_on), most // 2))
+    shown_rows = [*going_on[:most - min(len(ended), most_ended)], *ended[:most_ended]]
     optional = [wire.MESSAGE] if wire.MESSAGE in made.columns else []
     names = [wire.ID, wire.STATE, VALUE, *made.parameters, *optional, EXEC]
     rows = [{metric if name == VALUE else name: "" if row[name] is None else _text(row[name]) for name in names}
@@ -173,5 +184,5 @@ class PlainSearch:
 
 def steps(found: Search) -> Sequence[dict[str, float | int]]:
     """Return the experiments that have finished as rows with their value and the best value until then."""
-    return [{"place": place, "experiment": int(one.experiment.id) if one.experiment.id.isdecimal() else place,
+    return [{"experiment": int(one.experiment.id) if one.experiment.id.isdecimal() else place,
              "value": one.value, "best": one.best} for place, one in enumerate(best_so_far(found), 1)]

@@ -1,19 +1,18 @@
-"""The slots and jobs on a terminal, drawn again every 2 seconds: one line per job, with scrolling and a filter."""
+"""Tables on a terminal, drawn again every 2 seconds, with scrolling and a filter: slots and jobs, or models."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from dlicmd.cli.console import paint
 from dlicmd.cli.show import screen
 from dlicmd.cli.show.listing import STATE_STYLES
 from dlicmd.cli.show.screen import Screen
 from dlicmd.cli.show.table import Column, cut, ranked
-from dlicmd.cli.show.top import BUSY, CONSUMER, STATE, headline, sections
+from dlicmd.cli.show.top import BUSY, CONSUMER, STATE, TopSection, headline, sections
 from dlicmd.contract import states
-from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import Denied, ServerError, Unreachable
 from dlicmd.sdk.messages import one_line
 
@@ -47,18 +46,30 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
+class TopLayout(NamedTuple):
+    """What a view shows: its first line, its sections as rows, and the columns of each section by its first one."""
+
+    headline: Callable[[Mapping[str, Any]], str]
+    sections: Callable[[Mapping[str, Any]], list[TopSection]]
+    columns: Mapping[str, tuple[Column, ...]]
+
+
+SLOTS = TopLayout(headline, sections, _COLUMNS)
+
+
 class Top:
     """The state of the view: the last answer of the server, the filter, and the first line that is shown."""
 
-    def __init__(self, view: Mapping[str, Any]) -> None:
+    def __init__(self, view: Mapping[str, Any], layout: TopLayout = SLOTS) -> None:
         self.view, self.trouble = view, ""
+        self._layout = layout
         self.filter, self.is_typing = "", False
         self._first = 0
         self._room = 1
 
     def lines(self, width: int, height: int) -> list[str]:
         """Return at most `height` lines of at most `width` columns."""
-        head = [paint(cut(headline(self.view), width), "bold")]
+        head = [paint(cut(self._layout.headline(self.view), width), "bold")]
         if self.trouble:
             head.append(paint(cut(one_line(self.trouble), width), "red"))
         body = self._body(width)
@@ -100,13 +111,13 @@ class Top:
         """Return the tables of all sections that have rows."""
         found: list[str] = []
         wanted = self.filter.lower()
-        for section in sections(self.view):
+        for section in self._layout.sections(self.view):
             rows = [{**row, BUSY: _load(row.get(BUSY, ""))} for row in section.rows
                     if wanted in " ".join(row.values()).lower()]
             if rows:
                 if section.columns[0] == "waiting" and len({row[CONSUMER] for row in rows}) == 1:
                     rows = [{**row, CONSUMER: ""} for row in rows]  # it tells no job from another
-                found += ["", *ranked(rows, _COLUMNS[section.columns[0]], width)]
+                found += ["", *ranked(rows, self._layout.columns[section.columns[0]], width)]
         return found[1:] or ([f"nothing contains '{one_line(self.filter)}'"] if wanted else [])
 
     def _foot(self, count: int) -> str:
@@ -117,14 +128,16 @@ class Top:
         return _KEYS + place + (f"  filter: {self.filter} (Esc removes it)" if self.filter else "")
 
 
-def watch(client: Client, view: Mapping[str, Any]) -> None:
-    """Show the slots, at first as in `view`, until `q` or Ctrl-C. Then restore the terminal.
+def watch(
+    view: Mapping[str, Any], read: Callable[[], Mapping[str, Any]], layout: TopLayout = SLOTS,
+) -> None:
+    """Show a view, that of `read` after the first one, until `q` or Ctrl-C. Then restore the terminal.
 
     A server that does not answer is tried again. Raises Denied.
     """
-    top = Top(view)
+    top = Top(view, layout)
     with Screen() as shown:
-        reader = _SlotReader(client.impatient(), shown)
+        reader = _TopReader(read, shown)
         reader.start()
         try:
             while True:
@@ -138,12 +151,12 @@ def watch(client: Client, view: Mapping[str, Any]) -> None:
             reader.stop()
 
 
-class _SlotReader(threading.Thread):
-    """Reads the slots again and again, so that a slow server does not delay keys."""
+class _TopReader(threading.Thread):
+    """Reads the view again and again, so that a slow server does not delay keys."""
 
-    def __init__(self, client: Client, shown: Screen) -> None:
-        super().__init__(name="slots", daemon=True)
-        self._client, self._shown = client, shown
+    def __init__(self, read: Callable[[], Mapping[str, Any]], shown: Screen) -> None:
+        super().__init__(name="top", daemon=True)
+        self._read, self._shown = read, shown
         self._stopped, self._lock = threading.Event(), threading.Lock()
         self._view: Mapping[str, Any] | None = None
         self._problem: Exception | None = None
@@ -167,7 +180,7 @@ class _SlotReader(threading.Thread):
     def run(self) -> None:
         while not self._stopped.wait(EVERY):
             try:
-                self._view, self._problem = self._client.slot_view(), None
+                self._view, self._problem = self._read(), None
             except Exception as problem:  # the main thread shows or raises it
                 self._problem = problem
             with self._lock:

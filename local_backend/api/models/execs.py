@@ -148,6 +148,8 @@ class Exec(TypedDict):
     """Number of intended changes of the membership"""
     deaths: NotRequired[float]
     """Number of workers that died without ending the exec"""
+    ready: NotRequired[float]
+    """Number of kernels of a service that take requests now"""
     lastMetrics: NotRequired[Known[dict[str, LastMetric]]]
     """The last values of at most 8 metrics by their names, losses first; only for a call with `Prefer: details`, and in
     the follow answer"""

@@ -219,6 +219,8 @@ class RunningExec(TypedDict):
     """Number of intended changes of the membership"""
     deaths: NotRequired[float]
     """Number of workers that died without ending the exec"""
+    ready: NotRequired[float]
+    """Number of kernels of a service that take requests now"""
     message: NotRequired[str]
     """Why an exec without slots is parked, or that an exec recovers"""
 

@@ -1,7 +1,7 @@
 """Builder of FABRIC_HOME: `libs/fabric.zip` and `tools/dli_utils`, for programs that look there for the engine.
 
-The zip contains the engine. So a Python environment without this project, but with torch, numpy and cloudpickle, can
-train. Each version of the zip is in a folder of its own, and `libs/fabric.zip` is a link to the newest one: a running
+The zip contains the engine, and the API of inference kernels. So a Python environment without this project, but with
+torch, numpy and cloudpickle, can train, and any Python environment can serve. Each version of the zip is in a folder of its own, and `libs/fabric.zip` is a link to the newest one: a running
 job keeps the version that it began with. This module imports the standard library only.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 #: The folder of `local_backend`.
 _PACKAGE = Path(__file__).resolve().parents[2]
 #: emetrics is not here: scripts put the zip first on sys.path, and a copy of emetrics.py beside the script must win.
-_FABRIC_MODULES = ("fabric_model.py", "callbacks.py")
+_FABRIC_MODULES = ("fabric_model.py", "callbacks.py", "redhareapi.py", "redhareapiversion.py")
 _FABRIC_PACKAGES = ("pyedt", "fabric_data")
 #: The oldest time that a zip can hold. With a fixed time, the same sources give the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -49,8 +49,10 @@ def build(fabric_home: Path) -> None:
 def _members() -> Iterator[tuple[str, Path]]:
     """Yield (name in the zip, path of the source)."""
     yield "local_backend/__init__.py", _PACKAGE / "__init__.py"
-    for path in sorted((_PACKAGE / "elastic").rglob("*.py")):
-        yield path.relative_to(_PACKAGE.parent).as_posix(), path
+    yield "local_backend/inference/__init__.py", _PACKAGE / "inference" / "__init__.py"
+    for package in ("elastic", "inference/kernel"):
+        for path in sorted((_PACKAGE / package).rglob("*.py")):
+            yield path.relative_to(_PACKAGE.parent).as_posix(), path
     for name in _FABRIC_MODULES:
         yield name, _fabric_source(name)
     for package in _FABRIC_PACKAGES:

@@ -11,7 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 #: Names of modules that this project puts beside scripts.
-_OURS = frozenset({"local_backend", "dlicmd", "fabric_model", "callbacks", "pyedt", "fabric_data", "emetrics"})
+_OURS = frozenset({
+    "local_backend", "dlicmd", "fabric_model", "callbacks", "pyedt", "fabric_data", "emetrics", "redhareapi",
+    "redhareapiversion",
+})
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}fabric.zip{os.sep}")
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _PYTHON = tuple(

@@ -21,9 +21,15 @@ HELLO = 1
 READY = 2
 #: A part of the answer to a task: see `Reply`.
 REPLY = 3
-#: The kernel takes no further tasks. It answers those that it has, and ends.
+#: The kernel takes no further tasks. It answers those that it has, and ends. The gateway says BYE to it, so that the
+#: kernel knows that no further batch is on its way.
 LEAVING = 4
-#: From the gateway. WELCOME: a JSON object, empty for now. The answer to HELLO; a gateway that refuses closes instead.
+#: Ids of tasks (uint64 each) that the kernel has returned from without an answer, which may still come. Sent only to a
+#: gateway whose WELCOME has `unanswered`: it need not wait for these tasks before it sends the next batch.
+UNANSWERED = 5
+#: From the gateway. WELCOME: a JSON object, which may have `parallel_size` (batches that the kernel runs at the same
+#: time), `unanswered` (true) and `retry` (whether a task may be run again). The answer to HELLO; a gateway that refuses
+#: closes instead.
 WELCOME = 16
 #: Tasks that one call of the kernel handles together: see `KernelTask`.
 BATCH = 17
@@ -40,6 +46,8 @@ _COUNT = struct.Struct(">I")
 _ID = struct.Struct(">Q")
 _TASK = struct.Struct(">QII")
 _REPLY = struct.Struct(">QB")
+#: The head of a frame and `_REPLY`.
+_PLAIN_REPLY = struct.Struct(">IBQB")
 #: Bytes of the length before each frame.
 _LENGTH = 4
 #: Most bytes of a frame of a kernel that has not sent a valid HELLO.
@@ -95,30 +103,43 @@ def batch(tasks: Iterable[KernelTask]) -> bytes:
     return frame(BATCH, b"".join(parts))
 
 
-def tasks_of(payload: bytes | memoryview) -> Iterator[KernelTask]:
-    """Yield the tasks of a BATCH frame. Raises Malformed."""
+def cut_tasks(payload: bytes | memoryview) -> Iterator[tuple[int, bytes | memoryview, bytes | memoryview]]:
+    """Yield the id, the metadata and the body of each task of a BATCH frame, as slices of it. Raises Malformed."""
     try:
         (count,) = _COUNT.unpack_from(payload)
-        at = _COUNT.size
+        at, size = _COUNT.size, len(payload)
         for _ in range(count):
             number, meta, body = _TASK.unpack_from(payload, at)
             at += _TASK.size
-            if at + meta + body > len(payload):
+            middle, end = at + meta, at + meta + body
+            if end > size:
                 raise Malformed("a task is longer than its frame")
-            found = _object(payload[at:at + meta]) if meta else {}
-            yield KernelTask(number, bytes(payload[at + meta:at + meta + body]), found)
-            at += meta + body
+            yield number, payload[at:middle], payload[middle:end]
+            at = end
     except struct.error:
         raise Malformed("a task is cut off") from None
+
+
+def tasks_of(payload: bytes | memoryview) -> Iterator[KernelTask]:
+    """Yield the tasks of a BATCH frame. Raises Malformed."""
+    for number, meta, body in cut_tasks(payload):
+        yield KernelTask(number, bytes(body), _object(meta) if meta else {})
 
 
 def reply(answer: Reply) -> bytes:
     """Return a REPLY frame. Its payload: the id of the task (uint64), flags (uint8), the body. With HAS_META, the
     length of the metadata (uint32) and the metadata (a JSON object) precede the body."""
     flags = (MORE if answer.more else 0) | (FAILED if answer.failed else 0) | (HAS_META if answer.meta else 0)
-    meta = json.dumps(answer.meta).encode() if answer.meta else b""
-    front = _COUNT.pack(len(meta)) + meta if meta else b""
-    return frame(REPLY, _REPLY.pack(answer.id, flags) + front + answer.body)
+    return reply_front(answer.id, flags, answer.meta, len(answer.body)) + answer.body
+
+
+def reply_front(number: int, flags: int, meta: Mapping[str, Any], size: int) -> bytes:
+    """Return a REPLY frame without its body, which has `size` bytes. `flags` has HAS_META if `meta` is not empty."""
+    if not meta:
+        return _PLAIN_REPLY.pack(_PLAIN_REPLY.size - _LENGTH + size, REPLY, number, flags)
+    text = json.dumps(meta).encode()
+    front = _REPLY.pack(number, flags) + _COUNT.pack(len(text)) + text
+    return _HEAD.pack(1 + len(front) + size, REPLY) + front
 
 
 def reply_of(payload: bytes | memoryview) -> Reply:
@@ -136,6 +157,18 @@ def reply_of(payload: bytes | memoryview) -> Reply:
     except struct.error:
         raise Malformed("a reply is cut off") from None
     return Reply(number, bytes(payload[at:]), bool(flags & MORE), bool(flags & FAILED), meta)
+
+
+def unanswered(numbers: Iterable[int]) -> bytes:
+    """Return an UNANSWERED frame for the tasks with these ids."""
+    return frame(UNANSWERED, b"".join(_ID.pack(one) for one in numbers))
+
+
+def unanswered_of(payload: bytes | memoryview) -> list[int]:
+    """Return the ids of an UNANSWERED frame. Raises Malformed."""
+    if len(payload) % _ID.size:
+        raise Malformed("the ids are cut off")
+    return [number for (number,) in _ID.iter_unpack(payload)]
 
 
 def cancel(number: int) -> bytes:

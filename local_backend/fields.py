@@ -1,4 +1,4 @@
-"""Takes typed members out of the objects of a definition, and refuses wrong ones with a sentence for the user."""
+"""Takes typed members out of JSON objects of users, and refuses wrong ones with a sentence."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ NAME, TEXT = 200, 20_000
 _MOST = sys.float_info.max
 #: Characters of a wrong value that a sentence shows.
 _SHOWN = 60
-
-
-def definition(sentence: str) -> Invalid:
-    return Invalid("search.definition", sentence)
-
-
-def algorithm(sentence: str) -> Invalid:
-    return Invalid("search.algorithm", sentence)
-
-
-def space(sentence: str) -> Invalid:
-    return Invalid("search.space", sentence)
 
 
 def shown(value: object) -> str:
@@ -147,7 +135,8 @@ class Fields:
         return bool(value)
 
     def list(self, *keys: str, most: int) -> list[Any]:
-        value = self.get(*keys)
+        """Return the first of some lists that is not empty: clients send empty ones for what they do not use."""
+        value = self.get(*[key for key in keys if self._value.get(key) != []])
         if value is None:
             return []
         if not isinstance(value, list):

@@ -1,0 +1,1 @@
+"""The sides of benchmarks/inference.py: the same model behind each server."""

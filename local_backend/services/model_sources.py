@@ -1,0 +1,327 @@
+"""Models made of finished execs: deploy one at once, or save it under a name, put it into a space, and deploy it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from dlicmd.contract.data_sources import PATH_KEYS
+from dlicmd.contract.states import FINISHED
+from local_backend.data.errors import DataError
+from local_backend.data.storage import places
+from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, OverQuota, StorageFailed
+from local_backend.files import open_folder, open_regular, regular_files, write_json
+from local_backend.inference import description
+from local_backend.inference.description import ModelDescription
+from local_backend.runtime import bundles
+from local_backend.runtime.bundles import BundleLost
+from local_backend.runtime.sizes import on_disk
+from local_backend.services.access import Caller
+from local_backend.services.base import Base
+from local_backend.services.execs import ExecService
+from local_backend.services.model_views import ModelView
+from local_backend.services.models import ModelService
+from local_backend.store import saved_models
+from local_backend.store.execs import ExecRow
+from local_backend.store.saved_models import SavedModelRow
+from local_backend.submit.quota import check_room
+
+_CODE_LEFT_OUT = ("__pycache__",)
+#: Most characters of the name of a space, and most versions of saved models that a user may have.
+_LONGEST_SPACE, _MOST_SAVED = 200, 1000
+
+
+@dataclass(frozen=True)
+class DeploymentWords:
+    """What a request says about a model that is made of an exec. `kernel` is a file, or the name of a ready-made
+    kernel."""
+
+    kernel: str | None = None
+    name: str | None = None
+    runtime: str | None = None
+    weight: str | None = None
+    tag: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    environments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EdiWords:
+    """What a request of the console says about a model in a folder of the user's data. `attributes` and `environments`
+    are texts: JSON, or `KEY=VALUE,KEY=VALUE`."""
+
+    name: str
+    kernel: str
+    folder: str
+    weight: str
+    runtime: str
+    attributes: str = ""
+    environments: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True)
+class ModelSourceService:
+    """Operations that make models of execs."""
+
+    base: Base
+    execs: ExecService
+    models: ModelService
+
+    # --- deploy an exec
+
+    def deploy_exec(self, caller: Caller, exec_id: str, words: DeploymentWords, folder: Path) -> ModelView:
+        """Deploy the result of an exec as a model, or as the next revision of the model of this name. `folder` is a new
+        folder. The files of kernel and weights are looked for in the result of the exec, then in its submitted code.
+
+        Raises NotFound (`exec.not_found`), Conflict (`exec.not_finished`), Invalid (`model.*`), and the errors of
+        `ModelService.deploy`.
+        """
+        with self.base.recorded(caller, "exec.deploy", exec_id) as record:
+            row = self.execs.find(caller, exec_id)
+            _check_finished(row)
+            if not words.kernel:
+                raise Invalid("model.description", "kernel is required: the file of the kernel, or one of "
+                                                   f"{', '.join(description.READY_MADE)}")
+            self._assemble(row, folder, "")
+            found = self._described(folder, words, words.name or row.id)
+            record.about.append(found.name)
+            return self.models.add(caller, found, folder, _origin(row), new=False)
+
+    def deploy_folder(self, caller: Caller, words: EdiWords, folder: Path) -> ModelView:
+        """Deploy a model from a folder of the user's data. `folder` is a new folder. Raises Invalid (`data.invalid`,
+        `model.*`), and the errors of `ModelService.deploy`."""
+        with self.base.recorded(caller, "model.deploy", words.name):
+            description.check_name(words.name)
+            try:
+                (source,) = places({PATH_KEYS[0]: words.folder}, self.base.data_roots(caller))
+            except DataError as problem:
+                raise Invalid("data.invalid", f"modelPath: {problem}") from None
+            try:
+                folder.mkdir(mode=0o700, parents=True)
+                if not _copy(Path(source), Path(source).parent, folder, ()):
+                    raise Invalid("model.files", f"modelPath: the folder {words.folder[:200]} contains no file")
+            except OSError as problem:
+                raise StorageFailed.from_os(problem) from None
+            asked = DeploymentWords(
+                words.kernel, words.name, words.runtime or None, words.weight or None, words.tag,
+                _mapping(words.attributes, "attribute"), _mapping(words.environments, "mcenv"))
+            return self.models.add(caller, self._described(folder, asked, words.name), folder,
+                                   {"folder": words.folder}, new=True)
+
+    # --- the store
+
+    def saved(self, caller: Caller) -> list[SavedModelRow]:
+        """Return the saved models of the caller and those in spaces, by name and version."""
+        return self.base.database.read(lambda c: saved_models.everything(c, caller.sees_of))
+
+    def save(self, caller: Caller, name: str, exec_id: str, path: str, folder: Path) -> SavedModelRow:
+        """Save the result of an exec under a name, as its next version. `path` is a folder or file of the result; empty
+        for the whole result. `folder` is a new folder. Raises NotFound (`exec.not_found`, `exec.no_result`), Conflict
+        (`exec.not_finished`), Invalid, AccessDenied (`model.of_another_user`), OverQuota, StorageFailed."""
+        with self.base.recorded(caller, "model.save", name) as record:
+            record.about.append(exec_id)
+            description.check_name(name)
+            row = self.execs.find(caller, exec_id)
+            _check_finished(row)
+            self._assemble(row, folder, path)
+            size = on_disk(folder)
+            check_room(self.base.settings.paths, self.base.settings.quotas, size)
+            try:
+                bundle = bundles.keep(self.base.settings.paths, folder)
+            except (OSError, BundleLost) as problem:
+                raise StorageFailed.from_os(problem if isinstance(problem, OSError) else OSError()) from None
+            origin = _origin(row) | {"path": path}
+
+            def work(connection: Connection) -> SavedModelRow:
+                before = saved_models.versions(connection, name)
+                if before and not (caller.admin or before[0].creator == caller.name):
+                    raise AccessDenied("model.of_another_user", f"The saved model {name} belongs to "
+                                                                f"{before[0].creator}")
+                if saved_models.count_of(connection, caller.name) >= _MOST_SAVED:
+                    raise OverQuota("quota.models", f"{caller.name} has {_MOST_SAVED} saved models, which is the "
+                                                    "limit. Remove some")
+                if not self.base.settings.paths.bundle(bundle).is_dir():
+                    raise BundleLost
+                return saved_models.save(connection, name, caller.name, bundle, size, origin)
+
+            try:
+                while True:
+                    try:
+                        return self.base.database.write(work)
+                    except BundleLost:  # removed together with the last row that named it
+                        bundles.keep(self.base.settings.paths, folder)
+            except Exception:
+                self._forget({bundle})
+                raise
+
+    def promote(self, caller: Caller, name: str, space: str, version: int | None) -> SavedModelRow:
+        """Put a saved model into a space, where every user sees it and may deploy it. Raises NotFound
+        (`model.not_saved`), AccessDenied, Invalid (`model.space`)."""
+        with self.base.recorded(caller, "model.to_space", name):
+            if not space.strip() or len(space) > _LONGEST_SPACE or not space.isprintable():
+                raise Invalid("model.space", f"space must be a name of 1 to {_LONGEST_SPACE} printable characters")
+
+            def work(connection: Connection) -> SavedModelRow:
+                row = _saved(connection, caller, name, version)
+                if not (caller.admin or row.creator == caller.name):
+                    raise AccessDenied("model.of_another_user", f"The saved model {name} belongs to {row.creator}")
+                saved_models.promote(connection, row, space)
+                return _saved(connection, caller, name, row.version)
+
+            return self.base.database.write(work)
+
+    def remove(self, caller: Caller, name: str, version: int | None) -> None:
+        """Remove a saved model: one version, or all. Models that were deployed from it stay. Raises NotFound
+        (`model.not_saved`), AccessDenied."""
+        with self.base.recorded(caller, "model.unsave", name):
+            def work(connection: Connection) -> set[str]:
+                last = _saved(connection, caller, name, version)
+                if not (caller.admin or last.creator == caller.name):
+                    raise AccessDenied("model.of_another_user", f"The saved model {name} belongs to {last.creator}")
+                rows = [last] if version is not None else saved_models.versions(connection, name)
+                for row in rows:
+                    saved_models.remove(connection, row)
+                return {row.bundle for row in rows}
+
+            self._forget(self.base.database.write(work))
+
+    def deploy_saved(
+        self, caller: Caller, name: str, version: int | None, words: DeploymentWords, folder: Path
+    ) -> ModelView:
+        """Deploy a saved model. `folder` is a new folder. Raises NotFound (`model.not_saved`), and the errors of
+        `deploy_exec`."""
+        with self.base.recorded(caller, "model.deploy", name):
+            row = self.base.database.read(lambda c: _saved(c, caller, name, version))
+            if not words.kernel:
+                raise Invalid("model.description", "kernel is required: the file of the kernel, or one of "
+                                                   f"{', '.join(description.READY_MADE)}")
+            try:
+                folder.mkdir(mode=0o700, parents=True)
+                bundles.copy(self.base.settings.paths, row.bundle, folder)
+            except (BundleLost, OSError) as problem:
+                raise StorageFailed.from_os(problem if isinstance(problem, OSError) else OSError()) from None
+            found = self._described(folder, words, words.name or name)
+            source = row.origin | {"saved": name, "version": row.version, "space": row.space}
+            return self.models.add(caller, found, folder, source, new=False)
+
+    # --- helpers
+
+    def _assemble(self, row: ExecRow, folder: Path, path: str) -> None:
+        """Fill a new folder with the submitted code of an exec and, over it, its result. Raises NotFound
+        (`exec.no_result`), Invalid (`model.files`), StorageFailed."""
+        paths = self.execs.paths(row)
+        part = PurePosixPath(path or ".")
+        if part.is_absolute() or ".." in part.parts or "\0" in path:
+            raise Invalid("model.files", f"path must be the path of a file or folder in the result of {row.id}")
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            if row.bundle is not None:
+                code = self.base.settings.paths.bundle(row.bundle) / (row.workload.program.model_dir or "")
+                _copy(code, code.parent, folder, _CODE_LEFT_OUT)
+            result = paths.model / part
+            if part.parts and not result.is_dir():
+                copied = _copy_file(result, paths.root, folder / part.name)
+            else:
+                copied = _copy(result, paths.root, folder, ())
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+        if part.parts and not copied:
+            raise NotFound("exec.no_result", f"Exec {row.id} stored no file {path[:200]!r} in its model folder "
+                                             "(SAVED_MODEL_DIR)")
+
+    def _described(self, folder: Path, words: DeploymentWords, name: str) -> ModelDescription:
+        """Write the description of a model into its folder, and return it. Raises Invalid, StorageFailed."""
+        kernel = words.kernel or ""
+        ready_made = kernel in description.READY_MADE and not (folder / kernel).is_file()
+        value: dict[str, Any] = {
+            "name": name, "tag": words.tag or "", "runtime": words.runtime or description.BUILT_IN[0],
+            "kernel_path": "" if ready_made else kernel, "schema_version": "1",
+            "attributes": [{"key": key, "value": one} for key, one in words.attributes.items()],
+            "mk_environments": [{"name": key, "value": str(one)} for key, one in words.environments.items()],
+            **({"weight_path": words.weight} if words.weight else {} if ready_made else {"weight_path": "./"}),
+        }
+        try:
+            write_json(folder / description.MODEL_JSON, value, durable=False)
+            readme = folder / description.README
+            if not readme.exists():
+                readme.write_text(f"# {name}\n", encoding="utf-8")
+            return description.read_description(folder, kernel if ready_made else None, name)
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+
+    def _forget(self, gone: set[str]) -> None:
+        with suppress(OSError, SQLAlchemyError):  # else the next server removes them
+            bundles.drop(self.base.settings.paths, self.base.database, gone)
+
+
+def _mapping(text: str, key: str) -> dict[str, Any]:
+    """Return the pairs of a text: JSON, or `KEY=VALUE,KEY=VALUE`. Raises Invalid (`model.description`)."""
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = dict(part.partition("=")[::2] for part in text.split(",") if part.strip())
+    if not isinstance(found, dict) or any(isinstance(one, dict | list) for one in found.values()) or "" in found:
+        raise Invalid("model.description", f"{key} must be KEY=VALUE,KEY=VALUE, or a JSON object with texts")
+    return {str(name).strip(): one for name, one in found.items()}
+
+
+def _check_finished(row: ExecRow) -> None:
+    if row.state != FINISHED:
+        raise Conflict("exec.not_finished", f"Exec {row.id} is {row.shown_state}; only the result of an exec that has "
+                                            "finished can become a model")
+
+
+def _origin(row: ExecRow) -> dict[str, Any]:
+    """Return the lineage of a model: its exec, and the data and the code of this."""
+    return {
+        "exec": row.id, "framework": row.framework, "user": row.creator, "args": row.args.strip(), "code": row.bundle,
+        "data": None if row.data_source is None else json.loads(row.data_source),
+    }
+
+
+def _saved(connection: Connection, caller: Caller, name: str, version: int | None) -> SavedModelRow:
+    rows = [row for row in saved_models.versions(connection, name)
+            if version in (None, row.version) and (caller.admin or caller.name == row.creator or row.space is not None)]
+    if not rows:
+        raise NotFound("model.not_saved", f"There is no saved model {name[:80]}"
+                                          + (f" with the version {version}" if version is not None else ""))
+    return rows[-1]
+
+
+def _copy(source: Path, top: Path, target: Path, left_out: tuple[str, ...]) -> bool:
+    """Copy the regular files below a folder over those of another one. Links are left out: a program may have made
+    them. Return whether there was any file. Raises OSError."""
+    opened = open_folder(source, top)
+    if opened is None:
+        return False
+    try:
+        names = [name for name, found in regular_files(opened, left_out, []) if found.st_nlink <= 1]
+    finally:
+        os.close(opened)
+    return sum(_copy_file(source / name, top, target / name) for name in sorted(names)) > 0
+
+
+def _copy_file(source: Path, top: Path, target: Path) -> bool:
+    file = open_regular(source, top)
+    if file is None:
+        return False
+    with file:
+        if target.is_dir() or any(parent.is_file() for parent in target.parents):
+            raise Invalid("model.files", f"the result and the code of the exec both contain {target.name!r}, once as "
+                                         "a file and once as a folder")
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with target.open("wb") as made:
+            shutil.copyfileobj(file, made, 1 << 20)
+    return True
