@@ -177,8 +177,12 @@ class KernelConnection(asyncio.Protocol):
     # KernelPeer ---------------------------------------------------------------------------------------------------
 
     def send(self, requests: Sequence[QueuedRequest]) -> None:
-        self._out.append(batch_frame(requests))
+        limits = self._queue.limits if self._queue is not None else None
+        if limits is not None and limits.pipe_size + limits.parallel_size == 2:
+            self.transport.write(batch_frame(requests))
+            return
         # A kernel that takes several batches gets those of one turn of the loop in one system call.
+        self._out.append(batch_frame(requests))
         if len(self._out) == 1:
             self._loop.call_soon(self._flush)
 
