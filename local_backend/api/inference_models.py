@@ -238,7 +238,7 @@ def logs(  # noqa: PLR0917
     """Return a part of what a kernel has written. Without `kernel`, later parts go on with kernels that have started
     since."""
     piece = services.model_logs.read(
-        caller, m, stream, whole(kernel, "kernel", 1) if kernel else None, whole(start, dlim.FROM, 0),
+        caller, m, stream, whole(kernel, "kernel", 1) if kernel else None, whole(start, dlim.FROM, 0, 18),
         whole(revision, "revision", 1) if revision else None)
     return Response(piece.content, headers={dlim.NEXT_OFFSET: str(piece.end)}, media_type="text/plain; charset=utf-8")
 

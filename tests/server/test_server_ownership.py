@@ -85,8 +85,8 @@ class Team:
         """Call a route, with `name` as the id if the route takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
                             ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID),
-                            ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"), ("{r}", "python"),
-                            ("{new}", "m"), ("{experiment}", "0")):
+                            ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"),
+                            ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0")):
             path = path.replace(part, quoted(value))
         return self.live.call(method, path, token=token, base="")
 
