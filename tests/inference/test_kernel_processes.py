@@ -155,6 +155,21 @@ def test_a_kernel_that_is_terminated_answers_what_it_has(gateway: FakeGateway) -
     os.close(write)
 
 
+def test_an_idle_kernel_that_is_terminated_answers_what_is_on_its_way(gateway: FakeGateway) -> None:
+    process = gateway.start(PING_PONG)
+    side = gateway.accept()
+    side.greet()
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    for number in (1, 2):
+        side.send("{}", first=number)
+    side.socket.sendall(frames.frame(frames.BYE))
+    process.send_signal(signal.SIGCONT)
+    found = [side.receive() for _ in range(3)]
+    assert sorted(one[0] for one in found if one) == [frames.REPLY, frames.REPLY, frames.LEAVING]
+    assert side.receive() is None and process.wait(PATIENCE) == 0
+
+
 def test_an_idle_kernel_leaves_without_a_word_of_the_gateway(gateway: FakeGateway) -> None:
     process = gateway.start(PING_PONG)
     side = gateway.accept()
