@@ -631,6 +631,10 @@ class AsyncClient:
         found: SavedModel = await self._call("promote_saved", name, space, version)
         return found
 
+    async def delete_saved(self, name: str, version: int | None = None) -> None:
+        """Call `Client.delete_saved` in a thread."""
+        await self._call("delete_saved", name, version)
+
     async def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
         """Call `Client.deploy_saved` in a thread."""
         found: DeployedModel = await self._call("deploy_saved", name, options)

@@ -115,7 +115,7 @@ def test_tokens(client: dlicmd.Client, server: ModelServer) -> None:
     assert client.service_tokens(USER, PASSWORD) == ("t", "s")
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, dlicmd.SubmissionRefused), (409, dlicmd.SubmissionRefused),
+@pytest.mark.parametrize(("status", "kind"), [(400, dlicmd.SubmissionRefused), (409, dlicmd.ServerError),
                                               (403, dlicmd.Denied), (500, dlicmd.ServerError)])
 def test_a_refused_deployment_has_code_and_sentence_of_the_server(
     client: dlicmd.Client, server: ModelServer, tmp_path: Path, status: int, kind: type[dlicmd.ServerError]
