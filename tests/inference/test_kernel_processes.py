@@ -126,6 +126,14 @@ def test_failures_become_answers(gateway: FakeGateway) -> None:
     assert side.ask("next") == ["done"]  # and no answer to task 50
 
 
+def test_a_hook_that_is_a_coroutine_is_an_error(gateway: FakeGateway) -> None:
+    gateway.start(HEAD + "class K(Kernel):\n    async def on_task_invoke(self, task):\n        pass\n" + MAIN)
+    side = gateway.accept()
+    side.greet()
+    side.send("x")
+    assert side.replies(1)[0].failed
+
+
 def test_no_task_is_run_twice_if_the_profile_forbids_it(gateway: FakeGateway) -> None:
     gateway.start(MISHAPS)
     side = gateway.accept()
