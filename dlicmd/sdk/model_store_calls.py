@@ -20,7 +20,7 @@ from dlicmd.sdk.calls import (
     refused,
 )
 from dlicmd.sdk.errors import NoSuchExec, NoSuchModel, NoSuchObject, ServerError, SubmissionRefused
-from dlicmd.sdk.model_objects import DeployedModel, KernelRuntime, SavedModel
+from dlicmd.sdk.model_objects import DeployedModel, SavedModel, ServingRuntime
 from dlicmd.sdk.transport import Answer
 
 
@@ -29,12 +29,12 @@ class ModelStoreCalls(Calls):
 
     # Runtimes
 
-    def runtimes(self) -> list[KernelRuntime]:
+    def runtimes(self) -> list[ServingRuntime]:
         """Return the runtimes of the server."""
-        return [KernelRuntime(one) for one in objects(an_object(self._call("GET", dlim.RUNTIMES)).get(
+        return [ServingRuntime(one) for one in objects(an_object(self._call("GET", dlim.RUNTIMES)).get(
             dlim.RUNTIME_LIST))]
 
-    def runtime(self, name: str) -> KernelRuntime:
+    def runtime(self, name: str) -> ServingRuntime:
         """Return one runtime.
 
         Args:
@@ -43,7 +43,7 @@ class ModelStoreCalls(Calls):
         Raises:
             NoSuchObject: No runtime has this name.
         """
-        return KernelRuntime(an_object(self._runtime_call("GET", name)))
+        return ServingRuntime(an_object(self._runtime_call("GET", name)))
 
     def create_runtime(self, runtime: Mapping[str, Any]) -> None:
         """Create a runtime.
