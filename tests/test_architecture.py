@@ -43,7 +43,8 @@ MAY_IMPORT = {
         "local_backend.submit.manifest", "local_backend.submit.receive", "local_backend.submit",
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
         "local_backend.hypersearch.definition", "local_backend.hypersearch.space", "local_backend.hypersearch",
-        "local_backend.store.searches",
+        "local_backend.store.searches", "local_backend.store.models", "local_backend.store.saved_models",
+        "local_backend.inference.control", "local_backend.inference",
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.hypersearch": {
@@ -171,6 +172,8 @@ USERS_OF_THIS_MACHINE = {
     "local_backend.runtime.fetching": {
         "runtime.environment", "runtime.launch", "runtime.leftovers", "runtime.processes",
     },
+    # The gateway runs beside the server, and is found by its socket, as runners are.
+    "local_backend.inference.gateway_process": {"runtime.unix_socket"},
     # Plugins run in a sandbox as jobs do, and beside the server as fetchers do.
     "local_backend.hypersearch.plugin_process": {"runtime.environment", "runtime.sandbox", "runtime.view"},
     "local_backend.services.executors": {"runtime.workers"},  # reads the launcher log

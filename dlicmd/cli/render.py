@@ -87,9 +87,9 @@ def _plain(value: Any) -> Any:
 
 
 def emit_said(text: str, output: Output, otherwise: str = "", indent: int = 2) -> None:
-    """Print the server's text, or `otherwise` if that is empty; JSON with this indent. For programs, a text that is not
-    JSON becomes the value of the key `message`."""
-    said = text.strip() or otherwise
+    """Print the server's text, or `otherwise` if that is empty; JSON with this indent. The original client prints only
+    the text. For programs, a text that is not JSON becomes the value of the key `message`."""
+    said = text.strip() or ("" if output.is_original else otherwise)
     try:
         value = json.loads(said)
     except (ValueError, RecursionError):

@@ -144,6 +144,8 @@ EXT_FILES = "files"
 EXT_LINES = "log-lines"
 #: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
+#: /dlim/v1: revisions, traffic, sharing, logs and the store of models; POST /execs/{id}/deploy.
+EXT_MODELS = "models"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({
     EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_STAGED, EXT_IDEMPOTENCY,
@@ -391,6 +393,9 @@ EXPERIMENTS = "experiments"
 #: Value of the query `experiments`: the search without its experiments
 NONE = "none"
 EXPERIMENT_KEYS = (ID, APP_ID, STATE, METRIC_VAL, START_TIME, END_TIME)
+
+#: Models that serve, by the paths of the console.
+EDI_MODELS = BASE + "/edimodels"
 
 #: Legacy paths of searches are below the paths of models.
 MODELS = BASE + "/models"

@@ -16,6 +16,7 @@ from local_backend.api import (
     connections,
     curves,
     description,
+    edimodels,
     errors,
     exec_metrics,
     execs,
@@ -23,6 +24,10 @@ from local_backend.api import (
     follow,
     health,
     holdings,
+    inference_auth,
+    inference_deploy,
+    inference_forward,
+    inference_models,
     lines,
     logs,
     model_searches,
@@ -50,6 +55,8 @@ ROUTERS = (
     lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router, resplans.router, users.router,
     connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
     verifying.router, algorithms.router, searches.router, model_searches.router, tokens.router,
+    inference_auth.router, inference_models.router, inference_deploy.router, inference_forward.router,
+    edimodels.router,
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend.api.errors import BodyCompressed, BodyRefused
 from local_backend.errors import TooLarge, TooSlow
 from local_backend.services.access import Caller
@@ -20,7 +20,7 @@ from local_backend.services.access import Caller
 LARGEST, LARGEST_OF_USER, LARGEST_WITHOUT_TOKEN = 4 << 20, 256 << 10, 32 << 10
 #: A body must arrive with this many bytes per second on average. Its first bytes may take PATIENCE seconds.
 LEAST_RATE, PATIENCE = 1024, 30.0
-_UPLOADS = frozenset({wire.EXECS, wire.SEARCHES, wire.ALGORITHM_INSTALL})
+_UPLOADS = frozenset({wire.EXECS, wire.SEARCHES, wire.ALGORITHM_INSTALL, dlim.DEPLOYMENT, dlim.MODELS})
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"})
 
 
@@ -58,8 +58,10 @@ def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool], caller: C
 
 
 def is_upload(path: str) -> bool:
-    """Return whether the body of a POST contains files, and has a limit of its own."""
-    return path in _UPLOADS or (path.startswith(wire.MODELS + "/") and path.endswith("/hypersearch"))
+    """Return whether the body of a POST contains files or a request for a model, and has a limit of its own."""
+    return (path in _UPLOADS or path.startswith((f"{dlim.DEPLOYMENT}/", f"{dlim.INFERENCE}/"))
+            or (path.startswith(f"{wire.EDI_MODELS}/") and path != f"{wire.EDI_MODELS}/new")
+            or (path.startswith(wire.MODELS + "/") and path.endswith("/hypersearch")))
 
 
 def _paced(receive: Receive, begun: Callable[[], bool]) -> Receive:

@@ -13,12 +13,13 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend.api.accept import JSON, PROBLEM, TEXT
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import REFUSALS
 from local_backend.api.guard import OPEN_PATHS, SESSION
 from local_backend.api.models.common import ErrorObject, ProblemObject
+from local_backend.api.models.inference import DlimError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +55,9 @@ _MEANINGS = {
     429: "Too many calls of this kind",
     500: "The server failed",
     501: "The local backend does not support this",
+    502: "The kernel ended before it answered",
     503: "Not ready",
+    504: "No kernel answered in time",
     507: "Quota, disk or database: nothing was stored",
 }
 #: Errors of every call: status → codes. A call that is not HTTP gets 400 without a code.
@@ -76,12 +79,14 @@ _PARAMETERS = {
     "all": "whether an administrator gets the execs of all users", "sort_by": "`FIELD`, `FIELD:asc` or `FIELD:desc`",
     "sort": "field to sort by; a leading `-` means descending order", "steps": "number of steps to verify",
     "state": "one state, or several separated by commas", "type": "`paralleljob` or `pod`",
-    "n": "name of the search", "t": "name of the search", "m": "name of a model, which counts for nothing",
+    "n": "name of the search", "t": "name of the search", "m": "name of the model", "r": "name of the runtime",
     "new": "name of a model", "experiment": "ID of the experiment",
 }
 _WAITS = {409, 429}
 _STRING: dict[str, Any] = {"type": "string"}
 _FAILURES = "#/components/responses/"
+#: Begins the names of the responses of calls below /dlim/v1.
+_OF_MODELS = "inference"
 _SCHEMAS = "#/components/schemas/"
 
 
@@ -165,7 +170,10 @@ def _complete(document: dict[str, Any], routes: Iterable[APIRoute]) -> None:
     }
     document["components"] = {
         "securitySchemes": _SCHEMES, "schemas": dict(sorted(found.items())),
-        "responses": {str(status): _failure(status, "") for status in COMMON},
+        "responses": {
+            **{str(status): _failure(status, "") for status in COMMON},
+            **{f"{_OF_MODELS}{status}": _failure(status, "", of_models=True) for status in COMMON},
+        },
     }
 
 
@@ -191,8 +199,11 @@ def _describe(operation: dict[str, Any], route: APIRoute, schemas: _Schemas) -> 
             "content": {media: {"schema": schemas.of(body)} for media, body in bodies.items()},
             "required": not isinstance(more.body, dict),
         }
+    of_models = route.path.startswith(f"{dlim.BASE}/")
+    common = f"{_FAILURES}{_OF_MODELS if of_models else ''}"
     failures = {
-        status: _failure(status, codes) if (codes := more.errors.get(status)) else {"$ref": f"{_FAILURES}{status}"}
+        status: _failure(status, codes, of_models=of_models) if (codes := more.errors.get(status))
+        else {"$ref": f"{common}{status}"}
         for status in sorted({*COMMON, *more.errors})
     }
     operation["responses"] = _successes(operation["responses"], route, more, schemas) | {
@@ -233,8 +244,9 @@ def _successes(
     return {status: shown} | others
 
 
-def _failure(status: int, own: str) -> dict[str, Any]:
-    """Return the description of an error with the codes of every call and its `own` ones."""
+def _failure(status: int, own: str, *, of_models: bool = False) -> dict[str, Any]:
+    """Return the description of an error with the codes of every call and its `own` ones. `of_models`: of a call below
+    /dlim/v1, whose errors have another form."""
     codes = f"{COMMON.get(status, '')} {own}".split()
     shown: dict[str, Any] = {
         "description": f"{_MEANINGS[status]}: `Error {status}: <sentence>.`",
@@ -246,6 +258,9 @@ def _failure(status: int, own: str) -> dict[str, Any]:
             "description": "The stable code", "schema": {**_STRING, **({"enum": sorted(codes)} if codes else {})},
         }},
     }
+    if of_models:
+        shown["description"] = _MEANINGS[status]
+        shown["content"] = {JSON: {"schema": {"$ref": f"{_SCHEMAS}DlimError"}}}
     if status in _WAITS:
         shown["headers"]["Retry-After"] = {"description": "Seconds", "schema": _STRING}
     return shown
@@ -265,6 +280,7 @@ class _Schemas:
         self._shown: list[tuple[str, dict[str, Any]]] = []
         self.of(ErrorObject)
         self.of(ProblemObject)
+        self.of(DlimError)
 
     def of(self, kind: Any) -> dict[str, Any]:
         """Return the schema of a type; it is empty until `made`."""

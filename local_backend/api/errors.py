@@ -16,11 +16,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend import errors
 from local_backend.api.accept import JSON, TEXT, error_type
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.models.common import ErrorObject, ProblemObject
+from local_backend.api.models.inference import DlimError
 from local_backend.errors import BackendError, Invalid, OverQuota, StorageFailed, Unavailable
 from local_backend.measures import REFUSALS
 from local_backend.runtime.launcher_log import one_line
@@ -98,6 +99,9 @@ def error_response(
     scope[CODE] = code
     REFUSALS.labels(code).inc()
     line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
+    if str(scope.get("path", "")).startswith(f"{dlim.BASE}/"):  # clients of models read JSON alone
+        told: DlimError = {"error": {"code": code, "message": line}, "msg": line}
+        return JsonAnswer(told, status, more)
     kind = error_type(Headers(scope=scope))
     if kind == TEXT:
         return PlainTextResponse(f"Error {status}: {line}\n", status, more)

@@ -19,7 +19,10 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWN_EXECS, about
+from local_backend.api.inference_deploy import ADDED, assembled, words_of
+from local_backend.api.inference_models import object_of, shown
 from local_backend.api.models.execs import Exec, Submission, SubmissionForm, SubmissionParts, Submitted, Why
+from local_backend.api.models.inference import ModelObject, SavedModelDeployment
 from local_backend.api.objects import saying, why
 from local_backend.api.queries import whole
 from local_backend.api.route import Route
@@ -210,10 +213,14 @@ def stop(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
 
 
 @router.post(wire.EXECS + "/{exec_id}/deploy")
-@about(OWN_EXECS, errors={400: "exec.not_found", 501: "exec.deploy"})
-def deploy(services: TheServices, caller: TheCaller, exec_id: str) -> None:
-    """Refuse to deploy a trained model: the local backend serves no models."""
-    services.execs.deploy(caller, exec_id)
+@about(OWN_EXECS, body=SavedModelDeployment, errors={
+    **ADDED, 400: f"{ADDED[400]} exec.not_found", 404: "runtime.not_found", 409: "exec.not_finished"})
+async def deploy(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[ModelObject]:
+    """Deploy the result of a finished exec as a model; if the model exists, as its next revision. Files of kernel and
+    weights are looked for in the result, then in the submitted code."""
+    words = words_of(await object_of(request))
+    view = await assembled(services, caller, partial(services.model_sources.deploy_exec, caller, exec_id, words))
+    return JsonAnswer(shown(request, services, view))
 
 
 def _key(request: Request, services: Services, caller: Caller) -> str | None:

@@ -3,12 +3,12 @@
 1. Host: the Host header must contain a name of this server. A web page that rebinds its DNS name to the loopback
    address still sends its own name.
 2. Origin and Sec-Fetch-Site: calls that a page of another origin makes a browser send are refused.
-3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password. Clients of the first
-   product generation send user and password with HTTP Basic on every call, or the cookie of their logon. The cookie
-   counts only in a call with neither header. A browser sends cookies for pages of any origin, so checks 1 and 2 come
-   first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and /readyz
-   need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and do:
-   users have access to their own execs only.
+3. Token: `Authorization: Bearer`, `X-Auth-Token`, `X-User-Token`, or HTTP Basic with the token as password. Clients of
+   the first product generation send user and password with HTTP Basic on every call, or the cookie of their logon. The
+   cookie counts only in a call without these headers. A browser sends cookies for pages of any origin, so checks 1 and
+   2 come first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and
+   /readyz need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and
+   do: users have access to their own execs only.
 4. Turn: few calls of one user are computed at the same time (services/load.py). A token whose user is not known yet is
    looked up in a turn of its address, which is no name of a user. Logons have turns of their own (services/turns.py).
 5. Body: its size and its pace are limited (bodies.py).
@@ -26,7 +26,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend import logs
 from local_backend.api.basic import basic_credentials
 from local_backend.api.bodies import bounded
@@ -35,7 +35,7 @@ from local_backend.api.depends import CALLER, TOKEN
 from local_backend.api.errors import database_failed, refusal
 from local_backend.api.observe import Observation
 from local_backend.errors import AccessDenied, BackendError, StorageFailed, Unauthorized
-from local_backend.services.access import Caller
+from local_backend.services.access import INFERENCE, Caller
 from local_backend.services.load import CallTurn
 from local_backend.services.services import Services
 from local_backend.services.throttle import network_of
@@ -48,7 +48,9 @@ CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 PLATFORM_LOGONS = ("/icp4d-api/v1/authorize", "/v1/authorize")
 #: The client as a file, for users who have none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-LOGON_PATHS = frozenset({wire.LOGON, wire.OIDC, CONDUCTOR_LOGON, *PLATFORM_LOGONS})
+LOGON_PATHS = frozenset({
+    wire.LOGON, wire.OIDC, CONDUCTOR_LOGON, *PLATFORM_LOGONS, dlim.TOKEN, dlim.SERVICE_TOKEN,
+})
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"
@@ -59,6 +61,7 @@ _MOST_KNOWN = 10_000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 _SLASHES = re.compile("/{2,}")
+_TOKEN_HEADERS = ("authorization", "x-auth-token", "x-user-token")
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9]([a-z0-9._-]{0,252}[a-z0-9])?)(?::([0-9]{1,5}))?")
 
 
@@ -140,7 +143,7 @@ class Guard:
         Raises Unauthorized (`auth.required`, `auth.wrong_password`), Busy (`auth.too_many_tries`, `load.busy`).
         """
         logons, address = self.services.logons, address_of(scope)
-        shown = "authorization" in headers or "x-auth-token" in headers
+        shown = any(name in headers for name in _TOKEN_HEADERS)
         for token in presented(headers) if shown else session(headers):
             # The comparison with the server's own token is fast. The database may block, so it needs a thread.
             own = Caller(self.services.base.settings.user, True) if logons.is_own(token) else None
@@ -149,6 +152,9 @@ class Guard:
             if found is not None:
                 self._know(token, found)
                 scope[TOKEN] = token
+                if found.scope == INFERENCE and not scope["path"].startswith(f"{dlim.INFERENCE}/"):
+                    sentence = f"The token permits only requests to models: POST {dlim.INFERENCE}/MODEL"
+                    raise AccessDenied("auth.scope", sentence)
                 return replace(found, address=address)
         turn.end()
         scope[TOKEN] = None
@@ -180,7 +186,7 @@ def address_of(scope: Scope) -> str:
 
 def presented(headers: Headers) -> list[str]:
     """Return the tokens in the headers of a call, in any of the accepted forms. Only the first 4 count."""
-    found = headers.getlist("x-auth-token")
+    found = headers.getlist("x-auth-token") + headers.getlist("x-user-token")
     for value in headers.getlist("authorization"):
         scheme, _, rest = value.partition(" ")
         if scheme.lower() == "bearer":

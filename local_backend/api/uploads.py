@@ -26,15 +26,16 @@ _DRAIN = 60.0
 
 @contextlib.asynccontextmanager
 async def upload_of(
-    request: Request, services: Services, caller: Caller, action: str
+    request: Request, services: Services, caller: Caller, action: str, *, packed: bool = False
 ) -> AsyncIterator[tuple[ReceivedUpload, Path]]:
     """Yield a body with files, and the folder that they are in until the end of the block. An error in the block is
-    answered when the client has sent the rest of its body."""
+    answered when the client has sent the rest of its body. With `packed`, a body that is no form is one archive."""
     folder = services.submissions.folder()
     try:
         services.load.users.submission(caller.name)
         with services.load.users.upload(caller.name):
-            upload = await received(request, services, caller, folder, keyed=True, action=action)
+            upload = await received(
+                request, services, caller, folder, keyed=True, action=action, packed=packed)
         yield upload, folder
     except TooSlow:
         raise
@@ -47,7 +48,7 @@ async def upload_of(
 
 async def received(
     request: Request, services: Services, caller: Caller, folder: Path, *, keyed: bool,
-    action: str = "exec.submit",
+    action: str = "exec.submit", packed: bool = False,
 ) -> ReceivedUpload:
     """Read the body of a submission into `folder`. `action` names it in audit records. Raises BackendError for a body
     that the server refuses."""
@@ -63,7 +64,8 @@ async def received(
         content_type = request.headers.get("content-type", "")
         most = services.base.settings.quotas.upload_seconds
         async with resting():
-            return await asyncio.wait_for(receive(request.stream(), content_type, folder, limits.upload_bytes), most)
+            return await asyncio.wait_for(
+                receive(request.stream(), content_type, folder, limits.upload_bytes, packed=packed), most)
     except asyncio.TimeoutError:
         raise _refused(submissions, caller, action, TooSlow(
             "quota.upload_seconds", f"the upload takes longer than {most} seconds, the limit of this server")) from None

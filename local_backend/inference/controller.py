@@ -11,13 +11,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.errors import BackendError
 from local_backend.inference import converging
+from local_backend.inference.autoscaler import ScalerMemory, presses, wanted
 from local_backend.inference.control import Model, RevisionLoad, Token
 from local_backend.inference.converging import Convergence, KernelsSeen
 from local_backend.inference.gateway_session import GatewaySession
@@ -30,7 +31,6 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.models import SERVING, STARTING, ModelRow, RevisionRow
 
 _log = logging.getLogger(__name__)
-M = TypeVar("M")
 #: Seconds between two looks at models that serve: tokens and reasons change without an event.
 _LOOK = 1.0
 #: Seconds after which the gateway has certainly reported a request that came before it got a state.
@@ -39,15 +39,8 @@ _SETTLED = 0.5
 _MOST_STEPS = 10
 
 
-class Changed(Exception):
+class ModelChanged(Exception):
     """A call has changed the model meanwhile."""
-
-
-class Scale(Protocol[M]):
-    """The autoscaler: returns how many kernels a revision needs, and what it wants to know the next time."""
-
-    def __call__(self, load: RevisionLoad, profile: ModelProfile, memory: M, now: float, /) -> tuple[int, M]:
-        """`now` is on the monotonic clock."""
 
 
 class ServingWork(Protocol):
@@ -69,10 +62,11 @@ class ServingWork(Protocol):
 
 
 @dataclass
-class _Served(Generic[M]):
+class _Served:
     """What the loop remembers of one exec of a revision."""
 
-    memory: M
+    #: Of the autoscaler.
+    memory: ScalerMemory = field(default_factory=ScalerMemory)
     #: When its number of kernels is decided next (monotonic); the last decision.
     scale_at: float = 0.0
     wanted: int | None = None
@@ -101,16 +95,13 @@ class _World:
         return row.started or any(one.state in models.ACTIVE for one in self.revisions[row.number])
 
 
-class ModelController(Generic[M]):
+class ModelController:
     """Drives the models. Call `start` first and `close` last."""
 
-    def __init__(
-        self, database: Database, work: ServingWork, session: GatewaySession, scale: Scale[M], memory: Callable[[], M]
-    ) -> None:
-        """`scale` decides the number of kernels; `memory` makes its memory of a new exec."""
-        self._database, self._work, self._scale, self._memory = database, work, scale, memory
+    def __init__(self, database: Database, work: ServingWork, session: GatewaySession) -> None:
+        self._database, self._work = database, work
         self.session = session
-        self._served: dict[str, _Served[M]] = {}
+        self._served: dict[str, _Served] = {}
         self._failing: dict[tuple[int, int], _Failing] = {}
         self._draining: dict[tuple[str, int], float] = {}
         self._begun = False
@@ -138,12 +129,14 @@ class ModelController(Generic[M]):
     def _turn(self, _ready: Set[int]) -> float | None:
         world = self._database.read(_world)
         if not self._begun:
-            self._served = {name: _Served(self._memory(), proved=True) for name in world.execs}
+            self._served = {name: _Served(proved=True) for name in world.execs}
             self._begun = True
         running = [row for row in world.rows if world.runs(row)]
         soon = self.session.keep(bool(running))
         self.session.hear(self._known_tokens)
         due = [soon] if soon is not None else []
+        if running and not self.session.connected:
+            due.append(self.session.keep(True) or time.monotonic())  # the gateway may be lost since a moment ago
         for row in running:
             self._converge(row, world)
         world = self._database.read(_world)
@@ -168,7 +161,7 @@ class ModelController(Generic[M]):
                 if again is None:
                     return
                 row = again
-        except Changed:
+        except ModelChanged:
             self.loop.wake()
         except SQLAlchemyError:
             raise
@@ -209,13 +202,13 @@ class ModelController(Generic[M]):
         return load is None or not (load.queued or load.running)
 
     def _apply(self, row: ModelRow, rows: list[RevisionRow], change: Convergence) -> None:
-        """Store the changes of one decision. Raises Changed."""
+        """Store the changes of one decision. Raises ModelChanged."""
         by_number = {one.number: one for one in rows}
 
         def work(connection: Connection) -> None:
             now = models.get(connection, row.name)
             if now is None or (now.started, now.traffic) != (row.started, row.traffic):
-                raise Changed
+                raise ModelChanged
             for number, (state, message) in change.states.items():
                 one, values = by_number[number], {"state": state, "message": message}
                 if state == STARTING:
@@ -223,7 +216,7 @@ class ModelController(Generic[M]):
                     if one.exec_id is not None:
                         execs.note(connection, one.exec_id, stop_requested=True, deleted=True)
                 if not models.change_revision(connection, one, **values):
-                    raise Changed
+                    raise ModelChanged
             stopped = [str(by_number[number].exec_id) for number in change.stop]
             execs.request_stops(connection, stopped, None)
             if change.traffic is not None:
@@ -236,14 +229,14 @@ class ModelController(Generic[M]):
             self._work.wake()
 
     def _submit(self, model: ModelRow, row: RevisionRow, profile: ModelProfile) -> bool:
-        """Give a revision an exec. Return whether it has one now. Raises Changed."""
+        """Give a revision an exec. Return whether it has one now. Raises ModelChanged."""
         failing = self._failing.setdefault((model.number, row.number), _Failing())
         if time.monotonic() < failing.not_before:
             return False
 
         def bind(connection: Connection, exec_id: str) -> None:
             if not models.change_revision(connection, row, exec_id=exec_id):
-                raise Changed
+                raise ModelChanged
 
         try:
             made = self._work.submit(model, row, profile, bind)
@@ -260,7 +253,7 @@ class ModelController(Generic[M]):
             return False
         self._failing.pop((model.number, row.number), None)
         self._say(model, None)
-        self._served[made.id] = _Served(self._memory())
+        self._served[made.id] = _Served()
         self._work.wake()
         return True
 
@@ -286,10 +279,10 @@ class ModelController(Generic[M]):
             for one in active:
                 if not seen[one.number].alive or one.exec_id is None:
                     continue
-                known = self._served.setdefault(one.exec_id, _Served(self._memory()))
-                wanted = self._needed(one, rows, seen, profile, known)
-                if wanted is not None:
-                    changes[one.exec_id] = wanted
+                known = self._served.setdefault(one.exec_id, _Served())
+                count = self._needed(one, rows, seen, profile, known)
+                if count is not None:
+                    changes[one.exec_id] = count
                 due.append(known.scale_at)
         if changes:
             self._database.write(lambda c: [execs.want(c, name, count) for name, count in changes.items()])
@@ -300,16 +293,15 @@ class ModelController(Generic[M]):
 
     def _needed(
         self, row: RevisionRow, rows: list[RevisionRow], seen: Mapping[int, KernelsSeen], profile: ModelProfile,
-        known: _Served[M],
+        known: _Served,
     ) -> int | None:
         """Return the new number of kernels of a revision; None if it stays."""
         load, now = seen[row.number].load or RevisionLoad(), time.monotonic()
-        waits = load.queued > 0 and not known.wanted
         least = converging.least_kernels(row, rows, seen, profile)
-        if now < known.scale_at and not waits and (known.wanted or 0) >= least:
+        if now < known.scale_at and not presses(load, profile) and (known.wanted or 0) >= least:
             return None
         known.scale_at = now + profile.schedule_interval
-        count, known.memory = self._scale(load, profile, known.memory, now)
+        count, known.memory = wanted(load, profile, known.memory, now)
         count = max(count, least)
         return count if count != known.wanted else None
 

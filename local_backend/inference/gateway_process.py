@@ -29,11 +29,12 @@ _log = logging.getLogger(__name__)
 _SENDING, _GREETING = 5.0, 10.0
 #: Largest message of a gateway in bytes.
 _LARGEST = 64 << 20
-_CONTROL, _KERNELS, _LOCAL = "control.sock", "kernels.sock", "http.sock"
+#: The socket of the kernels is in a folder of its own: kernels in a sandbox see this folder and not the other sockets.
+_CONTROL, _KERNELS, _LOCAL = "control.sock", "kernels/kernels.sock", "http.sock"
 _PORT, _GRPC_PORT = "port", "grpc_port"
 
 
-class GatewayGone(Exception):
+class GatewayLost(Exception):
     """The gateway has ended, or does not speak the protocol."""
 
 
@@ -73,29 +74,29 @@ class GatewayLink:
         return self.connection.fileno()
 
     def send(self, message: GatewayState | dict[str, Any]) -> None:
-        """Send a message. Raises GatewayGone."""
+        """Send a message. Raises GatewayLost."""
         line = to_line(message) if isinstance(message, GatewayState) else json.dumps(message).encode() + b"\n"
         try:
             self.connection.settimeout(_SENDING)
             self.connection.sendall(line)
             self.connection.setblocking(False)
         except OSError as problem:
-            raise GatewayGone(f"the gateway takes no messages: {problem}") from None
+            raise GatewayLost(f"the gateway takes no messages: {problem}") from None
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages that have arrived; the first one is in `ready`. Raises GatewayGone."""
+        """Return the messages that have arrived; the first one is in `ready`. Raises GatewayLost."""
         while True:
             try:
                 piece = self.connection.recv(1 << 20)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as problem:
-                raise GatewayGone(f"the connection to the gateway is lost: {problem}") from None
+                raise GatewayLost(f"the connection to the gateway is lost: {problem}") from None
             if not piece:
-                raise GatewayGone("the gateway has closed its connection")
+                raise GatewayLost("the gateway has closed its connection")
             self._buffer += piece
             if len(self._buffer) > _LARGEST:
-                raise GatewayGone("the gateway sent a message that is too large")
+                raise GatewayLost("the gateway sent a message that is too large")
         *lines, rest = bytes(self._buffer).split(b"\n")
         self._buffer = bytearray(rest)
         found = [one for one in map(_object, lines) if one is not None]
@@ -103,7 +104,7 @@ class GatewayLink:
             if message.get("op") == "ready":
                 self.ready = _ready(message)
         if self.ready is None and time.monotonic() > self.opened + _GREETING:
-            raise GatewayGone("the gateway does not answer")
+            raise GatewayLost("the gateway does not answer")
         return [one for one in found if one.get("op") != "ready"]
 
     def close(self) -> None:
@@ -153,7 +154,7 @@ class GatewayHandle:
 
     def start(self) -> None:
         """Start a gateway. It takes the ports that the last one had, unless it failed with them. Raises OSError."""
-        for folder in (self._home.gateway, self._home.gateway_sockets):
+        for folder in (self._home.gateway, self._home.gateway_sockets, self.kernels.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
             found = folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
@@ -206,7 +207,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
     except ValueError:
-        raise GatewayGone("the gateway sent a message that is not JSON") from None
+        raise GatewayLost("the gateway sent a message that is not JSON") from None
     return found if isinstance(found, dict) else None
 
 
@@ -216,4 +217,4 @@ def _ready(message: dict[str, Any]) -> GatewayReady:
         return GatewayReady(int(message["pid"]), int(message["port"]), None if grpc_port is None else int(grpc_port),
                             str(message["version"]))
     except (KeyError, TypeError, ValueError):
-        raise GatewayGone("the gateway sent a first message without its ports") from None
+        raise GatewayLost("the gateway sent a first message without its ports") from None

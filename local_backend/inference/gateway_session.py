@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from local_backend.inference.control import GatewayLoad, GatewayState, Model, RevisionLoad, Token, load_of
-from local_backend.inference.gateway_process import GatewayGone, GatewayHandle, GatewayLink, GatewayReady
+from local_backend.inference.gateway_process import GatewayHandle, GatewayLink, GatewayLost, GatewayReady
 
 _log = logging.getLogger(__name__)
 #: Seconds between two attempts to connect to a gateway that starts, and before a failed start is repeated.
@@ -127,7 +127,7 @@ class GatewaySession:
             if before is None and self._link.ready is not None:
                 self._failures = 0
                 self.handle.keep_ports(self._link.ready)
-        except GatewayGone as problem:
+        except GatewayLost as problem:
             self._lost(problem)
 
     def push(self, shown: Mapping[str, Model], valid: Valid) -> bool:
@@ -141,7 +141,7 @@ class GatewaySession:
         self._version = max(self._version + 1, int(time.time() * 1000))
         try:
             self._link.send(GatewayState(self._version, *content))
-        except GatewayGone as problem:
+        except GatewayLost as problem:
             self._lost(problem)
             return False
         self._sent = content
@@ -198,7 +198,7 @@ class GatewaySession:
         self._link, self._idle_since = None, None
         return None
 
-    def _lost(self, problem: GatewayGone) -> None:
+    def _lost(self, problem: GatewayLost) -> None:
         _log.warning("%s; the server connects to it again, or starts another one", problem)
         if self._link is not None and self._link.ready is None:
             self.handle.end(self._link, signal.SIGKILL)

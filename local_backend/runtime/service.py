@@ -214,10 +214,10 @@ class RunningService:
             pid = self._start(plan)
         except OSError as problem:
             os.close(ours)
+            os.close(theirs)
             self._failed(seat, f"cannot start a kernel: {problem.strerror or problem}")
             return
-        finally:
-            os.close(theirs)
+        os.close(theirs)  # not in a `finally`: a forked kernel leaves by an exception, and needs it
         seat.taken = True
         self.workers.started(number, pid, seat.slot.id)
         self._kernels[number] = _Kernel(

@@ -18,12 +18,13 @@ READ, SUBMIT, ADMIN, INFERENCE = SCOPES = ("read", "submit", "admin", tokens.INF
 _CHANGES = {
     READ: frozenset({"auth.logoff"}),
     SUBMIT: frozenset({
-        "auth.logoff", "application.stop", "data.preview", "exec.check", "exec.stop", "exec.submit", "exec.verify",
+        "auth.logoff", "auth.token_inference", "application.stop", "data.preview",
+        "exec.check", "exec.stop", "exec.submit", "exec.verify",
         "hpo.create", "hpo.restart", "hpo.stop",
-        "model.deploy", "model.redeploy", "model.start", "model.stop", "model.save", "model.promote", "model.rollback",
-        "model.traffic",
+        "inference.run", "model.deploy", "model.promote", "model.redeploy", "model.rollback", "model.save",
+        "model.start", "model.stop", "model.traffic",
     }),
-    INFERENCE: frozenset({"auth.logoff"}),
+    INFERENCE: frozenset({"auth.logoff", "auth.token_inference", "inference.run"}),
 }
 
 

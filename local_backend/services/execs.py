@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from dlicmd.contract import states
 from local_backend.curves.answers import CurveAnswers
-from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable, Unsupported
+from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.access import Caller
@@ -185,14 +185,6 @@ class ExecService:
                     "exec.resize_timeout",
                     f"The server did not process the request in time; the slots of {row.id} are unchanged",
                 ) from None
-
-    def deploy(self, caller: Caller, exec_id: str) -> None:
-        """Raise Unsupported (`exec.deploy`): the local backend serves no models yet. Raises NotFound."""
-        with self.base.recorded(caller, "exec.deploy", exec_id):
-            row = self.find(caller, exec_id)
-            raise Unsupported(
-                "exec.deploy", f"The local backend does not deploy models; fetch the result of {row.id} instead"
-            )
 
 
 def _seen(connection: Connection, caller: Caller, exec_id: str) -> ExecRow:

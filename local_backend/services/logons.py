@@ -126,6 +126,21 @@ class LogonService:
         """
         return self._made(caller, lambda c: caller_named(c, caller.name, self._base.settings) is not None)
 
+    def for_requests(self, caller: Caller) -> str:
+        """Make a token of an admitted user that only sends requests to models. Raises Denied (`auth.scope`),
+        Unauthorized (`auth.wrong_password`) if the user was removed meanwhile."""
+        with self._base.recorded(caller, "auth.token_inference"):
+            def keep(connection: Connection) -> str | None:
+                if caller_named(connection, caller.name, self._base.settings) is None:
+                    return None
+                ends = time.time() + self._base.settings.token_seconds
+                return tokens.make_for_requests(connection, caller.name, ends)
+
+            token = self._base.database.write(keep)
+            if token is None:
+                raise Unauthorized("auth.wrong_password", "User or password is wrong")
+        return token
+
     def _made(self, caller: Caller, is_right: Callable[[Connection], bool]) -> Logon:
         """Return a new token. The transaction that stores the token checks by `is_right` that the user is still
         admitted: the token must not outlive a change of the password, or the removal of the user."""

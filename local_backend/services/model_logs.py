@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from local_backend.errors import Invalid, StorageFailed
-from local_backend.runtime.paths import worker_task
+from local_backend.runtime.paths import ExecPaths, worker_task
 from local_backend.scheduler.model import Reason
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
@@ -19,6 +20,8 @@ from local_backend.store.models import FAILED, SERVING, STARTING, STORED, Revisi
 STREAMS = ("stdout", "stderr", "launcherlog")
 #: Maximum bytes of one answer.
 _MOST = 1 << 20
+#: An offset contains the number of the kernel above so many bits, and the position in its log below them.
+_BITS = 40
 
 
 @dataclass(frozen=True)
@@ -53,30 +56,27 @@ class ModelLogs:
     def read(  # noqa: PLR0917
         self, caller: Caller, name: str, stream: str, kernel: int | None, start: int, revision: int | None
     ) -> LogPiece:
-        """Return a part of a log from an offset on, of the newest kernel unless `kernel` names another one. A cut off
-        line at the end comes with the next part. Raises NotFound, AccessDenied, Invalid (`query.log`)."""
+        """Return a part of a log from an offset on, of the newest kernel unless `kernel` names another one. Without
+        `kernel`, the next part is of a newer kernel when nothing more is left of this one. Raises NotFound,
+        AccessDenied, Invalid (`query.log`)."""
         if stream not in STREAMS:
             raise Invalid("query.log", f"stream: unknown log {stream[:40]!r}; use {', '.join(STREAMS)}")
         row = self._revision(caller, name, revision)
         found = None if row.exec_id is None else self.models.base.database.read(
             lambda c: execs.get(c, str(row.exec_id)))
         if found is None:
-            return LogPiece(b"", 0, 0)
-        paths = self.execs.paths(found)
-        number = kernel or max(executors(found, paths), default=0)
-        file = paths.launcher_log if stream == "launcherlog" else paths.capture(worker_task(max(1, number)), stream,
-                                                                                True)
-        try:
-            opened = paths.opened(file)
-            if opened is None:
-                return LogPiece(b"", start, number)
-            with opened:
-                opened.seek(start)
-                content = opened.read(_MOST)
-        except OSError as problem:
-            raise StorageFailed("exec.result_failed", f"The server cannot read the log of {name} ({problem.strerror})"
-                                ) from None
-        return LogPiece(content, start + len(content), number)
+            return LogPiece(b"", start, 0)
+        paths, at = self.execs.paths(found), start & ((1 << _BITS) - 1)
+        if stream == "launcherlog":
+            content = _part(paths, paths.launcher_log, at)
+            return LogPiece(content, at + len(content), 0)
+        newest = max(executors(found, paths), default=0)
+        number = kernel or start >> _BITS or newest
+        content = _part(paths, paths.capture(worker_task(max(1, number)), stream, True), at)
+        if not content and kernel is None and newest > number:
+            number, at = newest, 0  # the kernel has been replaced
+            content = _part(paths, paths.capture(worker_task(number), stream, True), at)
+        return LogPiece(content, (number << _BITS) + at + len(content), number)
 
     def why(self, caller: Caller, name: str) -> ModelReason:
         """Return why a model does not serve, or has fewer kernels than it wants. Raises NotFound."""
@@ -101,3 +101,17 @@ class ModelLogs:
         if number is None:
             return view.main
         return self.models.numbered(view, number)
+
+
+def _part(paths: ExecPaths, file: Path, start: int) -> bytes:
+    """Return bytes of a log from a position on; none if there is no log. Raises StorageFailed."""
+    opened = paths.opened(file)
+    if opened is None:
+        return b""
+    try:
+        with opened:
+            opened.seek(start)
+            return opened.read(_MOST)
+    except OSError as problem:
+        sentence = f"The server cannot read the log {file.name} ({problem.strerror})"
+        raise StorageFailed("exec.result_failed", sentence) from None

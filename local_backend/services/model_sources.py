@@ -14,7 +14,10 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from dlicmd.contract.data_sources import PATH_KEYS
 from dlicmd.contract.states import FINISHED
+from local_backend.data.errors import DataError
+from local_backend.data.storage import places
 from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, OverQuota, StorageFailed
 from local_backend.files import open_folder, open_regular, regular_files, write_json
 from local_backend.inference import description
@@ -52,6 +55,21 @@ class DeploymentWords:
 
 
 @dataclass(frozen=True)
+class EdiWords:
+    """What a request of the console says about a model in a folder of the user's data. `attributes` and `environments`
+    are texts: JSON, or `KEY=VALUE,KEY=VALUE`."""
+
+    name: str
+    kernel: str
+    folder: str
+    weight: str
+    runtime: str
+    attributes: str = ""
+    environments: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True)
 class ModelSourceService:
     """Operations that make models of execs."""
 
@@ -78,6 +96,27 @@ class ModelSourceService:
             found = self._described(folder, words, words.name or row.id)
             record.about.append(found.name)
             return self.models.add(caller, found, folder, _origin(row), new=False)
+
+    def deploy_folder(self, caller: Caller, words: EdiWords, folder: Path) -> ModelView:
+        """Deploy a model from a folder of the user's data. `folder` is a new folder. Raises Invalid (`data.invalid`,
+        `model.*`), and the errors of `ModelService.deploy`."""
+        with self.base.recorded(caller, "model.deploy", words.name):
+            description.check_name(words.name)
+            try:
+                (source,) = places({PATH_KEYS[0]: words.folder}, self.base.data_roots(caller))
+            except DataError as problem:
+                raise Invalid("data.invalid", f"modelPath: {problem}") from None
+            try:
+                folder.mkdir(mode=0o700, parents=True)
+                if not _copy(Path(source), Path(source).parent, folder, ()):
+                    raise Invalid("model.files", f"modelPath: the folder {words.folder[:200]} contains no file")
+            except OSError as problem:
+                raise StorageFailed.from_os(problem) from None
+            asked = DeploymentWords(
+                words.kernel, words.name, words.runtime or None, words.weight or None, words.tag,
+                _mapping(words.attributes, "attribute"), _mapping(words.environments, "mcenv"))
+            return self.models.add(caller, self._described(folder, asked, words.name), folder,
+                                   {"folder": words.folder}, new=True)
 
     # --- the store
 
@@ -223,6 +262,19 @@ class ModelSourceService:
     def _forget(self, gone: set[str]) -> None:
         with suppress(OSError, SQLAlchemyError):  # else the next server removes them
             bundles.drop(self.base.settings.paths, self.base.database, gone)
+
+
+def _mapping(text: str, key: str) -> dict[str, Any]:
+    """Return the pairs of a text: JSON, or `KEY=VALUE,KEY=VALUE`. Raises Invalid (`model.description`)."""
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = dict(part.partition("=")[::2] for part in text.split(",") if part.strip())
+    if not isinstance(found, dict) or any(isinstance(one, dict | list) for one in found.values()) or "" in found:
+        raise Invalid("model.description", f"{key} must be KEY=VALUE,KEY=VALUE, or a JSON object with texts")
+    return {str(name).strip(): one for name, one in found.items()}
 
 
 def _check_finished(row: ExecRow) -> None:

@@ -140,11 +140,6 @@ class GatewayFacts:
                               ready.port, ready.grpc_port, str(self.handle.local))
 
 
-def by_queue(load: RevisionLoad, profile: ModelProfile, memory: None, _now: float) -> tuple[int, None]:
-    """Return how many kernels a revision needs: those of the profile, and 1 while requests wait."""
-    return max(profile.kernel_min, int(load.queued > 0 or load.running > 0)), memory
-
-
 def place_of(settings: Settings) -> GatewayPlace:
     """Return where the gateway of a server listens, with the certificate of the server."""
     host = settings.inference_host or settings.host

@@ -31,7 +31,7 @@ _KNOWN = ("schema_version", "type", "name", "launcher", "conda_home", "conda_env
 
 
 @dataclass(frozen=True)
-class KernelRuntime:
+class ResolvedRuntime:
     """How the kernels of a model start: in a Python environment (None: the server's own), or with a command."""
 
     conda_env: str | None = None
@@ -100,12 +100,12 @@ class RuntimeService:
 
             self.base.database.write(work)
 
-    def resolved(self, name: str) -> KernelRuntime:
+    def resolved(self, name: str) -> ResolvedRuntime:
         """Return how the kernels of a runtime start. Raises NotFound, Invalid (`submission.environment`)."""
         value = json.loads(self.find(name).description)
         section = Fields(value, "the runtime", _refuse)
         env_name = value.get("conda_env_name") or None
-        return KernelRuntime(
+        return ResolvedRuntime(
             conda.find(env_name, value.get("conda_home") or None), _command(section),
             variables(section.list("envs", most=500), section, "envs"))
 

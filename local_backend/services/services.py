@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from local_backend.audit import RefusedCounts, outputs_of
 from local_backend.forward.service import Forwarding
@@ -30,7 +29,7 @@ from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
 from local_backend.services.model_logs import ModelLogs
 from local_backend.services.model_sources import ModelSourceService
-from local_backend.services.model_work import GatewayFacts, KernelWork, by_queue, place_of
+from local_backend.services.model_work import GatewayFacts, KernelWork, place_of
 from local_backend.services.models import ModelService
 from local_backend.services.oidc import OidcService
 from local_backend.services.plans import PlanService
@@ -76,7 +75,7 @@ class Services:
     model_logs: ModelLogs
     model_sources: ModelSourceService
     runtimes: RuntimeService
-    model_controller: ModelController[Any]
+    model_controller: ModelController
     load: Load
 
 
@@ -152,7 +151,7 @@ class _Serving:
 
     models: ModelService
     runtimes: RuntimeService
-    controller: ModelController[Any]
+    controller: ModelController
 
 
 def _serving(
@@ -165,6 +164,6 @@ def _serving(
     session = GatewaySession(handle, settings.inference_idle)
     work = KernelWork(base, submissions, runtimes, handle, supervisor.reason,
                       lambda: len(supervisor.machine.slots), tokens.digest(token))
-    controller = ModelController(base.database, work, session, by_queue, lambda: None)
+    controller = ModelController(base.database, work, session)
     models = ModelService(base, runtimes, GatewayFacts(session, handle, settings), controller.wake)
     return _Serving(models, runtimes, controller)

@@ -33,10 +33,13 @@ class ReceivedUpload:
     staged: Path | None = None
 
 
-async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, most: int) -> ReceivedUpload:
+async def receive(
+    body: AsyncIterator[bytes], content_type: str, folder: Path, most: int, *, packed: bool = False
+) -> ReceivedUpload:
     """Read a whole body. Write its files into `folder`, under names of the server.
 
-    `most` limits the bytes of the body. Written files stay when this raises: the caller removes the folder.
+    `most` limits the bytes of the body. With `packed`, a body that is no form is one archive. Written files stay when
+    this raises: the caller removes the folder.
 
     Raises:
         Invalid: the body is malformed.
@@ -46,6 +49,8 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
     kind, options = parse_options_header(content_type)
     if kind == b"multipart/form-data":
         return await _multipart(body, options.get(b"boundary"), folder, most)
+    if packed:
+        return await _archive(body, folder, most)
     text = await _text(body, most)
     if not text.strip():
         return ReceivedUpload()
@@ -54,6 +59,23 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
     if kind == b"application/json":
         return ReceivedUpload(data=text)
     raise Invalid("submission.body", "the body must be multipart/form-data or application/x-www-form-urlencoded")
+
+
+async def _archive(body: AsyncIterator[bytes], folder: Path, most: int) -> ReceivedUpload:
+    received, target = 0, folder / "archive"
+    try:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(fd, "wb", buffering=_WRITE) as file:
+            async for chunk in body:
+                received += len(chunk)
+                if received > most:
+                    raise TooLarge(
+                        "submission.too_large", f"the upload is larger than {most} bytes, the limit of this server"
+                    )
+                await asyncio.to_thread(file.write, chunk)
+    except OSError as problem:
+        raise StorageFailed.from_os(problem) from None
+    return ReceivedUpload([("", target)] if received else [])
 
 
 async def _text(body: AsyncIterator[bytes], most: int) -> str:

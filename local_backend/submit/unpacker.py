@@ -16,6 +16,7 @@ import gzip
 import json
 import os
 import resource
+import stat
 import sys
 import tarfile
 import unicodedata
@@ -26,6 +27,8 @@ from typing import IO, Any
 DONE, REFUSED, STORAGE = 0, 3, 4
 
 _CHUNK = 1 << 20
+#: The first bytes of a zip archive.
+_ZIP = b"PK\x03\x04"
 _MAX_COMPONENT = 255
 _MAX_PATH = 4096
 _MAX_DEPTH = 64
@@ -183,10 +186,13 @@ class Budget:
 
 
 def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
-    """Write the members of an open tar stream (gzip or plain) into `tree`. Raises Refused or OSError."""
-    parent = os.getppid()
-    plain: Any = gzip.GzipFile(fileobj=archive) if archive.read(2) == b"\x1f\x8b" else archive
+    """Write the members of an archive (tar, with or without gzip, or zip) into `tree`. Raises Refused or OSError."""
+    parent, start = os.getppid(), archive.read(4)
     archive.seek(0)
+    if start == _ZIP:
+        _unzip(archive, tree, budget, parent)
+        return
+    plain: Any = gzip.GzipFile(fileobj=archive) if start[:2] == b"\x1f\x8b" else archive
     with tarfile.open(fileobj=plain, mode="r|", tarinfo=ArchiveMember, bufsize=_CHUNK, encoding="utf-8") as tar:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header
@@ -195,6 +201,48 @@ def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
             _take(tar, member, tree, budget)
     if not tree.files:
         raise ArchiveRefused("it contains no files")
+
+
+def _unzip(archive: IO[bytes], tree: Tree, budget: Budget, parent: int) -> None:
+    """Write the members of an open zip archive into `tree`. Raises Refused or OSError."""
+    import zipfile  # most archives are tar archives
+
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            for member in packed.infolist():
+                if os.getppid() != parent:
+                    raise ArchiveRefused("the server has stopped")
+                budget.spend(member.file_size)
+                parts, mode = components(member.filename), member.external_attr >> 16
+                if is_litter(parts):
+                    continue
+                if member.flag_bits & 1:
+                    raise ArchiveRefused(f"{show(member.filename)} is encrypted")
+                if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                    raise ArchiveRefused(f"{show(member.filename)} is a link or device; only files and folders are "
+                                         "accepted")
+                if member.is_dir():
+                    os.close(tree.folder(parts))
+                elif not parts:
+                    raise ArchiveRefused(f"{show(member.filename)} is a file without a name")
+                else:
+                    _unzip_file(packed.open(member), member.file_size, tree.file(parts, mode or 0o600))
+    except (zipfile.BadZipFile, RuntimeError) as problem:
+        raise ArchiveRefused(f"it is damaged, or not a zip archive ({type(problem).__name__})") from None
+    if not tree.files:
+        raise ArchiveRefused("it contains no files")
+
+
+def _unzip_file(source: IO[bytes], size: int, fd: int) -> None:
+    try:
+        while chunk := source.read(_CHUNK):
+            size -= len(chunk)
+            if size < 0:
+                raise ArchiveRefused("a file in it is larger than its header says")
+            while chunk:
+                chunk = chunk[os.write(fd, chunk) :]
+    finally:
+        os.close(fd)
 
 
 def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Budget) -> None:

@@ -57,7 +57,7 @@ class World:
     def __init__(self, **limits: Any) -> None:
         self.now = 100.0
         self.limits = RequestLimits(**limits)
-        self.models = ServedModels(lambda waits: self.waits.append(waits))
+        self.models = ServedModels(lambda waits: self.waits.append(waits), lambda when: None)
         self.waits: list[bool] = []
         self.kernels: list[KernelSeat] = []
         self.version = 0

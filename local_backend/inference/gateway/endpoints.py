@@ -89,7 +89,8 @@ class Endpoints:
         if not isinstance(found, RequestUser):
             raise refusals.no_token()
         self._permit(exchange, found)
-        if exchange.received > exchange.limit:
+        length = exchange.headers.get("content-length", "0")
+        if exchange.received > exchange.limit or (length.isdigit() and int(length) > exchange.limit):
             raise refusals.too_large(exchange.limit)
 
     # Inference ----------------------------------------------------------------------------------------------------

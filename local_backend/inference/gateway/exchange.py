@@ -135,6 +135,9 @@ class HttpApplication(Protocol):
     def ask(self, exchange: HttpExchange, done: Callable[[Refusal | None], None]) -> None:
         """Ask the server about the token of an exchange with a `question`; then call `done`."""
 
+    def handle(self, exchange: HttpExchange) -> None:
+        """Give an exchange whose body is complete to its handler."""
+
     def hold(self, size: int) -> None:
         """Account for bytes of a body. Raises Refusal if the bodies fill the gateway."""
 

@@ -109,6 +109,19 @@ class HttpFrontend:
         else:
             done(None)
 
+    def handle(self, exchange: HttpExchange) -> None:
+        handler = exchange.handler
+        try:
+            if handler is not None:
+                handler(exchange)
+        except Exception:
+            # A defect of the gateway must not leave a client without an answer.
+            log.exception("The gateway failed at %s %s", exchange.method, exchange.path[:200])
+            if exchange.streaming:
+                exchange.abort()
+            else:
+                self.refuse(exchange, refusals.internal())
+
     def hold(self, size: int) -> None:
         self.held += size
         if self.held > self.limits.memory:

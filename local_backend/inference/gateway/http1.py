@@ -221,6 +221,7 @@ class Http1Connection(asyncio.Protocol):
         if exchange.refusal is None:
             exchange.refusal = why
         exchange.keep = False
+        exchange.question = ""
         self._current = None
         self._in_head = False
         self._closing = self._lingers = True
@@ -285,7 +286,7 @@ class Http1Connection(asyncio.Protocol):
         has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
         try:
             self.application.admit(exchange)
-            if int(headers.get("content-length", "0")) > exchange.limit:
+            if not exchange.question and int(headers.get("content-length", "0")) > exchange.limit:
                 raise refusals.too_large(exchange.limit)
             expect = headers.get("expect", "")
             if expect and expect.lower() != "100-continue":
@@ -331,7 +332,8 @@ class Http1Connection(asyncio.Protocol):
         if exchange is None or exchange.refusal is not None:
             return
         exchange.received += len(data)
-        if exchange.received > exchange.limit:
+        # While the server is asked about the token, reading rests; the limit is not known before.
+        if exchange.received > exchange.limit and not exchange.question:
             raise refusals.too_large(exchange.limit)
         self.application.hold(len(data))
         exchange.chunks.append(data)
@@ -362,8 +364,8 @@ class Http1Connection(asyncio.Protocol):
                 if exchange.refusal is not None:
                     exchange.keep = exchange.keep and not exchange.refusal.close
                     self.application.refuse(exchange, exchange.refusal)
-                elif exchange.handler is not None:
-                    exchange.handler(exchange)
+                else:
+                    self.application.handle(exchange)
         finally:
             self._turning = False
         if self._active is None and not self._closing:

@@ -211,7 +211,7 @@ class Http2Connection(asyncio.Protocol):
         try:
             length = headers.get("content-length", "0")
             self.application.admit(exchange)
-            if length.isdigit() and int(length) > exchange.limit:
+            if not exchange.question and length.isdigit() and int(length) > exchange.limit:
                 raise refusals.too_large(exchange.limit)
         except Refusal as why:
             self.application.refuse(exchange, why)
@@ -251,7 +251,7 @@ class Http2Connection(asyncio.Protocol):
             exchange.feed(data, False)
             return
         try:
-            if exchange.received + len(data) > exchange.limit:
+            if exchange.received + len(data) > exchange.limit and not exchange.question:
                 raise refusals.too_large(exchange.limit)
             self.application.hold(len(data))
         except Refusal as why:
@@ -276,8 +276,8 @@ class Http2Connection(asyncio.Protocol):
         exchange.body, exchange.chunks = b"".join(exchange.chunks), []
         if exchange.feed is not None:
             exchange.feed(exchange.body, True)
-        elif exchange.handler is not None:
-            exchange.handler(exchange)
+        else:
+            self.application.handle(exchange)
 
     # Answers ------------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class OpenInference:
         rest = parts[3:] if parts[1:2] == [_VERSIONS] and len(parts) > 2 else parts[1:]
         handlers = {(): self._metadata, ("ready",): self._model_ready, ("infer",): self._infer}
         handler = handlers.get(tuple(rest))
-        if handler is None:
+        if handler is None or not parts[0]:
             raise refusals.no_path(exchange.path[:200])
         wanted = "POST" if rest == ["infer"] else "GET"
         if exchange.method != wanted and (wanted, exchange.method) != ("GET", "HEAD"):

@@ -129,6 +129,11 @@ def bad_request(sentence: str, *, close: bool = False) -> Refusal:
     return Refusal(400, "inference.request", sentence, close=close)
 
 
+def internal() -> Refusal:
+    """Return the refusal of a request at which the gateway failed."""
+    return Refusal(500, "inference.internal", "The gateway failed. Its log has the reason")
+
+
 def ending() -> Refusal:
     """Return the refusal of a request that waits while the gateway ends."""
     return Refusal(503, "inference.ending", "The gateway ends", retry_after=SOON, close=True)

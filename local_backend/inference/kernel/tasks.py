@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from local_backend.inference.kernel import frames, tensors
@@ -87,7 +87,7 @@ class TaskContext:
 
     def get_version(self) -> str:
         """Return the number of the model's revision, as text."""
-        return os.environ.get("REDHARE_MODEL_REVISION", "1")
+        return os.environ.get("REDHARE_MODEL_REVISION", "")
 
     def get_model_name(self) -> str:
         """Return the name of the model."""
@@ -122,6 +122,8 @@ class TaskContext:
     def set_output_data(self, data: str | bytes) -> bool:
         """Set the answer; return True. It is sent when `on_task_invoke` returns, and at once after that. A later call
         replaces the answer if it is not sent yet. Raises TypeError."""
+        if self._flags:  # `fail` was called before
+            self._reply_meta.pop("status", None)
         self._answer(_bytes_of(data), 0)
         return True
 
@@ -170,6 +172,10 @@ class TaskContext:
             self.set_output_meta("application/json")
         return self.set_output_data(found.body)
 
+    def unlink(self) -> None:
+        """Make the task a batch of its own."""
+        self._prev = self._next = None
+
     def _answer(self, data: bytes, flags: int) -> None:
         self._flags = flags
         self._output = data
@@ -186,6 +192,13 @@ def _bytes_of(data: str | bytes) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise TypeError(f"an answer is a str or bytes, not {type(data).__name__}; use json.dumps for objects")
+
+
+def tasks_from(task: TaskContext | None) -> Iterator[TaskContext]:
+    """Yield a task and those that follow it in its batch."""
+    while task is not None:
+        yield task
+        task = task.next()
 
 
 class TaskBatch:
@@ -244,6 +257,11 @@ class TaskBatch:
     def flush(self) -> None:
         """Send the answers that were set after `on_task_invoke` returned."""
         self._write(final=False)
+
+    def untouched(self) -> list[TaskContext]:
+        """Return the tasks that have neither an answer nor a part of one."""
+        return [task for task in self.tasks
+                if task._output is None and not task._streamed and task._number not in self._answered]
 
     def fail_rest(self, sentence: str, status: int = 500) -> None:
         """Let the tasks without an answer fail with a sentence. `finish` sends it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from local_backend.inference.kernel import tensors
 from local_backend.inference.kernel.problems import KernelProblem, TaskError
-from local_backend.inference.kernel.ready.base import ReadyKernel, ReadyModel, library, tasks_from
-from local_backend.inference.kernel.tasks import TaskContext
+from local_backend.inference.kernel.ready.base import ReadyKernel, ReadyModel, library
+from local_backend.inference.kernel.tasks import TaskContext, tasks_from
 
 #: End of the name of an architecture → task of its pipeline.
 _TASKS = {
