@@ -23,6 +23,9 @@ from dlicmd.sdk.errors import NoSuchExec, NoSuchModel, NoSuchObject, ServerError
 from dlicmd.sdk.model_objects import DeployedModel, SavedModel, ServingRuntime
 from dlicmd.sdk.transport import Answer
 
+#: HTTP codes of requests to models: too many wait; from the second one on, the model or the gateway failed.
+BUSY, FAILED = 429, 500
+
 
 class ModelStoreCalls(Calls):
     """Calls about runtimes and saved models."""
@@ -178,6 +181,8 @@ def accepted(answer: Answer, what: str, model: str | None = None, *, of_kernel: 
         raise NoSuchModel(model, answer.status)
     if is_unknown:
         raise refused(NoSuchObject, f"the server refused {what}", answer)
+    if of_kernel and (answer.status == BUSY or answer.status >= FAILED):
+        raise refused(ServerError, f"the model {model} gave no answer (HTTP {answer.status})", answer)
     if answer.status in (BAD_REQUEST, 413, 422) and not of_kernel:
         raise refused(SubmissionRefused, f"the server refused {what}", answer)
     return checked(answer, what)
