@@ -135,7 +135,8 @@ class Fields:
         return bool(value)
 
     def list(self, *keys: str, most: int) -> list[Any]:
-        value = self.get(*keys)
+        """Return the first of some lists that is not empty: clients send empty ones for what they do not use."""
+        value = self.get(*[key for key in keys if self._value.get(key) != []])
         if value is None:
             return []
         if not isinstance(value, list):

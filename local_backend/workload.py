@@ -164,7 +164,7 @@ class Service:
     revision: int
     #: Text that a kernel shows to the gateway, which knows by it that the kernel is one of this revision.
     key: str
-    #: Unix socket of the gateway.
+    #: Unix socket of the gateway, in a folder of its own: kernels in a sandbox see this folder.
     socket: str
     #: Description of the model (model.json), as kernels read it, without the paths.
     description: dict[str, Any]

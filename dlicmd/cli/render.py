@@ -52,6 +52,10 @@ class Output(NamedTuple):
         """Whether streams, exit codes and all layouts are those of the original client."""
         return self.manner is Manner.ORIGINAL
 
+    def own(self, text: str) -> str:
+        """Return a sentence of ours; nothing where the original client printed only the text of the server."""
+        return "" if self.is_original else text
+
     @property
     def is_recorded(self) -> bool:
         """Whether a table has the layout of the original client."""

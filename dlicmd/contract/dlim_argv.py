@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 
 from dlicmd.contract.argv import SHORT_FORMAT, ArgvError, CommandLine, Given, convert
 from dlicmd.contract.dlim_commands import (
@@ -27,6 +29,8 @@ from dlicmd.contract.options import Form, Option
 
 HELP_COMMAND, OPTIONS_TOPIC = "help", "options"
 VERSION = "--version"
+#: Options whose values no message repeats.
+_SECRETS = ("--jwt-token", "--password", "-x", "--apikey", "-k")
 
 
 def parse_dlim(words: Sequence[str]) -> CommandLine:
@@ -40,13 +44,14 @@ def parse_dlim(words: Sequence[str]) -> CommandLine:
     if own[:1] == [HELP_COMMAND] or not {HELP.name, *HELP.aliases}.isdisjoint(own):
         return _help_line([word for word in own if not word.startswith("-") and word != HELP_COMMAND])
     line = CommandLine()
+    line.typed = tuple(words)
     path: list[str] = []
     position = 0
     while position < len(own):
         position += _take(line, path, _expanded(own, path, position), position)
     if "--" in words:
         line.operands += words[list(words).index("--") + 1:]
-    command = _command(path)
+    command = _command(path, words)
     line.command = command.name
     _check(line, command)
     return line
@@ -57,7 +62,8 @@ def _help_line(path: list[str]) -> CommandLine:
         return CommandLine("--help", OPTIONS_TOPIC)
     if not path or (len(path) == 1 and path[0] in GROUPS):
         return CommandLine("--help", *path[:1])
-    return CommandLine("--help", _command(path[:2] if path[0] in GROUPS else path[:1]).name)
+    path = path[:2] if path[0] in GROUPS else path[:1]
+    return CommandLine("--help", _command(path, path).name)
 
 
 def _expanded(words: list[str], path: list[str], at: int) -> list[str]:
@@ -77,7 +83,7 @@ def _take(line: CommandLine, path: list[str], words: list[str], at: int) -> int:
     if not word.startswith("-") or word == "-":
         if not path or (path[0] in GROUPS and len(path) == 1):
             path.append(word)
-            _command(path, is_whole=len(path) == 2 or path[0] not in GROUPS)
+            _command(path, line.typed, is_whole=len(path) == 2 or path[0] not in GROUPS)
         elif not word.strip():
             raise ArgvError(f"dlim {' '.join(path)}: an operand is empty")
         else:
@@ -111,9 +117,9 @@ def _set(line: CommandLine, option: Option, typed: str, text: str | None) -> Non
     line.given.append(Given(option, text, typed))
 
 
-def _command(path: list[str], is_whole: bool = True) -> DlimCommand:
+def _command(path: list[str], typed: Sequence[str], is_whole: bool = True) -> DlimCommand:
     """Return the command that words name. Raises ArgvError unless they do; with `is_whole` False, the second word is
-    still missing."""
+    still missing. `typed`: the whole command line."""
     found = BY_COMMAND.get(" ".join(path))
     if found is not None or not is_whole:
         return found or COMMANDS[0]
@@ -123,7 +129,21 @@ def _command(path: list[str], is_whole: bool = True) -> DlimCommand:
         names = ", ".join(one.name.split()[1] for one in COMMANDS if one.name.startswith(f"{path[0]} "))
         raise ArgvError(f"dlim {path[0]} needs one of: {names}")
     meant = meant_command(path)
-    raise ArgvError(f"unknown command '{' '.join(path)}'" + (f"; did you mean: dlim {meant}" if meant else ""))
+    text = f"unknown command '{' '.join(path)}'"
+    raise ArgvError(f"{text}; did you mean: {_corrected(path, meant, list(typed))}" if meant else text)
+
+
+def _corrected(path: list[str], meant: str, typed: list[str]) -> str:
+    """Return the command line with the command that is meant, or that command with its operands if the rest of the
+    line does not fit it, or has a secret."""
+    name = " ".join(meant.split()[:2] if meant.split(maxsplit=1)[0] in GROUPS else meant.split()[:1])
+    words = [*name.split(), *typed[len(path):]]
+    is_secret = any(word.partition("=")[0] in _SECRETS for word in words)
+    if typed[:len(path)] == path and not is_secret:
+        with suppress(ArgvError):
+            parse_dlim(words)
+            return shlex.join(["dlim", *words])
+    return f"dlim {meant}"
 
 
 def meant_command(path: Sequence[str]) -> str | None:

@@ -91,7 +91,8 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim model deploy --saved digits:2 --kernel-type torch", "version 2 of a model of the model store"),
     ), options=(FOLDER, FORCE, KERNEL_TYPE, NAME,
                 _own("--saved", "deploy a model of the model store", "NAME[:VERSION]"),
-                _own("--kernel", "with --saved: file of the kernel among the files of the model", "FILE")),
+                _own("--kernel", "with --saved: file of the kernel among the files of the model", "FILE"),
+                _own("--weight", "with --saved: file of the weights among the files of the model", "FILE")),
         recorded=True),
     DlimCommand("model start", "NAME", "start the kernels of a model", (
         ("dlim model start digits", "return at once"),
@@ -156,7 +157,7 @@ COMMANDS: tuple[DlimCommand, ...] = (
                    "FILE"), KERNEL_TYPE)),
     DlimCommand("model traffic", "NAME REVISION=PART...", "divide the requests between revisions", (
         ("dlim model traffic digits 3=90 4=10", "10 % of the requests go to revision 4"),), 2, MANY),
-    DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; or put a saved model into a space", (
+    DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; put a saved model into a space", (
         ("dlim model promote digits --revision 4", "revision 4 gets all requests"),
         ("dlim model promote digits --space production", "the saved model joins a space"),
     ), 1, 1, (_own("--revision", "revision that gets all requests", "N", kind=Form.POSITIVE),
@@ -173,6 +174,9 @@ COMMANDS: tuple[DlimCommand, ...] = (
         (NAME, _own("--path", "path of the model among the files of the job; default: its result", "PATH"))),
     DlimCommand("model saved", "", "list the models of the model store", (
         ("dlim model saved", "names, versions and the jobs that made them"),)),
+    DlimCommand("model unsave", "NAME[:VERSION]", "delete a model of the model store; deployed models stay", (
+        ("dlim model unsave digits:1", "version 1"), ("dlim model unsave digits", "all versions"),
+    ), 1, 1, (FORCE,), destroys=True),
     DlimCommand("model readme", "NAME", "show the README of a model", (("dlim model readme digits", "as text"),), 1, 1),
     DlimCommand("completion", "SHELL", "print the completion script for bash, zsh or fish", (
         ('eval "$(dlim completion bash)"', "complete words in this shell; also in ~/.bashrc"),), 1, 1),

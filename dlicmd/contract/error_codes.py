@@ -164,6 +164,36 @@ SERVER = {
     "volume.not_found": "no volume with this name",
     "volume.unreadable": "the list of volumes and their users cannot be read",
 }
+#: Codes of the gateway of models → meaning. An answer of the gateway has its code in `X-DLI-Error-Code`.
+INFERENCE = {
+    "inference.cannot_start": "no kernel of the model can start; the message says why",
+    "inference.encoding": "the gateway does not know the content encoding",
+    "inference.ending": "the gateway ends before a kernel has taken the request",
+    "inference.expect": "the gateway knows only `Expect: 100-continue`",
+    "inference.headers": "the headers of the request are too large or too many",
+    "inference.internal": "the gateway failed; its log has the reason",
+    "inference.kernel_answer": "the answer of the kernel is none of the Open Inference Protocol",
+    "inference.kernel_died": "the kernel ended before it answered, and no other kernel may try again",
+    "inference.kernel_failed": "the kernel failed at the request; the message is that of the kernel",
+    "inference.memory": "the bodies of other requests fill the gateway",
+    "inference.method": "the path has other methods",
+    "inference.no_grpc": "gRPC needs the extra `grpc` of the server",
+    "inference.no_model": "the model does not exist, or the user may not use it",
+    "inference.no_path": "the path or method does not exist",
+    "inference.no_revision": "the model serves no revision with this number",
+    "inference.no_server": "the server does not answer, and only the server knows the models or the token",
+    "inference.not_ready": "no kernel was ready before the deadline of the request",
+    "inference.queue_full": "the queue of the model is full; wait as long as `Retry-After` says",
+    "inference.rate": "the token sends more requests per second than the model takes",
+    "inference.request": "the request is malformed",
+    "inference.scope": "the scope of the token does not permit requests to models",
+    "inference.stopped": "the model is stopped",
+    "inference.timeout": "no kernel answered before the deadline of the request",
+    "inference.token": "the request has no valid token",
+    "inference.too_large": "the body of the request is larger than the model permits",
+    "inference.too_slow": "the request arrives too slowly",
+}
+
 #: Codes in the message of a server that does not start → meaning.
 START = {
     "server.no_isolation": "the server cannot isolate the jobs of its users on this machine",

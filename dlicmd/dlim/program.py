@@ -36,7 +36,7 @@ _FUNCTIONS = {
     "invoke": ("requests", "invoke"), "logs": ("logs", "logs"), "debug": ("debug", "debug"),
     "model traffic": ("revisions", "traffic"), "model promote": ("revisions", "promote"),
     "model rollback": ("revisions", "rollback"), "model share": ("revisions", "share"),
-    "model save": ("saved", "save"), "model saved": ("saved", "list_all"),
+    "model save": ("saved", "save"), "model saved": ("saved", "list_all"), "model unsave": ("saved", "unsave"),
     "completion": ("completion", "show_script"),
 }
 

@@ -32,6 +32,7 @@ from dlicmd.sdk.calls import (
 from dlicmd.sdk.errors import Denied, ServerError, SubmissionRefused
 from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.model_calls import ModelCalls
+from dlicmd.sdk.model_store_calls import ModelStoreCalls
 from dlicmd.sdk.objects import Exec, News, Preview
 from dlicmd.sdk.scheduler_calls import SchedulerCalls
 from dlicmd.sdk.search_calls import SearchCalls
@@ -49,7 +50,7 @@ Kind: TypeAlias = Literal["elastic", "ddp", "single", "command"]
 PREVIEW_TIMEOUT = 660.0
 
 
-class Client(ExecCalls, SchedulerCalls, SearchCalls, ModelCalls):
+class Client(ExecCalls, SchedulerCalls, SearchCalls, ModelCalls, ModelStoreCalls):
     """Call the methods of one server, or of the local backend.
 
     The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call

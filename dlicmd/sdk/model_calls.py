@@ -1,4 +1,4 @@
-"""The calls about models that serve requests: deployment, life cycle, requests, runtimes and the model store."""
+"""The calls about models that serve requests: deployment, life cycle, revisions and requests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from urllib.parse import urlencode
 from dlicmd.contract import dlim
 from dlicmd.contract.reading import objects, words
 from dlicmd.sdk import cancel
+from dlicmd.sdk.backend import EmbeddedTransport
 from dlicmd.sdk.calls import (
     ACCEPTED,
-    BAD_REQUEST,
     JSON,
-    NOT_FOUND,
     REFUSED,
     SUBMIT_TIMEOUT,
     Calls,
-    a_list,
     an_object,
     checked,
     checked_token,
@@ -30,22 +28,12 @@ from dlicmd.sdk.calls import (
 from dlicmd.sdk.errors import (
     Denied,
     ModelFailed,
-    NoSuchModel,
-    NoSuchObject,
     ServerError,
-    SubmissionRefused,
     WaitTimeout,
 )
 from dlicmd.sdk.messages import Progress, silent
-from dlicmd.sdk.model_objects import (
-    DeployedModel,
-    KernelRuntime,
-    LogPart,
-    ModelWhy,
-    SavedModel,
-    ServiceTokens,
-    ServingState,
-)
+from dlicmd.sdk.model_objects import DeployedModel, LogPart, ModelWhy, ServiceTokens, ServingState
+from dlicmd.sdk.model_store_calls import accepted, checked_name
 from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, Request
 
 #: Seconds that a model may take for an answer; the server ends the request earlier by the profile of the model.
@@ -58,6 +46,9 @@ START_TIMEOUT = 300.0
 
 class ModelCalls(Calls):
     """Calls about models that serve requests."""
+
+    #: The service token of the local backend, after the first request that needs it.
+    _requests_token: str | None = None
 
     def service_tokens(self, username: str | None = None, password: str | None = None) -> ServiceTokens:
         """Return tokens of the inference service.
@@ -105,7 +96,8 @@ class ModelCalls(Calls):
         Raises:
             UsageProblem: There is no such folder, or a name is wrong.
             PackageError: A file is missing or cannot be read, or `model.json` is wrong.
-            SubmissionRefused: The server refuses the model (HTTP 400 or 409).
+            SubmissionRefused: The server refuses the model (HTTP 400).
+            ServerError: A model with this name exists.
         """
         return self._deployed("", folder, kernel_type, name, progress)
 
@@ -136,11 +128,7 @@ class ModelCalls(Calls):
         with part.file, show(f"uploading {found.name}", part.size) as shown:
             body = Multipart([part], progress=shown)
             answer = self._send("POST", path, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
-        if answer.status == NOT_FOUND and again:
-            raise NoSuchModel(found.name, answer.status)
-        if answer.status in (BAD_REQUEST, 409, 413, 422):
-            raise refused(SubmissionRefused, "the server refused the model", answer)
-        answer = checked(answer, "the model")
+        answer = accepted(answer, "the model", found.name)
         try:
             return DeployedModel({dlim.NAME: found.name, **an_object(answer)})
         except ServerError:  # some servers answer with a text
@@ -265,7 +253,8 @@ class ModelCalls(Calls):
 
         Raises:
             NoSuchModel: No model has this name.
-            SubmissionRefused: The server refuses a value, or a running model must be stopped first.
+            SubmissionRefused: The server refuses a value.
+            ServerError: The model must be stopped first.
         """
         self._change(name, dlim.PROFILE, dict(profile), "the profile")
 
@@ -397,9 +386,10 @@ class ModelCalls(Calls):
         self, name: str, data: bytes | str | Mapping[str, Any] | Sequence[Any], *, timeout: float | None = None,
         content_type: str | None = None,
     ) -> bytes:
-        """Send a request to a model through the server, and return its answer.
+        """Send a request to a model, and return its answer.
 
-        A client that sends many requests should send them to `DeployedModel.service_uri`, with a service token.
+        The first request of a client to a model goes through the server. Later ones go directly to the address that
+        the model names, if that is on the same host as the server.
 
         Args:
             name: Name of the model.
@@ -440,166 +430,48 @@ class ModelCalls(Calls):
         if timeout is not None:
             headers[dlim.REQUEST_TIMEOUT] = f"{timeout:g}"
         patience = INVOKE_TIMEOUT if timeout is None else timeout + READ_TIMEOUT
-        path = dlim.inference_path(_checked_name(name))
-        answer = self._sent(self._request("POST", path, headers, body, patience)._replace(streamed=streamed))
-        if answer.status == NOT_FOUND:
-            raise NoSuchModel(name, answer.status)
-        return checked(answer, f"the request to the model {name}")
+        path = dlim.inference_path(checked_name(name))
+        request = self._request("POST", path, headers, body, patience)._replace(streamed=streamed)
+        answer = self._sent_directly(name, request) or self._sent(request)
+        return accepted(answer, f"the request to the model {name}", name, of_kernel=True)
 
-    # Runtimes
+    def _sent_directly(self, name: str, request: Request) -> Answer | None:
+        """Return the answer of the address that a model names; None if the request must go through the server."""
+        gateways = self.gateways
+        if gateways is None or not gateways.is_used(name):
+            return None
+        try:
+            if gateways.url_of(name) is None:
+                url = self.model(name).service_uri
+                if not url:
+                    return None  # it is stopped now
+                gateways.learn(name, url)
+            # The local backend ignores the token of this client, but its gateway does not.
+            token = self._own_token() if isinstance(self._way, EmbeddedTransport) else self._token
+        except ServerError:  # a token that only sends requests may not ask, and the server knows what is wrong
+            gateways.learn(name, "")
+            return None
+        if token is None:
+            return None
+        return gateways.send(name, request._replace(headers={**request.headers, "Authorization": f"Bearer {token}"}))
 
-    def runtimes(self) -> list[KernelRuntime]:
-        """Return the runtimes of the server."""
-        return [KernelRuntime(one) for one in objects(an_object(self._call("GET", dlim.RUNTIMES)).get(
-            dlim.RUNTIME_LIST))]
-
-    def runtime(self, name: str) -> KernelRuntime:
-        """Return one runtime.
-
-        Args:
-            name: Name of the runtime.
-
-        Raises:
-            NoSuchObject: No runtime has this name.
-        """
-        return KernelRuntime(an_object(self._runtime_call("GET", name)))
-
-    def create_runtime(self, runtime: Mapping[str, Any]) -> None:
-        """Create a runtime.
-
-        Args:
-            runtime: The runtime, with its name as `type`.
-
-        Raises:
-            SubmissionRefused: The server refuses the runtime.
-        """
-        self._sent_json("POST", dlim.RUNTIMES, dict(runtime), "the runtime")
-
-    def change_runtime(self, name: str, runtime: Mapping[str, Any]) -> None:
-        """Replace a runtime.
-
-        Args:
-            name: Name of the runtime.
-            runtime: The runtime, as for `create_runtime`.
-
-        Raises:
-            NoSuchObject: No runtime has this name.
-            SubmissionRefused: The server refuses the runtime.
-        """
-        self._runtime_call("PUT", name, json.dumps(dict(runtime)).encode())
-
-    def delete_runtime(self, name: str) -> None:
-        """Delete a runtime.
-
-        Args:
-            name: Name of the runtime.
-
-        Raises:
-            NoSuchObject: No runtime has this name.
-        """
-        self._runtime_call("DELETE", name)
-
-    # Model store
-
-    def saved_models(self) -> list[SavedModel]:
-        """Return the models of the model store (local backend)."""
-        return [SavedModel(one) for one in a_list(self._call("GET", dlim.STORE))]
-
-    def save_model(self, exec_id: str, name: str, path: str | None = None) -> SavedModel:
-        """Save the model of a finished exec under a name in the model store (local backend).
-
-        Args:
-            exec_id: Id of the exec.
-            name: Name of the model. A name that exists gets a new version.
-            path: Path of the model among the files that the exec wrote. The default is its result.
-
-        Raises:
-            NoSuchObject: No exec has this id.
-            SubmissionRefused: The server refuses the name or the path.
-        """
-        given = {dlim.NAME: name, dlim.EXEC: exec_id, dlim.PATH: path}
-        asked = {key: value for key, value in given.items() if value is not None}
-        return SavedModel({**asked, **self._sent_json("POST", dlim.STORE, asked, f"the exec {exec_id}")})
-
-    def promote_saved(self, name: str, space: str, version: int | None = None) -> SavedModel:
-        """Promote a model of the model store to a space, whose models all users see (local backend).
-
-        Args:
-            name: Name of the model.
-            space: Name of the space.
-            version: Version of the model. None stands for the newest one.
-
-        Raises:
-            NoSuchObject: The model store has no model with this name.
-        """
-        asked: dict[str, Any] = {dlim.SPACE: space} | ({} if version is None else {dlim.VERSION: version})
-        return SavedModel({dlim.NAME: name, **self._sent_json(
-            "PUT", dlim.store_path(_checked_name(name), dlim.TO_SPACE), asked, f"the model {name}")})
-
-    def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
-        """Deploy a model of the model store (local backend).
-
-        Args:
-            name: Name of the model.
-            options: Keys of the request: `kernel` (a file) or `kernel_type`, and `name`, `runtime`, `weight`, `tag`,
-                `attributes`, `environments`, `version`.
-
-        Raises:
-            NoSuchObject: The model store has no model with this name.
-            SubmissionRefused: The server refuses the deployment.
-        """
-        return DeployedModel({dlim.NAME: name, **self._sent_json(
-            "POST", dlim.store_path(_checked_name(name), dlim.DEPLOY), dict(options or {}), f"the model {name}")})
+    def _own_token(self) -> str:
+        """Return a service token for the local backend, whose own token the client does not know."""
+        if self._requests_token is None:
+            self._requests_token = self.service_tokens().service
+        return self._requests_token
 
     # Common parts
 
     def _model_call(self, method: str, name: str, action: str = "", body: bytes | None = None) -> Answer:
         """Send a call about one model. Raises NoSuchModel when no model has this name."""
-        path = dlim.model_path(_checked_name(name), action)
+        path = dlim.model_path(checked_name(name), action)
         headers = {"Content-Type": JSON} if body is not None else {"Content-Length": "0"} if method == "PUT" else None
-        answer = self._send(method, path, headers, body)
-        if answer.status == NOT_FOUND:
-            raise NoSuchModel(name, answer.status)
-        return checked(answer, f"the model {name}")
+        return accepted(self._send(method, path, headers, body), f"the call for the model {name}", name)
 
     def _change(self, name: str, action: str, value: Any, what: str) -> None:
-        path = dlim.model_path(_checked_name(name), action)
-        answer = self._send("PUT", path, {"Content-Type": JSON}, json.dumps(value).encode())
-        if answer.status == NOT_FOUND:
-            raise NoSuchModel(name, answer.status)
-        if answer.status in (BAD_REQUEST, 409, 422):
-            raise refused(SubmissionRefused, f"the server refused {what}", answer)
-        checked(answer, what)
-
-    def _runtime_call(self, method: str, name: str, body: bytes | None = None) -> Answer:
-        answer = self._send(method, dlim.runtime_path(_checked_name(name)), {"Content-Type": JSON} if body else None,
-                            body)
-        if answer.status == NOT_FOUND:
-            raise refused(NoSuchObject, f"there is no runtime '{name}'", answer)
-        if answer.status in (BAD_REQUEST, 409, 422):
-            raise refused(SubmissionRefused, "the server refused the runtime", answer)
-        return checked(answer, f"the runtime {name}")
-
-    def _sent_json(self, method: str, path: str, value: Any, what: str) -> dict[str, Any]:
-        """Send a JSON value, and return the object of the answer, empty if the answer is none."""
-        answer = self._send(method, path, {"Content-Type": JSON}, json.dumps(value).encode(), SUBMIT_TIMEOUT)
-        if answer.status == NOT_FOUND:
-            raise refused(NoSuchObject, f"the server does not know {what}", answer)
-        if answer.status in (BAD_REQUEST, 409, 422):
-            raise refused(SubmissionRefused, f"the server refused {what}", answer)
-        try:
-            return an_object(checked(answer, what))
-        except ServerError as problem:
-            if problem.status >= 300:
-                raise
-            return {}
-
-
-def _checked_name(name: str) -> str:
-    """Return the name of a model. Raises NoSuchModel when it would name another path, or cannot be a name."""
-    if not isinstance(name, str) or not name.strip(". ") or not name.isprintable():
-        raise NoSuchModel(str(name))
-    return name
+        path = dlim.model_path(checked_name(name), action)
+        accepted(self._send("PUT", path, {"Content-Type": JSON}, json.dumps(value).encode()), what, name)
 
 
 def _token(found: Mapping[str, Any], key: str) -> str:

@@ -35,8 +35,8 @@ def list_searches(services: TheServices, caller: TheCaller, m: str) -> JsonAnswe
 @router.post(_ALL, status_code=201)
 @about(EVERY_USER, errors=REFUSED, body={"multipart/form-data": SearchParts})
 async def create(request: Request, services: TheServices, caller: TheCaller, m: str) -> JsonAnswer[SearchCreated]:
-    """Start a search. `resDef` of its definition stands for the command line: `framework`, `workerNum`, `gpuNum`, and
-    the variables MAXITERATION and BATCHSIZE of the program."""
+    """Start a search. `resDef` of its definition stands for the command line: `framework`, `distribute`, `workerNum`,
+    `gpuNum`, and the variables MAXITERATION and BATCHSIZE of the program."""
     return await begin(request, services, caller, legacy=True)
 
 

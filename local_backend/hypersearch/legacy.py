@@ -7,8 +7,9 @@ from typing import Any
 from dlicmd.contract.argv import join_args
 from local_backend.hypersearch import literal
 
-#: Frameworks of `resDef`.
+#: Frameworks of `resDef`, in one process and with `distribute`.
 _FRAMEWORKS = {"tensorflow": "tensorflow", "pytorch": "PyTorch", "pytorchonelastic": "edtPyTorch"}
+_DISTRIBUTED = {"tensorflow": "disttensorflow", "pytorch": "distPyTorch"}
 
 
 def words_of(text: str | None) -> str | None:
@@ -21,7 +22,8 @@ def words_of(text: str | None) -> str | None:
     if not isinstance(found, dict):
         return None
     framework = str(found.get("framework", ""))
-    words = ["--exec-start", _FRAMEWORKS.get(framework.lower(), framework)]
+    names = _FRAMEWORKS | (_DISTRIBUTED if str(found.get("distribute")).strip().lower() == "true" else {})
+    words = ["--exec-start", names.get(framework.strip().lower(), framework)]
     for key, option in (("workerNum", "--numWorker"), ("gpuNum", "--gpuPerWorker")):
         if found.get(key):
             words += [option, str(found[key])]

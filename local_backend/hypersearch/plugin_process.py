@@ -31,6 +31,8 @@ from local_backend.settings import Settings
 
 #: Most bytes of an answer, of a file that a plugin writes, and of its log.
 _ANSWER, _FILE, _LOG = 8 * 2**20, 16 * 2**20, 8 * 2**20
+#: Members of a parameter that plugins may read, whatever its type.
+_LISTS = ("discreteDbVal", "discreteIntVal", "discreateStrVal")
 _TYPES = {"range": "Range", "discrete": "Discrete", "fix": "fix"}
 
 
@@ -70,8 +72,10 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
 
 
 def _hyper_parameters(definition: Definition) -> list[dict[str, Any]]:
-    """Return the parameters as the request has them, with the spelling that plugins know."""
-    return [item | {"type": _TYPES.get(str(item["type"]).lower(), item["type"]), "dataType": one.data}
+    """Return the parameters as the request has them, with the spelling that plugins know, and with the lists that are
+    empty or absent in the request as empty lists."""
+    lists: dict[str, Any] = {key: [] for key in _LISTS}
+    return [lists | item | {"type": _TYPES.get(str(item["type"]).lower(), item["type"]), "dataType": one.data}
             for item, one in zip(definition.raw["hyperParams"], definition.parameters, strict=True)]
 
 

@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 _SENDING, _GREETING = 5.0, 10.0
 #: Largest message of a gateway in bytes.
 _LARGEST = 64 << 20
-_CONTROL, _KERNELS, _LOCAL = "control.sock", "kernels.sock", "http.sock"
+#: The socket of the kernels is in a folder of its own: kernels in a sandbox see this folder and not the other sockets.
+_CONTROL, _KERNELS, _LOCAL = "control.sock", "kernels/kernels.sock", "http.sock"
 _PORT, _GRPC_PORT = "port", "grpc_port"
 
 
@@ -153,7 +154,7 @@ class GatewayHandle:
 
     def start(self) -> None:
         """Start a gateway. It takes the ports that the last one had, unless it failed with them. Raises OSError."""
-        for folder in (self._home.gateway, self._home.gateway_sockets):
+        for folder in (self._home.gateway, self._home.gateway_sockets, self.kernels.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
             found = folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

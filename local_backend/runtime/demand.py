@@ -61,7 +61,8 @@ class Demand:
                 job = replace(job, plan=self._plan(row.workload)[0])
             job = self._known[row.id] = self._waiting(job, row.id in active, now)
             if job.serves:
-                job = needs.wanting(job, row.wanted, self._together[row.id])
+                has = len(active[row.id].allocation.slots) if row.id in active else None
+                job = needs.wanting(job, row.wanted, self._together[row.id], has)
             if row.id in active:
                 if active[row.id].recorded:
                     self._began[row.id] = active[row.id].began
@@ -101,7 +102,8 @@ class Demand:
             found = needs.service(spec.resources, each, self._machine.kinds, spec.scheduling.user)
         return replace(
             found,
-            exec_id=row.id, plan=self._plan(spec)[0], group=spec.parent or "", since=time.monotonic() - age,
+            exec_id=row.id, plan=self._plan(spec)[0], group="" if found.serves else spec.parent or "",
+            since=time.monotonic() - age,
             priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout,
             requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
             lasts=None if spec.resources.elastic else self._lasts(row),

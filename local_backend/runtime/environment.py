@@ -266,6 +266,7 @@ def _kernel(launch: Launch, service: Service, task: TaskId) -> dict[str, str]:
         "DLI_MODEL_DESCRIPTION": str(launch.paths.model_description),
         "REDHARE_MODEL_NAME": service.model, "REDHARE_MODEL_PATH": str(launch.paths.code(launch.spec)),
         "REDHARE_MODEL_CREATOR": launch.spec.creator, "REDHARE_LD_LIBRARY_PATH": "", "TASK_JOB_ID": job,
+        "REDHARE_MODEL_REVISION": str(service.revision),
         "MSD_POD_NAME": name, "HOSTNAME": name, "DLI_IS_ELASTIC": "false",
     }
     return env | ({} if "DLIM_MK_LOG_LEVEL" in launch.environment else {"DLIM_MK_LOG_LEVEL": "INFO"})

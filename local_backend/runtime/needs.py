@@ -69,11 +69,15 @@ def service(asked: Resources, kernels_per_slot: int, kinds: Collection[str], use
     return replace(found, serves=True, least=least, most=most, memory=found.memory * kernels_per_slot)
 
 
-def wanting(service: SchedulerJob, kernels: int | None, kernels_per_slot: int) -> SchedulerJob:
-    """Return a service that wants this many kernels now; None for its minimum."""
+def wanting(
+    service: SchedulerJob, kernels: int | None, kernels_per_slot: int, has: int | None = None
+) -> SchedulerJob:
+    """Return a service that wants this many kernels now; None for its minimum. One that runs on fewer slots than its
+    minimum, such as 0, goes on with what it `has`, because few kernels are better than none."""
     slots = service.least if kernels is None else max(1, -(-kernels // kernels_per_slot))
     most = min(slots, service.most)
-    return replace(service, least=min(service.least, most), most=most)
+    least = service.least if has is None else min(service.least, max(1, has))
+    return replace(service, least=min(least, most), most=most)
 
 
 def refusal(asked: Resources, machine: Machine, user: str, allow_cpu: bool) -> str | None:

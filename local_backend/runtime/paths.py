@@ -263,8 +263,8 @@ class HomePaths:
 
     @property
     def gateway_sockets(self) -> Path:
-        """Folder of the sockets of the gateway: `control.sock`, `kernels.sock` and `http.sock`. The path of a socket
-        may have 107 bytes, so a home with a long path has the folder elsewhere."""
+        """Folder of the sockets of the gateway: `control.sock`, `http.sock` and `kernels/kernels.sock`. The path of a
+        socket may have 107 bytes, so a home with a long path has the folder elsewhere."""
         if len(os.fsencode(self.gateway)) <= _LONGEST_SOCKETS:
             return self.gateway
         mark = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]

@@ -62,6 +62,9 @@ def of_job(
     found += [(READ, str(path)) for path in (home.fabric_home, home.scripts)]
     found += [(READ, str(paths.data)), (WRITE, str(home.user(user))), (WRITE, str(home.result_fs / user)),
               (EMPTY, str(paths.root.parent)), (WRITE, str(paths.root))]
+    if spec.service is not None:
+        # The folder, because a gateway that starts again makes another socket. Nothing else is in it.
+        found.append((READ, os.path.dirname(spec.service.socket)))
     conda_env = spec.environment.conda_env
     if conda_env and not _may_be_replaced(settings, conda_env):
         links, real = _resolve(conda_env)

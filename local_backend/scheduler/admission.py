@@ -260,7 +260,7 @@ class Asking:
     def _is_modest(self, job: SchedulerJob, user: PlanNode) -> bool:
         """Return whether a job that could start leaves the slots to others, because its group or its user has its
         share."""
-        if self._again or not self._growing or not self._may_yield(job):
+        if self._serving or self._again or not self._growing or not self._may_yield(job):
             return False
         if user.is_group and user.is_full:
             level = next((level for level, rival in self._growing if rival is not user), -math.inf)

@@ -52,8 +52,9 @@ class Surplus:
         #: Times at which a job that keeps its slots for now may be given others.
         self.again: list[float] = []
         left = admission.left
+        due = self._due_to_services()
         for job in self._jobs.values():
-            left -= self._bound(job, left)
+            left -= self._bound(job, left if job.serves else max(0, left - due))
         capacity = self._sum(root, set(self._owners.values()))[0] + left
         self._share(root, capacity)
         self._spread(capacity)
@@ -90,6 +91,17 @@ class Surplus:
             least, most = least + kept, has
         self._bounds[job.exec_id] = least, most
         return kept
+
+    def _due_to_services(self) -> int:
+        """Return the slots beyond their floors that services want, and that are due to their users. Services do not
+        wait until other jobs have earned the cost of their last move: requests wait."""
+        due = 0
+        for user in set(self._owners.values()):
+            services = [job for job in user.jobs if job.serves and job.exec_id in self._jobs]
+            if services:
+                wanted = sum(job.ceiling for job in services)
+                due += max(0, math.floor(min(user.due, wanted) + NEARLY) - sum(job.floor for job in services))
+        return due
 
     def _later(self, job: SchedulerJob, owner: PlanNode) -> int:
         """Return how many slots an elastic job can use beyond its own, once it can be resized."""

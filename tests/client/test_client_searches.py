@@ -141,6 +141,10 @@ def test_searches_are_stopped_and_deleted(desk: Desk, local: FakeServer) -> None
     assert desk.run("--hpo-stop", "a", "b").out == "Stop hpo a succeed. HTTP:204 \nStop hpo b succeed. HTTP:204 \n"
     assert desk.run("--hpo-delete", "a").out == "Delete hpo a succeed. HTTP:204 \n"
     assert desk.run("--hpo-delete-all").out == "Searches are deleted\n"
+    desk.environment["DLICMD_COMPAT"] = "wmla"
+    assert desk.run("--hpo-delete-all").out == ""
+    del desk.environment["DLICMD_COMPAT"]
+    local.seen.pop()
     assert [(seen.method, seen.path) for seen in local.seen] == [
         ("PUT", f"{PATH}/a"), ("PUT", f"{PATH}/b"), ("DELETE", f"{PATH}/a"), ("DELETE", PATH)]
     assert local.seen[0].headers["content-length"] == "0"

@@ -73,7 +73,7 @@ def test_top_prints_the_models_once_without_a_terminal(desk: DlimDesk, local: Mo
     local.add("pingpong", started=True)
     local.add("idle")
     head, _, columns, first, second = desk.run("top").out.splitlines()
-    assert head == "2 models: 1 started; 1 kernels; 4 requests wait; 1.5 requests/s"
+    assert head == "2 models: 1 started; 1 kernel; waiting requests: 4; 1.5 requests/s"
     assert columns.split()[:3] == ["model", "state", "kernels"]
     assert first.split()[:2] == ["pingpong", "Started"] and second.split()[:2] == ["idle", "Stopped"]
 
@@ -115,9 +115,37 @@ def test_the_model_store(desk: DlimDesk, local: ModelServer) -> None:
     assert desk.run("model", "promote", "digits", "--space", "production").code == 0
     assert (local.seen[-1].path, json.loads(local.seen[-1].body)) == (
         "/dlim/v1/modelstore/digits/promote", {"space": "production"})
-    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch")
+    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch", "--weight", "a.pth")
     assert done.out.splitlines()[-1] == "Model <digits> is deployed successfully"
-    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "version": 2}
+    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "weight": "a.pth", "version": 2}
+
+
+def test_a_saved_model_is_deleted(desk: DlimDesk, local: ModelServer) -> None:
+    assert desk.run("model", "unsave", "digits:2").code == 0
+    assert (local.seen[-1].method, local.seen[-1].target) == ("DELETE", "/dlim/v1/modelstore/digits?version=2")
+    local.replies["DELETE", "/dlim/v1/modelstore/gone"] = failed(404, "model.not_saved", "no saved model gone")
+    assert desk.run("model", "unsave", "gone").code == 6
+
+
+@pytest.mark.parametrize(("words", "path", "refusal", "exit_code"), [
+    (["promote", "pingpong", "--revision", "9"], "model/pingpong/operation/promote", (404, "model.no_revision"), 6),
+    (["rollback", "pingpong"], "model/pingpong/operation/rollback", (409, "model.no_earlier_revision"), 1),
+    (["share", "pingpong", "x"], "model/pingpong/shared", (400, "model.shared"), 2),
+    (["save", "local-9", "--name", "digits"], "modelstore", (400, "exec.not_found"), 6),
+    (["save", "local-9", "--name", "digits"], "modelstore", (409, "exec.not_finished"), 1),
+    (["start", "pingpong"], "model/pingpong/operation/start", (403, "model.of_another_user"), 9),
+    (["rollback", "pingpong"], "model/pingpong/operation/rollback", (404, "http.no_such_path"), 1),
+])
+def test_a_refusal_keeps_its_code(  # noqa: PLR0917
+    desk: DlimDesk, local: ModelServer, words: list[str], path: str, refusal: tuple[int, str], exit_code: int,
+) -> None:
+    local.add("pingpong")
+    status, code = refusal
+    for method in ("PUT", "POST"):
+        local.replies[method, f"/dlim/v1/{path}"] = failed(status, code, "a sentence of the server")
+    done = desk.run("model", *words, "-o", "json")
+    assert (done.code, done.error) == (exit_code, code) and (
+        "a sentence of the server" in done.err or code == "exec.not_found")
 
 
 def test_start_waits_for_a_kernel(desk: DlimDesk, local: ModelServer) -> None:
@@ -190,6 +218,13 @@ def test_a_hidden_environment_is_not_shown(desk: DlimDesk, local: ModelServer) -
 def test_a_mistyped_command_line_gets_a_suggestion(desk: DlimDesk, words: list[str], meant: str) -> None:
     done = desk.run(*words)
     assert done.code == 2 and meant in done.err
+
+
+def test_a_suggestion_is_the_corrected_line_without_secrets(desk: DlimDesk) -> None:
+    said = desk.run("modle", "view", "my model", "-s").err
+    assert "did you mean: dlim model view 'my model' -s" in said
+    said = desk.run("model", "viw", "m", "--jwt-token", "secret-1").err
+    assert "dlim model view NAME" in said and "secret-1" not in said
 
 
 def test_a_slip_never_leads_to_a_command_that_destroys(desk: DlimDesk) -> None:

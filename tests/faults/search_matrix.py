@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -150,6 +150,11 @@ def hyperband(count: int, most: int, eta: int) -> Kind:
     return Kind("Hyperband", count, params, resume=True)
 
 
+def asha(count: int, most: int, eta: int) -> Kind:
+    """Return a search without batches, whose experiments rest at rungs."""
+    return replace(hyperband(count, most, eta), algorithm="ASHA")
+
+
 class Row(NamedTuple):
     """An experiment as all runs must have it."""
 
@@ -166,6 +171,13 @@ class Row(NamedTuple):
     shown: str
 
 
+def check_equal(some: Mapping[tuple[str, int], float], others: Mapping[tuple[str, int], float]) -> None:
+    """Check that experiments with the same parameters have the same values at the same rungs. All have the first."""
+    assert {key for key in some if key[1] == 0} == {key for key in others if key[1] == 0}
+    both = some.keys() & others.keys()
+    assert {key: some[key] for key in both} == {key: others[key] for key in both}
+
+
 class SearchMatrix(Matrix):
     """Runs searches, kills processes, and compares what becomes of them."""
 
@@ -175,7 +187,10 @@ class SearchMatrix(Matrix):
         #: Name of a search → its kind; → how often it was stopped.
         self.searches: dict[str, str] = {}
         self.stops: Counter[str] = Counter()
+        #: Kind → its experiments. Without batches, what is promoted depends on the times at which experiments end: of
+        #: these kinds, parameters and rung → value there.
         self.tables: dict[str, list[Row]] = {}
+        self.scores: dict[str, dict[tuple[str, int], float]] = {}
         #: Rests, and how often a job went on from a snapshot after its first rest.
         self.experiments = self.rested = self.returned = 0
         self._installed = False
@@ -354,11 +369,23 @@ class SearchMatrix(Matrix):
         self.note_recoveries()
         for name, kind in self.searches.items():
             table = self.table(name)
-            assert self.tables.setdefault(kind, table) == table, name
+            if self._kinds[kind].algorithm == "ASHA":
+                self._check_scores(kind, table)
+            else:
+                assert self.tables.setdefault(kind, table) == table, name
             self._check_execs(name, self._kinds[kind])
         self.figures.jobs = len(self._jobs)
         eventually(lambda: not self._left(), "no process is left")
         self._check_holdings()
+
+    def _check_scores(self, kind: str, table: list[Row]) -> None:
+        """Check that no experiment is forgotten, and that equal experiments have equal values at each rung."""
+        assert [(row.id, row.state) for row in table] == [(one, FINISHED) for one in range(self._kinds[kind].count)]
+        scores = {(row.parameters, rung): value for row in table
+                  for rung, value in enumerate([*json.loads(row.rungs or "[]"), row.metric])}
+        known = self.scores.setdefault(kind, scores)
+        check_equal(known, scores)
+        known.update(scores)
 
     def _check_execs(self, name: str, kind: Kind) -> None:
         """Check that each experiment has run once, except those that a stop has killed, and has trained no step that

@@ -12,6 +12,7 @@ from simulated import RATE, definition, rung_search, text_of
 
 from local_backend.errors import Invalid
 from local_backend.hypersearch.definition import Constraint, Definition, Parameter
+from local_backend.hypersearch.legacy import words_of
 from local_backend.hypersearch.reading import parse
 
 #: A parameter as WMLA's clients send it: all unused members are there, and empty.
@@ -118,6 +119,25 @@ def test_conditions_may_name_values() -> None:
     found = definition("Tpe", space=[RATE | {"if": {"o": ["sgd", "lamb"]}}, choice])
     assert found.parameters[0].when == (("o", ("sgd", "lamb")),)
     assert Definition.from_json(found.to_json()) == found
+
+
+def test_empty_lists_beside_the_used_one_are_passed_over() -> None:
+    """Also under another spelling of the same name."""
+    lists = {"discreteDbVal": [], "discreteIntVal": [], "discreateStrVal": [], "discreteStrVal": ["sgd", "adam"]}
+    choice = {"name": "o", "type": "Discrete", "dataType": "STR", "minDbVal": 0, "maxIntVal": 0} | lists
+    (found,) = parse(text_of("Random", space=[choice])).parameters
+    assert found.choices == ("sgd", "adam")
+
+
+@pytest.mark.parametrize(("framework", "distribute", "chosen"), [
+    ("PyTorch", None, "PyTorch"), ("PyTorch", False, "PyTorch"), ("pytorch", True, "distPyTorch"),
+    ("PyTorch", "true", "distPyTorch"), ("PyTorchOnElastic", True, "edtPyTorch"), ("mine", True, "mine"),
+])
+def test_the_first_generation_chooses_the_framework(framework: str, distribute: Any, chosen: str) -> None:
+    asked = {"resDef": {"framework": framework, "maxiteration": "100", "batchsize": 32, "workerNum": 2,
+                        "gpuNum": 0} | ({} if distribute is None else {"distribute": distribute})}
+    assert words_of(json.dumps(asked)) == (f"--exec-start {chosen} --numWorker 2 --msd-env MAXITERATION=100 "
+                                           "--msd-env BATCHSIZE=32")
 
 
 def test_the_echo_leaves_out_what_is_unused() -> None:

@@ -158,6 +158,18 @@ def test_a_plugin_that_fails_does_no_harm(tmp_path: Path, body: str, error: type
 
 
 @pytest.mark.integration
+def test_a_plugin_finds_every_list_of_a_parameter(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description = bench.write("mine", PROGRAM.format(
+        "one = self.hyper_parameters[0]; return [{'optimizer': repr([one[key] for key in "
+        "('discreteDbVal', 'discreteIntVal', 'discreateStrVal', 'minIntVal')])}]"))
+    choice = {"name": "optimizer", "type": "Discrete", "dataType": "STR", "discreateStrVal": ["sgd"],
+              "discreteDbVal": [], "minIntVal": 0}
+    found = bench.ask(description, of_plugin("mine", space=[choice]), 1)
+    assert found.suggestions == [{"optimizer": "[[], [], ['sgd'], 0]"}]
+
+
+@pytest.mark.integration
 def test_a_process_that_a_plugin_leaves_behind_delays_no_answer(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     description = bench.write("mine", PROGRAM.format(f"""

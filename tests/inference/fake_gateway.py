@@ -115,7 +115,8 @@ class FakeGateway:
         environment = {
             **os.environ, "DLI_KERNEL_SOCKET": str(self.path), "DLI_KERNEL_KEY": KEY, "DLI_KERNEL_NUMBER": "3",
             "DLI_MODEL_DESCRIPTION": str(self.folder / "description.json"), "REDHARE_MODEL_NAME": "pong",
-            "REDHARE_MODEL_PATH": str(model), "TASK_JOB_ID": "edi-pong-7", "PYTHONDONTWRITEBYTECODE": "1",
+            "REDHARE_MODEL_PATH": str(model), "TASK_JOB_ID": "edi-pong-7", "REDHARE_MODEL_REVISION": "4",
+            "PYTHONDONTWRITEBYTECODE": "1",
         } | options.pop("env", {})
         line = list(command) or [sys.executable, "-m", "local_backend.inference.kernel.main"]
         process = subprocess.Popen(line, cwd=model, env=environment, text=True, stdout=subprocess.PIPE,

@@ -72,8 +72,11 @@ class K(Kernel):
                 task_context.set_output_data(f"Failed due to: {problem}")
                 return
         if text == "partly":
-            task_context.next().set_output_data("fine")
+            if task_context.next() != None:
+                task_context.next().set_output_data("fine")
             raise ValueError("secret")
+        if text == "fail":
+            raise ValueError
         if text == "refuse":
             from redhareapi import TaskError
             raise TaskError("The image is too small.", 400)
@@ -106,15 +109,37 @@ def test_failures_become_answers(gateway: FakeGateway) -> None:
     side = gateway.accept()
     side.greet()
     assert side.ask("catch") == ["Failed due to: catch"]
-    side.send("partly", "x", "y")
+    side.send("partly", "x", "partly")
     first, second, third = sorted(side.replies(3), key=lambda one: one.id)
     assert (second.body, second.failed) == (b"fine", False)
     assert first.failed and third.failed and b"ValueError" in first.body and b"secret" not in first.body
+    side.send("fail", "x", "fail", "y")
+    found = {one.id: (one.body, one.failed) for one in side.replies(4)}
+    assert found[2] == found[4] == (b"done", False), "a bad request fails alone"
+    assert found[1][1] and found[3][1]
+    side.send(*["fail"] * 9, first=20)
+    assert all(one.failed for one in side.replies(9))
     side.send("refuse")
     (refused,) = side.replies(1)
     assert refused.failed and refused.body == b"The image is too small." and refused.meta == {"status": 400}
     side.send("swallow", first=50)
     assert side.ask("next") == ["done"]  # and no answer to task 50
+
+
+def test_a_hook_that_is_a_coroutine_is_an_error(gateway: FakeGateway) -> None:
+    gateway.start(HEAD + "class K(Kernel):\n    async def on_task_invoke(self, task):\n        pass\n" + MAIN)
+    side = gateway.accept()
+    side.greet()
+    side.send("x")
+    assert side.replies(1)[0].failed
+
+
+def test_no_task_is_run_twice_if_the_profile_forbids_it(gateway: FakeGateway) -> None:
+    gateway.start(MISHAPS)
+    side = gateway.accept()
+    side.greet(retry=False)
+    side.send("fail", "x")
+    assert all(one.failed for one in side.replies(2))
 
 
 def test_a_kernel_that_is_terminated_answers_what_it_has(gateway: FakeGateway) -> None:
@@ -136,6 +161,21 @@ def test_a_kernel_that_is_terminated_answers_what_it_has(gateway: FakeGateway) -
     _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "I shut down" in log
     os.close(write)
+
+
+def test_an_idle_kernel_that_is_terminated_answers_what_is_on_its_way(gateway: FakeGateway) -> None:
+    process = gateway.start(PING_PONG)
+    side = gateway.accept()
+    side.greet()
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    for number in (1, 2):
+        side.send("{}", first=number)
+    side.socket.sendall(frames.frame(frames.BYE))
+    process.send_signal(signal.SIGCONT)
+    found = [side.receive() for _ in range(3)]
+    assert sorted(one[0] for one in found if one) == [frames.REPLY, frames.REPLY, frames.LEAVING]
+    assert side.receive() is None and process.wait(PATIENCE) == 0
 
 
 def test_an_idle_kernel_leaves_without_a_word_of_the_gateway(gateway: FakeGateway) -> None:
@@ -172,6 +212,25 @@ def test_a_kernel_connects_again(gateway: FakeGateway) -> None:
     side.expect(frames.LEAVING)
     out, _ = process.communicate(timeout=PATIENCE)
     assert out.count("started") == 1
+
+
+def test_a_kernel_loads_its_model_while_the_gateway_looks_up_its_key(gateway: FakeGateway) -> None:
+    process = gateway.start(BATCHED)
+    side = gateway.accept()
+    side.expect(frames.HELLO)
+    assert process.stdout is not None and process.stdout.readline().startswith("started")
+    side.socket.sendall(frames.json_frame(frames.WELCOME, {}))
+    side.expect(frames.READY)
+    assert side.ask("1") == ["101 of 1"]
+
+
+def test_a_kernel_that_is_refused_tries_again(gateway: FakeGateway) -> None:
+    gateway.start(PING_PONG)
+    for _ in range(3):
+        side = gateway.accept()
+        side.expect(frames.HELLO)
+        side.socket.close()
+    gateway.accept().greet()
 
 
 def test_the_runner_learns_that_a_kernel_is_ready(gateway: FakeGateway) -> None:
@@ -299,7 +358,7 @@ class K(Kernel):
     (reply,) = side.replies(1)
     assert reply.body[:1] == b"\xff"
     assert json.loads(reply.body[1:]) == [
-        "1", "s", "edi-pong-7", "pong", "1", True, "3", "edi-pong-7-3", str(gateway.folder / "model")]
+        "1", "s", "edi-pong-7", "pong", "4", True, "3", "edi-pong-7-3", str(gateway.folder / "model")]
 
 
 def test_bytes_that_are_no_text_come_back_unchanged(gateway: FakeGateway) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,7 +58,10 @@ class Served:
         self.kernel = ready.make(name)
         description = description_of(folder, name)
         description["attributes"] = [{"key": key, "value": value} for key, value in attributes.items()]
-        self.kernel.on_kernel_start(KernelContext(json.dumps(description)))
+        log = io.StringIO()
+        with contextlib.redirect_stderr(log):
+            self.kernel.on_kernel_start(KernelContext(json.dumps(description)))
+        self._log = log.getvalue()
         self.calls = 0
         predict = self.kernel.predict
 
@@ -64,6 +70,10 @@ class Served:
             return predict(*arguments)
 
         self.kernel.predict = counted  # type: ignore[method-assign]
+
+    def log(self) -> str:
+        """Return what the kernel has logged when it started."""
+        return self._log
 
     def replies(self, *bodies: Any) -> list[Reply]:
         """Return the replies to a batch of requests: objects of JSON, or tasks."""
@@ -188,6 +198,24 @@ def test_a_pickled_module_needs_permission(tmp_path: Path) -> None:
     check_linear(Served("torch", tmp_path, allow_pickle="true"), model)
 
 
+def test_samples_get_the_shape_of_the_description(tmp_path: Path) -> None:
+    """And the model runs once before the first request."""
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()).eval()
+    torch.jit.save(torch.jit.trace(model, torch.zeros(1, 1, 3, 3)), tmp_path / "model.pt")
+    for size, warnings in ((3, 0), (1, 1)):
+        (tmp_path / "model.json").write_text(json.dumps(
+            {"name": "a", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1, size, size]}]}))
+        served = Served("torch", tmp_path)
+        assert len(re.findall("does not take zeros", served.log())) == warnings
+    (tmp_path / "model.json").write_text(json.dumps(
+        {"name": "a", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1, 3, 3]}]}))
+    rows = [[[1, 2, 3]] * 3, [[4, 5, 6]] * 3]
+    found = Served("torch", tmp_path).answers({"instances": rows}, {"instances": rows[:1]})
+    with torch.inference_mode():
+        expected = model(torch.tensor(rows, dtype=torch.float32).reshape(2, 1, 3, 3))
+    assert np.allclose(found[0]["predictions"], expected) and np.allclose(found[1]["predictions"], expected[:1])
+
+
 def test_indices_stay_integers(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Embedding(5, 2), nn.Flatten()).eval()
     torch.jit.save(torch.jit.trace(model, torch.zeros(1, 2, dtype=torch.int64)), tmp_path / "model.pt")
@@ -237,6 +265,19 @@ def test_sklearn(tmp_path: Path) -> None:
     served.refused(oip(rows, "FP64", outputs=[{"name": "transform"}]))
     with pytest.raises(KernelProblem):
         Served("sklearn", tmp_path, method="transform")
+
+
+def test_sklearn_takes_named_columns(tmp_path: Path) -> None:
+    skops = pytest.importorskip("skops.io")
+    from sklearn.linear_model import LinearRegression
+
+    model = LinearRegression().fit([[0.0, 1.0], [1.0, 0.0], [2.0, 5.0]], [1.0, 10.0, 25.0])
+    model.feature_names_in_ = np.array(["a", "b"], object)
+    skops.dump(model, tmp_path / "model.skops", compression=8)
+    served = Served("sklearn", tmp_path)
+    (answer,) = served.answers({"instances": [{"b": 1.0, "a": 0.0}, {"b": 5.0, "a": 2.0}]})
+    assert np.allclose(answer["predictions"], [1, 25])
+    served.refused({"instances": [{"b": 1.0, "c": 0.0}]})
 
 
 def test_a_pickled_estimator_needs_permission(tmp_path: Path) -> None:

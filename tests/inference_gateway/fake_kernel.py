@@ -11,6 +11,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from local_backend.inference.kernel import frames
 from local_backend.inference.kernel.frames import KernelTask, Reply
@@ -81,44 +83,61 @@ class FakeKernel:
 
     def answer(self, link: socket.socket, task: KernelTask) -> None:
         """Do what a task says."""
+        if "header_length" in task.meta:
+            link.sendall(oip_reply(task))
+            return
         try:
             order = json.loads(task.body)
         except ValueError:
             order = None
         word = order.get("do", "echo") if isinstance(order, dict) else "echo"
-        if word == "echo":
-            link.sendall(frames.reply(Reply(task.id, task.body)))
-        elif word == "sleep":
-            time.sleep(order["seconds"])
-            link.sendall(frames.reply(Reply(task.id, task.body)))
-        elif word == "text":
-            link.sendall(frames.reply(Reply(task.id, order["text"].encode(), meta=order.get("meta", {}))))
-        elif word == "meta":
-            link.sendall(frames.reply(Reply(task.id, json.dumps(task.meta).encode())))
-        elif word == "fail":
-            link.sendall(frames.reply(Reply(task.id, b"it does not work", failed=True)))
-        elif word == "stream":
-            for part in order["parts"]:
-                link.sendall(frames.reply(Reply(task.id, part.encode(), more=True)))
-            if order.get("fails"):
-                link.sendall(frames.reply(Reply(task.id, b"too bad", failed=True)))
-            else:
-                link.sendall(frames.reply(Reply(task.id, b"")))
-        elif word == "who":
-            link.sendall(frames.reply(Reply(task.id, json.dumps([self.key, self.number, os.getpid()]).encode())))
-        elif word == "die":
+        if word == "die":
             os._exit(9)
         elif word == "garbage":
             link.sendall(b"\0\0\0\x02\xff\xff" * 10)
-        elif word == "oip":
-            link.sendall(frames.reply(oip_reply(task, order)))
-        elif word != "silent":
-            raise AssertionError(word)
+        elif word == "sleep":
+            time.sleep(order["seconds"])
+        for one in self.replies(task, word, order):
+            link.sendall(frames.reply(one))
+
+    def replies(self, task: KernelTask, word: str, order: Any) -> Iterator[Reply]:
+        """Yield the replies to a task."""
+        if word in ("echo", "sleep"):
+            yield Reply(task.id, task.body)
+        elif word == "text":
+            yield Reply(task.id, order["text"].encode(), meta=order.get("meta", {}))
+        elif word == "meta":
+            yield Reply(task.id, json.dumps(task.meta).encode())
+        elif word == "who":
+            yield Reply(task.id, json.dumps([self.key, self.number, os.getpid()]).encode())
+        elif word == "fail":
+            yield Reply(task.id, b"it does not work", failed=True)
+        elif word == "stream":
+            for part in order["parts"]:
+                yield Reply(task.id, part.encode(), more=True)
+            fails = order.get("fails", False)
+            yield Reply(task.id, b"too bad" if fails else b"", failed=fails)
 
 
-def oip_reply(task: KernelTask, order: dict[str, object]) -> Reply:
-    """Return an answer of the Open Inference Protocol whose outputs are the inputs."""
-    return Reply(task.id, json.dumps({"id": order.get("id", ""), "outputs": order["inputs"]}).encode())
+def oip_reply(task: KernelTask) -> bytes:
+    """Return the frames of an answer of the Open Inference Protocol whose outputs are the inputs.
+
+    The request may have the parameters `times` (answers of a stream before the last, empty one) and `json`.
+    """
+    length = task.meta["header_length"]
+    about = json.loads(task.body[:length])
+    parameters = about.get("parameters", {})
+    answer = {"id": about.get("id", ""), "outputs": about["inputs"], "model_name": "m"}
+    if "json" in parameters:
+        answer["outputs"] = [{"name": "y", "datatype": "INT32", "shape": [2, 2], "data": [[1, 2], [3, 4]]},
+                             {"name": "z", "datatype": "BYTES", "shape": [2], "data": ["a", "bc"]}]
+        return frames.reply(Reply(task.id, json.dumps(answer).encode()))
+    header = json.dumps(answer).encode()
+    body, meta = header + task.body[length:], {"header_length": len(header)}
+    if "times" in parameters:
+        part = frames.reply(Reply(task.id, body, more=True, meta=meta))
+        return part * parameters["times"] + frames.reply(Reply(task.id, b""))
+    return frames.reply(Reply(task.id, body, meta=meta))
 
 
 if __name__ == "__main__":

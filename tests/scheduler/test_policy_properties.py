@@ -24,8 +24,10 @@ TREES = (
         ResourcePlan("b", user_most=2, reclaim_grace=600.0),
         ResourcePlan("training"),
     )),
+    ResourcePlan("local", children=(ResourcePlan("training"), ResourcePlan("inference"))),
 )
-PLANS = (("local", "training"), ("local", "a"), ("local", "a", "x"), ("local", "a", "y"), ("local", "b"))
+PLANS = (("local", "training"), ("local", "inference"), ("local", "a"), ("local", "a", "x"), ("local", "a", "y"),
+         ("local", "b"))
 
 
 class Life(RuleBasedStateMachine):
@@ -39,6 +41,8 @@ class Life(RuleBasedStateMachine):
         slots = (*cpu_slots(cpus), *(Slot(f"gpu-{n}", GPU, str(n)) for n in range(gpus)))
         self.world = World(slots, tree, memory)
         self.number = 0
+        #: Service → the slots that it can have, at least and at most.
+        self.caps = {}
 
     @rule(
         user=st.sampled_from(USERS), plan=st.sampled_from(PLANS), kind=st.sampled_from(["cpu", "cpu", "gpu"]),
@@ -57,6 +61,29 @@ class Life(RuleBasedStateMachine):
             values["per_worker"] = 1 if share < WHOLE or pack else values["per_worker"]
         self.world.submit(job(self.number, least, most, since=self.world.now, **values))
         self.world.turn()
+
+    @rule(
+        user=st.sampled_from(USERS), plan=st.sampled_from(PLANS), least=st.integers(1, 3), more=st.integers(0, 6),
+        priority=st.sampled_from([5000, 5000, 9000]), memory=st.sampled_from([0, 0, 1]),
+        group=st.sampled_from(["", "", "s1"]),
+    )
+    def serve(self, least, more, **values):
+        self.number += 1
+        one = job(self.number, least, least + more, since=self.world.now, serves=True, **values)
+        self.caps[one.exec_id] = least, least + more
+        self.world.submit(one)
+        self.world.turn()
+
+    @rule(data=st.data(), slots=st.integers(1, 9))
+    def want(self, data, slots):
+        """A service wants another number of slots, as its load asks for."""
+        if names := sorted(self.caps.keys() & self.world.jobs.keys()):
+            name = data.draw(st.sampled_from(names))
+            least, most = self.caps[name]
+            most, one = min(most, slots), self.world.jobs[name]
+            least = min(least, max(1, len(one.slots))) if one.running else least
+            self.world.jobs[name] = replace(one, least=min(least, most), most=most)
+            self.world.turn()
 
     def _one(self, data, jobs):
         return data.draw(st.sampled_from(sorted(one.exec_id for one in jobs)))
@@ -137,7 +164,7 @@ class Life(RuleBasedStateMachine):
         groups = {}
         highest = max((one.priority for one in world.jobs.values()), default=0)
         for one in world.jobs.values():
-            if one.running and one.elastic and one.slots and not one.memory:
+            if one.running and one.elastic and one.slots and not one.memory and not one.serves:
                 level = urgency(one, hours(one, world.now), highest)
                 key = (one.user, one.group, one.plan, one.kind, one.least, one.most, one.per_worker, level)
                 groups.setdefault(key, []).append(len(one.slots) // one.per_worker)
@@ -159,7 +186,7 @@ class Life(RuleBasedStateMachine):
                 continue
             yielding = [
                 other for other in world.jobs.values()
-                if other.running and other.elastic and other.slots and other.kind == one.kind
+                if other.running and other.elastic and other.slots and other.kind == one.kind and not other.serves
                 and (other.user, other.plan) == (one.user, one.plan)
                 and urgency(other, hours(other, world.now), highest) < urgency(one, hours(one, world.now), highest)
             ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from local_backend.scheduler.model import CPU, WHOLE, Decision, Machine, ResourcePlan, SchedulerJob, Slot
+from local_backend.scheduler.plans import walk
 from local_backend.scheduler.policy import decide
 from local_backend.scheduler.urgency import waited
 
@@ -125,6 +126,7 @@ class World:
             one, ids = self.jobs[name], [slot.id for slot in slots]
             assert name in decision.start or (one.running and one.elastic)
             assert one.floor <= len(ids) <= one.ceiling or (one.running and not ids) or one.pinned
+            assert ids or not one.serves or self._may_park(one)
             assert len(ids) % one.per_worker == 0
             assert {kinds[slot] for slot in ids} <= {one.kind}
             assert not set(ids) & set(self.machine.drained)
@@ -135,6 +137,13 @@ class World:
                 given = {slot.id for slot in decision.resize.get(name, decision.start.get(name, ()))}
                 used += one.memory * -(-len({*one.held, *given}) // one.per_worker)
             assert used <= self.machine.memory or not (decision.start or decision.resize)
+
+    def _may_park(self, one: SchedulerJob) -> bool:
+        """Whether a running service may lose its minimum: only to slots that go out of service, to memory, and to the
+        limit of its plan. Other jobs do not take it."""
+        limited = self.machine.memory is not None or any(plan.most is not None or plan.user_most is not None
+                                                         for _, plan in walk(self.plans))
+        return limited or self.outages
 
     def _check_slots(self, decision: Decision) -> None:
         """Check that no slot has two owners or is shared beyond its capacity, and that a pack has one slot."""

@@ -18,7 +18,7 @@ from dlicmd.sdk.deployment import ModelFolder, model_folder
 from dlicmd.sdk.errors import NoSuchModel
 from dlicmd.sdk.model_objects import DeployedModel
 
-_SAVED, _KERNEL = "--saved", "--kernel"
+_SAVED, _KERNEL, _WEIGHT = "--saved", "--kernel", "--weight"
 
 
 class CheckedFolder(NamedTuple):
@@ -34,8 +34,9 @@ def deploy(session: Session) -> int:
     line = session.line
     if line.text(_SAVED) is not None:
         return _deploy_saved(session, line.text(_SAVED) or "")
-    if line.text(_KERNEL) is not None:
-        raise ArgvError(f"{_KERNEL} is only for {_SAVED}; of a folder, model.json names the kernel")
+    for option in (_KERNEL, _WEIGHT):
+        if line.text(option) is not None:
+            raise ArgvError(f"{option} is only for {_SAVED}; of a folder, {dlim.MODEL_JSON} names the file")
     if line.text(FOLDER.name) is None:
         raise ArgvError("dlim model deploy needs -p DIR; for example: dlim model deploy -p ./digits")
     found = checked(session, line.text(FOLDER.name) or "")
@@ -80,7 +81,7 @@ def _deploy_saved(session: Session, saved: str) -> int:
         raise ArgvError(f"give -p DIR or {_SAVED} NAME, not both")
     saved, version = divided(saved)
     given = {dlim.KERNEL_TYPE: line.text(KERNEL_TYPE.name), dlim.KERNEL_FILE: line.text(_KERNEL),
-             dlim.NAME: line.text(NAME.name), dlim.VERSION: version}
+             dlim.WEIGHT_FILE: line.text(_WEIGHT), dlim.NAME: line.text(NAME.name), dlim.VERSION: version}
     model = session.client.deploy_saved(saved, {key: value for key, value in given.items() if value is not None})
     if session.output.is_data:
         emit_value(model, session.output)

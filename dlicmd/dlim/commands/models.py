@@ -96,7 +96,8 @@ def why(session: Session) -> int:
     if session.output.is_data:
         emit_value(found, session.output)
         return Exit.DONE
-    said = {"state": found.state, "why": found.message, "starts": found.starts, "what to do": found.advice}
+    reason = found.message or ("nothing is missing" if found.state == dlim.STARTED else "")
+    said = {"state": found.state, "why": reason, "starts": found.starts, "what to do": found.advice}
     emit("\n".join(f"{label + ':':<12}{one_line(text)}" for label, text in said.items() if text))
     return Exit.DONE
 

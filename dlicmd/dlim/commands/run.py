@@ -74,7 +74,7 @@ def curl(session: Session, url: str, sample: str) -> str:
         words += ["--rest-server", session.address]
     trust = session.trust if session.place is not None and not session.place.http else {}
     safety = f"--cacert {shlex.quote(trust['--ca-cert'])} " if "--ca-cert" in trust else "-k " if trust else ""
-    return f'curl {safety}-H "Authorization: Bearer $({shlex.join(words)})" -d {sample} {shlex.quote(url)}'
+    return f'curl -sS {safety}-H "Authorization: Bearer $({shlex.join(words)})" -d {sample} {shlex.quote(url)}'
 
 
 def _sample(folder: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dlicmd.cli.commands.newest import named
 from dlicmd.cli.render import emit, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
+from dlicmd.contract import dlim
 from dlicmd.contract.argv import ArgvError
 from dlicmd.contract.dlim_commands import NAME
 from dlicmd.contract.exits import Exit
+from dlicmd.dlim.commands.models import agreed_on_terminal
 from dlicmd.sdk.deployment import checked_name
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert
@@ -44,4 +46,18 @@ def list_all(session: Session) -> int:
     """Print the models of the model store."""
     show_rows(session.client.saved_models(), session.output, _COLUMNS,
               lambda item, column: scalar(item.get(column) or "-"))
+    return Exit.DONE
+
+
+def unsave(session: Session) -> int:
+    """Delete a model of the model store, on a terminal after a question."""
+    name, version = divided(session.operand)
+    shown = f"version {version} of <{inert(name)}>" if version is not None else f"all versions of <{inert(name)}>"
+    if not agreed_on_terminal(session, f"Delete {shown} from the model store?"):
+        return Exit.FAILED
+    session.client.delete_saved(name, version)
+    if session.output.is_data:
+        emit_value({dlim.NAME: name, dlim.VERSION: version}, session.output)
+    else:
+        emit(f"Deleted {shown} from the model store")
     return Exit.DONE

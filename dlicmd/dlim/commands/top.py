@@ -61,15 +61,17 @@ def read_top(client: Client) -> dict[str, Any]:
 
 
 def headline(view: Mapping[str, Any]) -> str:
-    """Return `2 models: 1 started; 3 kernels; 4 requests wait; 12.5 requests/s`."""
+    """Return `2 models: 1 started; 3 kernels; waiting requests: 4; 12.5 requests/s`."""
     rows = [_top_row(one) for one in objects(view.get(_MODELS))]
     started = sum(row[_STATE] in (dlim.STARTED, dlim.STARTING) for row in rows)
 
     def total(name: str) -> float:
         return sum(number(row[name]) or 0.0 for row in rows)
 
-    return one_line(f"{len(rows)} model{'' if len(rows) == 1 else 's'}: {started} started; {total('kernels'):.0f} "
-                    f"kernels; {total('queue'):.0f} requests wait; {total('requests/s'):.1f} requests/s")
+    kernels = total("kernels")
+    return one_line(f"{len(rows)} model{'' if len(rows) == 1 else 's'}: {started} started; {kernels:.0f} "
+                    f"kernel{'' if kernels == 1 else 's'}; waiting requests: {total('queue'):.0f}; "
+                    f"{total('requests/s'):.1f} requests/s")
 
 
 def sections(view: Mapping[str, Any]) -> list[TopSection]:

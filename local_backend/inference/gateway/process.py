@@ -40,7 +40,9 @@ class GatewayProcess:
         self.config = config
         self.sockets = sockets
         self.loop = asyncio.get_running_loop()
-        self.models = ServedModels(self._changed)
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self.models = ServedModels(self._changed, self._wake)
         self.kernels = KernelSocket(self.models)
         about = {"pid": os.getpid(), "port": _port(sockets["http"]),
                  "grpc_port": _port(sockets["grpc"]) if "grpc" in sockets else None}
@@ -52,8 +54,6 @@ class GatewayProcess:
         self.servers: dict[str, asyncio.Server] = {}
         self.end = asyncio.Event()
         self.is_replaced = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
 
     def follow(self, state: GatewayState) -> None:
         """Follow the state that the gateway before this one had."""
@@ -78,22 +78,22 @@ class GatewayProcess:
 
     def _changed(self, waits: bool) -> None:
         self.control.changed(waits)
-        self._arm()
 
-    def _arm(self) -> None:
-        """Set the timer to the next thing that is due."""
-        due = self.models.next_tick()
-        if due is None or (self._timer is not None and self._due <= due):
-            return
+    def _wake(self, when: float) -> None:
+        """Set the timer, unless it is set to this time or before."""
         if self._timer is not None:
+            if self._due <= when:
+                return
             self._timer.cancel()
-        self._due = due
-        self._timer = self.loop.call_later(max(0.0, due - self.loop.time()), self._tick)
+        self._due = when
+        self._timer = self.loop.call_later(max(0.0, when - self.loop.time()), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         self.models.tick(self.loop.time())
-        self._arm()
+        due = self.models.next_tick()
+        if due is not None:
+            self._wake(due)
 
     # Replacement and end ------------------------------------------------------------------------------------------
 

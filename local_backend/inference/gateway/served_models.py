@@ -14,9 +14,9 @@ from typing import Protocol
 from local_backend.inference.control import GatewayLoad, GatewayState, Model, Revision
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.choice import SmoothChoice
-from local_backend.inference.gateway.deadlines import Deadlines
+from local_backend.inference.gateway.deadlines import STEP, Deadlines
 from local_backend.inference.gateway.queues import QueueHooks, RevisionQueue
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.tasks import AnswerSink, KernelSeat, QueuedRequest
 
 #: Seconds between two looks for kernels that hang.
@@ -52,7 +52,7 @@ class ServedModel:
         return any(queue.ready for queue in self.queues.values() if queue.revision.state != "failed")
 
     def pick(self, pinned: int | None = None) -> RevisionQueue:
-        """Return the queue that takes the next request. Raises Refusal if the model cannot answer it."""
+        """Return the queue that takes the next request. Raises Refused if the model cannot answer it."""
         if pinned is not None:
             queue = self.queues.get(pinned)
             if queue is None or queue.revision.state == "draining":
@@ -69,7 +69,7 @@ class ServedModel:
         return candidates[self.choice.choose(weights or dict.fromkeys(candidates, 1))]
 
     def _candidates(self) -> dict[int, RevisionQueue]:
-        """Return the queues among which the weights choose. Raises Refusal if there is none."""
+        """Return the queues among which the weights choose. Raises Refused if there is none."""
         alive = {number: queue for number, queue in self.queues.items()
                  if queue.revision.state in ("serving", "starting")}
         if not alive:
@@ -91,8 +91,9 @@ class ServedModel:
 class ServedModels(QueueHooks):
     """All models, requests and kernels of the gateway."""
 
-    def __init__(self, changed: Callable[[bool], None], first_id: int = 1) -> None:
-        """`changed` is called when the load changed; with True if requests began to wait."""
+    def __init__(self, changed: Callable[[bool], None], wake: Callable[[float], None]) -> None:
+        """`changed` is called when the load changed; with True if requests began to wait. `wake` is called with a time
+        at which `tick` has something to do."""
         self.models: dict[str, ServedModel] = {}
         self.state: GatewayState | None = None
         #: Requests without their whole answer.
@@ -100,9 +101,10 @@ class ServedModels(QueueHooks):
         #: Takes all requests that wait, and all that arrive, while another gateway replaces this one.
         self.successor: SuccessorLink | None = None
         self._changed = changed
+        self._wake = wake
         self._deadlines: Deadlines[QueuedRequest] = Deadlines()
         self._alarms: list[tuple[float, int, Callable[[float], None]]] = []
-        self._numbers = itertools.count(first_id)
+        self._numbers = itertools.count(1)
         self._orders = itertools.count()
         self._look = 0.0
         #: Queues whose revision is gone, while kernels or requests are left.
@@ -114,7 +116,7 @@ class ServedModels(QueueHooks):
                timeout: float | None = None, pinned: int | None = None, forced: bool = False) -> QueuedRequest:
         """Take a request. `timeout`: seconds that the client waits at most. `forced`: also if the queue is full.
 
-        Returns the request, which may have its answer already. Raises Refusal if the model does not take it.
+        Returns the request, which may have its answer already. Raises Refused if the model does not take it.
         """
         queue = served.pick(pinned)
         limits = queue.limits
@@ -128,6 +130,11 @@ class ServedModels(QueueHooks):
         if longest is not None:
             request.deadline = now + longest
             request.bucket = self._deadlines.add(request, request.deadline)
+            if request.deadline < self._look:
+                self._wake(request.deadline + STEP)
+        if self._look <= now:
+            self._look = now + _LOOK
+            self._wake(self._look)
         self.open.add(request)
         if self.successor is not None:
             self.successor.take(request)
@@ -161,12 +168,12 @@ class ServedModels(QueueHooks):
                 if served is None:
                     raise refusals.stopped(request.model)
                 found.setdefault(served.pick(request.pinned), []).append(request)
-            except Refusal as why:
+            except Refused as why:
                 self._end(request, why)
         for queue, moved in found.items():
             queue.adopt(moved, now)
 
-    def _end(self, request: QueuedRequest, why: Refusal) -> None:
+    def _end(self, request: QueuedRequest, why: Refused) -> None:
         if isinstance(request.queue, RevisionQueue):
             request.queue.refuse(request, why)
         elif request.sink is not None:
@@ -174,7 +181,7 @@ class ServedModels(QueueHooks):
             self.withdraw(request)
             sink.refuse(why)
 
-    def refuse_open(self, why: Refusal) -> None:
+    def refuse_open(self, why: Refused) -> None:
         """Refuse all requests that have no whole answer."""
         for request in list(self.open):
             self._end(request, why)
@@ -277,7 +284,7 @@ class ServedModels(QueueHooks):
         while self._alarms and self._alarms[0][0] <= now:
             heapq.heappop(self._alarms)[2](now)
         if now >= self._look:
-            self._look = now + _LOOK
+            self._look = now + _LOOK if self.open else 0.0
             for queue in self.queues():
                 for kernel in queue.overdue(now):
                     kernel.peer.kill()
@@ -320,3 +327,4 @@ class ServedModels(QueueHooks):
 
     def alarm(self, when: float, call: Callable[[float], None]) -> None:
         heapq.heappush(self._alarms, (when, next(self._orders), call))
+        self._wake(when)

@@ -29,8 +29,8 @@ class GatewayConnection:
     """One connection. Any thread may send; the threads that run batches take turns at receiving."""
 
     def __init__(self, path: str, hello: dict[str, object], stop: int) -> None:
-        """Connect to the socket at `path` and say HELLO. `stop` is a descriptor that is readable once the kernel must
-        leave. Raises GatewayGone."""
+        """Connect to the socket at `path` and say HELLO; `greet` must follow. `stop` is a descriptor that is readable
+        once the kernel must leave. Raises GatewayGone."""
         self._stop = stop
         self._rest: bytes = b""
         self._batches: deque[bytes | memoryview] = deque()
@@ -45,26 +45,32 @@ class GatewayConnection:
             self._socket.settimeout(_WELCOME_TIMEOUT)
             self._socket.connect(path)
             self._socket.sendall(frames.json_frame(frames.HELLO, hello))
-            self.welcome = self._await_welcome()
-            self._socket.settimeout(None)
-        except (OSError, GatewayGone, frames.Malformed) as problem:
+        except OSError as problem:
             self._socket.close()
-            raise GatewayGone(str(problem) or type(problem).__name__) from None
+            raise GatewayGone(str(problem)) from None
+        #: What WELCOME says, once it is here.
+        self.welcome: dict[str, object] = {}
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._poll.register(stop, select.POLLIN)
         self._here = select.poll()
         self._here.register(self._socket, select.POLLIN)
 
-    def _await_welcome(self) -> dict[str, object]:
-        while not (found := self._frames()):
-            pass
-        (kind, payload), *others = found
-        if kind != frames.WELCOME:
-            raise GatewayGone(f"frame {kind} instead of WELCOME")
-        for one in others:
-            self._note(*one)
-        return frames.object_of(payload)
+    def greet(self) -> None:
+        """Wait for WELCOME. Raises GatewayGone if the gateway refuses, and closes the connection then."""
+        try:
+            while not (found := self._frames()):
+                pass
+            (kind, payload), *others = found
+            if kind != frames.WELCOME:
+                raise GatewayGone(f"frame {kind} instead of WELCOME")
+            self.welcome = frames.object_of(payload)
+            for one in others:
+                self._note(*one)
+            self._socket.settimeout(None)
+        except (OSError, GatewayGone, frames.Malformed) as problem:
+            self.close()
+            raise GatewayGone(str(problem) or type(problem).__name__) from None
 
     def send(self, parts: Iterable[bytes]) -> bool:
         """Send bytes, in one write unless they are many. Return False if the connection is lost."""
@@ -105,10 +111,11 @@ class GatewayConnection:
                     return None
                 if not self._running:
                     self._cancelled.clear()
-                found = self._here.poll(_LAST_TASK * 1000) if self._leaving else self._poll.poll()
+                leaving = self._leaving
+                found = self._here.poll(_LAST_TASK * 1000) if leaving else self._poll.poll()
                 if self._readable(found):
                     self._take()
-                elif self._leaving:
+                elif leaving:
                     self._ended = True
                 else:
                     self.leave()

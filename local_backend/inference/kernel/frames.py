@@ -28,7 +28,8 @@ LEAVING = 4
 #: gateway whose WELCOME has `unanswered`: it need not wait for these tasks before it sends the next batch.
 UNANSWERED = 5
 #: From the gateway. WELCOME: a JSON object, which may have `parallel_size` (batches that the kernel runs at the same
-#: time) and `unanswered` (true). The answer to HELLO; a gateway that refuses closes instead.
+#: time), `unanswered` (true) and `retry` (whether a task may be run again). The answer to HELLO; a gateway that refuses
+#: closes instead.
 WELCOME = 16
 #: Tasks that one call of the kernel handles together: see `KernelTask`.
 BATCH = 17

@@ -8,14 +8,14 @@ import select
 import signal
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from local_backend.inference.kernel import frames
 from local_backend.inference.kernel.connection import GatewayConnection, GatewayGone
 from local_backend.inference.kernel.kernel_log import log_debug, log_error, log_info, log_warn
 from local_backend.inference.kernel.problems import TaskError
-from local_backend.inference.kernel.tasks import KernelContext, TaskBatch, TaskContext
+from local_backend.inference.kernel.tasks import KernelContext, TaskBatch, TaskContext, tasks_from
 
 #: Variables of a kernel process: the gateway's socket, the text that HELLO shows, the number of the kernel, a
 #: descriptor that gets a byte once the kernel is ready, and a JSON file with the description of the model.
@@ -23,6 +23,8 @@ SOCKET, KEY, NUMBER = "DLI_KERNEL_SOCKET", "DLI_KERNEL_KEY", "DLI_KERNEL_NUMBER"
 READY_FD, DESCRIPTION = "DLI_READY_FD", "DLI_MODEL_DESCRIPTION"
 #: Seconds between attempts to connect: the first wait, and the longest.
 _BACKOFF = (0.02, 1.0)
+#: After so many tasks in a row that fail alone, the rest of their batch fails, too.
+_HOPELESS = 3
 
 
 class Hooks(Protocol):
@@ -36,35 +38,72 @@ class Hooks(Protocol):
 
 
 def serve(kernel: Hooks) -> None:
-    """Run a kernel until SIGTERM. Raises SystemExit with status 2 if the environment of a kernel is missing, and what
-    `on_kernel_start` raises."""
+    """Run a kernel until SIGTERM. Raises what `on_kernel_start` raises, and SystemExit with status 2 outside of the
+    main thread of a kernel process."""
     if SOCKET not in os.environ:
         log_error(f"This program is a kernel and needs a gateway: {SOCKET} is not set. To try it, run: dlim debug DIR")
+        raise SystemExit(2)
+    if threading.current_thread() is not threading.main_thread():
+        log_error("A kernel runs in the main thread of its process: call run() there.")
         raise SystemExit(2)
     with _stop_signal() as stop:
         _KernelProcess(kernel, stop).run()
 
 
-def invoke(kernel: Hooks, batch: TaskBatch) -> None:
-    """Let the kernel handle one batch, and send the answers. Exceptions become answers and lines of the log."""
-    head = batch.tasks[0]
-    try:
-        found = kernel.on_task_invoke(head)
-        if isinstance(found, Iterator):
-            _send_parts(found, batch)
-    except TaskError as problem:
-        batch.fail_rest(problem.sentence, problem.status)
-    except Exception as problem:
-        log_error(traceback.format_exc().rstrip())
-        batch.fail_rest(f"The kernel failed with {type(problem).__name__}. The log of the model says more.")
+def invoke(kernel: Hooks, batch: TaskBatch, again: bool = True) -> None:
+    """Let the kernel handle one batch, and send the answers. Exceptions become answers and lines of the log.
+
+    `again`: after an exception, the kernel gets the tasks without an answer one by one, so that one bad request does
+    not fail those of other clients.
+    """
+    problem = _attempt(kernel, batch, batch.tasks[0])
+    if problem is not None:
+        alone = batch.untouched() if again and len(batch.tasks) > 1 else []
+        if alone:
+            batch.flush()
+        failures = 0
+        for task in alone:
+            task.unlink()
+            problem = None if task.cancelled else _attempt(kernel, batch, task)
+            failures = 0 if problem is None else failures + 1
+            if problem is not None:
+                task.fail(*_sentence(problem))
+            if failures == _HOPELESS:
+                break
+        if problem is not None:
+            batch.fail_rest(*_sentence(problem))
     batch.finish()
 
 
-def _send_parts(parts: Iterator[Any], batch: TaskBatch) -> None:
+def _attempt(kernel: Hooks, batch: TaskBatch, head: TaskContext) -> Exception | None:
+    """Call the kernel. Return the exception that it raises, after a line in the log."""
+    try:
+        found = kernel.on_task_invoke(head)
+        if isinstance(found, Iterator):
+            _send_parts(found, head)
+        elif isinstance(found, Coroutine):
+            found.close()
+            raise TypeError("on_task_invoke is a coroutine: declare it with `def`, and call asyncio.run in it")
+    except TaskError as problem:
+        return problem
+    except Exception as problem:
+        log_error(traceback.format_exc().rstrip())
+        return problem
+    return None
+
+
+def _sentence(problem: Exception) -> tuple[str, int]:
+    """Return what a client gets for an exception: a sentence, and an HTTP status."""
+    if isinstance(problem, TaskError):
+        return problem.sentence, problem.status
+    return f"The kernel failed with {type(problem).__name__}. The log of the model says more.", 500
+
+
+def _send_parts(parts: Iterator[Any], head: TaskContext) -> None:
     """Send what a generator yields: parts for the first task, or pairs of a task and a part."""
-    waited = {id(task) for task in batch.tasks}
+    waited = {id(task) for task in tasks_from(head)}
     for one in parts:
-        task, part = one if isinstance(one, tuple) else (batch.tasks[0], one)
+        task, part = one if isinstance(one, tuple) else (head, one)
         if not task.send(part):
             waited.discard(id(task))
             if not waited:
@@ -83,16 +122,16 @@ class _KernelProcess:
         self._connection: GatewayConnection | None = None
 
     def run(self) -> None:
-        # The gateway shows a kernel that starts. A kernel starts without it, too.
+        # The gateway shows a kernel that starts. A kernel starts without it, too, and does not wait for its answer.
         with contextlib.suppress(GatewayGone):
             self._connection = self._connect()
-        started = os.environ.get(DESCRIPTION)
-        description = "{}"
-        if started:
-            with open(started, encoding="utf-8") as file:
-                description = file.read()
-        self._kernel.on_kernel_start(KernelContext(description, self._number))
+        self._kernel.on_kernel_start(KernelContext(_description(), self._number))
         self._stop.ready = True
+        if self._connection is not None:
+            try:
+                self._connection.greet()
+            except GatewayGone:
+                self._connection = None
         while not self._stop.requested:
             connection = self._connection = self._connection or self._connect_again()
             if connection is None:
@@ -103,6 +142,7 @@ class _KernelProcess:
             self._stop.connection = None
             connection.close()
             self._connection = None
+            select.select([self._stop.descriptor], [], [], _BACKOFF[0])
         self._kernel.on_kernel_shutdown()
         log_debug("The kernel has ended.")
 
@@ -120,6 +160,7 @@ class _KernelProcess:
         while not self._stop.requested:
             try:
                 connection = self._connect()
+                connection.greet()
             except GatewayGone as problem:
                 if str(problem) != shown:
                     shown = str(problem)
@@ -174,7 +215,16 @@ class _KernelProcess:
             if cancelled:
                 batch.drop(cancelled)
             if batch.tasks:
-                invoke(self._kernel, batch)
+                invoke(self._kernel, batch, connection.welcome.get("retry") is not False)
+
+
+def _description() -> str:
+    """Return the text of the file that DLI_MODEL_DESCRIPTION names. Raises OSError."""
+    path = os.environ.get(DESCRIPTION)
+    if path is None:
+        return "{}"
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 class _StopSignal:
@@ -202,9 +252,12 @@ class _StopSignal:
         os.write(self._stop_write, b"1")
 
     def handle(self, number: int, frame: Any) -> None:
-        """Handle SIGTERM in the main thread."""
+        """Handle SIGTERM in the main thread. The byte is in the pipe already, unless other code set the wakeup fd."""
         if not self.ready:
             raise SystemExit(0)
+        if not self.requested:
+            with contextlib.suppress(OSError):
+                os.write(self.wake, bytes([signal.SIGTERM]))
 
     def in_child(self) -> None:
         """Undo all in a process that the kernel forked: it must not hold the connection, nor stop the kernel."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from local_backend.inference.kernel import frames, tensors
 from local_backend.inference.kernel.kernel_log import log_warn
+from local_backend.inference.kernel.tensors import TensorRequest
 
 #: Bytes as `str`: what is no UTF-8 comes back unchanged if the kernel returns it.
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
@@ -42,7 +43,7 @@ class TaskContext:
     """One request, and its answer. The tasks of a batch are a linked list."""
 
     __slots__ = ("__weakref__", "_batch", "_body", "_flags", "_meta", "_next", "_number", "_output", "_prev",
-                 "_reply_meta", "_streamed", "_uuid")
+                 "_reply_meta", "_request", "_streamed", "_uuid")
 
     def __init__(self, batch: TaskBatch, number: int, body: bytes | memoryview, meta: bytes | memoryview,
                  before: TaskContext | None) -> None:
@@ -58,6 +59,7 @@ class TaskContext:
         self._reply_meta: dict[str, Any] = {}
         self._streamed = False
         self._uuid: str | None = None
+        self._request: TensorRequest | None = None
 
     def next(self) -> TaskContext | None:
         """Return the next task of the batch, or None."""
@@ -87,7 +89,7 @@ class TaskContext:
 
     def get_version(self) -> str:
         """Return the number of the model's revision, as text."""
-        return os.environ.get("REDHARE_MODEL_REVISION", "1")
+        return os.environ.get("REDHARE_MODEL_REVISION", "")
 
     def get_model_name(self) -> str:
         """Return the name of the model."""
@@ -122,6 +124,8 @@ class TaskContext:
     def set_output_data(self, data: str | bytes) -> bool:
         """Set the answer; return True. It is sent when `on_task_invoke` returns, and at once after that. A later call
         replaces the answer if it is not sent yet. Raises TypeError."""
+        if self._flags:  # `fail` was called before
+            self._reply_meta.pop("status", None)
         self._answer(_bytes_of(data), 0)
         return True
 
@@ -156,19 +160,27 @@ class TaskContext:
 
         Raises TaskError for a request that is not valid.
         """
-        return tensors.read(self._body, self.meta.get("header_length")).inputs
+        return self.tensor_request().inputs
+
+    def tensor_request(self) -> TensorRequest:
+        """Return the request with tensors, whole: inputs, wanted outputs, id and parameters. Raises TaskError."""
+        if self._request is None:
+            self._request = tensors.read(self._body, self.meta.get("header_length"))
+        return self._request
 
     def set_tensors(self, outputs: Any) -> bool:
         """Answer with tensors (name → numpy array, torch tensor or list), in JSON or binary form as requested.
 
         Raises TaskError for a value that is no tensor.
         """
-        found = tensors.write(outputs, tensors.read(self._body, self.meta.get("header_length")))
-        if found.header_length is not None:
-            self.set_output_meta("application/octet-stream", found.header_length)
-        else:
-            self.set_output_meta("application/json")
+        found = tensors.write(outputs, self.tensor_request())
+        kind = "application/json" if found.header_length is None else "application/octet-stream"
+        self.set_output_meta(kind, found.header_length)
         return self.set_output_data(found.body)
+
+    def unlink(self) -> None:
+        """Make the task a batch of its own."""
+        self._prev = self._next = None
 
     def _answer(self, data: bytes, flags: int) -> None:
         self._flags = flags
@@ -186,6 +198,13 @@ def _bytes_of(data: str | bytes) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise TypeError(f"an answer is a str or bytes, not {type(data).__name__}; use json.dumps for objects")
+
+
+def tasks_from(task: TaskContext | None) -> Iterator[TaskContext]:
+    """Yield a task and those that follow it in its batch."""
+    while task is not None:
+        yield task
+        task = task.next()
 
 
 class TaskBatch:
@@ -244,6 +263,11 @@ class TaskBatch:
     def flush(self) -> None:
         """Send the answers that were set after `on_task_invoke` returned."""
         self._write(final=False)
+
+    def untouched(self) -> list[TaskContext]:
+        """Return the tasks that have neither an answer nor a part of one."""
+        return [task for task in self.tasks
+                if task._output is None and not task._streamed and task._number not in self._answered]
 
     def fail_rest(self, sentence: str, status: int = 500) -> None:
         """Let the tasks without an answer fail with a sentence. `finish` sends it."""

@@ -55,6 +55,11 @@ class TensorAnswer:
     header_length: int | None = None
 
 
+def numpy_type(datatype: str) -> str | None:
+    """Return the name of numpy's type for the elements of a datatype; None for BYTES and unknown ones."""
+    return _TYPES[datatype][0] if datatype in _TYPES else None
+
+
 def read(body: bytes | memoryview, header_length: int | None = None) -> TensorRequest:
     """Return the tensors of a request: OIP, or plain JSON with `instances`, `data` or `inputs`.
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from local_backend.inference.kernel import tensors
 from local_backend.inference.kernel.api import Kernel
 from local_backend.inference.kernel.kernel_log import log_info
 from local_backend.inference.kernel.problems import KernelProblem, TaskError
-from local_backend.inference.kernel.tasks import KernelContext, TaskContext
+from local_backend.inference.kernel.tasks import KernelContext, TaskContext, tasks_from
 from local_backend.inference.kernel.tensors import TensorRequest
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class ReadyKernel(Kernel):
         model = model_of(json.loads(kernel_context.get_model_description()))
         self._shapes = model.shapes
         self.load(model)
+        self._warm_up(model)
         log_info(f"The model {model.weights} is loaded.")
 
     def on_task_invoke(self, task_context: TaskContext) -> None:
@@ -123,7 +124,7 @@ class ReadyKernel(Kernel):
         groups: dict[Any, list[_Ask]] = {}
         for task in tasks_from(task_context):
             try:
-                request = tensors.read(task.body, task.meta.get("header_length"))
+                request = task.tensor_request()
                 if request.plain is not None:
                     request = replace(request, inputs=self._shaped(request.inputs))
                 ask = _Ask(task, request, self.prepared(request))
@@ -133,6 +134,22 @@ class ReadyKernel(Kernel):
                 groups.setdefault(ask.form, []).append(ask)
         for asks in groups.values():
             self._answer(asks)
+
+    def _warm_up(self, model: ReadyModel) -> None:
+        """Run the model once on zeros, if model.json says what it takes: the first forward of a process is slow."""
+        import numpy as np
+
+        zeros = {}
+        for name, shape in model.shapes.items():
+            kind = tensors.numpy_type(model.datatypes[name])
+            if kind is None or not shape:
+                return
+            zeros[name] = np.zeros([1, *(size if size > 0 else 1 for size in shape[1:])], kind)
+        if zeros:
+            try:
+                self.predict(self.prepared(TensorRequest(zeros, dict(model.datatypes))), ())
+            except Exception as problem:
+                log_info(f"The model does not take zeros of the shapes in model.json: {_sentence(problem)}")
 
     def _shaped(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return samples of plain JSON in the shape of model.json, if their numbers fill it."""
@@ -191,7 +208,6 @@ class _Ask:
         self.task = task
         self.inputs = inputs
         self.wanted = tuple(request.wanted)
-        self._request = request
         counts = {len(one) if one.ndim else None for one in inputs.values()}
         #: Number of samples; None if the inputs are not rows of samples.
         self.count = counts.pop() if len(counts) == 1 else None
@@ -200,19 +216,7 @@ class _Ask:
                      request.plain is None)
 
     def answer(self, outputs: dict[str, Any]) -> None:
-        found = tensors.write(outputs, self._request)
-        if found.header_length is None:
-            self.task.set_output_meta("application/json")
-        else:
-            self.task.set_output_meta("application/octet-stream", found.header_length)
-        self.task.set_output_data(found.body)
-
-
-def tasks_from(task: TaskContext | None) -> Iterator[TaskContext]:
-    """Yield a task and those that follow it in its batch."""
-    while task is not None:
-        yield task
-        task = task.next()
+        self.task.set_tensors(outputs)
 
 
 def _sentence(problem: Exception) -> str:

@@ -38,13 +38,21 @@ class SklearnKernel(ReadyKernel):
         return {name: one.toarray() if hasattr(one, "toarray") else one for name, one in found.items()}
 
     def _samples(self, inputs: dict[str, np.ndarray]) -> Any:
-        """Return one array, or a table if there are several inputs, of which each one is a column."""
+        """Return one array, or a table if there are several inputs, of which each one is a column. Raises TaskError."""
         if len(inputs) == 1:
             return next(iter(inputs.values()))
-        pandas = library("pandas", "sklearn", None)
-        columns = {name: one.reshape(len(one), -1)[:, 0] for name, one in inputs.items()}
-        names = [name for name in getattr(self._estimator, "feature_names_in_", columns) if name in columns]
-        return pandas.DataFrame({name: columns[name] for name in names})
+        import numpy as np
+
+        names = [str(name) for name in getattr(self._estimator, "feature_names_in_", inputs)]
+        missing = [name for name in names if name not in inputs]
+        if missing:
+            raise TaskError(f"The request lacks the input {missing[0]!r}.", 400)
+        columns = {name: inputs[name].reshape(len(inputs[name]), -1)[:, 0] for name in names}
+        try:
+            import pandas
+        except ImportError:
+            return np.column_stack(list(columns.values()))
+        return pandas.DataFrame(columns)
 
 
 def load_estimator(model: ReadyModel, kernel: str) -> Any:

@@ -1,0 +1,247 @@
+"""Our side: models on a local backend, and what disturbs them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inference_bench.sides import HERE, NOOP, Side, ask, command
+from local_backend.inference.kernel import frames
+
+DIGITS = HERE.parents[1] / "samples" / "digits"
+_PATIENCE = 120.0
+
+
+@contextmanager
+def serving(name: str, **policy: Any) -> Iterator[Side]:
+    """Deploy and start a model of this folder with changes of its profile's policy. Yield where it answers."""
+    folder = HERE / name
+    with tempfile.TemporaryDirectory() as copy:
+        for file in [*folder.iterdir(), HERE / "network.py"]:
+            if file.is_file():
+                Path(copy, file.name).write_bytes(file.read_bytes())
+        command("dlim", "model", "deploy", "-p", copy, "-f")
+        profile = json.loads(command("dlim", "model", "viewprofile", name, "-j"))
+        profile["policy"] |= policy
+        profile["kernel"]["envs"].append({"name": "OMP_NUM_THREADS", "value": "1"})
+        changed = Path(copy, "profile.json")
+        changed.write_text(json.dumps(profile))
+        command("dlim", "model", "updateprofile", name, "-f", str(changed))
+    began = time.perf_counter()
+    words = ["--wait"] if policy.get("kernel_min", 1) else []
+    command("dlim", "model", "start", name, *words)
+    url = _until(lambda: _url(name))
+    yield Side(url, {"Authorization": f"Bearer {command('dlim', 'config', '-s').strip()}"}, time.perf_counter() - began)
+    command("dlim", "model", "stop", name, "--wait")
+
+
+def _url(name: str) -> str:
+    found = [line.split() for line in command("dlim", "model", "list").splitlines() if line.startswith(f"{name} ")]
+    return found[0][1] if found and found[0][1] != "-" else ""
+
+
+def _until(probe: Any) -> Any:
+    end = time.monotonic() + _PATIENCE
+    while not (found := probe()):
+        if time.monotonic() > end:
+            raise SystemExit("waited too long")
+        time.sleep(0.01)
+    return found
+
+
+def _kernels(name: str) -> list[str]:
+    """Return the states of the kernels of a model."""
+    said = command("dlim", "model", "view", name, "-s", "-a")
+    return [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("Status:")]
+
+
+def from_zero(side: Side, body: Any) -> float:
+    """Return the seconds until a model without kernels answers: the median of 5 times."""
+    times = []
+    for _ in range(5):
+        _until(lambda: not _kernels("cnn"))
+        began = time.perf_counter()
+        ask(side.url, body, side.headers)
+        times.append(time.perf_counter() - began)
+    return sorted(times)[len(times) // 2]
+
+
+def bare_kernel(body: Any, count: int) -> float:
+    """Return the median seconds of a task of a kernel that this process talks to on a Unix socket."""
+    data = json.dumps(body).encode()
+    with tempfile.TemporaryDirectory(prefix="k") as folder, socket.socket(socket.AF_UNIX) as listener:
+        home = Path(folder)
+        listener.bind(str(home / "s"))
+        listener.listen()
+        description = json.loads((HERE / "noop" / "model.json").read_text())
+        description |= {"model_path": str(HERE / "noop"), "kernel_path": str(HERE / "noop" / "kernel.py")}
+        (home / "d.json").write_text(json.dumps(description))
+        environment = os.environ | {
+            "DLI_KERNEL_SOCKET": str(home / "s"), "DLI_KERNEL_KEY": "k", "DLI_KERNEL_NUMBER": "1",
+            "DLI_MODEL_DESCRIPTION": str(home / "d.json"), "REDHARE_MODEL_PATH": str(HERE / "noop")}
+        kernel = subprocess.Popen([sys.executable, "-m", "local_backend.inference.kernel.main"], env=environment,
+                                  stderr=subprocess.DEVNULL)
+        try:
+            link, _ = listener.accept()
+            with link:
+                return _median_task(link, data, count)
+        finally:
+            kernel.kill()
+            kernel.wait()
+
+
+def _median_task(link: socket.socket, data: bytes, count: int) -> float:
+    reader, times = frames.FrameReader(), []
+
+    def receive(kind: int) -> None:
+        while True:
+            for found, _ in reader.feed(link.recv(1 << 16)):
+                if found == kind:
+                    return
+
+    receive(frames.HELLO)
+    link.sendall(frames.json_frame(frames.WELCOME, {}))
+    receive(frames.READY)
+    for number in range(count):
+        began = time.perf_counter()
+        link.sendall(frames.batch([frames.KernelTask(number, data)]))
+        receive(frames.REPLY)
+        times.append(time.perf_counter() - began)
+    return sorted(times)[count // 2]
+
+
+def burst(seconds: float) -> tuple[float, float, bool]:
+    """Send more requests than 1 kernel can answer while a training holds the other slots. Return the seconds until a
+    second kernel is ready, the seconds from the end of the burst until the training has its slots again, and whether
+    the final weights are those of an undisturbed run."""
+    def train(*words: str) -> str:
+        line = ["run", str(DIGITS / "train.py"), "--workers", "4", "--data", str(DIGITS / "data"), *words, "-o", "json",
+                "--", "--epochs", "60"]
+        return str(json.loads(command("dlicmd", *line))["id"])
+
+    alone = _weights(train("--wait"))
+    with serving("cnn", kernel_max=3, kernel_delay_release_time=1, schedule_interval=1) as side:
+        disturbed = train("--no-follow")
+        _until(lambda: _workers(disturbed) == 3)
+        ending = threading.Event()
+        senders = [threading.Thread(target=_send, args=(side, ending)) for _ in range(24)]
+        began = time.perf_counter()
+        for one in senders:
+            one.start()
+        _until(lambda: len(_kernels("cnn")) >= 2)
+        there = time.perf_counter() - began
+        ending.wait(seconds)
+        ending.set()
+        began = time.perf_counter()
+        for one in senders:
+            one.join()
+        _until(lambda: _workers(disturbed) == 3)
+        back = time.perf_counter() - began
+        command("dlicmd", "wait", disturbed)
+        return there, back, _weights(disturbed) == alone
+
+
+def _send(side: Side, ending: threading.Event) -> None:
+    from inference_bench.sides import IMAGE
+
+    while not ending.is_set():
+        ask(side.url, IMAGE, side.headers)
+
+
+def _workers(job: str) -> int:
+    found = json.loads(command("dlicmd", "get", job, "-o", "json"))
+    return len(found.get("slots") or ())
+
+
+def _weights(job: str) -> str:
+    """Return the digest of the final weights of a job."""
+    with tempfile.TemporaryDirectory() as folder:
+        command("dlicmd", "result", job, "model/train/model_epoch_final.pth", "--to", folder)
+        (file,) = Path(folder).rglob("*.pth")
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@dataclass
+class Disturbed:
+    """Answers under disturbance. `reset` counts connections that the death of a gateway cut."""
+
+    right: int = 0
+    wrong: int = 0
+    refused: int = 0
+    reset: int = 0
+
+    @property
+    def summary(self) -> str:
+        """All counts, for the notes of the table."""
+        return f"{self.right} right, {self.wrong} wrong, {self.refused} refused, {self.reset} reset"
+
+
+def disturbed(kernels: int, deployments: int, gateways: int) -> Disturbed:
+    """Kill kernels and gateways, and deploy again, while 8 threads send numbered requests."""
+    found, lock, ending = Disturbed(), threading.Lock(), threading.Event()
+
+    def send(side: Side, sender: int) -> None:
+        number = 0
+        while not ending.is_set():
+            number += 1
+            body = NOOP | {"seq": sender * 10**9 + number}
+            try:
+                answer = json.loads(ask(side.url, body, side.headers))
+                name = "right" if answer == body else "wrong"
+            except OSError as problem:
+                code = getattr(problem, "code", None)
+                name = "reset" if code is None else "refused" if code in (429, 503) else "wrong"
+            with lock:
+                setattr(found, name, getattr(found, name) + 1)
+
+    with serving("noop", kernel_min=2) as side:
+        senders = [threading.Thread(target=send, args=(side, number)) for number in range(8)]
+        for one in senders:
+            one.start()
+        for number in range(max(kernels, deployments, gateways)):
+            for pid in _pids("kernel")[:1] if number < kernels else ():
+                _kill(pid)
+            if number % max(1, kernels // deployments) == 1:
+                command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
+            if number % max(1, kernels // gateways) == 2:
+                for pid in _pids("local_backend.inference.gateway"):
+                    _kill(pid)
+            time.sleep(0.2)
+        ending.set()
+        for one in senders:
+            one.join()
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _pids(words: str) -> list[int]:
+    """Return the processes of our home whose command line has these words."""
+    home, found = os.environ["DLICMD_HOME"], []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            inside = home in (folder / "environ").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if words in line and inside:
+            found.append(int(folder.name))
+    return found

@@ -1,0 +1,229 @@
+"""Kernels, servers and gateways that end while requests arrive: each request gets its own answer, exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from calls import Got, call
+from gateway_host import GatewayHost, model, revision
+from load import Load
+from support import eventually, examples
+
+from local_backend.inference.control import RequestLimits
+
+pytestmark = pytest.mark.integration
+
+
+def ready(host: GatewayHost, count: int, number: int = 1) -> None:
+    """Wait until a revision has this many ready kernels."""
+    host.wait(lambda load: sum(one.ready for one in load.kernels) >= count, number)
+
+
+def test_kernels_killed_under_load_lose_no_request(host: GatewayHost) -> None:
+    """A request may meet two dying kernels in a row; then it is refused, not lost."""
+    host.serve(model(limits=RequestLimits(batch_size=4, pipe_size=2)))
+    kernels = {number: host.kernel_process(number) for number in (1, 2, 3)}
+    ready(host, 3)
+    with Load(host) as load:
+        for turn in range(examples(100)):
+            number = turn % 3 + 1
+            kernels[number].kill()
+            kernels[number].wait()
+            load.advance(20)
+            kernels[number] = host.kernel_process(number)
+            ready(host, 3)
+    assert (load.wrong, set(load.counts) - {502}) == ([], {200})
+    assert load.counts[502] == 0
+
+
+def test_a_request_whose_kernels_die_twice_is_refused(host: GatewayHost) -> None:
+    host.serve(model())
+    found: list[Got] = []
+    thread = threading.Thread(target=lambda: found.append(call(host, {"do": "die"})))
+    thread.start()
+    for number in (1, 2):
+        assert host.kernel_process(number).wait(60) == 9
+    thread.join()
+    assert (found[0].status, found[0].code) == (502, "inference.kernel_died")
+
+
+def test_revisions_change_under_load_without_a_failed_request(host: GatewayHost) -> None:
+    host.serve(model("m", revision(1)))
+    first = host.kernel(1, 1)
+    with Load(host) as load:
+        load.advance()
+        for turn in range(1, 5):
+            host.serve(model("m", revision(turn), revision(turn + 1, "starting")))
+            second = host.kernel(1, turn + 1)
+            load.advance()
+            host.serve(model("m", revision(turn, "draining"), revision(turn + 1)))
+            host.wait(lambda found: not found.queued and not found.running, turn)
+            host.serve(model("m", revision(turn + 1)))
+            first.close()
+            first = second
+            load.advance()
+    assert (load.wrong, set(load.counts)) == ([], {200})
+
+
+def test_the_death_of_the_server_changes_nothing(host: GatewayHost) -> None:
+    host.serve(model())
+    host.kernel()
+    with Load(host) as load:
+        load.advance()
+        host.control.close()
+        load.advance()
+        host.connect()
+        assert host.control.about["pid"] == host.process.pid
+        host.serve(model("m", shared=True))
+        load.advance()
+    assert set(load.counts) == {200}
+
+
+@pytest.mark.parametrize("message", [b"{}\n", b"nonsense\n", b"[]\n", b'{"op": "state"}\n', b'{"op": "later"}\n',
+                                     b'{"op": "state", "version": 1, "models": 5, "tokens": {}}\n',
+                                     b'{"op": "hand_over"}\n', b'{"op": "taken"}\n', b'{"op": "no_token"}\n'])
+def test_a_message_that_the_gateway_does_not_know_changes_nothing(shared: GatewayHost, message: bytes) -> None:
+    if b"taken" in message:
+        return
+    shared.control.link.sendall(message)
+    assert call(shared).status == 200
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_new_gateway_takes_over_under_load(host: GatewayHost, keep: bool) -> None:
+    host.serve(model(limits=RequestLimits(batch_size=2)))
+    for number in (1, 2):
+        host.kernel(number)
+    with Load(host, keep=keep) as load:
+        for _ in range(3):
+            load.advance()
+            old, port = host.process, host.port
+            host.start_process()
+            eventually(lambda: not _reconnect(host), "the new gateway is there")
+            load.advance()
+            assert (host.port, host.pid) == (port, host.process.pid)
+            assert old.wait(120) == 0
+            ready(host, 2)
+    assert (load.wrong, set(load.counts)) == ([], {200})
+
+
+def _reconnect(host: GatewayHost) -> bool:
+    """Connect again as a server does whose connection ended; return whether it is still the old gateway."""
+    host.connect()
+    return host.pid != host.process.pid
+
+
+def test_requests_that_wait_move_to_the_new_gateway(host: GatewayHost) -> None:
+    host.serve(model())
+    found: list[Got] = []
+    threads = [threading.Thread(target=lambda: found.append(call(host, b"waits"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    host.wait(lambda load: load.queued == 3)
+    old = host.process
+    host.start_process()
+    eventually(lambda: not _reconnect(host), "the new gateway is there")
+    host.wait(lambda load: load.queued == 3)
+    host.kernel()
+    for thread in threads:
+        thread.join()
+    assert [(got.status, got.body, got.headers["connection"]) for got in found] == [(200, b"waits", "close")] * 3
+    assert old.wait(60) == 0
+
+
+def test_a_request_that_a_kernel_has_is_answered_by_the_old_gateway(host: GatewayHost) -> None:
+    host.serve(model())
+    kernel = host.kernel()
+    found: list[Got] = []
+    thread = threading.Thread(target=lambda: found.append(call(host, {"do": "sleep", "seconds": 1})))
+    thread.start()
+    eventually(lambda: kernel.tasks, "the kernel has the task")
+    old = host.process
+    host.start_process()
+    thread.join()
+    assert (found[0].status, len(kernel.tasks)) == (200, 1)
+    assert old.wait(60) == 0
+    eventually(lambda: kernel.welcomes == 2, "the kernel is with the new gateway")
+    host.connect()
+    assert call(host).status == 200
+
+
+def test_a_gateway_that_is_killed_leaves_nothing_behind(host: GatewayHost) -> None:
+    """A client notices at once; kernels and the server find the next gateway."""
+    host.serve(model())
+    host.kernel()
+    with Load(host) as load:
+        load.advance()
+        host.process.kill()
+        host.process.wait()
+        host.config["port"] = host.port
+        host.start_process()
+        host.connect()
+        host.serve(model())
+        ready(host, 1)
+        load.advance()
+    assert load.wrong == []
+    assert set(load.counts) <= {200, 503, "ConnectionRefusedError", "ConnectionResetError", "RemoteDisconnected",
+                                "BrokenPipeError"}
+
+
+def test_sigterm_answers_what_is_open(host: GatewayHost) -> None:
+    host.serve(model())
+    kernel = host.kernel()
+    found: list[Got] = []
+    threads = [threading.Thread(target=lambda: found.append(call(host, {"do": "sleep", "seconds": 0.5})))
+               for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(kernel.tasks) + host.load().queued == 3, "all requests arrived")
+    os.kill(host.process.pid, signal.SIGTERM)
+    for thread in threads:
+        thread.join()
+    assert [got.status for got in found] == [200] * 3
+    assert host.process.wait(60) == 0
+
+
+def test_sigterm_refuses_what_no_kernel_takes(folder: Path) -> None:
+    with GatewayHost(folder, origin_limits={"drain_time": 0.2}) as host:
+        host.serve(model())
+        found: list[Got] = []
+        thread = threading.Thread(target=lambda: found.append(call(host)))
+        thread.start()
+        host.wait(lambda load: load.queued == 1)
+        host.process.terminate()
+        thread.join()
+        assert (found[0].status, found[0].code) == (503, "inference.ending")
+        assert host.process.wait(60) == 0
+
+
+def test_an_idle_gateway_ends_at_once(host: GatewayHost) -> None:
+    host.serve(replace(model(), revisions=()))
+    with socket.create_connection(("127.0.0.1", host.port)) as link:
+        eventually(lambda: "1" in call(host, method="GET", path="/metrics").body.decode(), "the connection is there")
+        host.process.terminate()
+        assert link.recv(1) == b""
+        assert host.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(("change", "word"), [
+    ({"port": -1}, "port"), ({"control": None}, "control"), ({"origin_limits": {"speed": 1}}, "speed"),
+    ({"certificate": "/nothing", "key": "/nothing"}, "certificate"), ({"host": "256.0.0.1"}, "listen"),
+    ({"access_log": "/nothing/log"}, "open"),
+])
+def test_a_wrong_configuration_is_one_sentence(folder: Path, change: dict[str, object], word: str) -> None:
+    import json
+    import sys
+
+    from gateway_host import ROOT
+    path = folder / "config.json"
+    path.write_text(json.dumps(GatewayHost(folder).config | change))
+    done = subprocess.run([sys.executable, "-m", "local_backend.inference.gateway", str(path)], cwd=ROOT, timeout=60,
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines()), word in done.stderr) == (1, 1, True)

@@ -1,0 +1,188 @@
+"""Hostile and broken clients: a sentence and a code, or a closed connection; other clients notice nothing."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from calls import PATH, call, raw
+from gateway_host import GatewayHost, model
+from support import eventually, examples
+
+from local_backend.inference.kernel import frames
+
+pytestmark = pytest.mark.integration
+HEAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\n"
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHost]:
+    """A gateway with short time limits and a small memory."""
+    limits = {"header_time": 1.0, "idle_time": 1.5, "body_time": 1.0, "memory": 200_000, "unread_bytes": 100_000,
+              "header_bytes": 8000}
+    with GatewayHost(tmp_path_factory.mktemp("g"), origin_limits=limits) as made:
+        made.serve(model())
+        made.kernel()
+        yield made
+
+
+def status(answer: bytes) -> int:
+    """Return the status of an answer; 0 for none."""
+    return int(answer.split()[1]) if answer.startswith(b"HTTP/1.1 ") else 0
+
+
+@pytest.mark.parametrize(("data", "expected"), [
+    (b"\0" * 50, 400), (b"GET\r\n\r\n", 400), (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\n\r\n", 400), (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", 400),
+    (HEAD.encode() + b"Content-Length: -1\r\n\r\n", 400), (HEAD.encode() + b"Content-Length: 1x\r\n\r\n", 400),
+    (HEAD.encode() + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+    (HEAD.encode() + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (HEAD.encode() + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400),
+    (HEAD.encode() + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    (HEAD.encode() + b"Content-Length: 99999999999999999999999\r\n\r\n", 400),
+    (HEAD.encode() + b"Content-Length: 999999999999\r\n\r\n", 413),
+    (HEAD.encode() + b"Content-Length: 2\r\nExpect: magic\r\n\r\nab", 417),
+    (HEAD.encode() + b"Authorization: Bearer root\r\n\r\n", 400),
+    (f"POST {PATH}%00 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\nConnection: close\r\n\r\n".encode(), 404),
+    (f"POST {PATH}/../m HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\nConnection: close\r\n\r\n".encode(), 404),
+    (b"PATCH /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405),
+    (b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
+])
+def test_a_request_that_is_wrong_gets_a_status(shared: GatewayHost, data: bytes, expected: int) -> None:
+    got = raw(shared, data)
+    assert (status(got), b"Traceback" in got) == (expected, False)
+    assert b'"code": "inference.' in got
+    assert call(shared).status == 200
+
+
+def test_a_request_behind_a_wrong_one_is_not_answered(shared: GatewayHost) -> None:
+    """The end of a request with two lengths is unknown, so the gateway reads no further."""
+    smuggled = HEAD.encode() + b"Content-Length: 0\r\n\r\n"
+    got = raw(shared, HEAD.encode() + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled)
+    assert (status(got), got.count(b"HTTP/1.1 ")) == (400, 1)
+
+
+@pytest.mark.parametrize("data", [
+    b"GET /" + b"a" * 9000, b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 300 + b"\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 9000,
+])
+def test_headers_that_are_too_large_are_refused(quick: GatewayHost, data: bytes) -> None:
+    assert status(raw(quick, data)) == 431
+
+
+@pytest.mark.parametrize("data", [b"", b"POST", HEAD.encode(), HEAD.encode() + b"Content-Length: 5\r\n\r\nab"])
+def test_a_client_that_stops_sending_is_disconnected(quick: GatewayHost, data: bytes) -> None:
+    assert status(raw(quick, data)) in ((0,) if not data else (408,))
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(quick: GatewayHost) -> None:
+    with socket.create_connection(("127.0.0.1", quick.port), timeout=60) as link:
+        link.settimeout(0.1)
+        found = b""
+
+        def step() -> bool:
+            nonlocal found
+            try:
+                link.sendall(b"x")
+                found += link.recv(1000)
+                return bool(found)
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        link.sendall(HEAD.encode())
+        eventually(step, "the gateway ends the connection")
+
+
+def test_a_connection_without_requests_is_closed(quick: GatewayHost) -> None:
+    with socket.create_connection(("127.0.0.1", quick.port), timeout=60) as link:
+        link.sendall(HEAD.encode() + b"Content-Length: 2\r\n\r\nab")
+        stream = link.makefile("rb")
+        assert stream.read().endswith(b"ab")
+
+
+def test_bodies_together_have_a_bound(quick: GatewayHost) -> None:
+    with socket.create_connection(("127.0.0.1", quick.port), timeout=60) as link:
+        link.sendall(HEAD.encode() + b"Content-Length: 190000\r\n\r\n" + b"x" * 150_000)
+        eventually(lambda: b"dlim_gateway_body_bytes 1" in call(quick, None, method="GET", path="/metrics").body,
+                   "the gateway holds the body")
+        got = call(quick, b"x" * 100_000)
+        assert (got.status, got.code) == (503, "inference.memory")
+    eventually(lambda: call(quick, b"x" * 100_000).status == 200, "the body is gone")
+
+
+def test_a_client_that_does_not_read_a_stream_is_cut_off(quick: GatewayHost) -> None:
+    body = b'{"do": "stream", "parts": [' + b",".join([b'"' + b"x" * 900 + b'"'] * 100) + b"]}"
+    with socket.create_connection(("127.0.0.1", quick.port), timeout=60) as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1000)
+        for _ in range(100):
+            try:
+                link.sendall(HEAD.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            except OSError:
+                break
+        eventually(lambda: b"\ndlim_gateway_connections 1\n" in call(quick, None, method="GET", path="/metrics").body,
+                   "the connection is gone")
+    assert call(quick).status == 200
+
+
+def test_many_idle_connections_disturb_nobody(folder: Path) -> None:
+    with GatewayHost(folder, origin_limits={"connections": 2010}) as host:
+        host.serve(model())
+        host.kernel()
+        idle = [socket.create_connection(("127.0.0.1", host.port)) for _ in range(2000)]
+        try:
+            assert call(host).status == 200
+            page = call(host, None, method="GET", path="/metrics").body.decode()
+            assert "dlim_gateway_connections 2001\n" in page
+            idle += [socket.create_connection(("127.0.0.1", host.port)) for _ in range(10)]
+            assert status(raw(host, b"")) == 503
+        finally:
+            for one in idle:
+                one.close()
+        eventually(lambda: call(host).status == 200, "there is room again")
+
+
+def test_random_bytes_disturb_nobody(shared: GatewayHost) -> None:
+    chance = random.Random(1)
+    good = HEAD.encode() + b"Content-Length: 2\r\n\r\nab"
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    for _ in range(examples(300)):
+        data = bytearray(chance.choice([good, preface + chance.randbytes(60), good * 3, chance.randbytes(100)]))
+        for _ in range(chance.randrange(4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        with socket.create_connection(("127.0.0.1", shared.port), timeout=60) as link:
+            link.sendall(bytes(data[:chance.randrange(1, len(data) + 1)]))
+            link.shutdown(socket.SHUT_WR)
+            try:
+                while link.recv(65536):
+                    pass
+            except ConnectionResetError:
+                pass
+    assert call(shared).status == 200
+    assert "Traceback" not in Path(shared.config["log"]).read_text()
+
+
+def test_random_frames_of_a_kernel_disturb_nobody(host: GatewayHost) -> None:
+    host.serve(model())
+    chance = random.Random(2)
+    hello = frames.json_frame(frames.HELLO, {"version": 1, "key": "key-1", "kernel": 7})
+    for _ in range(examples(200)):
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(host.config["kernels"])
+            link.sendall(hello + b"".join(
+                frames.frame(chance.randrange(25), chance.randbytes(chance.randrange(30))) for _ in range(3)))
+            link.shutdown(socket.SHUT_WR)
+            try:
+                while link.recv(65536):
+                    pass
+            except ConnectionResetError:
+                pass
+    host.kernel()
+    assert call(host).status == 200
+    assert "Traceback" not in Path(host.config["log"]).read_text()
