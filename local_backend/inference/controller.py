@@ -113,10 +113,10 @@ class ModelController:
         self.loop.start()
 
     def close(self) -> None:
-        """End the thread after its current operation. Gateway and kernels go on."""
+        """End the thread after its current operation. Kernels go on, and the gateway while models run."""
         self._database.bus.unsubscribe(self._news)
         self.loop.stop()
-        self.session.close()
+        self.session.leave()
 
     def wake(self) -> None:
         """Look at the models now."""

@@ -153,6 +153,13 @@ class GatewaySession:
         self._sent = content
         return True
 
+    def leave(self) -> None:
+        """Close the connection for good. The gateway goes on if models run, and else ends."""
+        if self._link is not None and self._idle_since is not None:
+            self.handle.end(self._link)
+            self._link = None
+        self.close()
+
     def close(self) -> None:
         """Close the connection. The gateway goes on."""
         if self._link is not None:
