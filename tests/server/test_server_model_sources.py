@@ -44,7 +44,8 @@ def test_a_finished_exec_is_deployed_with_its_lineage(live: Live, dlim: Modellin
     assert {key: made[key] for key in ("name", "kernel_path", "weight_path", "tag", "runtime", "attributes",
                                        "mk_environments")} == {
         "name": "digits", "kernel_path": "kernel.py", "weight_path": "model/weights.pt", "tag": "t",
-        "runtime": "dlipy3", "attributes": [{"key": "classes", "value": "10"}], "mk_environments": [{"name": "A", "value": "1"}]}
+        "runtime": "dlipy3", "attributes": [{"key": "classes", "value": "10"}],
+        "mk_environments": [{"name": "A", "value": "1"}]}
     source = made["revisions"][0]["source"]
     assert (source["exec"], source["framework"]) == (exec_id, "PyTorch")
     folder = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
