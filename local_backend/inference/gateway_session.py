@@ -76,9 +76,9 @@ class GatewaySession:
 
     @property
     def ready(self) -> GatewayReady | None:
-        """What the gateway said first; None while none is connected."""
+        """What the gateway said first; None while none is connected that knows the models."""
         link = self._link
-        return None if link is None else link.ready
+        return None if link is None or self._sent is None else link.ready
 
     @property
     def connected(self) -> bool:

@@ -43,12 +43,13 @@ def test_a_finished_exec_is_deployed_with_its_lineage(live: Live, dlim: Modellin
     made = answer.json()
     assert {key: made[key] for key in ("name", "kernel_path", "weight_path", "tag", "runtime", "attributes",
                                        "mk_environments")} == {
-        "name": "digits", "kernel_path": "kernel.py", "weight_path": "weights.pt", "tag": "t", "runtime": "dlipy3",
-        "attributes": [{"key": "classes", "value": "10"}], "mk_environments": [{"name": "A", "value": "1"}]}
+        "name": "digits", "kernel_path": "kernel.py", "weight_path": "model/weights.pt", "tag": "t",
+        "runtime": "dlipy3", "attributes": [{"key": "classes", "value": "10"}],
+        "mk_environments": [{"name": "A", "value": "1"}]}
     source = made["revisions"][0]["source"]
     assert (source["exec"], source["framework"]) == (exec_id, "PyTorch")
     folder = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
-    assert {one.name for one in folder.iterdir()} == {"main.py", "kernel.py", "weights.pt", "model.json", "README.md"}
+    assert {one.name for one in folder.iterdir()} == {"main.py", "kernel.py", "model", "model.json", "README.md"}
     again = deploy(live, exec_id, name="digits", kernel="kernel.py").json()
     assert [one["number"] for one in again["revisions"]] == [1, 2]
     assert again["weight_path"] == "./"
@@ -59,12 +60,18 @@ def test_the_result_comes_before_the_submitted_code(live: Live) -> None:
     made = deploy(live, exec_id, kernel="kernel.py").json()
     assert made["name"] == exec_id
     folder = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
-    assert (folder / "kernel.py").read_bytes() == b"# of the result\n"
+    assert (folder / made["kernel_path"]).read_bytes() == b"# of the result\n"
+
+
+@pytest.mark.parametrize("weight", ["train/final.pth", "model/train/final.pth"])
+def test_weights_have_the_names_of_the_zip_of_the_result_or_of_the_folder(live: Live, weight: str) -> None:
+    exec_id = trained(live, {"train/final.pth": b"w"})
+    assert deploy(live, exec_id, kernel="kernel.py", weight=weight).json()["weight_path"] == "model/train/final.pth"
 
 
 def test_a_ready_made_kernel_needs_no_file(live: Live) -> None:
     made = deploy(live, trained(live, {"net.onnx": b"x"}), kernel="onnx").json()
-    assert (made["kernel_type"], made["weight_path"], made["kernel_path"]) == ("onnx", "net.onnx", "")
+    assert (made["kernel_type"], made["weight_path"], made["kernel_path"]) == ("onnx", "model/net.onnx", "")
 
 
 @pytest.mark.parametrize(("words", "code"), [
@@ -86,7 +93,7 @@ def test_links_of_a_program_are_left_out(live: Live) -> None:
     live.move(exec_id, PENDING, RUNNING, FINISHED)
     made = deploy(live, exec_id, kernel="kernel.py").json()
     bundle = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
-    assert not (bundle / "weights.pt").exists()
+    assert not (bundle / "model").exists()
 
 
 def test_a_model_is_saved_promoted_and_deployed(live: Live, dlim: Modelling) -> None:
