@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlicmd import __version__
 from local_backend.inference.control import GatewayLoad, GatewayState, Model, RevisionLoad, Token, load_of
 from local_backend.inference.gateway_process import GatewayHandle, GatewayLink, GatewayLost, GatewayReady
 
@@ -68,6 +69,8 @@ class GatewaySession:
         self._not_before = 0.0
         self._idle_since: float | None = None
         self._looked = False
+        #: Process of a gateway of another version, until the gateway that replaces it is connected.
+        self._replaced: int | None = None
 
     # --- for any thread
 
@@ -111,6 +114,8 @@ class GatewaySession:
             self._link = self.handle.connect()
             if self._link is not None:
                 self._sent, self._load = None, None
+        if self._replaced is not None:
+            return self._replace()
         if needed:
             self._idle_since = None
             return None if self._link is not None else self._begin()
@@ -127,6 +132,7 @@ class GatewaySession:
             if before is None and self._link.ready is not None:
                 self._failures = 0
                 self.handle.keep_ports(self._link.ready)
+                self._renew(self._link.ready)
         except GatewayLost as problem:
             self._lost(problem)
 
@@ -183,6 +189,33 @@ class GatewaySession:
             _log.error("cannot start the gateway: %s", problem)
             return self._not_before
         return now + _AGAIN
+
+    def _renew(self, ready: GatewayReady) -> None:
+        """Start a gateway of this version if the running one has another version. It takes over sockets and requests
+        of the running one."""
+        if ready.version == __version__:
+            return
+        _log.info("the gateway has version %s; a gateway of version %s replaces it", ready.version, __version__)
+        try:
+            self.handle.start()
+        except OSError as problem:
+            _log.error("cannot start the gateway: %s", problem)
+            return
+        self._replaced = ready.pid
+
+    def _replace(self) -> float:
+        """Connect to the gateway that replaces the present one, as soon as it listens."""
+        found = self.handle.connect()
+        if found is not None and found.pid in (self._replaced, None):
+            found.close()
+            found = None
+        if found is None and self.handle.starting and self._link is not None:
+            return time.monotonic() + _AGAIN
+        if found is not None:
+            self.close()
+            self._link, self._sent, self._load = found, None, None
+        self._replaced = None
+        return time.monotonic()
 
     def _rest(self) -> float | None:
         if self._link is None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support import examples
 
 from local_backend.inference.control import Revision
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.tasks import KernelSeat, QueuedRequest
 from local_backend.inference.kernel import frames
 
@@ -26,8 +26,8 @@ def code(answer: Answer) -> str:
     return answer.refusal.code
 
 
-def refused(world: World, **more: Any) -> Refusal:
-    with pytest.raises(Refusal) as raised:
+def refused(world: World, **more: Any) -> Refused:
+    with pytest.raises(Refused) as raised:
         world.submit(**more)
     return raised.value
 
@@ -300,7 +300,7 @@ class Churn(RuleBasedStateMachine):
     def ask(self, pinned: int | None, timeout: float | None) -> None:
         try:
             self.asked.append(self.world.submit(b"%d" % len(self.asked), pinned=pinned, timeout=timeout))
-        except Refusal:
+        except Refused:
             pass
 
     @rule(number=st.sampled_from([1, 2]), ready=st.booleans())

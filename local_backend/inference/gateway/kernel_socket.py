@@ -79,6 +79,7 @@ class KernelConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._process: PeerProcess | None = None
         self._early: list[tuple[int, bytes]] = []
+        self._out: list[bytes] = []
         self._queue: RevisionQueue | None = None
         self.seat: KernelSeat | None = None
 
@@ -172,9 +173,18 @@ class KernelConnection(asyncio.Protocol):
     # KernelPeer ---------------------------------------------------------------------------------------------------
 
     def send(self, requests: Sequence[QueuedRequest]) -> None:
-        self.transport.write(batch_frame(requests))
+        self._out.append(batch_frame(requests))
+        # A kernel that takes several batches gets those of one turn of the loop in one system call.
+        if len(self._out) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def cancel(self, number: int) -> None:
+        self._flush()
         self.transport.write(frames.cancel(number))
 
     def kill(self) -> None:
@@ -189,6 +199,7 @@ class KernelConnection(asyncio.Protocol):
         """Give the kernel no further requests, and ask it to connect again."""
         if self.seat is not None and self._queue is not None:
             self._queue.set_leaving(self.seat)
+            self._flush()
             self.transport.write(frames.frame(frames.BYE))
         else:
             self.transport.abort()

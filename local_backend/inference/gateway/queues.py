@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 from local_backend.inference.control import KernelLoad, RequestLimits, Revision, RevisionLoad
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.refusal import Refusal
-from local_backend.inference.gateway.tasks import Batch, KernelSeat, QueuedRequest
+from local_backend.inference.gateway.refusal import Refused
+from local_backend.inference.gateway.tasks import KernelBatch, KernelSeat, QueuedRequest
 from local_backend.inference.kernel import frames
 
 #: Part of the newest value in the moving averages.
@@ -123,7 +123,7 @@ class RevisionQueue:
         self.dispatch(now)
 
     def _send(self, kernel: KernelSeat, count: int, now: float) -> None:
-        batch, waiting = Batch(count), self.waiting
+        batch, waiting = KernelBatch(count), self.waiting
         if len(kernel.batches) < self.limits.parallel_size:
             batch.began = now
         kernel.batches[batch] = None
@@ -174,7 +174,7 @@ class RevisionQueue:
                 sink.part(body, False, meta)
         return True
 
-    def _finished(self, kernel: KernelSeat, batch: Batch, now: float) -> None:
+    def _finished(self, kernel: KernelSeat, batch: KernelBatch, now: float) -> None:
         """Account for a batch without open requests, and send the next one."""
         del kernel.batches[batch]
         seconds = max(0.0, now - batch.began) if batch.began else 0.0
@@ -199,7 +199,7 @@ class RevisionQueue:
 
     # What ends early ----------------------------------------------------------------------------------------------
 
-    def refuse(self, request: QueuedRequest, why: Refusal) -> None:
+    def refuse(self, request: QueuedRequest, why: Refused) -> None:
         """End a request that waits, or that a kernel has, with a refusal."""
         sink = request.sink
         self.withdraw(request)
