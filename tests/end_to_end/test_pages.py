@@ -53,7 +53,7 @@ def reader(tmp_path: Path) -> Iterator[User]:
     shutil.copytree(data / "mnist", user.folder / "data")
     shutil.copytree(ROOT / "samples", user.folder / "samples")
     yield user
-    user.backend("stop", "--jobs")
+    user.close()
 
 
 def test_pages_have_marked_blocks() -> None:
