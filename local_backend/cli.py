@@ -14,8 +14,8 @@ import click
 import psutil
 
 from dlicmd import __version__
-from dlicmd.contract import home as home_contract
 from dlicmd.contract import dlim, states, wire
+from dlicmd.contract import home as home_contract
 from dlicmd.contract.exits import Exit
 from local_backend import logs
 from local_backend.commands import maintenance
