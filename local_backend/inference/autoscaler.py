@@ -45,6 +45,12 @@ class ScalerMemory:
     start: float = START
 
 
+def resumed(kernels: int, now: float) -> ScalerMemory:
+    """Return the memory of a server that finds a revision with so many kernels wanted: they stay for the release
+    time."""
+    return ScalerMemory(needs=((now, kernels),), wanted=kernels)
+
+
 def wanted(loads: RevisionLoad, profile: ModelProfile, memory: ScalerMemory, now: float) -> tuple[int, ScalerMemory]:
     """Return the kernels that a revision can use now, and the memory for the next call. Call it every
     `schedule_interval`, and at once for a load that `presses`."""

@@ -102,7 +102,8 @@ class Demand:
             found = needs.service(spec.resources, each, self._machine.kinds, spec.scheduling.user)
         return replace(
             found,
-            exec_id=row.id, plan=self._plan(spec)[0], group="" if spec.service is not None else spec.parent or "", since=time.monotonic() - age,
+            exec_id=row.id, plan=self._plan(spec)[0], group="" if found.serves else spec.parent or "",
+            since=time.monotonic() - age,
             priority=spec.scheduling.priority, patience=spec.scheduling.pending_timeout,
             requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
             lasts=None if spec.resources.elastic else self._lasts(row),

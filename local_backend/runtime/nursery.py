@@ -22,7 +22,7 @@ from local_backend.runtime import runner
 from local_backend.runtime.overlay import show_title
 from local_backend.runtime.processes import return_memory
 from local_backend.runtime.program import Become, follow
-from local_backend.runtime.tasks import close_all_but, reset_signals
+from local_backend.runtime.tasks import KERNEL, close_all_but, reset_signals
 from local_backend.vault import LIBRARY as OPENS_SECRETS
 
 #: Messages from the nursery to the server, one byte each: ready for requests; the oldest request is done.
@@ -76,10 +76,10 @@ def _fork(line: bytes, server: int, base_path: tuple[str, ...]) -> None:
 
 
 def _preload() -> None:
-    """Import the modules that workers need, then make the heap as small and as shareable as possible."""
+    """Import the modules that workers and kernels need, then make the heap as small and as shareable as possible."""
     gc.disable()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    for module in (*PRELOAD, OPENS_SECRETS):
+    for module in (*PRELOAD, KERNEL, OPENS_SECRETS):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()

@@ -27,6 +27,7 @@ from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import worker_task
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.server_link import Source
+from local_backend.runtime.shortening import shorten
 from local_backend.runtime.tasks import Planner, TaskPlan
 from local_backend.runtime.verdict import describe
 from local_backend.runtime.workers import Workers, started
@@ -39,6 +40,8 @@ _LONGEST = 30.0
 _EARLY = 10.0
 #: Kernels of one seat in a row that did not become ready, while no kernel is ready, after which the service ends.
 MOST_FAILURES = 5
+#: Seconds between two looks at the sizes of outputs.
+_SHORTEN_EVERY = 30.0
 #: Ended kernels whose output is kept.
 _KEPT_OUTPUT = 50
 
@@ -102,6 +105,8 @@ class RunningService:
         #: Numbers of the ended kernels whose output is kept, oldest first.
         self._ended = started(launch.paths)
         self._numbers = itertools.count(max(self._ended, default=0) + 1)
+        #: When the sizes of outputs are looked at next (monotonic).
+        self._shorten_at = 0.0
         #: Whether the service is being stopped, so that no kernel starts.
         self._ending = False
 
@@ -135,6 +140,9 @@ class RunningService:
             elif kernel.leave is None and kernel.ready is None and kernel.deadline <= now:
                 limit = f"{self._service.connection_timeout:g} s (connection_timeout)"
                 self._kill(number, f"it was not ready within {limit}")
+        if now >= self._shorten_at:
+            self._shorten_at = now + _SHORTEN_EVERY
+            self._shorten()
         for seat in [] if self._ending else self._empty:
             if seat.again <= now and self.workers.on(seat.slot.id) < self._service.kernels_per_slot:
                 self._start_kernel(seat)
@@ -147,6 +155,7 @@ class RunningService:
         times += [kernel.deadline for kernel in running if kernel.ready is None and kernel.leave is None]
         # A seat whose pause is over waits for the end of a process on its slot, which is an event.
         now = time.monotonic()
+        times += [self._shorten_at] if self._kernels else []
         return times + [seat.again for seat in self._empty if seat.again > now and not self._ending]
 
     @property
@@ -299,6 +308,14 @@ class RunningService:
         if ready and not any(self._empty) and ready >= len(self._kernels):
             values[wire.MESSAGE] = None
         self._progress.update(values)
+
+    def _shorten(self) -> None:
+        """Bound the output of kernels that run for long."""
+        for number in self._kernels:
+            for stream in ("stdout", "stderr"):
+                path = self._launch.paths.capture(worker_task(number), stream, elastic=True)
+                with suppress(OSError):
+                    shorten(path)
 
     def _forget_output(self, number: int) -> None:
         """Remove the output of the kernel that ended first, if more than enough is kept."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from local_backend.inference.autoscaler import ScalerMemory, presses, wanted
+from local_backend.inference.autoscaler import ScalerMemory, presses, resumed, wanted
 from local_backend.inference.control import KernelLoad, RequestLimits, RevisionLoad
 from local_backend.inference.profile import ModelProfile
 
@@ -90,6 +90,14 @@ def test_a_gateway_that_starts_again_counts_from_0() -> None:
     steps = [(float(at), load(5, arrived=40 * at, running=4)) for at in range(0, 30, 3)]
     steps += [(float(at), load(5, arrived=40 * (at - 29), running=4)) for at in range(30, 60, 3)]
     assert set(follow(steps)[5:]) == {5}
+
+
+def test_a_server_that_starts_keeps_the_kernels_for_the_release_time() -> None:
+    memory, found = resumed(4, 0.0), []
+    for at in (0.0, 30.0, 59.0, 61.0):
+        kernels, memory = wanted(load(4), PROFILE, memory, at)
+        found.append(kernels)
+    assert found == [4, 4, 4, 0]
 
 
 @given(rate=st.floats(0.0, 200.0), interval=st.sampled_from([0.5, 3.0]), seconds=st.sampled_from([0.02, 0.1, 1.0]))

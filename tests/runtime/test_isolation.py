@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ from typing import Any
 import isolation
 import psutil
 import pytest
+from kernels import serve
 from runtime_support import Bench, bench, host_bench, runner_of
-from support import eventually
+from support import PATIENCE, eventually
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, RUNNING
 
@@ -375,4 +377,39 @@ def test_jobs_are_killed_before_their_runner_and_the_server(team: Bench) -> None
     scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), runner, task)]
     assert scores[0] < scores[1] < scores[2]
     os.kill(runner, signal.SIGTERM)
+    assert team.wait(job).state == KILLED
+
+
+@pytest.mark.parametrize("command", [("main.py",), None], ids=["command", "forked"])
+def test_a_kernel_reaches_the_gateway_again_and_sees_nothing_else_of_it(team: Bench, command: tuple[str, ...]) -> None:
+    sockets = team.settings.paths.gateway
+    kernels = sockets / "kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    (sockets / "control.sock").touch()
+    program = textwrap.dedent("""
+        import os, socket, time
+        path = os.environ["DLI_KERNEL_SOCKET"]
+        os.write(int(os.environ["DLI_READY_FD"]), b"x")
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX) as link:
+                    link.connect(path)
+                    link.sendall(repr(os.listdir(os.path.dirname(os.path.dirname(path)))).encode())
+                    link.recv(1)
+            except OSError:
+                time.sleep(0.05)
+    """)
+    values = {"socket": str(kernels / "kernels.sock"), "command": command,
+              "description": {"name": "digits", "kernel_path": "main.py"}}
+    job = serve(team, files={"main.py": program}, values=values, creator="eve")
+    for _ in range(2):  # a gateway that starts again makes another socket
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(kernels / "kernels.sock"))
+            listening.listen()
+            listening.settimeout(PATIENCE)
+            link, _ = listening.accept()
+            with link:
+                assert link.recv(1000) == b"['kernels']"
+            (kernels / "kernels.sock").unlink()
+    team.stop(job)
     assert team.wait(job).state == KILLED

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+from contextlib import suppress
 from functools import partial
 
+import psutil
 import pytest
 from kernels import end, folder, kernel, left, numbers, serve, want
 from runtime_support import Bench, gone, host_bench, runner_of
@@ -98,6 +101,47 @@ def test_a_kernel_that_does_not_leave_is_killed_and_holds_its_slot_until_then(ba
     want(backend, job, 1)
     eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the slot is free")
     assert gone(pid) and not left(backend, job, 2)
+
+
+def test_no_kernel_starts_on_a_slot_that_another_one_is_leaving(backend: Bench) -> None:
+    job = serve(backend, wanted=2, files={"stay": ""}, values={"leave_timeout": 1.5})
+    ready(backend, job, 2)
+    pids = [int(kernel(backend, job, number)["pid"]) for number in (1, 2)]
+    want(backend, job, 1)
+    eventually(lambda: backend.told(job, wire.READY_KERNELS) == 1, "a kernel is leaving")
+    want(backend, job, 2)
+    kernel(backend, job, 3)
+    assert not gone(pids[0]) and gone(pids[1])
+    ready(backend, job, 2)
+
+
+def test_random_deaths_and_wishes_leave_the_wanted_kernels(backend: Bench) -> None:
+    draw = random.Random(7)
+    job = serve(backend, least=0, wanted=2)
+    ready(backend, job, 2)
+    for _ in range(12):
+        count = draw.randint(0, 2)
+        want(backend, job, count)
+        running = backend.leftovers(job)
+        if running and draw.random() < 0.6:
+            victim = draw.choice(running)
+            if victim.pid != runner_of(backend, job):
+                with suppress(psutil.NoSuchProcess):
+                    victim.kill()
+    want(backend, job, 2)
+    ready(backend, job, 2)
+    assert sorted(slots_of(backend, job)) == ["cpu-0", "cpu-1"] and backend.row(job).attempt == 1
+    want(backend, job, 0)
+    eventually(lambda: len(backend.leftovers(job)) == 1, "only the runner is left")
+
+
+def test_an_administrator_can_fix_the_slots_of_a_service(backend: Bench) -> None:
+    job = serve(backend, wanted=1)
+    ready(backend, job, 1)
+    backend.supervisor.resize(job, 2)  # type: ignore[attr-defined]
+    ready(backend, job, 2)
+    backend.supervisor.resize(job, None)  # type: ignore[attr-defined]
+    ready(backend, job, 1)
 
 
 def test_kernels_that_cannot_become_ready_end_the_service(backend: Bench) -> None:
