@@ -68,6 +68,7 @@ def test_a_training_shrinks_for_a_burst_and_grows_back_with_the_same_result(back
     job = train(backend, 60)
     for _ in range(2):
         eventually(lambda: slots_of(backend, job) == 3, "the training has all slots that the service does not want")
+        eventually(lambda: backend.told(service, wire.READY_KERNELS) == 1, "the burst is over")
         want(backend, service, 4)
         eventually(lambda: backend.told(service, wire.READY_KERNELS) == 2, "the service has its share")
         assert slots_of(backend, job) <= 2
