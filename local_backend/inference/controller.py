@@ -112,10 +112,12 @@ class ModelController:
         self._database.bus.subscribe(self._news)
         self.loop.start()
 
-    def close(self) -> None:
-        """End the thread after its current operation. Gateway and kernels go on."""
+    def close(self, *, end_gateway: bool = False) -> None:
+        """End the thread after its current operation. Kernels go on, and so does the gateway unless it is to end."""
         self._database.bus.unsubscribe(self._news)
         self.loop.stop()
+        if end_gateway:
+            self.session.end()
         self.session.close()
 
     def wake(self) -> None:

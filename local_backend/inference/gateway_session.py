@@ -153,6 +153,12 @@ class GatewaySession:
         self._sent = content
         return True
 
+    def end(self) -> None:
+        """End the gateway after the requests that it has."""
+        if self._link is not None:
+            self.handle.end(self._link)
+            self._link = None
+
     def close(self) -> None:
         """Close the connection. The gateway goes on."""
         if self._link is not None:
