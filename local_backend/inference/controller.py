@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.errors import BackendError
 from local_backend.inference import converging
-from local_backend.inference.autoscaler import ScalerMemory, presses, wanted
+from local_backend.inference.autoscaler import ScalerMemory, presses, resumed, wanted
 from local_backend.inference.control import Model, RevisionLoad, Token
 from local_backend.inference.converging import Convergence, KernelsSeen
 from local_backend.inference.gateway_session import GatewaySession
@@ -113,12 +113,11 @@ class ModelController:
         self.loop.start()
 
     def close(self, *, end_gateway: bool = False) -> None:
-        """End the thread after its current operation. Kernels go on, and so does the gateway unless it is to end."""
+        """End the thread after its current operation. Kernels go on, and the gateway while models run, unless it is to
+        end, too."""
         self._database.bus.unsubscribe(self._news)
         self.loop.stop()
-        if end_gateway:
-            self.session.end()
-        self.session.close()
+        self.session.leave(end=end_gateway)
 
     def wake(self) -> None:
         """Look at the models now."""
@@ -131,7 +130,9 @@ class ModelController:
     def _turn(self, _ready: Set[int]) -> float | None:
         world = self._database.read(_world)
         if not self._begun:
-            self._served = {name: _Served(proved=True) for name in world.execs}
+            now = time.monotonic()
+            self._served = {name: _Served(resumed(one.wanted or 0, now), proved=True)
+                            for name, one in world.execs.items()}
             self._begun = True
         running = [row for row in world.rows if world.runs(row)]
         soon = self.session.keep(bool(running))

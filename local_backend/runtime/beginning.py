@@ -71,7 +71,7 @@ class Beginnings:
         self._launcher.prepare(order)
         for remark in self._demand.remarks(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
-        if not paths.data_folders(spec)[0]:
+        if spec.service is None and not paths.data_folders(spec)[0]:
             message = f"DATA_DIR is empty: the folder {self._settings.data_fs} (DLI_DATA_FS) does not exist"
             launcher_log.note(paths.launcher_log, "supervisor", message, "ERROR")
         return order

@@ -53,7 +53,7 @@ def _tell(session: Session, model: DeployedModel, sample: str) -> None:
         return
     url = url_of(session, model)
     emit(f"{inert(model.name)} answers at {inert(url)}")
-    emit(f"  {curl(session, url, sample)}")
+    emit(inert(f"  {curl(session, url, sample)}"))
 
 
 def url_of(session: Session, model: DeployedModel) -> str:

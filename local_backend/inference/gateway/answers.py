@@ -9,7 +9,7 @@ from dlicmd.contract import inference_wire as wire
 from dlicmd.contract.wire import ERROR_CODE
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.exchange import HttpExchange
-from local_backend.inference.gateway.refusal import Refused
+from local_backend.inference.gateway.refusal import Refused, read_meta
 
 #: A longer answer counts as JSON if it begins and ends as an object or a list does: parsing it would take too long.
 _PARSED = 4096
@@ -26,15 +26,6 @@ def content_type(body: bytes) -> str:
         return wire.JSON
     edges = body[:64].lstrip(_SPACE)[:1] + body[-64:].rstrip(_SPACE)[-1:]
     return wire.JSON if edges in (b"{}", b"[]") else wire.TEXT
-
-
-def read_meta(meta: bytes) -> dict[str, Any]:
-    """Return the metadata of a reply; {} for what is no JSON object."""
-    try:
-        found = json.loads(meta)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def head_of(body: bytes, meta: bytes) -> tuple[str, list[tuple[str, str]]]:

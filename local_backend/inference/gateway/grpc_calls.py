@@ -12,7 +12,6 @@ from dlicmd import __version__
 from dlicmd.contract import inference_wire as wire
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.access import RequestUser
-from local_backend.inference.gateway.answers import read_meta
 from local_backend.inference.gateway.endpoints import Endpoints, meta_of
 from local_backend.inference.gateway.exchange import HttpExchange
 from local_backend.inference.gateway.grpc_messages import messages
@@ -25,7 +24,7 @@ from local_backend.inference.gateway.open_inference import (
     pinned_revision,
     plain_body,
 )
-from local_backend.inference.gateway.refusal import Refused
+from local_backend.inference.gateway.refusal import Refused, read_meta
 from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.gateway.tensors import from_rest, to_rest
 

@@ -17,11 +17,10 @@ from typing import Any, cast
 
 from local_backend.inference.control import GatewayState, state_of, to_line
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.answers import read_meta
 from local_backend.inference.gateway.config import GatewayConfig, GatewayFailed
 from local_backend.inference.gateway.control_socket import ControlConnection
 from local_backend.inference.gateway.kernel_frames import read_reply
-from local_backend.inference.gateway.refusal import Refused
+from local_backend.inference.gateway.refusal import Refused, read_meta
 from local_backend.inference.gateway.served_models import ServedModels
 from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.kernel import frames

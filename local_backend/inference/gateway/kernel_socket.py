@@ -122,6 +122,9 @@ class KernelConnection(asyncio.Protocol):
             queue.set_ready(seat, self._loop.time())
         elif kind == frames.LEAVING:
             queue.set_leaving(seat)
+            self.bye()
+        elif kind == frames.UNANSWERED:
+            queue.unanswered(seat, frames.unanswered_of(payload), self._loop.time())
         else:
             raise frames.Malformed(f"a frame of type {kind}")
 
@@ -157,7 +160,8 @@ class KernelConnection(asyncio.Protocol):
         number = cast(int, self._hello["kernel"])
         seat = KernelSeat(number, pid or (claimed if isinstance(claimed, int) else 0), self)
         self.seat, self._queue = seat, queue
-        self.transport.write(frames.json_frame(frames.WELCOME, {}))
+        self.transport.write(frames.json_frame(frames.WELCOME, {
+            "parallel_size": queue.limits.parallel_size, "retry": queue.limits.retry, "unanswered": True}))
         queue.join(seat)
         early, self._early = self._early, []
         for kind, payload in early:
@@ -173,8 +177,12 @@ class KernelConnection(asyncio.Protocol):
     # KernelPeer ---------------------------------------------------------------------------------------------------
 
     def send(self, requests: Sequence[QueuedRequest]) -> None:
-        self._out.append(batch_frame(requests))
+        limits = self._queue.limits if self._queue is not None else None
+        if limits is not None and limits.pipe_size + limits.parallel_size == 2:
+            self.transport.write(batch_frame(requests))
+            return
         # A kernel that takes several batches gets those of one turn of the loop in one system call.
+        self._out.append(batch_frame(requests))
         if len(self._out) == 1:
             self._loop.call_soon(self._flush)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 #: Seconds that a client waits before it asks again, if the gateway cannot compute better.
 SOON = 1
@@ -108,9 +110,22 @@ def kernel_died(name: str) -> Refused:
                    f"log: dlim logs {name}")
 
 
-def kernel_failed(sentence: str) -> Refused:
-    """Return the refusal of a request that the kernel could not answer. `sentence` is that of the kernel."""
-    return Refused(500, "inference.kernel_failed", sentence or "The kernel failed without a message")
+def kernel_failed(sentence: str, meta: bytes = b"") -> Refused:
+    """Return the refusal of a request that the kernel could not answer. `sentence` and `meta` are those of the kernel;
+    a member `status` of `meta` is the HTTP status."""
+    status = read_meta(meta).get("status") if meta else None
+    known = isinstance(status, int) and 400 <= status <= 599
+    return Refused(status if known and isinstance(status, int) else 500, "inference.kernel_failed",
+                   sentence or "The kernel failed without a message")
+
+
+def read_meta(meta: bytes) -> dict[str, Any]:
+    """Return the metadata of a reply; {} for what is no JSON object."""
+    try:
+        found = json.loads(meta)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def too_large(most: int) -> Refused:

@@ -83,6 +83,10 @@ class KernelBatch:
         self.began = 0.0
 
 
+#: The batch of a task that its kernel has returned from without an answer.
+NO_BATCH = KernelBatch(0)
+
+
 class KernelSeat:
     """What the queue knows about one connected kernel."""
 
