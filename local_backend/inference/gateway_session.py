@@ -153,9 +153,9 @@ class GatewaySession:
         self._sent = content
         return True
 
-    def leave(self) -> None:
-        """Close the connection for good. The gateway goes on if models run, and else ends."""
-        if self._link is not None and self._idle_since is not None:
+    def leave(self, *, end: bool = False) -> None:
+        """Close the connection for good. The gateway goes on if models run, and else ends; with `end`, it ends."""
+        if self._link is not None and (end or self._idle_since is not None):
             self.handle.end(self._link)
             self._link = None
         self.close()
