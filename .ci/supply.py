@@ -44,6 +44,8 @@ EXCEPTIONS = {
     "python-dateutil": "Apache-2.0 and BSD-3-Clause, as its classifiers say",
     "regex": "Apache-2.0 and CNRI-Python, the license of Python 1.6; optional (extra inference-huggingface)",
     "skops": "MIT, as its license file says; optional (extra inference-sklearn)",
+    "zope-event": "ZPL-2.1: a dependency of tritonclient; tests only",
+    "zope-interface": "ZPL-2.1: a dependency of tritonclient; tests only",
     "cuda-toolkit": "NVIDIA's license: see cuda-bindings",
 }
 #: Packages of NVIDIA with its license for CUDA libraries: dependencies of torch on Linux, never part of our files.

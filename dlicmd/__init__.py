@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from dlicmd.sdk.model_objects import (
         DeployedModel,
         DeployedRevision,
-        KernelRuntime,
         LogPart,
         ModelWhy,
         SavedModel,
         ServiceTokens,
         ServingKernel,
         ServingReplica,
+        ServingRuntime,
         ServingState,
     )
     from dlicmd.sdk.objects import (
@@ -112,7 +112,6 @@ __all__ = [
     "Job",
     "JobFailed",
     "Jobs",
-    "KernelRuntime",
     "Line",
     "LogPart",
     "MetricRange",
@@ -141,6 +140,7 @@ __all__ = [
     "ServiceTokens",
     "ServingKernel",
     "ServingReplica",
+    "ServingRuntime",
     "ServingState",
     "Slot",
     "SlotHolder",

@@ -130,7 +130,7 @@ def error_codes(page: str) -> str:
     """Return the table of all codes for docs/troubleshooting.md. `page` has what to do for each code."""
     actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
     tables = error_code_tables
-    meanings = tables.CLIENT | tables.SERVER | tables.START | tables.BACKUP
+    meanings = tables.CLIENT | tables.SERVER | tables.INFERENCE | tables.START | tables.BACKUP
     rows = [f"| `{code}` | {meanings[code]} | {actions.get(code, '')} |" for code in sorted(meanings)]
     return "\n".join(["| code | cause | what to do |", "|---|---|---|", *rows])
 

@@ -14,8 +14,8 @@ import click
 import psutil
 
 from dlicmd import __version__
+from dlicmd.contract import dlim, states, wire
 from dlicmd.contract import home as home_contract
-from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from local_backend import logs
 from local_backend.commands import maintenance
@@ -112,9 +112,9 @@ def status() -> None:
 
 
 @main.command()
-@click.option("--jobs", is_flag=True, help="Stop the jobs as well.")
+@click.option("--jobs", is_flag=True, help="Stop the jobs and the models as well.")
 def stop(jobs: bool) -> None:
-    """Stop the server. Running jobs continue unless --jobs is given."""
+    """Stop the server. Running jobs and started models continue unless --jobs is given."""
     found = running()
     if found is None:
         left = _unfinished() if jobs else []
@@ -125,14 +125,17 @@ def stop(jobs: bool) -> None:
         return
     if is_suspended(found[home_contract.PID]):
         os.kill(found[home_contract.PID], signal.SIGCONT)  # a suspended process does not end on SIGTERM
+    active: dict[str, str] = {}
+    models: list[str] = []
     try:
-        active = _active(found)
+        active, models = _active(found), _serving(found)
+        if jobs and models:
+            _stop_models(found, models)
         if jobs and active:
             _stop_jobs(found, list(active))
     except OSError as problem:
         if jobs:
             fail(f"the server (process {found[home_contract.PID]}) does not answer; its jobs continue: {problem}")
-        active = {}
     try:
         server = psutil.Process(found[home_contract.PID])
         server.send_signal(signal.SIGTERM)
@@ -140,17 +143,18 @@ def stop(jobs: bool) -> None:
     except psutil.NoSuchProcess:
         pass  # the server had already finished
     click.echo("the server is stopped")
-    if active and not jobs:
-        click.echo(_going_on(active))
+    if (active or models) and not jobs:
+        click.echo(_going_on(active, models))
 
 
-def _going_on(active: dict[str, str]) -> str:
-    """Return the line that says which jobs (id → state) run on or wait after their server has stopped, and how to stop
-    them too."""
+def _going_on(active: dict[str, str], models: list[str]) -> str:
+    """Return the line that says which jobs (id → state) and models go on after their server has stopped, and how to
+    stop them too."""
     run = [exec_id for exec_id, state in active.items() if state in (states.RUNNING, states.RECOVERING)]
     wait = [exec_id for exec_id in active if exec_id not in run]
     said = [f"{len(ids)} {one if len(ids) == 1 else several} ({_names(ids)})" for ids, one, several in
-            ((run, "job continues", "jobs continue"), (wait, "job pending", "jobs pending")) if ids]
+            ((run, "job continues", "jobs continue"), (wait, "job pending", "jobs pending"),
+             (models, "model serves", "models serve")) if ids]
     return (f"{', '.join(said)}; the next server manages them again. To stop jobs and server together: local-backend "
             "stop --jobs")
 
@@ -253,6 +257,19 @@ def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
     # The oldest active exec is enough: execs that are submitted meanwhile are younger than all of these.
     _wait(lambda: not asked.intersection(_active(found, most=1)), "the jobs did not stop")
     click.echo(f"stopped {_names(active)}")
+
+
+def _stop_models(found: dict[str, Any], models: list[str]) -> None:
+    click.echo(f"stopping {_names(models)}; the kernels answer what they have")
+    for name in models:
+        call(found, "PUT", dlim.model_path(name, dlim.STOP))
+    _wait(lambda: not _serving(found), "the models did not stop")
+    click.echo(f"stopped {_names(models)}")
+
+
+def _serving(found: dict[str, Any]) -> list[str]:
+    """Return the names of the models that are not stopped."""
+    return [item[dlim.NAME] for item in call(found, "GET", dlim.MODELS) if item[dlim.STATE] != dlim.STOPPED]
 
 
 def _active(found: dict[str, Any], most: int | None = None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlicmd.contract.error_codes import BACKUP, CLIENT, SERVER, START
+from dlicmd.contract.error_codes import BACKUP, CLIENT, INFERENCE, SERVER, START
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.md")])
@@ -35,7 +35,7 @@ def test_links_have_targets(page: Path) -> None:
 def test_every_error_code_has_an_action() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
-    assert set(actions) == {*SERVER, *CLIENT, *BACKUP, *START}
+    assert set(actions) == {*SERVER, *INFERENCE, *CLIENT, *BACKUP, *START}
     assert not [code for code, action in actions.items() if not action]
 
 

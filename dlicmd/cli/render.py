@@ -52,6 +52,10 @@ class Output(NamedTuple):
         """Whether streams, exit codes and all layouts are those of the original client."""
         return self.manner is Manner.ORIGINAL
 
+    def own(self, text: str) -> str:
+        """Return a sentence of ours; nothing where the original client printed only the text of the server."""
+        return "" if self.is_original else text
+
     @property
     def is_recorded(self) -> bool:
         """Whether a table has the layout of the original client."""
@@ -87,9 +91,9 @@ def _plain(value: Any) -> Any:
 
 
 def emit_said(text: str, output: Output, otherwise: str = "", indent: int = 2) -> None:
-    """Print the server's text, or `otherwise` if that is empty; JSON with this indent. The original client prints only
-    the text. For programs, a text that is not JSON becomes the value of the key `message`."""
-    said = text.strip() or ("" if output.is_original else otherwise)
+    """Print the server's text, or `otherwise` if that is empty; JSON with this indent. For programs, a text that is not
+    JSON becomes the value of the key `message`."""
+    said = text.strip() or otherwise
     try:
         value = json.loads(said)
     except (ValueError, RecursionError):

@@ -102,7 +102,7 @@ class Session(Closing):
         if place.http and not transport.is_private:
             warn(f"--http: all data, including your token, is sent to {place.host} unencrypted")
         token = self.token() if with_token else None
-        return Client(token=token, transport=transport, timeout=timeout)
+        return Client(token=token, transport=transport, timeout=timeout)  # its few requests go through the server
 
     @property
     def place(self) -> Place | None:

@@ -62,6 +62,7 @@ SERVER = {
     "model.not_saved": "no saved model with this name and version",
     "model.of_another_user": "the model belongs to another user",
     "model.profile": "a value of the profile is wrong",
+    "model.readme": "the README is no text",
     "model.shared": "the list of users is wrong",
     "model.space": "the name of the space cannot be used",
     "model.started": "the model is started, so this is not possible",

@@ -176,7 +176,7 @@ OLD_PASSWORD = "oldPassword"
 
 # Keys of a token for a program, beside `id`, `name`, `user` and `created`, and of the body that makes one. Only the
 # answer to this body contains the token
-SCOPE = "scope"  # read, submit or admin
+SCOPE = "scope"  # read, submit, admin or inference
 EXPIRES = "expires"  # ISO-8601, Z
 EXPIRES_IN = "expiresIn"  # int, seconds
 TOKEN = "token"

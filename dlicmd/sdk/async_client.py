@@ -15,11 +15,11 @@ from dlicmd.sdk.job import Curves, Job, Jobs
 from dlicmd.sdk.messages import Progress
 from dlicmd.sdk.model_objects import (
     DeployedModel,
-    KernelRuntime,
     LogPart,
     ModelWhy,
     SavedModel,
     ServiceTokens,
+    ServingRuntime,
     ServingState,
 )
 from dlicmd.sdk.objects import (
@@ -594,14 +594,14 @@ class AsyncClient:
         """Call `Client.invoke_stream` in a thread."""
         return items(lambda: self._client.invoke_stream(name, data, timeout=timeout, content_type=content_type))
 
-    async def runtimes(self) -> list[KernelRuntime]:
+    async def runtimes(self) -> list[ServingRuntime]:
         """Call `Client.runtimes` in a thread."""
-        found: list[KernelRuntime] = await self._call("runtimes")
+        found: list[ServingRuntime] = await self._call("runtimes")
         return found
 
-    async def runtime(self, name: str) -> KernelRuntime:
+    async def runtime(self, name: str) -> ServingRuntime:
         """Call `Client.runtime` in a thread."""
-        found: KernelRuntime = await self._call("runtime", name)
+        found: ServingRuntime = await self._call("runtime", name)
         return found
 
     async def create_runtime(self, runtime: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from dlicmd.sdk.errors import (
     ServerError,
     UsageProblem,
 )
+from dlicmd.sdk.gateways import Gateways
 from dlicmd.sdk.retry import OK, Repeating, retries_wanted, timeout_wanted
 from dlicmd.sdk.transport import READ_TIMEOUT, Answer, Multipart, PlainTransport, Request, Transport
 
@@ -38,6 +39,8 @@ BAD_REQUEST, NOT_FOUND = 400, 404
 UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: HTTP codes with which servers refuse a wrong user name or password.
 REFUSED = (400, 401, 403)
+#: Scheme and host of the local backend.
+OWN_PLACE = "http://127.0.0.1"
 #: The most characters of a token.
 MAX_TOKEN = 2**16
 #: HTTP code of the answer after a deletion.
@@ -110,6 +113,13 @@ class Calls(Closing):
         self.is_own = isinstance(self._way, EmbeddedTransport) or (
             isinstance(self._way, PlainTransport) and backend.is_own(self._way.where))
         self._transport = Repeating(self._way, self.retries)
+        #: The way of requests to models; None if all of them go through the server.
+        self.gateways: Gateways | None = None
+        if transport is None:
+            self.gateways = Gateways(
+                server_url(host, port, http) if host else OWN_PLACE,
+                lambda url: open_transport(url, None, ca_cert=ca_cert, insecure=insecure,
+                                           http=url.startswith("http:")))
         self._extensions: frozenset[str] | None = None
         #: Returns another token in place of one that the server denies, or None.
         self.renewal: Callable[[str], str | None] | None = None
@@ -123,6 +133,8 @@ class Calls(Closing):
         The end of a `with` block closes them, too. A later call opens a new connection.
         """
         self._way.close()
+        if self.gateways is not None:
+            self.gateways.close()
 
     def impatient(self: Self) -> Self:
         """Return a client that uses the same connection and repeats no call.
@@ -131,7 +143,7 @@ class Calls(Closing):
         of both.
         """
         found = type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
-        found.renewal = self.renewal
+        found.renewal, found.gateways = self.renewal, self.gateways
         return found
 
     def _listed(self, path: str, query: str | None, headers: dict[str, str] | None = None) -> Answer:

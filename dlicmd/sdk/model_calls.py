@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from dlicmd.contract import dlim
 from dlicmd.contract.reading import objects, words
 from dlicmd.sdk import cancel
+from dlicmd.sdk.backend import EmbeddedTransport
 from dlicmd.sdk.calls import (
     ACCEPTED,
     JSON,
@@ -45,6 +46,9 @@ START_TIMEOUT = 300.0
 
 class ModelCalls(Calls):
     """Calls about models that serve requests."""
+
+    #: The service token of the local backend, after the first request that needs it.
+    _requests_token: str | None = None
 
     def service_tokens(self, username: str | None = None, password: str | None = None) -> ServiceTokens:
         """Return tokens of the inference service.
@@ -382,9 +386,10 @@ class ModelCalls(Calls):
         self, name: str, data: bytes | str | Mapping[str, Any] | Sequence[Any], *, timeout: float | None = None,
         content_type: str | None = None,
     ) -> bytes:
-        """Send a request to a model through the server, and return its answer.
+        """Send a request to a model, and return its answer.
 
-        A client that sends many requests should send them to `DeployedModel.service_uri`, with a service token.
+        The first request of a client to a model goes through the server. Later ones go directly to the address that
+        the model names, if that is on the same host as the server.
 
         Args:
             name: Name of the model.
@@ -426,8 +431,35 @@ class ModelCalls(Calls):
             headers[dlim.REQUEST_TIMEOUT] = f"{timeout:g}"
         patience = INVOKE_TIMEOUT if timeout is None else timeout + READ_TIMEOUT
         path = dlim.inference_path(checked_name(name))
-        answer = self._sent(self._request("POST", path, headers, body, patience)._replace(streamed=streamed))
+        request = self._request("POST", path, headers, body, patience)._replace(streamed=streamed)
+        answer = self._sent_directly(name, request) or self._sent(request)
         return accepted(answer, f"the request to the model {name}", name, of_kernel=True)
+
+    def _sent_directly(self, name: str, request: Request) -> Answer | None:
+        """Return the answer of the address that a model names; None if the request must go through the server."""
+        gateways = self.gateways
+        if gateways is None or not gateways.is_used(name):
+            return None
+        try:
+            if gateways.url_of(name) is None:
+                url = self.model(name).service_uri
+                if not url:
+                    return None  # it is stopped now
+                gateways.learn(name, url)
+            # The local backend ignores the token of this client, but its gateway does not.
+            token = self._own_token() if isinstance(self._way, EmbeddedTransport) else self._token
+        except ServerError:  # a token that only sends requests may not ask, and the server knows what is wrong
+            gateways.learn(name, "")
+            return None
+        if token is None:
+            return None
+        return gateways.send(name, request._replace(headers={**request.headers, "Authorization": f"Bearer {token}"}))
+
+    def _own_token(self) -> str:
+        """Return a service token for the local backend, whose own token the client does not know."""
+        if self._requests_token is None:
+            self._requests_token = self.service_tokens().service
+        return self._requests_token
 
     # Common parts
 

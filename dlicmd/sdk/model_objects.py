@@ -168,7 +168,7 @@ class ServingState(Record):
         return dlim.SHOWN_STATE.get(self.status, self.status)
 
 
-class KernelRuntime(Record):
+class ServingRuntime(Record):
     """A runtime: the environment in which kernels run."""
 
     name = Key(dlim.TYPE, words)

@@ -20,8 +20,11 @@ from dlicmd.sdk.calls import (
     refused,
 )
 from dlicmd.sdk.errors import NoSuchExec, NoSuchModel, NoSuchObject, ServerError, SubmissionRefused
-from dlicmd.sdk.model_objects import DeployedModel, KernelRuntime, SavedModel
+from dlicmd.sdk.model_objects import DeployedModel, SavedModel, ServingRuntime
 from dlicmd.sdk.transport import Answer
+
+#: HTTP codes of requests to models: too many wait; from the second one on, the model or the gateway failed.
+BUSY, FAILED = 429, 500
 
 
 class ModelStoreCalls(Calls):
@@ -29,12 +32,12 @@ class ModelStoreCalls(Calls):
 
     # Runtimes
 
-    def runtimes(self) -> list[KernelRuntime]:
+    def runtimes(self) -> list[ServingRuntime]:
         """Return the runtimes of the server."""
-        return [KernelRuntime(one) for one in objects(an_object(self._call("GET", dlim.RUNTIMES)).get(
+        return [ServingRuntime(one) for one in objects(an_object(self._call("GET", dlim.RUNTIMES)).get(
             dlim.RUNTIME_LIST))]
 
-    def runtime(self, name: str) -> KernelRuntime:
+    def runtime(self, name: str) -> ServingRuntime:
         """Return one runtime.
 
         Args:
@@ -43,7 +46,7 @@ class ModelStoreCalls(Calls):
         Raises:
             NoSuchObject: No runtime has this name.
         """
-        return KernelRuntime(an_object(self._runtime_call("GET", name)))
+        return ServingRuntime(an_object(self._runtime_call("GET", name)))
 
     def create_runtime(self, runtime: Mapping[str, Any]) -> None:
         """Create a runtime.
@@ -178,6 +181,8 @@ def accepted(answer: Answer, what: str, model: str | None = None, *, of_kernel: 
         raise NoSuchModel(model, answer.status)
     if is_unknown:
         raise refused(NoSuchObject, f"the server refused {what}", answer)
+    if of_kernel and (answer.status == BUSY or answer.status >= FAILED):
+        raise refused(ServerError, f"the model {model} gave no answer (HTTP {answer.status})", answer)
     if answer.status in (BAD_REQUEST, 413, 422) and not of_kernel:
         raise refused(SubmissionRefused, f"the server refused {what}", answer)
     return checked(answer, what)

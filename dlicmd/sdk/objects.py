@@ -15,11 +15,11 @@ from dlicmd.contract.reading import at, items, number, words
 from dlicmd.sdk.model_objects import (
     DeployedModel,
     DeployedRevision,
-    KernelRuntime,
     ModelWhy,
     SavedModel,
     ServingKernel,
     ServingReplica,
+    ServingRuntime,
     ServingState,
 )
 from dlicmd.sdk.records import Key, Record, all_of, texts, truth, whole_number
@@ -449,5 +449,5 @@ RECORDS: tuple[type[Record], ...] = (
     Exec, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
     SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, HyperParameter,
     MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
-    KernelRuntime, SavedModel, ModelWhy,
+    ServingRuntime, SavedModel, ModelWhy,
 )

@@ -18,7 +18,7 @@ from local_backend.api.bulk import in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
 from local_backend.api.errors import BodyRefused
-from local_backend.api.inference_models import OWNS, SEES, object_of, shown
+from local_backend.api.inference_models import OWNS, SEES, json_of, object_of, shown
 from local_backend.api.inference_objects import runtime_object, saved_object
 from local_backend.api.models.inference import (
     DlimStatus,
@@ -91,7 +91,7 @@ async def publish(request: Request, services: TheServices, caller: TheCaller, m:
     """Publish a model: with an archive, deploy its next revision; without a body, do nothing, because models are
     published when they are deployed."""
     if request.headers.get("content-length", "0") in ("", "0") and "transfer-encoding" not in request.headers:
-        view = await run_in_threadpool(services.models.owned, caller, m)
+        view = await run_in_threadpool(services.models.publish, caller, m)
         return JsonAnswer(shown(request, services, view), 201)
     answer = await _deployed(request, services, caller, m, None, None)
     answer.status_code = 201
@@ -123,7 +123,7 @@ def list_runtimes(services: TheServices, _caller: TheCaller) -> JsonAnswer[Runti
 @about(EVERY_USER, errors={400: "body.json runtime.invalid", 409: "runtime.exists"}, body=RuntimeObject)
 async def create_runtime(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[RuntimeObject]:
     """Add a runtime."""
-    given = await request.json()
+    given = await json_of(request)
     return JsonAnswer(runtime_object(await run_in_threadpool(services.runtimes.create, caller, given)))
 
 
@@ -141,7 +141,7 @@ async def change_runtime(
     request: Request, services: TheServices, caller: TheCaller, r: str
 ) -> JsonAnswer[RuntimeObject]:
     """Replace a runtime. Started models keep the former one until their next start."""
-    given = await request.json()
+    given = await json_of(request)
     return JsonAnswer(runtime_object(await run_in_threadpool(services.runtimes.change, caller, r, given)))
 
 

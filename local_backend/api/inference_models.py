@@ -48,9 +48,16 @@ def shown(request: Request, services: Services, view: ModelView) -> ModelObject:
     return model_object(view, host, services.base.settings.paths.bundle(view.main.bundle))
 
 
+async def json_of(request: Request) -> Any:
+    """Return the JSON of a body, None without a body. Raises BodyRefused."""
+    return await request.json() if await request.body() else None
+
+
 async def object_of(request: Request) -> dict[str, Any]:
-    """Return the JSON object of a body. Raises BodyRefused."""
-    found = await request.json()
+    """Return the JSON object of a body; empty without a body. Raises BodyRefused."""
+    found = await json_of(request)
+    if found is None:
+        return {}
     if not isinstance(found, dict):
         raise BodyRefused(Invalid("body.value", "The body must be a JSON object"))
     return found
@@ -129,15 +136,13 @@ def readme(services: TheServices, caller: TheCaller, m: str) -> JsonAnswer[Readm
 
 
 @router.put(f"{_ONE}/{dlim.README}")
-@about(OWNS, errors={400: "body.json body.value", **NOT_OWN}, body=ReadmeObject)
+@about(OWNS, errors={400: "body.json body.value model.readme", **NOT_OWN}, body=ReadmeObject)
 async def change_readme(
     request: Request, services: TheServices, caller: TheCaller, m: str
 ) -> JsonAnswer[ReadmeObject]:
     """Replace the README of a model."""
     text = (await object_of(request)).get("readme")
-    if not isinstance(text, str):
-        raise BodyRefused(Invalid("body.value", "readme must be a text"))
-    return JsonAnswer({"readme": await run_in_threadpool(services.models.readme, caller, m, text)})
+    return JsonAnswer({"readme": await run_in_threadpool(services.models.change_readme, caller, m, text)})
 
 
 @router.get(f"{_ONE}/{dlim.STREAMING}")
@@ -164,7 +169,7 @@ async def change_profile(
 ) -> JsonAnswer[dict[str, Any]]:
     """Change the profile of a model. Keys that the body leaves out stay. What kernels get at their start changes only
     while the model is stopped; everything else counts at once."""
-    given = await request.json()
+    given = await json_of(request)
     return JsonAnswer(await run_in_threadpool(services.models.change_profile, caller, m, given))
 
 
@@ -212,11 +217,7 @@ def rollback(request: Request, services: TheServices, caller: TheCaller, m: str)
 @about(OWNS, extension=wire.EXT_MODELS, errors={400: "body.json model.shared", **NOT_OWN}, body=list[str] | bool)
 async def share(request: Request, services: TheServices, caller: TheCaller, m: str) -> Response:
     """Share a model: a list of users, or `true` for all users. They see the model and send requests."""
-    given = await request.json()
-    if given is False:
-        given = []
-    if given is not True and not isinstance(given, list):
-        raise BodyRefused(Invalid("model.shared", "The body must be a list of users, or true for all users"))
+    given = await json_of(request)
     await run_in_threadpool(services.models.share, caller, m, given)
     return Response(status_code=204)
 
@@ -237,7 +238,7 @@ def logs(  # noqa: PLR0917
     """Return a part of what a kernel has written. Without `kernel`, later parts go on with kernels that have started
     since."""
     piece = services.model_logs.read(
-        caller, m, stream, whole(kernel, "kernel", 1) if kernel else None, whole(start, dlim.FROM, 0),
+        caller, m, stream, whole(kernel, "kernel", 1) if kernel else None, whole(start, dlim.FROM, 0, 18),
         whole(revision, "revision", 1) if revision else None)
     return Response(piece.content, headers={dlim.NEXT_OFFSET: str(piece.end)}, media_type="text/plain; charset=utf-8")
 

@@ -11,9 +11,10 @@ from local_backend.errors import Invalid
 _NEVER = 253402300799.0
 
 
-def whole(text: str, name: str, least: int) -> int:
-    """Return a query value as a whole number of at least `least`. Raises Invalid (`query.number`)."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) >= least):
+def whole(text: str, name: str, least: int, digits: int = 10) -> int:
+    """Return a query value as a whole number of at least `least`, with at most so many digits. Raises Invalid
+    (`query.number`)."""
+    if not (text.isascii() and text.isdigit() and len(text) <= digits and int(text) >= least):
         raise Invalid("query.number", f"{name}: {text[:40]!r} is not a whole number >= {least}")
     return int(text)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from local_backend.services.tokens import TokenService
 
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
-_SCOPES = ("read", "submit", "admin")
+_SCOPES = ("read", "submit", "admin", "inference")
 _user = click.option("--user", metavar="USER", help="User that the token acts for (default: the user of the server).")
 
 

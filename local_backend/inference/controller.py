@@ -112,11 +112,12 @@ class ModelController:
         self._database.bus.subscribe(self._news)
         self.loop.start()
 
-    def close(self) -> None:
-        """End the thread after its current operation. Gateway and kernels go on."""
+    def close(self, *, end_gateway: bool = False) -> None:
+        """End the thread after its current operation. Kernels go on, and the gateway while models run, unless it is to
+        end, too."""
         self._database.bus.unsubscribe(self._news)
         self.loop.stop()
-        self.session.close()
+        self.session.leave(end=end_gateway)
 
     def wake(self) -> None:
         """Look at the models now."""

@@ -176,7 +176,7 @@ class GatewayHandle:
     def end(self, link: GatewayLink, number: int = signal.SIGTERM) -> None:
         """End the gateway; with SIGKILL, one that does not answer."""
         pid = link.ready.pid if link.ready is not None else link.pid
-        if pid is not None and link.pid in (None, pid):
+        if pid is not None and link.pid in (None, pid) and pid != os.getpid():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         link.close()

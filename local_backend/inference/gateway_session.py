@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlicmd import __version__
 from local_backend.inference.control import GatewayLoad, GatewayState, Model, RevisionLoad, Token, load_of
 from local_backend.inference.gateway_process import GatewayHandle, GatewayLink, GatewayLost, GatewayReady
 
@@ -68,14 +69,16 @@ class GatewaySession:
         self._not_before = 0.0
         self._idle_since: float | None = None
         self._looked = False
+        #: Process of a gateway of another version, until the gateway that replaces it is connected.
+        self._replaced: int | None = None
 
     # --- for any thread
 
     @property
     def ready(self) -> GatewayReady | None:
-        """What the gateway said first; None while none is connected."""
+        """What the gateway said first; None while none is connected that knows the models."""
         link = self._link
-        return None if link is None else link.ready
+        return None if link is None or self._sent is None else link.ready
 
     @property
     def connected(self) -> bool:
@@ -111,6 +114,8 @@ class GatewaySession:
             self._link = self.handle.connect()
             if self._link is not None:
                 self._sent, self._load = None, None
+        if self._replaced is not None:
+            return self._replace()
         if needed:
             self._idle_since = None
             return None if self._link is not None else self._begin()
@@ -127,6 +132,7 @@ class GatewaySession:
             if before is None and self._link.ready is not None:
                 self._failures = 0
                 self.handle.keep_ports(self._link.ready)
+                self._renew(self._link.ready)
         except GatewayLost as problem:
             self._lost(problem)
 
@@ -146,6 +152,13 @@ class GatewaySession:
             return False
         self._sent = content
         return True
+
+    def leave(self, *, end: bool = False) -> None:
+        """Close the connection for good. The gateway goes on if models run, and else ends; with `end`, it ends."""
+        if self._link is not None and (end or self._idle_since is not None):
+            self.handle.end(self._link)
+            self._link = None
+        self.close()
 
     def close(self) -> None:
         """Close the connection. The gateway goes on."""
@@ -183,6 +196,33 @@ class GatewaySession:
             _log.error("cannot start the gateway: %s", problem)
             return self._not_before
         return now + _AGAIN
+
+    def _renew(self, ready: GatewayReady) -> None:
+        """Start a gateway of this version if the running one has another version. It takes over sockets and requests
+        of the running one."""
+        if ready.version == __version__:
+            return
+        _log.info("the gateway has version %s; a gateway of version %s replaces it", ready.version, __version__)
+        try:
+            self.handle.start()
+        except OSError as problem:
+            _log.error("cannot start the gateway: %s", problem)
+            return
+        self._replaced = ready.pid
+
+    def _replace(self) -> float:
+        """Connect to the gateway that replaces the present one, as soon as it listens."""
+        found = self.handle.connect()
+        if found is not None and found.pid in (self._replaced, None):
+            found.close()
+            found = None
+        if found is None and self.handle.starting and self._link is not None:
+            return time.monotonic() + _AGAIN
+        if found is not None:
+            self.close()
+            self._link, self._sent, self._load = found, None, None
+        self._replaced = None
+        return time.monotonic()
 
     def _rest(self) -> float | None:
         if self._link is None:

@@ -10,7 +10,7 @@ import tempfile
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 from dlicmd.contract.home import LOCK_FILE, SERVED_FILE, STAGING
 from local_backend.files import open_regular
@@ -279,6 +279,9 @@ class HomePaths:
 class ExecPaths:
     """Files of one exec: `state` is the backend's, `root` is the user's RESULT_DIR."""
 
+    #: Name of SAVED_MODEL_DIR, also in the zip of the result.
+    RESULT: ClassVar[str] = "model"
+
     state: Path
     root: Path
     exec_id: str
@@ -412,7 +415,7 @@ class ExecPaths:
     @property
     def model(self) -> Path:
         """SAVED_MODEL_DIR: the folder that --exec-trainresult zips."""
-        return self.root / "model"
+        return self.root / self.RESULT
 
     @property
     def checkpoint(self) -> Path:

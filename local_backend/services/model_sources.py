@@ -24,6 +24,7 @@ from local_backend.inference import description
 from local_backend.inference.description import ModelDescription
 from local_backend.runtime import bundles
 from local_backend.runtime.bundles import BundleLost
+from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.sizes import on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
@@ -217,10 +218,11 @@ class ModelSourceService:
     # --- helpers
 
     def _assemble(self, row: ExecRow, folder: Path, path: str) -> None:
-        """Fill a new folder with the submitted code of an exec and, over it, its result. Raises NotFound
-        (`exec.no_result`), Invalid (`model.files`), StorageFailed."""
+        """Fill a new folder with the submitted code of an exec, and with its result below `model`, as in the zip of the
+        result. With a `path`, this part of the result is at the top instead. Raises NotFound (`exec.no_result`),
+        Invalid (`model.files`), StorageFailed."""
         paths = self.execs.paths(row)
-        part = PurePosixPath(path or ".")
+        part = PurePosixPath(path.removeprefix(f"{paths.model.name}/") or ".")
         if part.is_absolute() or ".." in part.parts or "\0" in path:
             raise Invalid("model.files", f"path must be the path of a file or folder in the result of {row.id}")
         try:
@@ -232,7 +234,7 @@ class ModelSourceService:
             if part.parts and not result.is_dir():
                 copied = _copy_file(result, paths.root, folder / part.name)
             else:
-                copied = _copy(result, paths.root, folder, ())
+                copied = _copy(result, paths.root, folder if part.parts else folder / result.name, ())
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
         if part.parts and not copied:
@@ -243,12 +245,13 @@ class ModelSourceService:
         """Write the description of a model into its folder, and return it. Raises Invalid, StorageFailed."""
         kernel = words.kernel or ""
         ready_made = kernel in description.READY_MADE and not (folder / kernel).is_file()
+        weight = None if words.weight is None else _resolved(folder, words.weight)
         value: dict[str, Any] = {
             "name": name, "tag": words.tag or "", "runtime": words.runtime or description.BUILT_IN[0],
-            "kernel_path": "" if ready_made else kernel, "schema_version": "1",
+            "kernel_path": "" if ready_made else _resolved(folder, kernel), "schema_version": "1",
             "attributes": [{"key": key, "value": one} for key, one in words.attributes.items()],
             "mk_environments": [{"name": key, "value": str(one)} for key, one in words.environments.items()],
-            **({"weight_path": words.weight} if words.weight else {} if ready_made else {"weight_path": "./"}),
+            **({"weight_path": weight} if weight else {} if ready_made else {"weight_path": "./"}),
         }
         try:
             write_json(folder / description.MODEL_JSON, value, durable=False)
@@ -262,6 +265,16 @@ class ModelSourceService:
     def _forget(self, gone: set[str]) -> None:
         with suppress(OSError, SQLAlchemyError):  # else the next server removes them
             bundles.drop(self.base.settings.paths, self.base.database, gone)
+
+
+def _resolved(folder: Path, path: str) -> str:
+    """Return the path of a file or folder in the folder of a model: in the result of the exec, or else in its code. The
+    path itself if neither has it, which is refused later."""
+    result = ExecPaths.RESULT
+    places = (f"{result}/{path}", path, path.removeprefix(f"{result}/"))
+    if path in (description.NO_WEIGHTS, "", ".", "./") or ".." in PurePosixPath(path).parts or "\0" in path:
+        return path
+    return next((one for one in places if (folder / one).exists()), path)
 
 
 def _mapping(text: str, key: str) -> dict[str, Any]:

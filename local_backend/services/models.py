@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -116,6 +116,11 @@ class ModelService:
                                             f"{expected}; the names must be the same")
             return self.add(caller, found, top, None, new=expected is None)
 
+    def publish(self, caller: Caller, name: str) -> ModelView:
+        """Return a model: models are published when they are deployed. Raises NotFound, AccessDenied."""
+        with self.base.recorded(caller, "model.redeploy", name):
+            return self.owned(caller, name)
+
     def add(
         self, caller: Caller, found: ModelDescription, folder: Path, source: Mapping[str, Any] | None, *, new: bool
     ) -> ModelView:
@@ -186,11 +191,16 @@ class ModelService:
 
     # --- change
 
-    def readme(self, caller: Caller, name: str, text: str | None = None) -> str:
-        """Return the README of a model; with a text, replace it first. Raises NotFound, AccessDenied."""
-        if text is None:
-            return self.find(caller, name).readme
+    def readme(self, caller: Caller, name: str) -> str:
+        """Return the README of a model. Raises NotFound (`model.not_found`)."""
+        return self.find(caller, name).readme
+
+    def change_readme(self, caller: Caller, name: str, text: object) -> str:
+        """Replace the README of a model. Raises NotFound, AccessDenied, Invalid (`model.readme`)."""
         with self.base.recorded(caller, "model.change", name):
+            self._own(caller, name)
+            if not isinstance(text, str):
+                raise Invalid("model.readme", "readme must be a text")
             self._change(caller, name, readme=text)
         return text
 
@@ -200,13 +210,14 @@ class ModelService:
         return found
 
     def change_profile(self, caller: Caller, name: str, given: object) -> dict[str, Any]:
-        """Change the profile of a model, which counts at once, and return it. Raises NotFound, AccessDenied, Invalid
-        (`model.profile`), Conflict (`model.started`) for values that change only while the model is stopped."""
+        """Change the profile of a model, which counts at once, and return it; None changes nothing. Raises NotFound,
+        AccessDenied, Invalid (`model.profile`), Conflict (`model.started`) for values that change only while the model
+        is stopped."""
         with self.base.recorded(caller, "model.profile", name):
             def work(connection: Connection) -> dict[str, Any]:
                 row = _owned(connection, caller, name)
                 before = json.loads(row.profile)
-                after = changed_profile(before, given, time.time())
+                after = changed_profile(before, {} if given is None else given, time.time())
                 fixed = fixed_changes(before, after)
                 if fixed and (row.started or _busy(connection, row)):
                     raise Conflict("model.started", f"Model {name} is started; {', '.join(fixed)} can change only "
@@ -239,11 +250,13 @@ class ModelService:
 
             return self.base.database.write(work)
 
-    def share(self, caller: Caller, name: str, shared: Sequence[str] | Literal[True]) -> None:
+    def share(self, caller: Caller, name: str, shared: object) -> None:
         """Share a model with these users instead of those before; True means all users. Raises NotFound, AccessDenied,
         Invalid (`model.shared`)."""
         with self.base.recorded(caller, "model.share", name):
-            if shared is not True and (len(shared) > _MOST_USERS or not all(
+            self._own(caller, name)
+            shared = [] if shared is False else shared
+            if shared is not True and not (isinstance(shared, list) and len(shared) <= _MOST_USERS and all(
                     isinstance(user, str) and 0 < len(user) <= 64 and user.isprintable() for user in shared)):
                 raise Invalid("model.shared", f"a model is shared with a list of at most {_MOST_USERS} names of users, "
                                               "or with true for all users")

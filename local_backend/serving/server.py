@@ -72,6 +72,11 @@ def check_network(settings: Settings) -> None:
         raise ServingError("--tls-cert and --tls-key must be given together")
     if settings.tls_cert is not None and settings.tls_self_signed:
         raise ServingError("--tls-self-signed makes its own certificate; remove --tls-cert and --tls-key")
+    if settings.inference_host is not None and not _is_loopback(settings.inference_host) and not settings.speaks_tls:
+        raise ServingError(
+            f"DLI_INFERENCE_HOST {settings.inference_host} is reachable from other machines, so TLS is required; add "
+            "--tls-cert FILE --tls-key FILE, or --tls-self-signed"
+        )
     loopback = _is_loopback(settings.host)
     if settings.embedded and not loopback:
         raise ServingError(f"--embedded listens only on the loopback address, not on {settings.host}")
@@ -286,7 +291,7 @@ def _run(
         with server.heeding_signals(), _announced(settings, announced, lock, own_tls):
             server.run(sockets=[sock])
     finally:
-        services.model_controller.close()
+        services.model_controller.close(end_gateway=settings.die_with_server)
         services.controller.close()
         services.algorithms.close()
         services.housekeeper.close()

@@ -136,8 +136,8 @@ ROWS = [
       for kind in ("text/plain", "application/octet-stream", "application/json", "image/png", "*/*")),
     Row("GET /execs/{execId}/result: '400 unknown'", "GET", "/execs/wmla-398/result", 400, refused),
     Row("§7: 'an empty model dir is an error for /result'", "GET", "/execs/{waiting}/result", 400, refused),
-    Row("POST /execs/{execId}/deploy: 'non-2xx printed, exit 1'; this server deploys nothing", "POST",
-        "/execs/{finished}/deploy", 501, refused, {"Content-Type": "application/json"}, b'{"kernel": "k"}'),
+    Row("POST /execs/{execId}/deploy: 'non-2xx printed, exit 1'", "POST",
+        "/execs/{finished}/deploy", 400, refused, {"Content-Type": "application/json"}, b'{"kernel": "k"}'),
     Row("POST /execs/{execId}/deploy: unknown exec", "POST", "/execs/wmla-398/deploy", 400, refused),
     # 1.5 Scheduler
     Row("GET /scheduler/engine/applications: 'start ... length ... sort ... state'", "GET",

@@ -143,6 +143,17 @@ def test_a_refused_profile_is_reported(desk: DlimDesk, local: ModelServer) -> No
     assert (done.code, done.error) == (2, "profile.value") and "kernel_min: -2 is wrong" in done.err
 
 
+@pytest.mark.parametrize("text", [
+    b"", b"3", b"[1]", b"{", b"a: [", b"\xff\xfe\x00", b"a: 2022-08-10", b"a: .nan", b"a: &x [*x]",
+    b"a: !!python/none x"])
+def test_a_file_that_is_no_profile_is_refused(desk: DlimDesk, local: ModelServer, text: bytes) -> None:
+    local.add("pingpong")
+    (desk.folder / "p.yaml").write_bytes(text)
+    done = desk.run("model", "updateprofile", "pingpong", "-f", "p.yaml", "-o", "json")
+    assert (done.code, done.error) == (2, "client.usage") and not local.requests("PUT")
+    assert desk.run("model", "updateprofile", "pingpong", "-f", "gone.yaml").code == 2
+
+
 def test_runtimes(desk: DlimDesk, local: ModelServer) -> None:
     assert desk.run("runtime", "list").out == "NAME    DESCRIPTION\ndlipy3  Python 3\n"
     (desk.folder / "r.json").write_text('{"type": "mine", "conda_env_name": "env1"}')

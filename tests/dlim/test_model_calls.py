@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import pickle
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +69,59 @@ def test_objects_read_the_keys_of_the_server(client: dlicmd.Client, server: Mode
     assert client.model_readme("digits") == "# Ping\n" and client.model_why("digits").advice == "wait"
     assert [runtime.name for runtime in client.runtimes()] == ["dlipy3"]
     assert client.saved_models()[0].exec_id == "local-7"
+
+
+@pytest.fixture
+def gateway() -> Iterator[ModelServer]:
+    with ModelServer() as found:
+        found.add("digits", started=True)
+        yield found
+
+
+def test_later_requests_go_to_the_address_of_the_model(
+    client: dlicmd.Client, server: ModelServer, gateway: ModelServer
+) -> None:
+    server.add("digits", started=True)["service_uri"] = f"{gateway.url}/dlim/v1/inference/digits"
+    assert [client.invoke("digits", str(number)) for number in range(3)] == [b"<0>", b"<1>", b"<2>"]
+    assert [seen.body for seen in server.requests("POST")] == [b"0"]
+    assert [seen.body for seen in gateway.requests("POST")] == [b"1", b"2"]
+    assert b"".join(client.invoke_stream("digits", "3")) == b"<3>" and len(gateway.requests("POST")) == 3
+
+
+def test_the_server_is_asked_if_the_address_does_not_help(
+    client: dlicmd.Client, server: ModelServer, gateway: ModelServer
+) -> None:
+    model = server.add("digits", started=True)
+    model["service_uri"] = f"{gateway.url}/dlim/v1/inference/digits"
+    gateway.tokens = {"another"}
+    assert [client.invoke("digits", "1") for _ in range(2)] == [b"<1>", b"<1>"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        model["service_uri"] = f"http://127.0.0.1:{free.getsockname()[1]}/dlim/v1/inference/digits"
+        assert client.invoke("digits", "2") == b"<2>"
+    assert [seen.body for seen in server.requests("POST")] == [b"1", b"1", b"2"]
+
+
+@pytest.mark.parametrize("url", [
+    "http://localhost:1/x", "https://127.0.0.1:1/x", "http://127.0.0.2:1/x", "ftp://127.0.0.1/x", "http://[::1", "x"])
+def test_a_token_goes_to_no_other_host(client: dlicmd.Client, server: ModelServer, url: str) -> None:
+    server.add("digits", started=True)["service_uri"] = url
+    assert [client.invoke("digits", "1") for _ in range(3)] == [b"<1>"] * 3
+    assert len(server.requests("POST")) == 3
+
+
+def test_the_local_backend_gives_a_token_for_its_gateway(
+    server: ModelServer, gateway: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"url": server.url, "pid": os.getpid(), "token": TOKEN}
+    (tmp_path / "backend.json").write_text(json.dumps(found))
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
+    server.add("digits", started=True)["service_uri"] = f"{gateway.url}/dlim/v1/inference/digits"
+    gateway.tokens = {SERVICE_TOKEN}
+    with dlicmd.Client() as client:
+        assert [client.invoke("digits", str(number)) for number in range(3)] == [b"<0>", b"<1>", b"<2>"]
+    assert [seen.body for seen in gateway.requests("POST")] == [b"1", b"2"]
+    assert len(server.requests("POST", "token/inference")) == 1
 
 
 def test_a_log_is_read_in_parts(client: dlicmd.Client, server: ModelServer) -> None:

@@ -36,7 +36,8 @@ def reader(tmp_path: Path) -> Iterator[User]:
     user = User(tmp_path / "home")
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name, program in (("dlicmd", "dlicmd.cli"), ("local-backend", "local_backend.cli")):
+    programs = {"dlicmd": "dlicmd.cli", "dlim": "dlicmd.dlim", "local-backend": "local_backend.cli"}
+    for name, program in programs.items():
         (tools / name).write_text(f"#!{sys.executable}\nimport sys\nfrom {program} import main\nsys.exit(main())\n")
         (tools / name).chmod(0o700)
     (tools / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -52,7 +53,7 @@ def reader(tmp_path: Path) -> Iterator[User]:
     shutil.copytree(data / "mnist", user.folder / "data")
     shutil.copytree(ROOT / "samples", user.folder / "samples")
     yield user
-    user.backend("stop", "--jobs")
+    user.close()
 
 
 def test_pages_have_marked_blocks() -> None:

@@ -35,7 +35,7 @@ MANY = {
 @pytest.mark.integration
 def test_searches_have_the_same_experiments_on_any_number_of_slots_despite_deaths(tmp_path: Path) -> None:
     tables, scores = {}, {}
-    for slots, roles in ((1, ()), (4, ("worker", "suggester", "driver", "server", "runner", "plugin host"))):
+    for slots, roles in ((1, ()), (4, ("worker", "suggester", "driver", "server", "stop", "runner", "plugin host"))):
         home = tmp_path / str(slots) / "home"
         home.parent.mkdir()
         with EmbeddedServer(home, DLI_SLOTS=str(slots), DLI_RESTED_KEPT="1") as server:

@@ -126,6 +126,14 @@ def test_failures_become_answers(gateway: FakeGateway) -> None:
     assert side.ask("next") == ["done"]  # and no answer to task 50
 
 
+def test_a_hook_that_is_a_coroutine_is_an_error(gateway: FakeGateway) -> None:
+    gateway.start(HEAD + "class K(Kernel):\n    async def on_task_invoke(self, task):\n        pass\n" + MAIN)
+    side = gateway.accept()
+    side.greet()
+    side.send("x")
+    assert side.replies(1)[0].failed
+
+
 def test_no_task_is_run_twice_if_the_profile_forbids_it(gateway: FakeGateway) -> None:
     gateway.start(MISHAPS)
     side = gateway.accept()
@@ -153,6 +161,21 @@ def test_a_kernel_that_is_terminated_answers_what_it_has(gateway: FakeGateway) -
     _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "I shut down" in log
     os.close(write)
+
+
+def test_an_idle_kernel_that_is_terminated_answers_what_is_on_its_way(gateway: FakeGateway) -> None:
+    process = gateway.start(PING_PONG)
+    side = gateway.accept()
+    side.greet()
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    for number in (1, 2):
+        side.send("{}", first=number)
+    side.socket.sendall(frames.frame(frames.BYE))
+    process.send_signal(signal.SIGCONT)
+    found = [side.receive() for _ in range(3)]
+    assert sorted(one[0] for one in found if one) == [frames.REPLY, frames.REPLY, frames.LEAVING]
+    assert side.receive() is None and process.wait(PATIENCE) == 0
 
 
 def test_an_idle_kernel_leaves_without_a_word_of_the_gateway(gateway: FakeGateway) -> None:

@@ -77,9 +77,11 @@ def test_the_program_of_the_page_serves(gateway: FakeGateway) -> None:
     side = gateway.accept()
     side.greet()
     assert side.ask("b") == ["b"]
+    process.send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
-    side.expect(frames.LEAVING)
     side.send("on its way", first=9)
     side.socket.sendall(frames.frame(frames.BYE))
+    process.send_signal(signal.SIGCONT)
+    side.expect(frames.LEAVING)
     assert side.answers(1) == {9: "on its way"}
     assert process.wait(PATIENCE) == 0

@@ -32,7 +32,8 @@ def test_a_complete_model_is_read(folder: Path) -> None:
     found = read_description(write(
         folder, attributes=[{"key": "classes", "value": "10"}], mk_environments=[{"name": "A", "value": "1"}],
         platform="mine"))
-    assert (found.name, found.runtime, found.kernel_path, found.ready_made) == ("ping-pong", "dlipy3", "kernel.py", None)
+    assert (found.name, found.runtime, found.kernel_path) == ("ping-pong", "dlipy3", "kernel.py")
+    assert found.ready_made is None
     assert found.readme == "# Ping-pong\n"
     assert found.environment == {"A": "1"}
     assert found.metadata == {"platform": "mine"}

@@ -32,8 +32,8 @@ class Got:
         return json.loads(self.body)
 
 
-def call(host: GatewayHost, body: Any = b"hello", *, path: str = PATH, method: str = "POST", token: str | None = "alice",
-         headers: dict[str, str] | None = None) -> Got:
+def call(host: GatewayHost, body: Any = b"hello", *, path: str = PATH, method: str = "POST",
+         token: str | None = "alice", headers: dict[str, str] | None = None) -> Got:
     """Send one request on a new connection. A body that is no bytes goes as JSON."""
     connection = http.client.HTTPConnection("127.0.0.1", host.port, timeout=60)
     try:

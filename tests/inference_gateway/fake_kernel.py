@@ -32,6 +32,9 @@ class FakeKernel:
         self.cancelled: list[int] = []
         self.tasks: list[KernelTask] = []
         self.welcomes = 0
+        #: What the last WELCOME said, and how often the gateway said BYE.
+        self.welcome: dict[str, Any] = {}
+        self.byes = 0
         self.connection: socket.socket | None = None
 
     def start(self) -> FakeKernel:
@@ -68,6 +71,7 @@ class FakeKernel:
             for kind, payload in reader.feed(data):
                 if kind == frames.WELCOME:
                     self.welcomes += 1
+                    self.welcome = frames.object_of(payload)
                     self.ready.wait()
                     link.sendall(frames.frame(frames.READY))
                 elif kind == frames.BATCH:
@@ -79,6 +83,7 @@ class FakeKernel:
                 elif kind == frames.CANCEL:
                     self.cancelled.append(frames.cancelled(payload))
                 elif kind == frames.BYE:
+                    self.byes += 1
                     return
 
     def answer(self, link: socket.socket, task: KernelTask) -> None:
@@ -95,6 +100,10 @@ class FakeKernel:
             os._exit(9)
         elif word == "garbage":
             link.sendall(b"\0\0\0\x02\xff\xff" * 10)
+        elif word == "swallow":
+            link.sendall(frames.unanswered([task.id]))
+        elif word == "leave":
+            link.sendall(frames.frame(frames.LEAVING))
         elif word == "sleep":
             time.sleep(order["seconds"])
         for one in self.replies(task, word, order):
@@ -110,8 +119,10 @@ class FakeKernel:
             yield Reply(task.id, json.dumps(task.meta).encode())
         elif word == "who":
             yield Reply(task.id, json.dumps([self.key, self.number, os.getpid()]).encode())
+        elif word == "leave":
+            yield Reply(task.id, b"bye")
         elif word == "fail":
-            yield Reply(task.id, b"it does not work", failed=True)
+            yield Reply(task.id, b"it does not work", failed=True, meta=order.get("meta", {}))
         elif word == "stream":
             for part in order["parts"]:
                 yield Reply(task.id, part.encode(), more=True)

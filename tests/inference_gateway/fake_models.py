@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from local_backend.inference.control import GatewayState, Model, RequestLimits, Revision
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.served_models import ServedModels
 from local_backend.inference.gateway.tasks import KernelSeat, QueuedRequest
 from local_backend.inference.kernel import frames
@@ -17,7 +17,7 @@ class Answer:
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
-        self.refusal: Refusal | None = None
+        self.refusal: Refused | None = None
         self.is_over = False
 
     def part(self, body: bytes, more: bool, meta: bytes) -> None:
@@ -25,7 +25,7 @@ class Answer:
         self.parts.append(body)
         self.is_over = not more
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         assert not self.is_over
         self.refusal, self.is_over = refusal, True
 
@@ -57,8 +57,8 @@ class World:
     def __init__(self, **limits: Any) -> None:
         self.now = 100.0
         self.limits = RequestLimits(**limits)
-        self.models = ServedModels(lambda waits: self.waits.append(waits), lambda when: None)
         self.waits: list[bool] = []
+        self.models = ServedModels(self.waits.append, lambda when: None)
         self.kernels: list[KernelSeat] = []
         self.version = 0
         self.revise(Revision(1, "exec-1", "key-1", "serving"))

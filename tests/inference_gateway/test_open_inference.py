@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import queue
+import threading
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from calls import ask, call
 from gateway_host import GatewayHost, model, revision
+from support import eventually
 
 from local_backend.inference.control import RequestLimits
 
@@ -112,7 +115,8 @@ def test_a_model_without_kernels_is_not_ready(host: GatewayHost) -> None:
 
 
 @pytest.mark.parametrize(("headers", "name", "expected"), [
-    ({}, "m", "UNAUTHENTICATED"), ({"authorization": "Bearer bob"}, "m", "NOT_FOUND"), (dict(HEADERS), "n", "NOT_FOUND"),
+    ({}, "m", "UNAUTHENTICATED"), ({"authorization": "Bearer bob"}, "m", "NOT_FOUND"),
+    (dict(HEADERS), "n", "NOT_FOUND"),
     ({"authorization": "Bearer reader"}, "m", "PERMISSION_DENIED"),
 ])
 def test_refusals_over_grpc_have_a_status(grpc: Any, headers: dict[str, str], name: str, expected: str) -> None:
@@ -184,6 +188,31 @@ def test_answers_that_are_none_of_the_protocol_are_errors(host: GatewayHost) -> 
         while answers:
             with pytest.raises(InferenceServerException):
                 client.infer("m", [tensor(grpc_client, ARRAYS[0])], headers=dict(HEADERS))
+
+
+def test_a_new_gateway_takes_over_from_a_client_of_grpc(folder: Path) -> None:
+    with GatewayHost(folder, grpc_port=0) as host:
+        host.serve(model())
+        host.kernel()
+        old, stop, found = host.process, threading.Event(), []
+
+        def ask_on() -> None:
+            with grpc_client.InferenceServerClient(f"127.0.0.1:{host.grpc_port}") as client:
+                while not stop.is_set():
+                    answer = client.infer("m", [tensor(grpc_client, ARRAYS[0])], headers=dict(HEADERS))
+                    found.append(answer.as_numpy("x"))
+            found.append(None)
+
+        thread = threading.Thread(target=ask_on, daemon=True)
+        thread.start()
+        eventually(lambda: len(found) > 20, "requests before")
+        host.start_process()
+        assert old.wait(60) == 0
+        count = len(found)
+        eventually(lambda: len(found) > count + 20 or not thread.is_alive(), "requests after")
+        stop.set()
+        thread.join()
+        assert found[-1] is None
 
 
 def test_grpc_over_http_1_is_refused(shared: GatewayHost) -> None:

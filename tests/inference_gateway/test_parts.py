@@ -21,7 +21,7 @@ from local_backend.inference.gateway.deadlines import STEP, Deadlines
 from local_backend.inference.gateway.exchange import limits_of
 from local_backend.inference.gateway.grpc_messages import messages
 from local_backend.inference.gateway.kernel_frames import batch_frame, read_reply
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.kernel import frames
 
@@ -162,13 +162,13 @@ def test_a_tensor_of_bf16_is_the_upper_half_of_floats() -> None:
 
 @LOTS
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-                        st.sampled_from(["outputs", "name", "datatype", "shape", "data", "parameters", "error"]), inner)),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+                        ["outputs", "name", "datatype", "shape", "data", "parameters", "error"]), inner)),
        st.none() | st.integers(-5, 100))
 def test_any_answer_is_a_message_or_a_refusal(value: Any, length: int | None) -> None:
     try:
         tensors.from_rest(json.dumps(value).encode(), length, messages().ModelInferResponse())
-    except Refusal as why:
+    except Refused as why:
         assert why.status == 500
 
 

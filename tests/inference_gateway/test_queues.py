@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support import examples
 
 from local_backend.inference.control import Revision
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.tasks import KernelSeat, QueuedRequest
 from local_backend.inference.kernel import frames
 
@@ -26,8 +26,8 @@ def code(answer: Answer) -> str:
     return answer.refusal.code
 
 
-def refused(world: World, **more: Any) -> Refusal:
-    with pytest.raises(Refusal) as raised:
+def refused(world: World, **more: Any) -> Refused:
+    with pytest.raises(Refused) as raised:
         world.submit(**more)
     return raised.value
 
@@ -69,6 +69,23 @@ def test_a_kernel_gets_batches_ahead(pipe: int, parallel: int, expected: int) ->
     for _ in range(9):
         world.submit()
     assert len(batches(seat)) == expected
+
+
+def test_tasks_without_an_answer_do_not_keep_their_kernel() -> None:
+    world = World(execution_timeout=5.0)
+    seat = world.kernel()
+    first, swallowed = world.submit(b"0")
+    _, late = world.submit(b"1")
+    queue: Any = seat.queue
+    queue.unanswered(seat, [first.id], world.now)
+    assert batches(seat) == [[b"0"], [b"1"]]
+    (second,) = seat.tasks.keys() - {first.id}
+    queue.unanswered(seat, [second], world.now)
+    assert world.reply(seat, second, b"late")
+    world.pass_time(6.0)
+    peer: Any = seat.peer
+    assert (late.parts, code(swallowed), peer.is_killed) == ([b"late"], "inference.timeout", False)
+    assert (queue.running, world.reply(seat, first.id)) == (0, False)
 
 
 def test_requests_go_to_the_kernel_with_the_fewest_batches() -> None:
@@ -300,7 +317,7 @@ class Churn(RuleBasedStateMachine):
     def ask(self, pinned: int | None, timeout: float | None) -> None:
         try:
             self.asked.append(self.world.submit(b"%d" % len(self.asked), pinned=pinned, timeout=timeout))
-        except Refusal:
+        except Refused:
             pass
 
     @rule(number=st.sampled_from([1, 2]), ready=st.booleans())
@@ -328,6 +345,13 @@ class Churn(RuleBasedStateMachine):
             queue.set_leaving(seat)
         else:
             queue.set_ready(seat, self.world.now)
+
+    @precondition(lambda self: self.alive())
+    @rule(data=st.data())
+    def swallow(self, data: st.DataObject) -> None:
+        seat = data.draw(st.sampled_from(self.alive()))
+        queue: Any = seat.queue
+        queue.unanswered(seat, [*[*seat.tasks][:2], 10**9], self.world.now)
 
     @rule(states=st.lists(st.sampled_from(["starting", "serving", "draining", "failed", "gone"]), min_size=2,
                           max_size=2))
@@ -358,6 +382,9 @@ class Churn(RuleBasedStateMachine):
                         places[number] = places.get(number, 0) + 1
             assert list(queue.waiting) == sorted(queue.waiting), "the order of arrival"
             assert queue.running == sum(len(seat.tasks) for seat in queue.kernels)
+            for seat in queue.kernels:
+                counted = [request.batch for request in seat.tasks.values() if request.batch in seat.batches]
+                assert all(batch.left == counted.count(batch) > 0 for batch in seat.batches)
             assert queue.ready == sum(seat.ready and not seat.leaving for seat in queue.kernels)
         for request, answer in self.asked:
             is_open = not answer.is_over and request.id not in self.withdrawn

@@ -290,6 +290,33 @@ def test_a_client_that_goes_cancels_its_task(host: GatewayHost) -> None:
     assert eventually(lambda: kernel.cancelled, "the kernel is told") == [kernel.tasks[0].id]
 
 
+def test_a_kernel_names_the_status_of_a_failed_task(shared: GatewayHost) -> None:
+    assert call(shared, {"do": "fail", "meta": {"status": 422}}).status == 422
+    assert call(shared, {"do": "fail", "meta": {"status": 200}}).status == 500
+
+
+def test_a_task_without_an_answer_times_out_and_its_kernel_goes_on(host: GatewayHost) -> None:
+    host.serve(model(limits=RequestLimits(execution_timeout=1.0)))
+    kernel = host.kernel()
+    found: list[Got] = []
+    thread = threading.Thread(target=lambda: found.append(call(host, {"do": "swallow"})))
+    thread.start()
+    eventually(lambda: kernel.tasks, "the kernel has the task")
+    assert call(host).status == 200
+    thread.join()
+    assert (found[0].status, found[0].code, kernel.welcomes) == (504, "inference.timeout", 1)
+    host.wait(lambda load: load.running == 0 and load.kernels)
+
+
+def test_a_kernel_that_leaves_gets_bye_and_no_further_requests(host: GatewayHost) -> None:
+    host.serve(model(limits=RequestLimits(parallel_size=3, retry=False)))
+    kernel = host.kernel()
+    assert kernel.welcome == {"parallel_size": 3, "retry": False, "unanswered": True}
+    assert call(host, {"do": "leave"}).body == b"bye"
+    eventually(lambda: kernel.byes == 1, "the gateway says BYE")
+    eventually(lambda: call(host).status == 200, "the kernel is back")
+
+
 # Kernels and revisions --------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
         "data-preview", "stop-many", "metrics", "curves", "code", "files", "log-lines", "verify", "create-data-path",
-        "searches",
+        "searches", "models",
         "allow-cpu",
         "check", "local-paths", "staged-folder",
     ]
@@ -30,7 +30,7 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     live = start(embedded=False)
     offered = live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"]
     assert offered == ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,"
-                       "metrics,curves,code,files,log-lines,verify,create-data-path,searches,allow-cpu,check")
+                       "metrics,curves,code,files,log-lines,verify,create-data-path,searches,models,allow-cpu,check")
 
 
 def test_point_4_a_submission_returns_id_and_app_id(live: Live) -> None:
@@ -197,9 +197,9 @@ def test_a_server_error_is_text_without_traceback(
     eventually(lambda: "RuntimeError: secret detail" in caplog.text, "the traceback is in the log")
 
 
-def test_deploy_is_refused(live: Live) -> None:
+def test_only_the_result_of_a_finished_exec_is_deployed(live: Live) -> None:
     answer = live.call("POST", f"/execs/{live.submitted()}/deploy", b"{}")
-    assert answer.error == (501, "exec.deploy")
+    assert answer.error == (409, "exec.not_finished")
     assert live.call("POST", "/execs/local-99/deploy").error == (400, "exec.not_found")
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from live_server import Answer, Live, quoted, route_table, settings_for
+from modelling import Modelling
 from searching import Searching, definition
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend.api.guard import OPEN_PATHS
 from local_backend.api.objects import INSTANCE_ID
 from local_backend.runtime.occupancy import Holder, SlotPlace
@@ -45,6 +46,16 @@ CHANGES = {
     ("PUT", wire.USERS + "/{name}/subject"): 403,
     ("POST", wire.TOKENS): 400,  # without a body
     ("DELETE", wire.TOKENS + "/{name}"): 404,
+    ("POST", dlim.DEPLOYMENT): 400,  # without an archive
+    ("POST", dlim.MODELS): 400,  # without an archive
+    ("POST", dlim.RUNTIMES): 400,  # without a description
+    ("PUT", dlim.RUNTIMES + "/{r}"): 400,  # without a description
+    ("DELETE", dlim.RUNTIMES + "/{r}"): 404,
+    ("POST", dlim.STORE): 400,  # without a name
+    ("DELETE", dlim.STORE + "/{name}"): 404,
+    ("PUT", dlim.STORE + "/{name}/promote"): 400,  # without a space
+    ("POST", dlim.STORE + "/{name}/deploy"): 404,
+    ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
 #: Calls that only administrators may make.
 PRIVATE = {("GET", wire.USERS)}
@@ -63,6 +74,7 @@ class Team:
         answer = Searching(live).post(definition("bobs-search"), token=self.bob)
         assert answer.status == 200, answer.text
         self.search = str(answer.json()["uid"])
+        self.model = str(Modelling(live).deploy("bobs-model", token=self.bob)["name"])
         live.run_on(self.running, "cpu-0")
         live.supervisor.held = [SlotPlace(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
         live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")
@@ -73,7 +85,8 @@ class Team:
         """Call a route, with `name` as the id if the route takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
                             ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID),
-                            ("{n}", name), ("{t}", name), ("{m}", "m"), ("{new}", "m"), ("{experiment}", "0")):
+                            ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"),
+                            ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0")):
             path = path.replace(part, quoted(value))
         return self.live.call(method, path, token=token, base="")
 
@@ -86,11 +99,21 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 
 
 def takes_id(path: str) -> bool:
-    return "{exec_id}" in path or "{app_id}" in path or is_of_search(path)
+    return "{exec_id}" in path or "{app_id}" in path or is_of_search(path) or is_of_model(path)
 
 
 def is_of_search(path: str) -> bool:
     return "{n}" in path or "{t}" in path
+
+
+def is_of_model(path: str) -> bool:
+    return "{m}" in path and "hypersearch" not in path
+
+
+def names_of(team: Team, path: str) -> tuple[str, ...]:
+    if is_of_model(path):
+        return (team.model,)
+    return (team.search,) if is_of_search(path) else (team.running, team.waiting)
 
 
 def calls(team: Team) -> list[tuple[str, str]]:
@@ -100,12 +123,12 @@ def calls(team: Team) -> list[tuple[str, str]]:
 def test_an_id_of_another_user_is_answered_like_an_unknown_id(team: Team) -> None:
     tried = 0
     for method, path in (call for call in calls(team) if takes_id(call[1])):
-        for name in (team.search,) if is_of_search(path) else (team.running, team.waiting):
+        for name in names_of(team, path):
             of_another = team.call(method, path, team.carol, name)
             unknown = team.call(method, path, team.carol, UNKNOWN)
             assert of_another.text.replace(name, UNKNOWN) == unknown.text, (method, path)
             assert of_another.status == unknown.status and of_another.headers.keys() == unknown.headers.keys()
-            expected = 404 if is_of_search(path) else 400
+            expected = 404 if is_of_search(path) or is_of_model(path) else 400
             assert unknown.status == expected or unknown.json() == [], (method, path)
             tried += 1
     assert tried >= 2 * 12
@@ -114,7 +137,7 @@ def test_an_id_of_another_user_is_answered_like_an_unknown_id(team: Team) -> Non
 
 
 def test_a_call_without_an_id_shows_nothing_of_another_user(team: Team) -> None:
-    marks = ("bob", NAME, f'"{team.running}"', f'"{team.waiting}"', team.search)
+    marks = ("bob", NAME, f'"{team.running}"', f'"{team.waiting}"', team.search, team.model)
     without = [call for call in calls(team) if not takes_id(call[1]) and call[1] not in OPEN_PATHS]
     for number, (method, path) in enumerate(without):
         if method == "GET":

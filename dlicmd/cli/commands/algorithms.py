@@ -36,5 +36,5 @@ def install(session: Session) -> int:
 def delete(session: Session) -> int:
     """Delete an installed search algorithm."""
     text = session.client.delete_algorithm(session.operand)
-    emit_said(text, session.output, f"Algorithm {session.operand} is deleted")
+    emit_said(text, session.output, session.output.own(f"Algorithm {session.operand} is deleted"))
     return Exit.DONE

@@ -121,7 +121,7 @@ def delete_all(session: Session) -> int:
     """Delete all searches of the user, on a terminal after a question."""
     if not confirmed_on_terminal(session, lambda: f"Delete {len(session.client.searches()):,} searches?"):
         return Exit.FAILED
-    emit_said(session.client.delete_searches().text(), session.output, "Searches are deleted")
+    emit_said(session.client.delete_searches().text(), session.output, session.output.own("Searches are deleted"))
     return Exit.DONE
 
 
@@ -130,7 +130,7 @@ def restart(session: Session) -> int:
     text = session.client.restart_search(session.operand).text()
     watches = session.line.flag("--follow") or session.line.flag("--wait")
     if not watches:
-        emit_said(text, session.output, f"Search {session.operand} continues")
+        emit_said(text, session.output, session.output.own(f"Search {session.operand} continues"))
     return _follow(session) if watches else Exit.DONE
 
 

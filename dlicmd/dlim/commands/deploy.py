@@ -16,6 +16,7 @@ from dlicmd.dlim.commands.models import agreed_in_words
 from dlicmd.dlim.commands.saved import divided
 from dlicmd.sdk.deployment import ModelFolder, model_folder
 from dlicmd.sdk.errors import NoSuchModel
+from dlicmd.sdk.messages import one_line
 from dlicmd.sdk.model_objects import DeployedModel
 
 _SAVED, _KERNEL, _WEIGHT = "--saved", "--kernel", "--weight"
@@ -86,5 +87,5 @@ def _deploy_saved(session: Session, saved: str) -> int:
     if session.output.is_data:
         emit_value(model, session.output)
     else:
-        emit(dlim.deployed(line.text(NAME.name) or model.name))
+        emit(dlim.deployed(line.text(NAME.name) or one_line(model.name)))
     return Exit.DONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from dlicmd.cli.config.small_file import read
 from dlicmd.cli.render import Output, emit, emit_value
 from dlicmd.cli.session import Session
@@ -47,4 +49,8 @@ def object_of(session: Session) -> dict[str, object]:
         raise UsageProblem(f"-f {inert(name)}: neither JSON nor YAML{place}") from None
     if not isinstance(found, dict):
         raise UsageProblem(f"-f {inert(name)}: an object with keys is required")
+    try:
+        json.dumps(found, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise UsageProblem(f"-f {inert(name)}: a value is not one of JSON ({problem}); quote dates") from None
     return found

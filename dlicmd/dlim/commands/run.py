@@ -53,7 +53,7 @@ def _tell(session: Session, model: DeployedModel, sample: str) -> None:
         return
     url = url_of(session, model)
     emit(f"{inert(model.name)} answers at {inert(url)}")
-    emit(f"  {curl(session, url, sample)}")
+    emit(inert(f"  {curl(session, url, sample)}"))
 
 
 def url_of(session: Session, model: DeployedModel) -> str:
@@ -74,7 +74,7 @@ def curl(session: Session, url: str, sample: str) -> str:
         words += ["--rest-server", session.address]
     trust = session.trust if session.place is not None and not session.place.http else {}
     safety = f"--cacert {shlex.quote(trust['--ca-cert'])} " if "--ca-cert" in trust else "-k " if trust else ""
-    return f'curl {safety}-H "Authorization: Bearer $({shlex.join(words)})" -d {sample} {shlex.quote(url)}'
+    return f'curl -sS {safety}-H "Authorization: Bearer $({shlex.join(words)})" -d {sample} {shlex.quote(url)}'
 
 
 def _sample(folder: str) -> str:

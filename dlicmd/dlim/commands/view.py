@@ -11,7 +11,7 @@ from dlicmd.cli.show.times import full
 from dlicmd.contract import dlim
 from dlicmd.contract.argv import ArgvError
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.reading import words
+from dlicmd.contract.reading import epoch, words
 from dlicmd.sdk.messages import one_line
 from dlicmd.sdk.model_objects import DeployedModel, ServingKernel, ServingReplica, ServingState
 
@@ -94,7 +94,8 @@ def _deployed(found: DeployedModel) -> list[str]:
 
 
 def _time(seconds: int | None) -> str:
-    return full(seconds) if seconds else ""
+    known = epoch(seconds)  # servers may send any number
+    return full(known) if known else ""
 
 
 def _joined(values: Mapping[str, str]) -> str:

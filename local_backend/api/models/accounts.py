@@ -83,7 +83,7 @@ class OidcIssuer(TypedDict):
 
 
 _ROLE = one_of(*users.ROLES)
-_SCOPE = one_of("read", "submit", "admin")
+_SCOPE = one_of("read", "submit", "admin", "inference")
 
 
 @described
@@ -226,8 +226,9 @@ class NewToken(Body):
     name: Annotated[str, _text_at(wire.NAME)]
     """Name of the token, which records of its calls contain"""
     scope: Annotated[str, _text_at(wire.SCOPE), _SCOPE]
-    """`read`: calls that change nothing. `submit`: also submit, check, verify and stop own execs. `admin`: all calls of
-    an administrator; only administrators have such tokens"""
+    """`read`: calls that change nothing. `submit`: also submit, check, verify and stop own execs, and deploy, start and
+    stop own models. `admin`: all calls of an administrator; only administrators have such tokens. `inference`: only
+    requests to models"""
     expiresIn: Annotated[int, Refusal(f'"{wire.EXPIRES_IN}" must be a whole number of seconds')]
     """Seconds until the token expires"""
     user: Annotated[str | None, _text_at(wire.USER)] = None

@@ -1,8 +1,9 @@
 """Builder of FABRIC_HOME: `libs/fabric.zip` and `tools/dli_utils`, for programs that look there for the engine.
 
 The zip contains the engine, and the API of inference kernels. So a Python environment without this project, but with
-torch, numpy and cloudpickle, can train, and any Python environment can serve. Each version of the zip is in a folder of its own, and `libs/fabric.zip` is a link to the newest one: a running
-job keeps the version that it began with. This module imports the standard library only.
+torch, numpy and cloudpickle, can train, and any Python environment can serve. Each version of the zip is in a folder of
+its own, and `libs/fabric.zip` is a link to the newest one: a running job keeps the version that it began with. This
+module imports the standard library only.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class AccessControl:
     def user(self, headers: Mapping[str, str], local: bool) -> RequestUser | str:
         """Return the user of a request, or the digest of a token that only the server may know.
 
-        `local`: the request comes from the server. Raises Refusal (401, 403).
+        `local`: the request comes from the server. Raises Refused (401, 403).
         """
         if local and wire.LOCAL_USER in headers:
             name = headers[wire.LOCAL_USER]
@@ -87,7 +87,7 @@ class AccessControl:
         return found
 
     async def ask(self, digest: str) -> None:
-        """Ask the server about a token, and wait until it has answered. Raises Refusal."""
+        """Ask the server about a token, and wait until it has answered. Raises Refused."""
         question = self._questions.get(digest)
         if question is None:
             if len(self._questions) >= _QUESTIONS or not self._ask(digest):
@@ -104,7 +104,7 @@ class AccessControl:
             raise refusals.no_token()
 
     def model(self, name: str, user: RequestUser) -> ServedModel:
-        """Return a model that the user may use. Raises Refusal (404), also for a model of another user."""
+        """Return a model that the user may use. Raises Refused (404), also for a model of another user."""
         served = self._models.models.get(name)
         if served is None:
             if self._models.state is None:
@@ -125,7 +125,7 @@ def _may_use(user: RequestUser, served: ServedModel) -> bool:
 
 
 def _token(headers: Mapping[str, str]) -> str:
-    """Return the token of a request. Raises Refusal."""
+    """Return the token of a request. Raises Refused."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip()

@@ -9,7 +9,7 @@ from dlicmd.contract import inference_wire as wire
 from dlicmd.contract.wire import ERROR_CODE
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.exchange import HttpExchange
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused, read_meta
 
 #: A longer answer counts as JSON if it begins and ends as an object or a list does: parsing it would take too long.
 _PARSED = 4096
@@ -20,21 +20,12 @@ def content_type(body: bytes) -> str:
     """Return the content type of an answer whose kernel does not name one: that of JSON, or of text."""
     if len(body) <= _PARSED:
         try:
-            json.loads(body)
+            json.loads(body.decode())
         except (ValueError, RecursionError):
             return wire.TEXT
         return wire.JSON
     edges = body[:64].lstrip(_SPACE)[:1] + body[-64:].rstrip(_SPACE)[-1:]
     return wire.JSON if edges in (b"{}", b"[]") else wire.TEXT
-
-
-def read_meta(meta: bytes) -> dict[str, Any]:
-    """Return the metadata of a reply; {} for what is no JSON object."""
-    try:
-        found = json.loads(meta)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def head_of(body: bytes, meta: bytes) -> tuple[str, list[tuple[str, str]]]:
@@ -73,7 +64,7 @@ class VerbatimAnswer:
         if not more:
             exchange.finish()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Pass a refusal on. An answer that has begun is cut off, so that the client sees that it is not complete."""
         if self.exchange.streaming:
             self.exchange.abort()
@@ -99,7 +90,7 @@ class EventAnswer:
         if not more:
             exchange.finish()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Send a refusal as an answer, or as an event `error` if the answer has begun."""
         if self.exchange.streaming:
             self.exchange.write(event(_body(refusal), b"error"))
@@ -115,12 +106,12 @@ def event(data: bytes, name: bytes = b"") -> bytes:
     return front + b"".join(b"data: " + line + b"\n" for line in lines) + b"\n"
 
 
-def _body(refusal: Refusal) -> bytes:
+def _body(refusal: Refused) -> bytes:
     about = {"error": {"code": refusal.code, "message": refusal.sentence}, "msg": refusal.sentence}
     return json.dumps(about, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def send_refusal(exchange: HttpExchange, refusal: Refusal) -> None:
+def send_refusal(exchange: HttpExchange, refusal: Refused) -> None:
     """Answer with a refusal, in the format of the protocol that the path belongs to."""
     headers = [(ERROR_CODE, refusal.code)]
     if refusal.retry_after is not None:
@@ -135,7 +126,7 @@ def send_refusal(exchange: HttpExchange, refusal: Refusal) -> None:
 
 
 def request_timeout(headers: dict[str, str]) -> float | None:
-    """Return the seconds that the client waits at most; None if it does not say. Raises Refusal."""
+    """Return the seconds that the client waits at most; None if it does not say. Raises Refused."""
     text = headers.get(wire.REQUEST_TIMEOUT)
     if text is None:
         return None

@@ -16,7 +16,7 @@ from local_backend.inference.gateway.answers import EventAnswer, VerbatimAnswer,
 from local_backend.inference.gateway.choice import TokenRates
 from local_backend.inference.gateway.counters import PAGE, GatewayCounters
 from local_backend.inference.gateway.exchange import HttpExchange
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.served_models import ServedModel, ServedModels
 from local_backend.inference.gateway.tasks import AnswerSink, QueuedRequest
 
@@ -41,7 +41,7 @@ class Endpoints:
         self._loop = loop
 
     def admit(self, exchange: HttpExchange) -> None:
-        """Find the handler, the user, the model and the body limit of a request. Raises Refusal."""
+        """Find the handler, the user, the model and the body limit of a request. Raises Refused."""
         path = exchange.path
         if path.startswith(wire.INFERENCE):
             _only(exchange, "POST")
@@ -57,14 +57,14 @@ class Endpoints:
             raise refusals.no_path(path[:200])
 
     def open_to_all(self, exchange: HttpExchange, handler: Callable[[HttpExchange], None]) -> None:
-        """Let a request without a token have a handler. Raises Refusal for another method than GET."""
+        """Let a request without a token have a handler. Raises Refused for another method than GET."""
         _only(exchange, "GET", "HEAD")
         exchange.handler, exchange.limit = handler, _SMALL
 
     def find_model(self, exchange: HttpExchange, name: str) -> None:
         """Find the user and the model of a request; only the user if its body names the model.
 
-        With an unknown token, find only the question for the server. Raises Refusal.
+        With an unknown token, find only the question for the server. Raises Refused.
         """
         exchange.target = name
         exchange.limit = _SMALL
@@ -83,7 +83,7 @@ class Endpoints:
             exchange.limit = max([_SMALL, *(one.model.limits.body_bytes + _SMALL for one in self.access.models(user))])
 
     async def resolve(self, exchange: HttpExchange) -> None:
-        """Ask the server about the token of a request. Raises Refusal."""
+        """Ask the server about the token of a request. Raises Refused."""
         await self.access.ask(exchange.question)
         found = self.access.user(exchange.headers, exchange.is_local)
         if not isinstance(found, RequestUser):
@@ -114,7 +114,7 @@ class Endpoints:
             request = self.models.submit(
                 served, exchange.body if body is None else body, meta_of(headers, timeout) if meta is None else meta,
                 sink, now, timeout=timeout, pinned=pinned)
-        except Refusal as why:
+        except Refused as why:
             sink.refuse(why)
             return None
         if request.sink is not None:
@@ -126,7 +126,7 @@ class Endpoints:
         self.models.withdraw(request)
 
     def check_rate(self, served: ServedModel, user: RequestUser, now: float) -> None:
-        """Raise Refusal if the token has sent too many requests."""
+        """Raise Refused if the token has sent too many requests."""
         rate = served.model.limits.token_rate
         if rate is not None:
             seconds = self.rates.take(f"{served.model.name} {user.token}", rate, now)
@@ -144,7 +144,7 @@ class Endpoints:
         names = {served.model.name for served in self.access.models(exchange.user)}
         exchange.answer(200, PAGE, self.counters.page(self.models, names, self.held()).encode())
 
-    def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
+    def refuse(self, exchange: HttpExchange, why: Refused) -> None:
         """Answer with a refusal."""
         send_refusal(exchange, why)
 
@@ -155,7 +155,7 @@ def _only(exchange: HttpExchange, *methods: str) -> None:
 
 
 def _name(text: str) -> str:
-    """Return the name of a model from a path. Raises Refusal."""
+    """Return the name of a model from a path. Raises Refused."""
     name = unquote(text) if "%" in text else text
     if not name or "/" in name:
         raise refusals.no_model(name[:200])

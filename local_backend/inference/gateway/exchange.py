@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from local_backend.inference.gateway.access import RequestUser
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.served_models import ServedModel
 
 Pairs = Sequence[tuple[str, str]]
@@ -130,21 +130,21 @@ class HttpApplication(Protocol):
         """Note that a connection is closed."""
 
     def admit(self, exchange: HttpExchange) -> None:
-        """Look at the head of a request: find its handler, user, model and limit. Raises Refusal."""
+        """Look at the head of a request: find its handler, user, model and limit. Raises Refused."""
 
-    def ask(self, exchange: HttpExchange, done: Callable[[Refusal | None], None]) -> None:
+    def ask(self, exchange: HttpExchange, done: Callable[[Refused | None], None]) -> None:
         """Ask the server about the token of an exchange with a `question`; then call `done`."""
 
     def handle(self, exchange: HttpExchange) -> None:
         """Give an exchange whose body is complete to its handler."""
 
     def hold(self, size: int) -> None:
-        """Account for bytes of a body. Raises Refusal if the bodies fill the gateway."""
+        """Account for bytes of a body. Raises Refused if the bodies fill the gateway."""
 
     def release(self, size: int) -> None:
         """Account for the end of a body."""
 
-    def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
+    def refuse(self, exchange: HttpExchange, why: Refused) -> None:
         """Answer an exchange with a refusal."""
 
     def ended(self, exchange: HttpExchange) -> None:

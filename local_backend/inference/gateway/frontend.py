@@ -17,7 +17,7 @@ from local_backend.inference.gateway.endpoints import Endpoints
 from local_backend.inference.gateway.exchange import HttpExchange, OriginLimits
 from local_backend.inference.gateway.http1 import Http1Connection
 from local_backend.inference.gateway.http2 import Http2Connection
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.router import RequestRouter
 
 log = logging.getLogger(__name__)
@@ -96,15 +96,15 @@ class HttpFrontend:
     def admit(self, exchange: HttpExchange) -> None:
         self._router.admit(exchange)
 
-    def ask(self, exchange: HttpExchange, done: Callable[[Refusal | None], None]) -> None:
+    def ask(self, exchange: HttpExchange, done: Callable[[Refused | None], None]) -> None:
         task = self._loop.create_task(self._ask(exchange, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, exchange: HttpExchange, done: Callable[[Refusal | None], None]) -> None:
+    async def _ask(self, exchange: HttpExchange, done: Callable[[Refused | None], None]) -> None:
         try:
             await self.endpoints.resolve(exchange)
-        except Refusal as why:
+        except Refused as why:
             done(why)
         else:
             done(None)
@@ -131,7 +131,7 @@ class HttpFrontend:
     def release(self, size: int) -> None:
         self.held -= size
 
-    def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
+    def refuse(self, exchange: HttpExchange, why: Refused) -> None:
         self._router.refuse(exchange, why)
 
     def ended(self, exchange: HttpExchange) -> None:

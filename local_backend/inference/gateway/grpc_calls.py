@@ -12,7 +12,6 @@ from dlicmd import __version__
 from dlicmd.contract import inference_wire as wire
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.access import RequestUser
-from local_backend.inference.gateway.answers import read_meta
 from local_backend.inference.gateway.endpoints import Endpoints, meta_of
 from local_backend.inference.gateway.exchange import HttpExchange
 from local_backend.inference.gateway.grpc_messages import messages
@@ -25,7 +24,7 @@ from local_backend.inference.gateway.open_inference import (
     pinned_revision,
     plain_body,
 )
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused, read_meta
 from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.gateway.tensors import from_rest, to_rest
 
@@ -56,7 +55,7 @@ class GrpcCalls:
         }
 
     def admit(self, exchange: HttpExchange) -> None:
-        """Find the handler and the user of a call. Raises Refusal."""
+        """Find the handler and the user of a call. Raises Refused."""
         method = exchange.path.removeprefix(wire.GRPC_SERVICE)
         messages()
         if method == "ModelStreamInfer":
@@ -66,7 +65,7 @@ class GrpcCalls:
         elif method in self._methods:
             exchange.handler = lambda found: self._simple(found, method)
         else:
-            raise Refusal(501, "inference.no_path", f"The gateway has no method {exchange.path[:200]}")
+            raise Refused(501, "inference.no_path", f"The gateway has no method {exchange.path[:200]}")
         if method in ("ServerLive", "ServerReady"):
             exchange.limit = _PREFIX.size
         else:
@@ -79,7 +78,7 @@ class GrpcCalls:
             (data,) = read_messages(exchange)
             request = parsed(getattr(messages(), f"{method}Request"), data)
             fields = self._methods[method](exchange, request)
-        except Refusal as why:
+        except Refused as why:
             send_status(exchange, why)
             return
         begin(exchange)
@@ -104,7 +103,7 @@ class GrpcCalls:
         return found
 
     def find(self, exchange: HttpExchange, name: str) -> None:
-        """Find the model that a message names. Raises Refusal."""
+        """Find the model that a message names. Raises Refused."""
         user = exchange.user
         assert isinstance(user, RequestUser)
         exchange.served = self.endpoints.access.model(name, user)
@@ -116,11 +115,11 @@ class GrpcCalls:
             (data,) = read_messages(exchange)
             request = parsed(messages().ModelInferRequest, data)
             self.submit(exchange, request, UnaryAnswer(exchange, request))
-        except Refusal as why:
+        except Refused as why:
             send_status(exchange, why)
 
     def submit(self, exchange: HttpExchange, request: Any, sink: UnaryAnswer | StreamAnswer) -> QueuedRequest | None:
-        """Hand a request to the queue of its model. Raises Refusal for a request that is wrong."""
+        """Hand a request to the queue of its model. Raises Refused for a request that is wrong."""
         self.find(exchange, request.model_name)
         served = exchange.served
         assert served is not None
@@ -152,14 +151,14 @@ class UnaryAnswer:
             return
         try:
             response = to_message(self._request, b"".join(self._parts), self._meta)
-        except Refusal as why:
+        except Refused as why:
             self.refuse(why)
             return
         begin(self._exchange)
         self._exchange.write(framed(response))
         self._exchange.finish([("grpc-status", "0")])
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Send a refusal."""
         send_status(self._exchange, refusal)
 
@@ -188,7 +187,7 @@ class StreamCall:
                 self._take(parsed(messages().ModelInferRequest, message))
             if last and self._buffer:
                 raise refusals.bad_request("The last message of the stream is cut off")
-        except Refusal as why:
+        except Refused as why:
             self._cancel()
             finish_with(exchange, why)
             return
@@ -215,7 +214,7 @@ class StreamCall:
             return
         try:
             queued = self._calls.submit(self._exchange, request, answer)
-        except Refusal as why:
+        except Refused as why:
             answer.refuse(why)
         else:
             if answer in self._open:
@@ -258,7 +257,7 @@ class StreamAnswer:
                 made.infer_response.CopyFrom(to_message(self._request, body, meta))
             else:
                 made.infer_response.CopyFrom(empty_message(self._request))
-        except Refusal as why:
+        except Refused as why:
             made.error_message = why.sentence
         made.infer_response.parameters[_FINAL].bool_param = not more
         if body or more or self._request.parameters[_EMPTY_FINAL].bool_param:
@@ -266,7 +265,7 @@ class StreamAnswer:
         if not more:
             self._call.ended(self)
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Send a refusal. The stream goes on."""
         made = messages().ModelStreamInferResponse(error_message=refusal.sentence)
         made.infer_response.CopyFrom(empty_message(self._request))
@@ -285,7 +284,7 @@ def empty_message(request: Any) -> Any:
 
 
 def to_message(request: Any, body: bytes, meta: bytes) -> Any:
-    """Return the answer of a kernel as a message. Raises Refusal."""
+    """Return the answer of a kernel as a message. Raises Refused."""
     response = empty_message(request)
     length = read_meta(meta).get(wire.META_LENGTH) if meta else None
     from_rest(body, length if isinstance(length, int) and not isinstance(length, bool) else None, response)
@@ -299,7 +298,7 @@ def framed(message: Any) -> bytes:
 
 
 def parsed(kind: Any, data: bytes) -> Any:
-    """Return the message of bytes. Raises Refusal."""
+    """Return the message of bytes. Raises Refused."""
     try:
         return kind.FromString(data)
     except Exception as error:  # protobuf is an extra, so its DecodeError cannot be named
@@ -307,7 +306,7 @@ def parsed(kind: Any, data: bytes) -> Any:
 
 
 def read_messages(exchange: HttpExchange) -> list[bytes]:
-    """Return the message of a body, which must be one. Raises Refusal."""
+    """Return the message of a body, which must be one. Raises Refused."""
     body = exchange.body
     if len(body) < _PREFIX.size or _PREFIX.unpack_from(body)[1] != len(body) - _PREFIX.size:
         raise refusals.bad_request("The body is not one message of gRPC")
@@ -315,14 +314,14 @@ def read_messages(exchange: HttpExchange) -> list[bytes]:
 
 
 def unpacked(flag: int, message: bytes, exchange: HttpExchange) -> bytes:
-    """Return a message without its compression. Raises Refusal."""
+    """Return a message without its compression. Raises Refused."""
     if flag == 0:
         return message
     return plain_body(message, exchange.headers.get("grpc-encoding", ""), max(exchange.limit, len(message)))
 
 
 def grpc_timeout(headers: dict[str, str]) -> float | None:
-    """Return the seconds that the client waits at most; None if it does not say. Raises Refusal."""
+    """Return the seconds that the client waits at most; None if it does not say. Raises Refused."""
     text = headers.get("grpc-timeout")
     if text is None:
         return None
@@ -337,16 +336,16 @@ def begin(exchange: HttpExchange) -> None:
     exchange.begin(200, wire.GRPC, [("grpc-accept-encoding", "identity,gzip,deflate")])
 
 
-def _status_of(refusal: Refusal) -> list[tuple[str, str]]:
+def _status_of(refusal: Refused) -> list[tuple[str, str]]:
     return [("grpc-status", str(_STATUS.get(refusal.status, 13))),
             ("grpc-message", quote(refusal.sentence, safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"))]
 
 
-def send_status(exchange: HttpExchange, refusal: Refusal) -> None:
+def send_status(exchange: HttpExchange, refusal: Refused) -> None:
     """Answer with a refusal."""
     exchange.answer(200, wire.GRPC, b"", _status_of(refusal))
 
 
-def finish_with(exchange: HttpExchange, refusal: Refusal) -> None:
+def finish_with(exchange: HttpExchange, refusal: Refused) -> None:
     """End a stream with a refusal."""
     exchange.finish(_status_of(refusal))

@@ -11,18 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 _COMPILED = Path(__file__).parent / "open_inference.binpb"
 
 
 @cache
 def messages() -> Any:
-    """Return the classes of messages as attributes. Raises Refusal if protobuf is not installed."""
+    """Return the classes of messages as attributes. Raises Refused if protobuf is not installed."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
-        raise Refusal(501, "inference.no_grpc", "gRPC needs an extra of dlicmd on the server: pip install "
+        raise Refused(501, "inference.no_grpc", "gRPC needs an extra of dlicmd on the server: pip install "
                       "'dlicmd[grpc]'") from None
     files = descriptor_pb2.FileDescriptorSet.FromString(_COMPILED.read_bytes())
     pool = descriptor_pool.DescriptorPool()

@@ -17,11 +17,10 @@ from typing import Any, cast
 
 from local_backend.inference.control import GatewayState, state_of, to_line
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.answers import read_meta
 from local_backend.inference.gateway.config import GatewayConfig, GatewayFailed
 from local_backend.inference.gateway.control_socket import ControlConnection
 from local_backend.inference.gateway.kernel_frames import read_reply
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused, read_meta
 from local_backend.inference.gateway.served_models import ServedModels
 from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.kernel import frames
@@ -148,7 +147,7 @@ class SuccessorRequests:
         self._models.ended(request)
         if flags & frames.FAILED:
             about = read_meta(meta)
-            sink.refuse(Refusal(int(about.get("status", 500)), str(about.get("code", "inference.kernel_failed")),
+            sink.refuse(Refused(int(about.get("status", 500)), str(about.get("code", "inference.kernel_failed")),
                                 body.decode("utf-8", "replace"), retry_after=about.get("retry_after")))
         else:
             sink.part(body, False, meta)
@@ -204,7 +203,7 @@ class PredecessorLink(asyncio.Protocol):
             request = self._models.submit(
                 served, task.body, str(about.get("meta", "")).encode(), sink, self._loop.time(),
                 timeout=about.get("seconds"), pinned=about.get("pinned"), forced=True)
-        except Refusal as why:
+        except Refused as why:
             sink.refuse(why)
             return
         if task.id in self._open:
@@ -233,7 +232,7 @@ class PredecessorSink:
         """Send a part."""
         self._link.reply(self._number, body, frames.MORE if more else 0, meta)
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Send a refusal, with what an answer of HTTP needs."""
         about = {"status": refusal.status, "code": refusal.code, "retry_after": refusal.retry_after}
         self._link.reply(self._number, refusal.sentence.encode(), frames.FAILED, json.dumps(about).encode())

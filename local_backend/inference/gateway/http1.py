@@ -13,7 +13,7 @@ import httptools
 
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.exchange import READ_HEADERS, HttpApplication, HttpExchange, Pairs
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 _NAMES = {name.encode(): name for name in READ_HEADERS}
 #: Headers that must not be repeated: two parties could read different values.
@@ -58,7 +58,7 @@ class Http1Exchange(HttpExchange):
         self.chunked = False
         self.chunks: list[bytes] = []
         #: Why the request gets no handler, although its turn has not come yet.
-        self.refusal: Refusal | None = None
+        self.refusal: Refused | None = None
 
     def answer(self, status: int, kind: str, body: bytes, headers: Pairs = ()) -> None:
         if self.gone:
@@ -199,7 +199,7 @@ class Http1Connection(asyncio.Protocol):
             return
         except httptools.HttpParserError as error:
             cause = error.__context__
-            why = cause if isinstance(cause, Refusal) else refusals.bad_request(
+            why = cause if isinstance(cause, Refused) else refusals.bad_request(
                 f"The request is no well-formed HTTP: {str(error) or 'unknown'}", close=True)
             self._fail(why)
             return
@@ -213,7 +213,7 @@ class Http1Connection(asyncio.Protocol):
             self._paused = True
             self.transport.pause_reading()
 
-    def _fail(self, why: Refusal) -> None:
+    def _fail(self, why: Refused) -> None:
         """Refuse what arrives after the requests that are complete, and close."""
         exchange = self._current
         if exchange is None:
@@ -290,8 +290,8 @@ class Http1Connection(asyncio.Protocol):
                 raise refusals.too_large(exchange.limit)
             expect = headers.get("expect", "")
             if expect and expect.lower() != "100-continue":
-                raise Refusal(417, "inference.expect", "The gateway knows only Expect: 100-continue", close=True)
-        except Refusal as why:
+                raise Refused(417, "inference.expect", "The gateway knows only Expect: 100-continue", close=True)
+        except Refused as why:
             if has_body:
                 raise
             exchange.refusal = why
@@ -306,7 +306,7 @@ class Http1Connection(asyncio.Protocol):
         """Read no further until the server has said whose the token is."""
         self.transport.pause_reading()
 
-        def done(why: Refusal | None) -> None:
+        def done(why: Refused | None) -> None:
             exchange.question = ""
             if exchange.gone:
                 return
@@ -433,7 +433,7 @@ class Http1Connection(asyncio.Protocol):
         elif unsent or self._closing or self._active is not None:
             self.transport.abort()
         elif self._in_head or self._current is not None:
-            self._fail(Refusal(408, "inference.too_slow", "The request arrives too slowly", close=True))
+            self._fail(Refused(408, "inference.too_slow", "The request arrives too slowly", close=True))
         else:
             self.transport.close()
 
@@ -443,8 +443,8 @@ class Http1Connection(asyncio.Protocol):
             self.transport.close()
 
 
-def _too_many_headers(most: int) -> Refusal:
-    return Refusal(431, "inference.headers", f"The headers of a request have at most {most} bytes", close=True)
+def _too_many_headers(most: int) -> Refused:
+    return Refused(431, "inference.headers", f"The headers of a request have at most {most} bytes", close=True)
 
 
 def _without_upgrade(method: str, url: bytes, version: str, headers: dict[str, str]) -> bytes:

@@ -25,7 +25,7 @@ from hyperframe.frame import GoAwayFrame
 
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.exchange import READ_HEADERS, HttpApplication, HttpExchange, Pairs
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 _KNOWN = {name.encode() for name in READ_HEADERS}
 _FOREVER = float("inf")
@@ -33,8 +33,37 @@ _FOREVER = float("inf")
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 16 << 20
 #: Streams that a client may reset beyond those that got an answer; then the connection ends.
 _RESETS = 200
+#: Bytes of the preface, and of the head of a frame; most bytes of the rest of one, which is the default of HTTP/2.
+_PREFACE, _FRAME_HEAD, _FRAME_LIMIT = 24, 9, 16_384
 #: The largest id of a stream.
 _LAST_STREAM = (1 << 31) - 1
+
+
+class FrameLengths:
+    """Follows the frames of a client, because h2 would keep one of 16 MiB before it refuses it."""
+
+    def __init__(self) -> None:
+        self._skip = _PREFACE
+        self._head = b""
+
+    def permit(self, data: bytes) -> bool:
+        """Return whether all frames that begin in these bytes have a permitted length."""
+        at = 0
+        while at < len(data):
+            if self._skip:
+                step = min(self._skip, len(data) - at)
+                self._skip -= step
+                at += step
+                continue
+            step = _FRAME_HEAD - len(self._head)
+            self._head += data[at:at + step]
+            at += step
+            if len(self._head) == _FRAME_HEAD:
+                self._skip = int.from_bytes(self._head[:3], "big")
+                self._head = b""
+                if self._skip > _FRAME_LIMIT:
+                    return False
+        return True
 
 
 class Http2Exchange(HttpExchange):
@@ -111,6 +140,7 @@ class Http2Connection(asyncio.Protocol):
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.streams: dict[int, Http2Exchange] = {}
         self._limits = application.limits
+        self._lengths = FrameLengths()
         self._resets = 0
         self._leaving = False
         self._handling = False
@@ -146,6 +176,9 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._handling = True
         try:
+            if not self._lengths.permit(data):
+                self.h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
+                raise ProtocolError("a frame is too long")
             for event in self.h2.receive_data(data):
                 self._take(event)
         except ProtocolError:
@@ -213,7 +246,7 @@ class Http2Connection(asyncio.Protocol):
             self.application.admit(exchange)
             if not exchange.question and length.isdigit() and int(length) > exchange.limit:
                 raise refusals.too_large(exchange.limit)
-        except Refusal as why:
+        except Refused as why:
             self.application.refuse(exchange, why)
             return
         if exchange.question:
@@ -224,7 +257,7 @@ class Http2Connection(asyncio.Protocol):
     def _examine(self, exchange: Http2Exchange) -> None:
         """Let the client send no more than its window until the server has said whose the token is."""
 
-        def done(why: Refusal | None) -> None:
+        def done(why: Refused | None) -> None:
             exchange.question = ""
             if exchange.gone:
                 return
@@ -254,7 +287,7 @@ class Http2Connection(asyncio.Protocol):
             if exchange.received + len(data) > exchange.limit and not exchange.question:
                 raise refusals.too_large(exchange.limit)
             self.application.hold(len(data))
-        except Refusal as why:
+        except Refused as why:
             self.application.refuse(exchange, why)
             return
         exchange.received += len(data)

@@ -79,6 +79,7 @@ class KernelConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._process: PeerProcess | None = None
         self._early: list[tuple[int, bytes]] = []
+        self._out: list[bytes] = []
         self._queue: RevisionQueue | None = None
         self.seat: KernelSeat | None = None
 
@@ -121,6 +122,9 @@ class KernelConnection(asyncio.Protocol):
             queue.set_ready(seat, self._loop.time())
         elif kind == frames.LEAVING:
             queue.set_leaving(seat)
+            self.bye()
+        elif kind == frames.UNANSWERED:
+            queue.unanswered(seat, frames.unanswered_of(payload), self._loop.time())
         else:
             raise frames.Malformed(f"a frame of type {kind}")
 
@@ -156,7 +160,8 @@ class KernelConnection(asyncio.Protocol):
         number = cast(int, self._hello["kernel"])
         seat = KernelSeat(number, pid or (claimed if isinstance(claimed, int) else 0), self)
         self.seat, self._queue = seat, queue
-        self.transport.write(frames.json_frame(frames.WELCOME, {}))
+        self.transport.write(frames.json_frame(frames.WELCOME, {
+            "parallel_size": queue.limits.parallel_size, "retry": queue.limits.retry, "unanswered": True}))
         queue.join(seat)
         early, self._early = self._early, []
         for kind, payload in early:
@@ -172,9 +177,22 @@ class KernelConnection(asyncio.Protocol):
     # KernelPeer ---------------------------------------------------------------------------------------------------
 
     def send(self, requests: Sequence[QueuedRequest]) -> None:
-        self.transport.write(batch_frame(requests))
+        limits = self._queue.limits if self._queue is not None else None
+        if limits is not None and limits.pipe_size + limits.parallel_size == 2:
+            self.transport.write(batch_frame(requests))
+            return
+        # A kernel that takes several batches gets those of one turn of the loop in one system call.
+        self._out.append(batch_frame(requests))
+        if len(self._out) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def cancel(self, number: int) -> None:
+        self._flush()
         self.transport.write(frames.cancel(number))
 
     def kill(self) -> None:
@@ -189,6 +207,7 @@ class KernelConnection(asyncio.Protocol):
         """Give the kernel no further requests, and ask it to connect again."""
         if self.seat is not None and self._queue is not None:
             self._queue.set_leaving(self.seat)
+            self._flush()
             self.transport.write(frames.frame(frames.BYE))
         else:
             self.transport.abort()

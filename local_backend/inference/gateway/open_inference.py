@@ -12,7 +12,7 @@ from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.answers import VerbatimAnswer, request_timeout
 from local_backend.inference.gateway.endpoints import Endpoints, meta_of
 from local_backend.inference.gateway.exchange import HttpExchange
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.served_models import ServedModel
 from local_backend.inference.gateway.tensors import header_length
 
@@ -33,7 +33,7 @@ class OpenInference:
         return self._endpoints.is_live and self._endpoints.models.state is not None
 
     def admit(self, exchange: HttpExchange) -> None:
-        """Find the handler of a request. Raises Refusal."""
+        """Find the handler of a request. Raises Refused."""
         path = exchange.path.rstrip("/")
         if path.startswith(wire.OIP_MODELS):
             self._admit_model(exchange, path[len(wire.OIP_MODELS):].split("/"))
@@ -71,7 +71,7 @@ class OpenInference:
     def _metadata(self, exchange: HttpExchange) -> None:
         try:
             about = model_metadata(_served(exchange), self._version(exchange))
-        except Refusal as why:
+        except Refused as why:
             self._endpoints.refuse(exchange, why)
         else:
             exchange.answer(200, wire.JSON, json.dumps(about).encode())
@@ -79,7 +79,7 @@ class OpenInference:
     def _model_ready(self, exchange: HttpExchange) -> None:
         try:
             ready = model_ready(_served(exchange), self._version(exchange))
-        except Refusal as why:
+        except Refused as why:
             self._endpoints.refuse(exchange, why)
         else:
             exchange.answer(200 if ready else 503, wire.JSON, json.dumps({"ready": ready}).encode())
@@ -90,7 +90,7 @@ class OpenInference:
             body = plain_body(exchange.body, exchange.headers.get("content-encoding", ""), exchange.limit)
             length = header_length(exchange.headers, len(body))
             timeout = request_timeout(exchange.headers)
-        except Refusal as why:
+        except Refused as why:
             self._endpoints.refuse(exchange, why)
             return
         self._endpoints.submit(exchange, VerbatimAnswer(exchange), body=body, pinned=pinned, timeout=timeout,
@@ -109,7 +109,7 @@ def _served(exchange: HttpExchange) -> ServedModel:
 
 
 def pinned_revision(served: ServedModel, version: str) -> int | None:
-    """Return the revision that a request asks for; None if it asks for none. Raises Refusal."""
+    """Return the revision that a request asks for; None if it asks for none. Raises Refused."""
     if not version:
         return None
     if not version.isascii() or not version.isdigit() or len(version) > 9 or int(version) not in served.queues:
@@ -118,13 +118,13 @@ def pinned_revision(served: ServedModel, version: str) -> int | None:
 
 
 def model_ready(served: ServedModel, version: str) -> bool:
-    """Return whether a kernel can answer now. Raises Refusal for a revision that does not exist."""
+    """Return whether a kernel can answer now. Raises Refused for a revision that does not exist."""
     pinned = pinned_revision(served, version)
     return served.is_ready if pinned is None else bool(served.queues[pinned].ready)
 
 
 def model_metadata(served: ServedModel, version: str) -> dict[str, Any]:
-    """Return the metadata of a model. Raises Refusal for a revision that does not exist."""
+    """Return the metadata of a model. Raises Refused for a revision that does not exist."""
     pinned_revision(served, version)
     known = served.model.metadata
     return {"name": served.model.name, "versions": [str(number) for number in sorted(served.queues)],
@@ -133,12 +133,12 @@ def model_metadata(served: ServedModel, version: str) -> dict[str, Any]:
 
 
 def plain_body(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return a body without its content encoding. Raises Refusal if it is then larger than `limit` bytes."""
+    """Return a body without its content encoding. Raises Refused if it is then larger than `limit` bytes."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "deflate"):
-        raise Refusal(415, "inference.encoding", f"The gateway does not know the content encoding {encoding[:40]!r}")
+        raise Refused(415, "inference.encoding", f"The gateway does not know the content encoding {encoding[:40]!r}")
     reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         plain = reader.decompress(body, limit + 1)

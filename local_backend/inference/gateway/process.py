@@ -42,7 +42,7 @@ class GatewayProcess:
         self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
-        self.models = ServedModels(lambda waits: self.control.changed(waits), self._wake)
+        self.models = ServedModels(self._changed, self._wake)
         self.kernels = KernelSocket(self.models)
         about = {"pid": os.getpid(), "port": _port(sockets["http"]),
                  "grpc_port": _port(sockets["grpc"]) if "grpc" in sockets else None}
@@ -75,6 +75,9 @@ class GatewayProcess:
                     ssl_handshake_timeout=_HANDSHAKE if secure else None)
 
     # Time ---------------------------------------------------------------------------------------------------------
+
+    def _changed(self, waits: bool) -> None:
+        self.control.changed(waits)
 
     def _wake(self, when: float) -> None:
         """Set the timer, unless it is set to this time or before."""

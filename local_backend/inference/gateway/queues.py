@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 from local_backend.inference.control import KernelLoad, RequestLimits, Revision, RevisionLoad
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.refusal import Refusal
-from local_backend.inference.gateway.tasks import Batch, KernelSeat, QueuedRequest
+from local_backend.inference.gateway.refusal import Refused
+from local_backend.inference.gateway.tasks import NO_BATCH, KernelBatch, KernelSeat, QueuedRequest
 from local_backend.inference.kernel import frames
 
 #: Part of the newest value in the moving averages.
@@ -123,7 +123,7 @@ class RevisionQueue:
         self.dispatch(now)
 
     def _send(self, kernel: KernelSeat, count: int, now: float) -> None:
-        batch, waiting = Batch(count), self.waiting
+        batch, waiting = KernelBatch(count), self.waiting
         if len(kernel.batches) < self.limits.parallel_size:
             batch.began = now
         kernel.batches[batch] = None
@@ -162,19 +162,39 @@ class RevisionQueue:
             kernel.failed += 1
         else:
             kernel.finished += 1
-        if batch is not None:
+        if batch in kernel.batches:
             batch.left -= 1
             if not batch.left:
                 self._finished(kernel, batch, now)
         if sink is not None:
             self._end(request, bool(failed))
             if failed:
-                sink.refuse(refusals.kernel_failed(body.decode("utf-8", "replace")))
+                sink.refuse(refusals.kernel_failed(body.decode("utf-8", "replace"), meta))
             else:
                 sink.part(body, False, meta)
         return True
 
-    def _finished(self, kernel: KernelSeat, batch: Batch, now: float) -> None:
+    def unanswered(self, kernel: KernelSeat, numbers: Iterable[int], now: float) -> None:
+        """Note tasks that the kernel has returned from without an answer. Their clients wait for one that may come
+        later; the kernel is free for the next batch, and is not killed for them."""
+        for number in numbers:
+            request = kernel.tasks.get(number)
+            batch = request.batch if request is not None else None
+            if request is None or batch not in kernel.batches:
+                continue
+            request.batch = NO_BATCH
+            if request.sink is None:
+                self._forget(kernel, request)
+            batch.left -= 1
+            if not batch.left:
+                self._finished(kernel, batch, now)
+
+    def _forget(self, kernel: KernelSeat, request: QueuedRequest) -> None:
+        """Take a task from a kernel that will never answer it."""
+        del kernel.tasks[request.id]
+        self.running -= 1
+
+    def _finished(self, kernel: KernelSeat, batch: KernelBatch, now: float) -> None:
         """Account for a batch without open requests, and send the next one."""
         del kernel.batches[batch]
         seconds = max(0.0, now - batch.began) if batch.began else 0.0
@@ -199,7 +219,7 @@ class RevisionQueue:
 
     # What ends early ----------------------------------------------------------------------------------------------
 
-    def refuse(self, request: QueuedRequest, why: Refusal) -> None:
+    def refuse(self, request: QueuedRequest, why: Refused) -> None:
         """End a request that waits, or that a kernel has, with a refusal."""
         sink = request.sink
         self.withdraw(request)
@@ -216,6 +236,8 @@ class RevisionQueue:
             for kernel in self.kernels:
                 if request.id in kernel.tasks:
                     kernel.peer.cancel(request.id)
+                    if request.batch is NO_BATCH:
+                        self._forget(kernel, request)
 
     def left(self, kernel: KernelSeat, now: float) -> list[QueuedRequest]:
         """Take a kernel out that is gone. Return its unanswered requests for another kernel; those that cannot have

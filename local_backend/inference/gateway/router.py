@@ -9,7 +9,7 @@ from local_backend.inference.gateway.endpoints import Endpoints
 from local_backend.inference.gateway.exchange import HttpExchange
 from local_backend.inference.gateway.grpc_calls import GrpcCalls, send_status
 from local_backend.inference.gateway.open_inference import OpenInference
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 
 class RequestRouter:
@@ -21,7 +21,7 @@ class RequestRouter:
         self._grpc = GrpcCalls(endpoints, self._open_inference)
 
     def admit(self, exchange: HttpExchange) -> None:
-        """Find the handler, the user, the model and the limit of a request. Raises Refusal."""
+        """Find the handler, the user, the model and the limit of a request. Raises Refused."""
         path = exchange.path
         if path.startswith(wire.INFERENCE):
             self.endpoints.admit(exchange)
@@ -34,7 +34,7 @@ class RequestRouter:
         else:
             self.endpoints.admit(exchange)
 
-    def refuse(self, exchange: HttpExchange, why: Refusal) -> None:
+    def refuse(self, exchange: HttpExchange, why: Refused) -> None:
         """Answer with a refusal, in the form that the client expects."""
         if exchange.is_multiplexed and is_grpc(exchange):
             send_status(exchange, why)

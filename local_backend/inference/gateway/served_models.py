@@ -16,7 +16,7 @@ from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.choice import SmoothChoice
 from local_backend.inference.gateway.deadlines import STEP, Deadlines
 from local_backend.inference.gateway.queues import QueueHooks, RevisionQueue
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.tasks import AnswerSink, KernelSeat, QueuedRequest
 
 #: Seconds between two looks for kernels that hang.
@@ -52,7 +52,7 @@ class ServedModel:
         return any(queue.ready for queue in self.queues.values() if queue.revision.state != "failed")
 
     def pick(self, pinned: int | None = None) -> RevisionQueue:
-        """Return the queue that takes the next request. Raises Refusal if the model cannot answer it."""
+        """Return the queue that takes the next request. Raises Refused if the model cannot answer it."""
         if pinned is not None:
             queue = self.queues.get(pinned)
             if queue is None or queue.revision.state == "draining":
@@ -69,7 +69,7 @@ class ServedModel:
         return candidates[self.choice.choose(weights or dict.fromkeys(candidates, 1))]
 
     def _candidates(self) -> dict[int, RevisionQueue]:
-        """Return the queues among which the weights choose. Raises Refusal if there is none."""
+        """Return the queues among which the weights choose. Raises Refused if there is none."""
         alive = {number: queue for number, queue in self.queues.items()
                  if queue.revision.state in ("serving", "starting")}
         if not alive:
@@ -116,7 +116,7 @@ class ServedModels(QueueHooks):
                timeout: float | None = None, pinned: int | None = None, forced: bool = False) -> QueuedRequest:
         """Take a request. `timeout`: seconds that the client waits at most. `forced`: also if the queue is full.
 
-        Returns the request, which may have its answer already. Raises Refusal if the model does not take it.
+        Returns the request, which may have its answer already. Raises Refused if the model does not take it.
         """
         queue = served.pick(pinned)
         limits = queue.limits
@@ -168,12 +168,12 @@ class ServedModels(QueueHooks):
                 if served is None:
                     raise refusals.stopped(request.model)
                 found.setdefault(served.pick(request.pinned), []).append(request)
-            except Refusal as why:
+            except Refused as why:
                 self._end(request, why)
         for queue, moved in found.items():
             queue.adopt(moved, now)
 
-    def _end(self, request: QueuedRequest, why: Refusal) -> None:
+    def _end(self, request: QueuedRequest, why: Refused) -> None:
         if isinstance(request.queue, RevisionQueue):
             request.queue.refuse(request, why)
         elif request.sink is not None:
@@ -181,7 +181,7 @@ class ServedModels(QueueHooks):
             self.withdraw(request)
             sink.refuse(why)
 
-    def refuse_open(self, why: Refusal) -> None:
+    def refuse_open(self, why: Refused) -> None:
         """Refuse all requests that have no whole answer."""
         for request in list(self.open):
             self._end(request, why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 if TYPE_CHECKING:
     from local_backend.inference.control import KernelLoad
@@ -21,7 +21,7 @@ class AnswerSink(Protocol):
     def part(self, body: bytes, more: bool, meta: bytes) -> None:
         """Take a part of the answer. `meta` is a JSON object, or empty."""
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: Refused) -> None:
         """Take a refusal instead of the answer, or of its rest."""
 
 
@@ -65,13 +65,13 @@ class QueuedRequest:
         self.pinned: int | None = None
         #: Its `RevisionQueue`; typed as object because the queue knows the request.
         self.queue: object | None = None
-        self.batch: Batch | None = None
+        self.batch: KernelBatch | None = None
         #: Whether a part of the answer has been passed on, so that no other kernel can take over.
         self.begun = False
         self.tries = 0
 
 
-class Batch:
+class KernelBatch:
     """Requests that a kernel got together."""
 
     __slots__ = ("began", "left", "size")
@@ -81,6 +81,10 @@ class Batch:
         self.left = size
         #: When the kernel could begin with it; 0.0 while it waits behind other batches.
         self.began = 0.0
+
+
+#: The batch of a task that its kernel has returned from without an answer.
+NO_BATCH = KernelBatch(0)
 
 
 class KernelSeat:
@@ -95,7 +99,7 @@ class KernelSeat:
         self.queue: object | None = None
         self.ready = False
         self.leaving = False
-        self.batches: dict[Batch, None] = {}
+        self.batches: dict[KernelBatch, None] = {}
         #: Requests without their last part, by id; also those that nobody waits for.
         self.tasks: dict[int, QueuedRequest] = {}
         self.finished = 0
@@ -113,6 +117,6 @@ class KernelSeat:
             if batch.began == 0.0:
                 batch.began = now
 
-    def overdue(self, seconds: float, now: float) -> set[Batch]:
+    def overdue(self, seconds: float, now: float) -> set[KernelBatch]:
         """Return the batches that the kernel has had for longer than `seconds` since it could begin with them."""
         return {batch for batch in self.batches if batch.began and now - batch.began > seconds}

@@ -13,7 +13,7 @@ from typing import Any
 
 from dlicmd.contract import inference_wire as wire
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.refusal import Refusal
+from local_backend.inference.gateway.refusal import Refused
 
 #: Data type → format of one element for `struct`, and the member of `InferTensorContents`.
 _FORMATS = {
@@ -27,7 +27,7 @@ _SIZE = "binary_data_size"
 
 
 def to_rest(request: Any) -> tuple[bytes, int]:
-    """Return a `ModelInferRequest` in the binary form, and the length of its header. Raises Refusal."""
+    """Return a `ModelInferRequest` in the binary form, and the length of its header. Raises Refused."""
     raw = list(request.raw_input_contents)
     if raw and len(raw) != len(request.inputs):
         raise refusals.bad_request(f"The request has {len(request.inputs)} inputs and {len(raw)} raw contents")
@@ -54,7 +54,7 @@ def _parameters(found: Any) -> dict[str, Any]:
 
 
 def _raw_contents(tensor: Any) -> bytes:
-    """Return the elements of a typed tensor as bytes. Raises Refusal."""
+    """Return the elements of a typed tensor as bytes. Raises Refused."""
     if tensor.datatype == "BYTES":
         return _raw_texts(tensor.contents.bytes_contents)
     code, member = _FORMATS.get(tensor.datatype, ("", ""))
@@ -78,7 +78,7 @@ def _raw_texts(values: Iterable[bytes]) -> bytes:
 
 def from_rest(body: bytes, length: int | None, response: Any) -> None:
     """Fill a `ModelInferResponse` with an answer of a kernel; `length` is that of the header of the binary form, None
-    for an answer of JSON alone. Raises Refusal."""
+    for an answer of JSON alone. Raises Refused."""
     try:
         about = json.loads(body if length is None else body[:length])
         if "error" in about:
@@ -100,7 +100,7 @@ def from_rest(body: bytes, length: int | None, response: Any) -> None:
         response.id = response.id or str(about.get("id") or "")
         _set_parameters(response.parameters, about.get("parameters") or {})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Refusal(500, "inference.kernel_answer", "The answer of the kernel is none of the Open Inference "
+        raise Refused(500, "inference.kernel_answer", "The answer of the kernel is none of the Open Inference "
                       f"Protocol: {type(error).__name__}: {error}") from None
 
 
@@ -117,7 +117,7 @@ def _set_parameters(target: Any, found: dict[str, Any]) -> None:
 
 
 def _of_json(datatype: str, data: Any, name: str) -> bytes:
-    """Return elements in JSON, nested or flat, as bytes. Raises Refusal or ValueError."""
+    """Return elements in JSON, nested or flat, as bytes. Raises Refused or ValueError."""
     values = list(_flat(data))
     if datatype == "BYTES":
         return _raw_texts(value.encode() if isinstance(value, str) else json.dumps(value).encode() for value in values)
@@ -138,7 +138,7 @@ def _flat(data: Any) -> Iterator[Any]:
 
 
 def header_length(headers: dict[str, str], size: int) -> int | None:
-    """Return the length of the JSON of a request in the binary form; None if it is JSON alone. Raises Refusal."""
+    """Return the length of the JSON of a request in the binary form; None if it is JSON alone. Raises Refused."""
     text = headers.get(wire.HEADER_LENGTH)
     if text is None:
         return None

@@ -111,10 +111,11 @@ class GatewayConnection:
                     return None
                 if not self._running:
                     self._cancelled.clear()
-                found = self._here.poll(_LAST_TASK * 1000) if self._leaving else self._poll.poll()
+                leaving = self._leaving
+                found = self._here.poll(_LAST_TASK * 1000) if leaving else self._poll.poll()
                 if self._readable(found):
                     self._take()
-                elif self._leaving:
+                elif leaving:
                     self._ended = True
                 else:
                     self.leave()

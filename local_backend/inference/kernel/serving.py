@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from local_backend.inference.kernel import frames
@@ -81,6 +81,9 @@ def _attempt(kernel: Hooks, batch: TaskBatch, head: TaskContext) -> Exception | 
         found = kernel.on_task_invoke(head)
         if isinstance(found, Iterator):
             _send_parts(found, head)
+        elif isinstance(found, Coroutine):
+            found.close()
+            raise TypeError("on_task_invoke is a coroutine: declare it with `def`, and call asyncio.run in it")
     except TaskError as problem:
         return problem
     except Exception as problem:
@@ -122,12 +125,7 @@ class _KernelProcess:
         # The gateway shows a kernel that starts. A kernel starts without it, too, and does not wait for its answer.
         with contextlib.suppress(GatewayGone):
             self._connection = self._connect()
-        started = os.environ.get(DESCRIPTION)
-        description = "{}"
-        if started:
-            with open(started, encoding="utf-8") as file:
-                description = file.read()
-        self._kernel.on_kernel_start(KernelContext(description, self._number))
+        self._kernel.on_kernel_start(KernelContext(_description(), self._number))
         self._stop.ready = True
         if self._connection is not None:
             try:
@@ -218,6 +216,15 @@ class _KernelProcess:
                 batch.drop(cancelled)
             if batch.tasks:
                 invoke(self._kernel, batch, connection.welcome.get("retry") is not False)
+
+
+def _description() -> str:
+    """Return the text of the file that DLI_MODEL_DESCRIPTION names. Raises OSError."""
+    path = os.environ.get(DESCRIPTION)
+    if path is None:
+        return "{}"
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 class _StopSignal:

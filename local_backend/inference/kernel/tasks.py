@@ -10,6 +10,7 @@ from typing import Any
 
 from local_backend.inference.kernel import frames, tensors
 from local_backend.inference.kernel.kernel_log import log_warn
+from local_backend.inference.kernel.tensors import TensorRequest
 
 #: Bytes as `str`: what is no UTF-8 comes back unchanged if the kernel returns it.
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
@@ -42,7 +43,7 @@ class TaskContext:
     """One request, and its answer. The tasks of a batch are a linked list."""
 
     __slots__ = ("__weakref__", "_batch", "_body", "_flags", "_meta", "_next", "_number", "_output", "_prev",
-                 "_reply_meta", "_streamed", "_uuid")
+                 "_reply_meta", "_request", "_streamed", "_uuid")
 
     def __init__(self, batch: TaskBatch, number: int, body: bytes | memoryview, meta: bytes | memoryview,
                  before: TaskContext | None) -> None:
@@ -58,6 +59,7 @@ class TaskContext:
         self._reply_meta: dict[str, Any] = {}
         self._streamed = False
         self._uuid: str | None = None
+        self._request: TensorRequest | None = None
 
     def next(self) -> TaskContext | None:
         """Return the next task of the batch, or None."""
@@ -158,18 +160,22 @@ class TaskContext:
 
         Raises TaskError for a request that is not valid.
         """
-        return tensors.read(self._body, self.meta.get("header_length")).inputs
+        return self.tensor_request().inputs
+
+    def tensor_request(self) -> TensorRequest:
+        """Return the request with tensors, whole: inputs, wanted outputs, id and parameters. Raises TaskError."""
+        if self._request is None:
+            self._request = tensors.read(self._body, self.meta.get("header_length"))
+        return self._request
 
     def set_tensors(self, outputs: Any) -> bool:
         """Answer with tensors (name → numpy array, torch tensor or list), in JSON or binary form as requested.
 
         Raises TaskError for a value that is no tensor.
         """
-        found = tensors.write(outputs, tensors.read(self._body, self.meta.get("header_length")))
-        if found.header_length is not None:
-            self.set_output_meta("application/octet-stream", found.header_length)
-        else:
-            self.set_output_meta("application/json")
+        found = tensors.write(outputs, self.tensor_request())
+        kind = "application/json" if found.header_length is None else "application/octet-stream"
+        self.set_output_meta(kind, found.header_length)
         return self.set_output_data(found.body)
 
     def unlink(self) -> None:

@@ -124,7 +124,7 @@ class ReadyKernel(Kernel):
         groups: dict[Any, list[_Ask]] = {}
         for task in tasks_from(task_context):
             try:
-                request = tensors.read(task.body, task.meta.get("header_length"))
+                request = task.tensor_request()
                 if request.plain is not None:
                     request = replace(request, inputs=self._shaped(request.inputs))
                 ask = _Ask(task, request, self.prepared(request))
@@ -208,7 +208,6 @@ class _Ask:
         self.task = task
         self.inputs = inputs
         self.wanted = tuple(request.wanted)
-        self._request = request
         counts = {len(one) if one.ndim else None for one in inputs.values()}
         #: Number of samples; None if the inputs are not rows of samples.
         self.count = counts.pop() if len(counts) == 1 else None
@@ -217,12 +216,7 @@ class _Ask:
                      request.plain is None)
 
     def answer(self, outputs: dict[str, Any]) -> None:
-        found = tensors.write(outputs, self._request)
-        if found.header_length is None:
-            self.task.set_output_meta("application/json")
-        else:
-            self.task.set_output_meta("application/octet-stream", found.header_length)
-        self.task.set_output_data(found.body)
+        self.task.set_tensors(outputs)
 
 
 def _sentence(problem: Exception) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 from typing import Any
 
-from local_backend.inference.kernel import tensors
 from local_backend.inference.kernel.problems import KernelProblem, TaskError
 from local_backend.inference.kernel.ready.base import ReadyKernel, ReadyModel, library
 from local_backend.inference.kernel.tasks import TaskContext, tasks_from
@@ -77,13 +76,12 @@ class _Texts:
     def __init__(self, task: TaskContext) -> None:
         """Read a request. Raises TaskError."""
         self.task = task
-        self._asked: tensors.TensorRequest | None = None
         self.parameters: dict[str, Any] = {}
         length = task.meta.get("header_length")
         found = _object(task.body) if length is None else None
-        if found is None or _has_datatypes(found):
-            self._asked = tensors.read(task.body, length)
-            (array, *others) = self._asked.inputs.values()
+        self._has_tensors = found is None or _has_datatypes(found)
+        if found is None or self._has_tensors:
+            (array, *others) = task.tensors().values()
             if others or array.dtype != object:
                 raise TaskError("The pipeline takes one input of datatype BYTES.", 400)
             self.inputs: list[Any] = [one.decode("utf-8", "replace") for one in array.reshape(-1).tolist()]
@@ -100,15 +98,11 @@ class _Texts:
         self.parameters = parameters
 
     def answer(self, found: list[Any]) -> None:
-        if self._asked is None:
+        if self._has_tensors:
+            self.task.set_tensors({"output": [json.dumps(one, default=_plain) for one in found]})
+        else:
             self.task.set_output_meta("application/json")
             self.task.set_output_data(json.dumps(found[0] if self._alone else found, default=_plain))
-            return
-        texts = [json.dumps(one, default=_plain) for one in found]
-        answer = tensors.write({"output": texts}, self._asked)
-        self.task.set_output_meta("application/json" if answer.header_length is None else "application/octet-stream",
-                                  answer.header_length)
-        self.task.set_output_data(answer.body)
 
 
 def _object(body: bytes | memoryview) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Models, their revisions, and runtimes; the kernels that a service can use."""
+"""Models, their revisions, saved models, and runtimes; the kernels that a service can use."""
 
 from __future__ import annotations
 
@@ -53,3 +53,15 @@ def upgrade() -> None:
         sa.Column("create_time", sa.Float, nullable=False),
         sa.Column("update_time", sa.Float, nullable=False),
     )
+    op.create_table(
+        "saved_models",
+        sa.Column("name", sa.String(63), primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True),
+        sa.Column("creator", sa.String(200), nullable=False),
+        sa.Column("bundle", sa.String(64), nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("source", sa.Text, nullable=False),
+        sa.Column("space", sa.String(200)),
+        sa.Column("create_time", sa.Float, nullable=False),
+    )
+    op.create_index("saved_models_by_bundle", "saved_models", ["bundle"])

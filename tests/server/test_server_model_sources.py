@@ -1,0 +1,141 @@
+"""Models made of finished execs: --exec-deploy, and the model store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from live_server import Live
+from modelling import KERNEL, Modelling
+
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+
+
+def trained(live: Live, files: dict[str, bytes] | None = None, **more: Any) -> str:
+    """Return a finished exec with these files in its result."""
+    exec_id = live.submitted(**{"files": {"main.py": b"print(1)\n", "kernel.py": KERNEL}, **more})
+    row = live.row(exec_id)
+    folder = live.settings.paths.job(exec_id, row.creator).model
+    for name, content in ({"weights.pt": b"w"} if files is None else files).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    live.move(exec_id, PENDING, RUNNING, FINISHED)
+    return exec_id
+
+
+def deploy(live: Live, exec_id: str, **words: Any) -> Any:
+    return live.call("POST", f"/execs/{exec_id}/deploy", json.dumps(words).encode())
+
+
+@pytest.fixture
+def dlim(live: Live) -> Modelling:
+    return Modelling(live)
+
+
+def test_a_finished_exec_is_deployed_with_its_lineage(live: Live, dlim: Modelling) -> None:
+    exec_id = trained(live)
+    answer = deploy(live, exec_id, name="digits", kernel="kernel.py", weight="weights.pt", tag="t", runtime="dlipy3",
+                    attributes={"classes": "10"}, environments={"A": "1"})
+    assert answer.status == 200, answer.text
+    made = answer.json()
+    assert {key: made[key] for key in ("name", "kernel_path", "weight_path", "tag", "runtime", "attributes",
+                                       "mk_environments")} == {
+        "name": "digits", "kernel_path": "kernel.py", "weight_path": "model/weights.pt", "tag": "t",
+        "runtime": "dlipy3", "attributes": [{"key": "classes", "value": "10"}],
+        "mk_environments": [{"name": "A", "value": "1"}]}
+    source = made["revisions"][0]["source"]
+    assert (source["exec"], source["framework"]) == (exec_id, "PyTorch")
+    folder = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
+    assert {one.name for one in folder.iterdir()} == {"main.py", "kernel.py", "model", "model.json", "README.md"}
+    again = deploy(live, exec_id, name="digits", kernel="kernel.py").json()
+    assert [one["number"] for one in again["revisions"]] == [1, 2]
+    assert again["weight_path"] == "./"
+
+
+def test_the_result_comes_before_the_submitted_code(live: Live) -> None:
+    exec_id = trained(live, {"kernel.py": b"# of the result\n"})
+    made = deploy(live, exec_id, kernel="kernel.py").json()
+    assert made["name"] == exec_id
+    folder = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
+    assert (folder / made["kernel_path"]).read_bytes() == b"# of the result\n"
+
+
+@pytest.mark.parametrize("weight", ["train/final.pth", "model/train/final.pth"])
+def test_weights_have_the_names_of_the_zip_of_the_result_or_of_the_folder(live: Live, weight: str) -> None:
+    exec_id = trained(live, {"train/final.pth": b"w"})
+    assert deploy(live, exec_id, kernel="kernel.py", weight=weight).json()["weight_path"] == "model/train/final.pth"
+
+
+def test_a_ready_made_kernel_needs_no_file(live: Live) -> None:
+    made = deploy(live, trained(live, {"net.onnx": b"x"}), kernel="onnx").json()
+    assert (made["kernel_type"], made["weight_path"], made["kernel_path"]) == ("onnx", "model/net.onnx", "")
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    ({}, "model.description"), ({"kernel": "none.py"}, "model.files"),
+    ({"kernel": "kernel.py", "weight": "none.pt"}, "model.files"),
+    ({"kernel": "../kernel.py"}, "model.description"), ({"kernel": "kernel.py", "name": "A B"}, "model.description"),
+    ({"kernel": 3}, "body.value"), ({"kernel": "kernel.py", "attributes": []}, "body.value"),
+    ({"kernel": "kernel.py", "environments": {"A B": "1"}}, "model.description"),
+])
+def test_a_bad_deployment_is_refused(live: Live, words: dict[str, Any], code: str) -> None:
+    assert deploy(live, trained(live), **words).error == (400, code)
+    assert list(live.settings.paths.incoming.iterdir()) == []
+
+
+def test_links_of_a_program_are_left_out(live: Live) -> None:
+    exec_id = live.submitted(files={"main.py": b"", "kernel.py": KERNEL})
+    folder = live.paths(exec_id).model
+    (folder / "weights.pt").symlink_to("/etc/hostname")
+    live.move(exec_id, PENDING, RUNNING, FINISHED)
+    made = deploy(live, exec_id, kernel="kernel.py").json()
+    bundle = live.settings.paths.bundle(made["model_path"].rpartition("/")[2])
+    assert not (bundle / "model").exists()
+
+
+def test_a_model_is_saved_promoted_and_deployed(live: Live, dlim: Modelling) -> None:
+    first, second = trained(live, {"best/net.onnx": b"1", "other.txt": b""}), trained(live, {"best/net.onnx": b"2"})
+    for number, exec_id in enumerate((first, second), 1):
+        answer = dlim.call("POST", "/modelstore", {"name": "digits", "exec": exec_id, "path": "best"})
+        assert (answer.status, answer.json()["version"], answer.json()["exec"]) == (201, number, exec_id)
+    assert dlim.call("PUT", "/modelstore/digits/promote", {"space": "online", "version": 1}).json()["space"] == "online"
+    assert [(one["version"], one.get("space")) for one in dlim.get("/modelstore")] == [(1, "online"), (2, None)]
+    made = dlim.call("POST", "/modelstore/digits/deploy", {"kernel_type": "onnx", "version": 1}).json()
+    assert (made["name"], made["weight_path"]) == ("digits", "net.onnx")
+    source = made["revisions"][0]["source"]
+    assert (source["exec"], source["saved"], source["version"], source["space"]) == (first, "digits", 1, "online")
+    assert dlim.call("DELETE", "/modelstore/digits?version=1").json() == {"status": "OK"}
+    assert dlim.call("DELETE", "/modelstore/digits").json() == {"status": "OK"}
+    assert dlim.call("DELETE", "/modelstore/digits").error == (404, "model.not_saved")
+    assert dlim.get("/model/digits") == made
+
+
+def test_what_cannot_be_saved(live: Live, dlim: Modelling) -> None:
+    running, done = live.submitted(), trained(live)
+    for body, status, code in (
+        ({"name": "x", "exec": running}, 409, "exec.not_finished"), ({"name": "x", "exec": "local-9"}, 400,
+                                                                     "exec.not_found"),
+        ({"name": "X", "exec": done}, 400, "model.description"), ({"exec": done}, 400, "body.value"),
+        ({"name": "x", "exec": done, "path": "none"}, 400, "exec.no_result"),
+        ({"name": "x", "exec": done, "path": "../.."}, 400, "model.files"),
+    ):
+        assert dlim.call("POST", "/modelstore", body).error == (status, code), body
+    assert dlim.get("/modelstore") == []
+
+
+def test_saved_models_of_other_users_are_hidden_until_they_are_promoted(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    dlim, bob, carol = Modelling(live), live.add_user("bob"), live.add_user("carol")
+    exec_id = trained(live, token=bob)
+    assert dlim.call("POST", "/modelstore", {"name": "m", "exec": exec_id}, bob).status == 201
+    assert dlim.call("POST", "/modelstore", {"name": "n", "exec": exec_id}, carol).error == (400, "exec.not_found")
+    assert dlim.get("/modelstore", carol) == []
+    assert dlim.call("POST", "/modelstore/m/deploy", {"kernel": "kernel.py"}, carol).error == (404, "model.not_saved")
+    assert dlim.call("PUT", "/modelstore/m/promote", {"space": "s"}, carol).error == (404, "model.not_saved")
+    assert dlim.call("PUT", "/modelstore/m/promote", {"space": "s"}, bob).status == 200
+    assert [one["name"] for one in dlim.get("/modelstore", carol)] == ["m"]
+    assert dlim.call("DELETE", "/modelstore/m", token=carol).error == (403, "model.of_another_user")
+    assert dlim.call("POST", "/modelstore/m/deploy", {"kernel": "kernel.py"}, carol).json()["creator"] == "carol"
