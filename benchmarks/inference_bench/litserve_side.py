@@ -1,11 +1,10 @@
 """LitServe: `python litserve_side.py noop|cnn PORT`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
 import litserve
+from fastapi import Request
 
 
 class Noop(litserve.LitAPI):
@@ -13,7 +12,7 @@ class Noop(litserve.LitAPI):
 
     def setup(self, device: str) -> None: ...
 
-    def decode_request(self, request: Any) -> Any:
+    def decode_request(self, request: Request) -> Any:
         return request
 
     def predict(self, found: Any) -> Any:
@@ -31,7 +30,7 @@ class Images(litserve.LitAPI):
 
         self.network = network()
 
-    def decode_request(self, request: Any) -> Any:
+    def decode_request(self, request: Request) -> Any:
         return request["data"]
 
     def batch(self, inputs: list[Any]) -> list[Any]:
