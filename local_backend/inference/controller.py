@@ -52,7 +52,7 @@ class ServingWork(Protocol):
         """Submit the exec of a revision. Raises BackendError, BundleLost, and the errors of `bind`."""
 
     def tokens(self, digests: Set[str]) -> Mapping[str, Token]:
-        """Return those of these tokens that are valid."""
+        """Return those of these tokens that are valid, and others that may be used next."""
 
     def waits(self, exec_id: str) -> str:
         """Return why an exec waits for slots; empty if it does not."""

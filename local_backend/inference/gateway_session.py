@@ -140,7 +140,7 @@ class GatewaySession:
         """Send the models and the valid tokens to the gateway if they have changed. Return whether it has them."""
         if self._link is None:
             return False
-        self._tokens = dict(valid(self._tokens.keys())) if self._tokens else {}
+        self._tokens = dict(valid(self._tokens.keys()))
         content = (dict(shown), dict(self._tokens))
         if content == self._sent:
             return True
@@ -179,7 +179,7 @@ class GatewaySession:
             if len(self._tokens) >= _MOST_TOKENS:
                 self._tokens.clear()
             self._tokens |= found
-            if not found and self._link is not None:
+            if digest not in found and self._link is not None:
                 self._link.send({"op": "no_token", "digest": digest})
 
     def _begin(self) -> float:

@@ -62,11 +62,13 @@ def find(connection: Connection, token: str) -> TokenRow | None:
     return found[0] if found else None
 
 
-def with_digests(connection: Connection, digests: Collection[str]) -> dict[str, TokenRow]:
-    """Return those of these tokens that are known and not expired, by their digests."""
-    found: dict[str, TokenRow] = {}
+def for_gateway(connection: Connection, digests: Collection[str], newest: int) -> dict[str, TokenRow]:
+    """Return those of these tokens that are known and not expired, and the `newest` others that expire last, by their
+    digests."""
     wanted = sorted(digests)
     columns = [tokens.c.hash, *(tokens.c[name] for name in TokenRow.__dataclass_fields__)]
+    last = select(*columns).where(tokens.c.expires > time.time()).order_by(tokens.c.expires.desc()).limit(newest)
+    found = {row[0]: TokenRow(*row[1:]) for row in connection.execute(last)}
     for at in range(0, len(wanted), 500):  # databases limit the number of parameters
         query = select(*columns).where(tokens.c.hash.in_(wanted[at : at + 500]), tokens.c.expires > time.time())
         found.update((row[0], TokenRow(*row[1:])) for row in connection.execute(query))

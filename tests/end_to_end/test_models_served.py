@@ -158,3 +158,15 @@ def test_a_model_goes_to_zero_and_back_and_stops(site: Site) -> None:
     eventually(lambda: site.states() == ["stored"], "it is stopped")
     assert site.ask()[0] == 503
     assert site.call("DELETE", "/model/echo") == (200, b"")
+
+
+def test_stop_leaves_models_and_stop_with_jobs_ends_them(site: Site) -> None:
+    uri = eventually(lambda: site.model()["service_uri"], "the model has a URL")
+    stopped = site.user.backend("stop")
+    assert stopped.code == 0 and "echo" in stopped.out
+    assert site.ask(uri) == (200, b"one:x")
+    site.serve()
+    assert site.user.backend("stop", "--jobs").code == 0
+    eventually(lambda: not site.user.processes(), "no process is left")
+    site.serve()
+    assert site.states() == ["stored"]
