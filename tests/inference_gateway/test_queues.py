@@ -86,6 +86,7 @@ def test_tasks_without_an_answer_do_not_keep_their_kernel() -> None:
     peer: Any = seat.peer
     assert (late.parts, code(swallowed), peer.is_killed) == ([b"late"], "inference.timeout", False)
     assert (queue.running, world.reply(seat, first.id)) == (0, False)
+    assert (seat.finished, seat.failed) == (1, 1)
 
 
 def test_requests_go_to_the_kernel_with_the_fewest_batches() -> None:
