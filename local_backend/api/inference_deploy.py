@@ -88,9 +88,10 @@ async def redeploy(
 
 @about(OWNS, errors={**_REFUSED, 404: "model.not_found runtime.not_found"}, body=_BODY)
 async def publish(request: Request, services: TheServices, caller: TheCaller, m: str) -> JsonAnswer[ModelObject]:
-    """Publish a model: with an archive, deploy its next revision; without a body, do nothing, because models are
-    published when they are deployed."""
-    if request.headers.get("content-length", "0") in ("", "0") and "transfer-encoding" not in request.headers:
+    """Publish a model: with an archive, deploy its next revision; without a body or with JSON, do nothing, because
+    models are published when they are deployed."""
+    empty = request.headers.get("content-length", "0") in ("", "0") and "transfer-encoding" not in request.headers
+    if empty or request.headers.get("content-type", "").startswith("application/json"):
         view = await run_in_threadpool(services.models.publish, caller, m)
         return JsonAnswer(shown(request, services, view), 201)
     answer = await _deployed(request, services, caller, m, None, None)

@@ -147,7 +147,7 @@ async def _answer(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, objec
             peer.receive_data(await reader.read(_CHUNK))
         elif isinstance(event, h11.Response):
             kept = [(name, value) for name, value in event.headers
-                    if name not in _OWN_HEADERS or name == b"content-length"]
+                    if name == b"content-length" or name not in (*_OWN_HEADERS, b"date")]
             yield {"type": "http.response.start", "status": event.status_code, "headers": kept}
         elif isinstance(event, h11.Data):
             yield {"type": "http.response.body", "body": bytes(event.data), "more_body": True}

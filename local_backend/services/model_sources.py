@@ -114,7 +114,8 @@ class ModelSourceService:
             except OSError as problem:
                 raise StorageFailed.from_os(problem) from None
             asked = DeploymentWords(
-                words.kernel, words.name, words.runtime or None, words.weight or None, words.tag,
+                _inside(words.kernel, words.folder, source), words.name, words.runtime or None,
+                _inside(words.weight, words.folder, source) or None, words.tag,
                 _mapping(words.attributes, "attribute"), _mapping(words.environments, "mcenv"))
             return self.models.add(caller, self._described(folder, asked, words.name), folder,
                                    {"folder": words.folder}, new=True)
@@ -275,6 +276,15 @@ def _resolved(folder: Path, path: str) -> str:
     if path in (description.NO_WEIGHTS, "", ".", "./") or ".." in PurePosixPath(path).parts or "\0" in path:
         return path
     return next((one for one in places if (folder / one).exists()), path)
+
+
+def _inside(path: str, *folders: str) -> str:
+    """Return an absolute path below one of the folders relative to this folder, any other path as it is."""
+    if path.startswith("/"):
+        for folder in folders:
+            with suppress(ValueError):
+                return PurePosixPath(path).relative_to(folder).as_posix()
+    return path
 
 
 def _mapping(text: str, key: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from local_backend.submit import conda
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 #: Names that WMLA gives to the Python of its own environment, in all its versions.
-_OWN_PYTHON = re.compile(r"dlipy[0-9][a-z0-9-]*|python[0-9.]*")
+_OWN_PYTHON = re.compile(r"dlipy[0-9][a-z0-9-]*|python[0-9.]*|condaenv")
 #: The launchers of WMLA: kernels in Python, which the kernel program of this server starts.
 _PYTHON = "python_launcher.sh"
 _KNOWN = ("schema_version", "type", "name", "launcher", "conda_home", "conda_env_name", "docker_img", "pre_exec",

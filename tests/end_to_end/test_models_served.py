@@ -142,6 +142,14 @@ def test_serving_survives_the_server_and_a_killed_gateway_is_replaced(site: Site
     assert site.ask(uri) == (200, b"one:x")
 
 
+def test_an_answer_that_the_server_passes_on_has_each_header_once(site: Site) -> None:
+    request = urllib.request.Request(site.url + "/inference/echo", b"x", {"Authorization": f"Bearer {site.token}"})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=100) as answer:
+        names = [name.lower() for name in answer.headers]
+    assert "date" in names
+    assert len(names) == len(set(names))
+
+
 def test_a_broken_revision_leaves_the_old_one_serving(site: Site) -> None:
     site.deploy("broken", "/echo", "raise SystemExit('broken on purpose')\n")
     eventually(lambda: site.states() == ["serving", "failed"], "the new revision fails")

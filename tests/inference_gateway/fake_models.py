@@ -58,7 +58,8 @@ class World:
         self.now = 100.0
         self.limits = RequestLimits(**limits)
         self.waits: list[bool] = []
-        self.models = ServedModels(self.waits.append, lambda when: None)
+        self._due: float | None = None
+        self.models = ServedModels(self.waits.append, self._wake)
         self.kernels: list[KernelSeat] = []
         self.version = 0
         self.revise(Revision(1, "exec-1", "key-1", "serving"))
@@ -93,6 +94,20 @@ class World:
     def fail(self, seat: KernelSeat, number: int) -> bool:
         """Let a kernel say that a task failed."""
         return self.reply(seat, number, b"no", frames.FAILED)
+
+    def run_timer(self, seconds: float) -> None:
+        """Let time pass, with what the models ask the process of the gateway for, and no other call."""
+        end = self.now + seconds
+        while self._due is not None and self._due <= end:
+            self.now, self._due = max(self.now, self._due), None
+            self.models.tick(self.now)
+            due = self.models.next_tick()
+            if due is not None:
+                self._wake(due)
+        self.now = end
+
+    def _wake(self, when: float) -> None:
+        self._due = when if self._due is None else min(self._due, when)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with all that is due in between."""

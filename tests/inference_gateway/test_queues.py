@@ -86,6 +86,7 @@ def test_tasks_without_an_answer_do_not_keep_their_kernel() -> None:
     peer: Any = seat.peer
     assert (late.parts, code(swallowed), peer.is_killed) == ([b"late"], "inference.timeout", False)
     assert (queue.running, world.reply(seat, first.id)) == (0, False)
+    assert (seat.finished, seat.failed) == (1, 1)
 
 
 def test_requests_go_to_the_kernel_with_the_fewest_batches() -> None:
@@ -132,6 +133,25 @@ def test_a_kernel_that_hangs_is_killed_and_its_other_requests_go_to_another() ->
     assert (peer.is_killed, code(stuck), behind.is_over) == (True, "inference.timeout", False)
     other = world.kernel()
     assert batches(other) == [[b"behind"]]
+
+
+def test_a_kernel_that_hangs_is_killed_when_nobody_waits_for_it() -> None:
+    world = World(execution_timeout=5.0)
+    seat = world.kernel()
+    _, stuck = world.submit()
+    world.run_timer(6.0)
+    peer: Any = seat.peer
+    assert (code(stuck), peer.is_killed, seat in world.models.models["m"].queues[1].kernels) == (
+        "inference.timeout", True, False)
+
+
+def test_a_request_after_one_that_expired_expires_too() -> None:
+    world = World(execution_timeout=5.0)
+    world.submit(timeout=0.05)
+    world.run_timer(0.2)
+    _, later = world.submit()
+    world.run_timer(6.0)
+    assert code(later) in ("inference.timeout", "inference.not_ready")
 
 
 def test_the_requests_of_a_dead_kernel_go_to_another_one_in_their_order() -> None:

@@ -137,6 +137,11 @@ def test_a_token_decides(shared: GatewayHost, headers: dict[str, str], status: i
         assert got.value == {"error": {"code": code, "message": got.value["msg"]}, "msg": got.value["msg"]}
 
 
+def test_a_slash_at_the_end_of_the_path_changes_nothing(shared: GatewayHost) -> None:
+    assert call(shared, path=PATH + "/").status == 200
+    assert call(shared, path=PATH + "//").code == "inference.no_model"
+
+
 def test_a_model_of_another_user_looks_like_one_that_does_not_exist(shared: GatewayHost) -> None:
     foreign, unknown = call(shared, token="bob"), call(shared, token="bob", path="/dlim/v1/inference/n")
 

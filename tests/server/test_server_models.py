@@ -268,6 +268,7 @@ def test_the_paths_of_the_console(live: Live, dlim: Modelling) -> None:
     assert answer.json()["attributes"] == [{"key": "a", "value": "1"}]
     assert [one["name"] for one in live.call("GET", "/edimodels").json()] == ["ping"]
     assert live.call("POST", "/edimodels/ping").status == 201
+    assert live.call("POST", "/edimodels/ping", b"{}", {"Content-Type": "application/json"}).status == 201
     assert live.call("PUT", "/edimodels/ping/operation/start").status == 200
     assert live.call("DELETE", "/edimodels/ping").error == (409, "model.started")
     assert live.call("POST", "/edimodels/ping/inference", b"{}").error == (503, "gateway.absent")
@@ -275,6 +276,14 @@ def test_the_paths_of_the_console(live: Live, dlim: Modelling) -> None:
     assert live.call("GET", "/edimodels/none").error == (404, "model.not_found")
     assert live.call("POST", "/edimodels/new", json.dumps(asked | {"modelPath": "/etc/../nowhere"}).encode()).error == (
         400, "data.invalid")
+    whole = {"edi_py": f"{folder}/kernel.py", "modelPath": str(folder), "weightPath": f"{folder}/"}
+    answer = live.call("POST", "/edimodels/new", json.dumps(asked | whole | {"name": "pong"}).encode())
+    assert (answer.status, answer.json()["kernel_path"], answer.json()["weight_path"]) == (201, "kernel.py", ".")
+
+
+@pytest.mark.parametrize("runtime", ["dlipy36-wmlce170", "dlipy37", "python3.11", "condaenv"])
+def test_a_name_of_the_original_means_the_python_of_the_server(dlim: Modelling, runtime: str) -> None:
+    assert dlim.deploy(runtime=runtime)["runtime"] == runtime
 
 
 def test_the_server_says_that_it_keeps_models(live: Live) -> None:

@@ -156,6 +156,7 @@ def _only(exchange: HttpExchange, *methods: str) -> None:
 
 def _name(text: str) -> str:
     """Return the name of a model from a path. Raises Refused."""
+    text = text.removesuffix("/")
     name = unquote(text) if "%" in text else text
     if not name or "/" in name:
         raise refusals.no_model(name[:200])

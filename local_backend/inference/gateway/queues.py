@@ -190,8 +190,9 @@ class RevisionQueue:
                 self._finished(kernel, batch, now)
 
     def _forget(self, kernel: KernelSeat, request: QueuedRequest) -> None:
-        """Take a task from a kernel that will never answer it."""
+        """Take a task from a kernel that will never answer it. It counts as failed."""
         del kernel.tasks[request.id]
+        kernel.failed += 1
         self.running -= 1
 
     def _finished(self, kernel: KernelSeat, batch: KernelBatch, now: float) -> None:

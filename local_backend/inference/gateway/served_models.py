@@ -274,7 +274,7 @@ class ServedModels(QueueHooks):
     def next_tick(self) -> float | None:
         """Return when to call `tick`; None if nothing is open."""
         times = [self._alarms[0][0]] if self._alarms else []
-        if self.open:
+        if self._look:
             times.append(self._look)
         due = self._deadlines.next()
         return min([*times, due]) if due is not None else min(times, default=None)
@@ -284,8 +284,10 @@ class ServedModels(QueueHooks):
         while self._alarms and self._alarms[0][0] <= now:
             heapq.heappop(self._alarms)[2](now)
         if now >= self._look:
-            self._look = now + _LOOK if self.open else 0.0
-            for queue in self.queues():
+            queues = list(self.queues())
+            # A kernel may hang in a request that nobody waits for any more.
+            self._look = now + _LOOK if self.open or any(queue.running for queue in queues) else 0.0
+            for queue in queues:
                 for kernel in queue.overdue(now):
                     kernel.peer.kill()
                     self.lost(kernel, now)
