@@ -35,14 +35,15 @@ _MOST_NUMBER = (1 << 31) - 1
 class KernelSocket:
     """All kernels that are connected, and connections that have not shown a key yet."""
 
-    def __init__(self, models: ServedModels) -> None:
+    def __init__(self, models: ServedModels, parts_limit: int = _PARTS_LIMIT) -> None:
+        """`parts_limit`: most bytes of all frames that have arrived in part."""
         self.models = models
         self.connections: set[KernelConnection] = set()
         self.parted = False
         self._strangers: dict[KernelConnection, None] = {}
         self._waiting: set[KernelConnection] = set()
         #: Bytes of all frames that have arrived in part.
-        self._parts = 0
+        self._parts, self._parts_limit = 0, parts_limit
 
     def connection(self) -> KernelConnection:
         """Return a protocol for a new connection."""
@@ -80,7 +81,7 @@ class KernelSocket:
     def hold(self, size: int) -> None:
         """Account for bytes of frames that have arrived in part. Close the greediest connection above the limit."""
         self._parts += size
-        if size > 0 and self._parts > _PARTS_LIMIT:
+        if size > 0 and self._parts > self._parts_limit:
             largest = max(self.connections, key=lambda one: one.part)
             largest.refuse(f"it holds {largest.part} bytes of a frame while those of all kernels exceed the limit")
 
