@@ -46,7 +46,7 @@ async def service_token(request: Request, services: TheServices) -> JsonAnswer[D
     for given in presented(request.headers):
         found = await run_in_threadpool(services.logons.of_token, given)
         if found is not None:
-            made = await run_in_threadpool(services.logons.for_requests, found)
+            made = await run_in_threadpool(services.logons.for_requests, found, given)
             return JsonAnswer({"service_token": made}, headers=_PRIVATE)
     caller = (await _logon(request, services)).caller
     made = await run_in_threadpool(services.logons.for_requests, caller)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,10 @@ BUILT_IN = ("python", "dlipy3")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _KNOWN = ("name", "tag", "weight_path", "model_path", "runtime", "kernel_path", "schema_version", "readme", "framework",
           "attributes", "mk_environments", "kernel_type", "platform", "inputs", "outputs")
-_LONGEST_NAME, _LARGEST = 63, 1 << 20
+#: Most letters of a name, bytes of a file, and characters of a complete model.json, which lists of models show.
+_LONGEST_NAME, _LARGEST, _LARGEST_JSON = 63, 1 << 20, 1 << 17
+#: Most bytes of a path in the folder of the model, and of one of its parts. Linux permits 4095 with all folders above.
+_LONGEST_PATH, _LONGEST_PART = 2048, 255
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ def described(value: dict[str, Any], folder: Path) -> ModelDescription:
         raise _missing(readme)
     whole = {**value, "readme": readme, "schema_version": "1", "attributes": top.list("attributes", most=500),
              "mk_environments": top.list("mk_environments", most=500)}
+    if len(json.dumps(whole)) > _LARGEST_JSON:
+        raise _refuse(f"{MODEL_JSON} has more than {_LARGEST_JSON} characters, which is the limit")
     environment = variables(whole["mk_environments"], top, "mk_environments")
     return ModelDescription(name, value["runtime"].strip(), kernel, kind, content or "", whole, environment)
 
@@ -155,7 +161,9 @@ def _attributes(top: Fields) -> None:
 
 def _relative(top: Fields, key: str, text: str) -> str:
     path = PurePosixPath(text.strip().replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or "\0" in text or not path.parts:
+    too_long = len(path.as_posix().encode()) > _LONGEST_PATH or any(
+        len(part.encode()) > _LONGEST_PART for part in path.parts)
+    if path.is_absolute() or ".." in path.parts or "\0" in text or not path.parts or too_long:
         raise top.refuse(key, f"must be the path of a file in the folder of the model, but it is {shown(text)}")
     return path.as_posix()
 

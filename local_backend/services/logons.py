@@ -126,14 +126,21 @@ class LogonService:
         """
         return self._made(caller, lambda c: caller_named(c, caller.name, self._base.settings) is not None)
 
-    def for_requests(self, caller: Caller) -> str:
-        """Make a token of an admitted user that only sends requests to models. Raises Denied (`auth.scope`),
-        Unauthorized (`auth.wrong_password`) if the user was removed meanwhile."""
+    def for_requests(self, caller: Caller, shown: str | None = None) -> str:
+        """Make a token of an admitted user that only sends requests to models. `shown` is the token of the call, if it
+        has one: one that only sends requests is returned as it is, and the new token of a program's token does not
+        outlive it. Raises Denied (`auth.scope`), Unauthorized (`auth.wrong_password`) if the user was removed
+        meanwhile."""
         with self._base.recorded(caller, "auth.token_inference"):
             def keep(connection: Connection) -> str | None:
                 if caller_named(connection, caller.name, self._base.settings) is None:
                     return None
                 ends = time.time() + self._base.settings.token_seconds
+                row = None if shown is None or not shown.startswith(tokens.PREFIX) else tokens.find(connection, shown)
+                if row is not None:
+                    if row.scope == tokens.INFERENCE:
+                        return shown
+                    ends = min(ends, row.expires)
                 return tokens.make_for_requests(connection, caller.name, ends)
 
             token = self._base.database.write(keep)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,22 @@ def test_a_client_that_does_not_read_a_stream_is_cut_off(quick: GatewayHost) -> 
     assert call(quick).status == 200
 
 
+def test_clients_that_do_not_read_whole_answers_are_cut_off_above_the_memory_of_answers(folder: Path) -> None:
+    """The system holds at most a few MiB of each answer, the gateway the rest."""
+    body = b"x" * (12 << 20)
+    with GatewayHost(folder, origin_limits={"memory": 16 << 20}) as host, ExitStack() as links:
+        host.serve(model())
+        host.kernel()
+        for _ in range(4):
+            link = links.enter_context(socket.socket())
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1000)
+            link.connect(("127.0.0.1", host.port))
+            link.sendall(HEAD.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert link.recv(1) == b"H"
+        eventually(lambda: "has not read" in Path(host.config["log"]).read_text(), "a client is cut off", 60.0)
+        assert call(host).status == 200
+
+
 def test_many_idle_connections_disturb_nobody(folder: Path) -> None:
     with GatewayHost(folder, origin_limits={"connections": 2010}) as host:
         host.serve(model())
@@ -168,14 +185,51 @@ def test_random_bytes_disturb_nobody(shared: GatewayHost) -> None:
     assert "Traceback" not in Path(shared.config["log"]).read_text()
 
 
+def hello(kernel: int = 7) -> bytes:
+    """Return the first frame of a kernel of revision 1."""
+    return frames.json_frame(frames.HELLO, {"version": 1, "key": "key-1", "kernel": kernel})
+
+
+def test_silent_connections_keep_no_kernel_out(host: GatewayHost) -> None:
+    host.serve(model())
+    with ExitStack() as links:
+        for _ in range(1200):
+            link = links.enter_context(socket.socket(socket.AF_UNIX))
+            link.connect(host.config["kernels"])
+        host.kernel()
+        assert call(host).status == 200
+
+
+def test_the_connections_of_a_revision_have_a_bound(host: GatewayHost) -> None:
+    host.serve(model())
+    with ExitStack() as links:
+        def connect() -> bytes:
+            link = links.enter_context(socket.socket(socket.AF_UNIX))
+            link.connect(host.config["kernels"])
+            link.sendall(hello())
+            return link.recv(4)
+
+        assert [bool(connect()) for _ in range(1002)] == [True] * 1000 + [False] * 2
+    host.kernel()
+    assert call(host).status == 200
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 40, 10 ** 300])
+def test_a_kernel_with_a_number_that_no_kernel_has_is_refused(host: GatewayHost, number: int) -> None:
+    host.serve(model())
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(host.config["kernels"])
+        link.sendall(hello(number))
+        assert link.recv(1) == b""
+
+
 def test_random_frames_of_a_kernel_disturb_nobody(host: GatewayHost) -> None:
     host.serve(model())
     chance = random.Random(2)
-    hello = frames.json_frame(frames.HELLO, {"version": 1, "key": "key-1", "kernel": 7})
     for _ in range(examples(200)):
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(host.config["kernels"])
-            link.sendall(hello + b"".join(
+            link.sendall(hello() + b"".join(
                 frames.frame(chance.randrange(25), chance.randbytes(chance.randrange(30))) for _ in range(3)))
             link.shutdown(socket.SHUT_WR)
             try:

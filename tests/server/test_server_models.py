@@ -237,6 +237,8 @@ def test_tokens_of_users_and_services(live: Live, dlim: Modelling, as_json: bool
     assert error(dlim.call("POST", "/inference/none", {}, service)) == (404, "model.not_found")
     again = dlim.call("POST", "/auth/token/inference", token=found["user_token"]).json()
     assert set(again) == {"service_token"}
+    renewed = dlim.call("POST", "/auth/token/inference", token=service).json()
+    assert renewed == {"service_token": service}, "a service token does not renew itself"
     for header in ("X-Auth-Token", "X-User-Token"):
         assert error(dlim.call("POST", "/inference/none", {}, None, **{header: again["service_token"]}))[0] == 404
     assert dlim.get("/model") == [] and live.call("GET", "/tokens", token=TOKEN).json() == []

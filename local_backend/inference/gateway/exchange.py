@@ -34,7 +34,7 @@ class OriginLimits:
     idle_time: float = 75.0
     #: Between two parts of a body; and until a client takes the bytes that wait for it.
     body_time: float = 30.0
-    #: Bytes of the bodies of all requests that the gateway holds.
+    #: Bytes of the bodies of all requests that the gateway holds; and of all answers that wait for slow clients.
     memory: int = 2 << 30
     #: Bytes of a stream that wait for a slow client; a client behind that is cut off.
     unread_bytes: int = 8 << 20
@@ -143,6 +143,9 @@ class HttpApplication(Protocol):
 
     def release(self, size: int) -> None:
         """Account for the end of a body."""
+
+    def answered(self, size: int) -> None:
+        """Note an answer of so many bytes, which clients may leave unread."""
 
     def refuse(self, exchange: HttpExchange, why: Refused) -> None:
         """Answer an exchange with a refusal."""

@@ -25,12 +25,21 @@ log = logging.getLogger(__name__)
 _LOOK = 1.0
 #: Bytes of the access log that are written together, at the latest after a look.
 _LOG_BYTES = 1 << 16
+#: Size of an answer after which the unread bytes of all clients are counted, without waiting for the next look.
+_LARGE = 1 << 20
 
 
 class ClientConnection(Protocol):
     """One connection of a client, of any version of HTTP."""
 
     deadline: float
+
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+
+    def cut_off(self) -> None:
+        """End at once, whatever is unread."""
 
     def late(self) -> None:
         """End, because the deadline has passed."""
@@ -78,6 +87,7 @@ class HttpFrontend:
         now = self._loop.time()
         for one in [one for one in self.connections if one.deadline < now]:
             one.late()
+        self._bound_unread()
         self._write_log()
         self._timer = self._loop.call_later(_LOOK, self._look)
 
@@ -130,6 +140,22 @@ class HttpFrontend:
 
     def release(self, size: int) -> None:
         self.held -= size
+
+    def answered(self, size: int) -> None:
+        if size >= min(_LARGE, self.limits.memory // 16):
+            self._bound_unread()
+
+    def _bound_unread(self) -> None:
+        """Cut off the clients with the most unread bytes while all together exceed the memory of answers."""
+        unread = {one: size for one in self.connections if (size := one.unread)}
+        total = sum(unread.values())
+        for one in sorted(unread, key=lambda each: unread[each], reverse=True):
+            if total <= self.limits.memory:
+                return
+            total -= unread[one]
+            log.warning("The gateway cuts off a client that has not read %d bytes, because the answers of all clients "
+                        "exceed %d bytes", unread[one], self.limits.memory)
+            one.cut_off()
 
     def refuse(self, exchange: HttpExchange, why: Refused) -> None:
         self._router.refuse(exchange, why)

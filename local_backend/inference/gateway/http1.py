@@ -75,6 +75,7 @@ class Http1Exchange(HttpExchange):
         connection.transport.write(b"%b%b%bcontent-length: %d\r\n\r\n%b" % (
             _head(status, kind), connection.application.date, more, len(body), b"" if self.method == "HEAD" else body))
         connection.answered(self)
+        connection.application.answered(len(body))
 
     def begin(self, status: int, kind: str, headers: Pairs = ()) -> None:
         if self.gone:
@@ -411,6 +412,15 @@ class Http1Connection(asyncio.Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._resume()
+
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def cut_off(self) -> None:
+        """End at once, whatever is unread."""
+        self.transport.abort()
 
     def check_unread(self) -> None:
         """Cut a client off that does not read its stream."""

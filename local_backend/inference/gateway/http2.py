@@ -97,6 +97,7 @@ class Http2Exchange(HttpExchange):
         self.pending += body
         self.ends, self.closed = True, not body
         self.connection.push(self)
+        self.connection.application.answered(len(body))
 
     def begin(self, status: int, kind: str, headers: Pairs = ()) -> None:
         if not self.gone:
@@ -191,6 +192,15 @@ class Http2Connection(asyncio.Protocol):
             self._handling = False
         self.flush()
         self._settle()
+
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+        return self.transport.get_write_buffer_size() + sum(len(one.pending) for one in self.streams.values())
+
+    def cut_off(self) -> None:
+        """End at once, whatever is unread."""
+        self.transport.abort()
 
     def flush(self) -> None:
         """Send what h2 has prepared."""

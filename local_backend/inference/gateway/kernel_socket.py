@@ -21,18 +21,29 @@ _HELLO_TIME = 10.0
 _KEY_TIME = 1.0
 #: Most bytes of one frame of a kernel.
 _FRAME_LIMIT = 1 << 30
-#: Most connections that have not said HELLO.
+#: Most connections that have not shown a known key. For each further one, the oldest is closed: kernels say HELLO at
+#: once, so those that stay silent cannot keep others out.
 _STRANGERS = 1000
+#: Most connections of one revision: the kernel of one user must not take the descriptors of all.
+_OF_REVISION = 1000
+#: Most bytes of all frames that have arrived in part. Above it, the connection with the longest part is closed.
+_PARTS_LIMIT = 2 << 30
+#: Highest number of a kernel.
+_MOST_NUMBER = (1 << 31) - 1
 
 
 class KernelSocket:
     """All kernels that are connected, and connections that have not shown a key yet."""
 
-    def __init__(self, models: ServedModels) -> None:
+    def __init__(self, models: ServedModels, parts_limit: int = _PARTS_LIMIT) -> None:
+        """`parts_limit`: most bytes of all frames that have arrived in part."""
         self.models = models
         self.connections: set[KernelConnection] = set()
         self.parted = False
+        self._strangers: dict[KernelConnection, None] = {}
         self._waiting: set[KernelConnection] = set()
+        #: Bytes of all frames that have arrived in part.
+        self._parts, self._parts_limit = 0, parts_limit
 
     def connection(self) -> KernelConnection:
         """Return a protocol for a new connection."""
@@ -46,6 +57,33 @@ class KernelSocket:
     def wait(self, connection: KernelConnection, waits: bool) -> None:
         """Note whether a kernel waits for a state that names its key."""
         (self._waiting.add if waits else self._waiting.discard)(connection)
+
+    def opened(self, connection: KernelConnection) -> None:
+        """Note a new connection. Close the oldest one without a known key if there are too many."""
+        self.connections.add(connection)
+        self._strangers[connection] = None
+        if len(self._strangers) > _STRANGERS:
+            oldest = next(iter(self._strangers))
+            self.known(oldest)
+            oldest.transport.abort()
+
+    def known(self, connection: KernelConnection) -> None:
+        """Note that a connection has shown a known key, or is closed."""
+        self._strangers.pop(connection, None)
+
+    def closed(self, connection: KernelConnection) -> None:
+        """Note that a connection is closed."""
+        self.connections.discard(connection)
+        self.known(connection)
+        self.wait(connection, False)
+        self.hold(-connection.part)
+
+    def hold(self, size: int) -> None:
+        """Account for bytes of frames that have arrived in part. Close the greediest connection above the limit."""
+        self._parts += size
+        if size > 0 and self._parts > self._parts_limit:
+            largest = max(self.connections, key=lambda one: one.part)
+            largest.refuse(f"it holds {largest.part} bytes of a frame while those of all kernels exceed the limit")
 
     def bye(self) -> None:
         """Ask all kernels to connect again, to the gateway that replaces this one."""
@@ -82,21 +120,20 @@ class KernelConnection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._queue: RevisionQueue | None = None
         self.seat: KernelSeat | None = None
+        #: Bytes of a frame that has arrived in part.
+        self.part = 0
 
     # Connection ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._owner.connections.add(self)
-        if len(self._owner.connections) - sum(one.seat is not None for one in self._owner.connections) > _STRANGERS:
-            self.transport.abort()
-            return
+        self._owner.opened(self)
         self._process = PeerProcess(transport.get_extra_info("socket"))
-        self._timer = self._loop.call_later(_HELLO_TIME, self._refuse, "it said no HELLO")
+        self._timer = self._loop.call_later(_HELLO_TIME, self.refuse, "it said no HELLO")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._owner.connections.discard(self)
-        self._owner.wait(self, False)
+        self._owner.closed(self)
+        self._reader, self.part = frames.FrameReader(frames.HELLO_LIMIT), 0
         if self._timer is not None:
             self._timer.cancel()
         if self.seat is not None:
@@ -109,7 +146,11 @@ class KernelConnection(asyncio.Protocol):
             for kind, payload in self._reader.feed(data):
                 self._take(kind, payload)
         except frames.Malformed as error:
-            self._refuse(f"it sent {error}")
+            self.refuse(f"it sent {error}")
+            return
+        before, self.part = self.part, self._reader.size
+        if before != self.part:
+            self._owner.hold(self.part - before)
 
     def _take(self, kind: int, payload: bytes) -> None:
         queue, seat = self._queue, self.seat
@@ -138,7 +179,7 @@ class KernelConnection(asyncio.Protocol):
             return
         hello = frames.object_of(payload) if kind == frames.HELLO else {}
         if hello.get("version") != frames.VERSION or not isinstance(hello.get("key"), str) \
-                or not isinstance(hello.get("kernel"), int):
+                or not isinstance(number := hello.get("kernel"), int) or not 0 <= number <= _MOST_NUMBER:
             raise frames.Malformed("no HELLO of this version")
         self._hello = hello
         self.introduce()
@@ -150,10 +191,14 @@ class KernelConnection(asyncio.Protocol):
             self._timer.cancel()
         if queue is None:
             self._owner.wait(self, True)
-            self._timer = self._loop.call_later(_KEY_TIME, self._refuse, "its key is unknown")
+            self._timer = self._loop.call_later(_KEY_TIME, self.refuse, "its key is unknown")
             return
         self._owner.wait(self, False)
         self._timer = None
+        if len(queue.kernels) >= _OF_REVISION:
+            self.refuse(f"its revision has {_OF_REVISION} connections, which is the limit")
+            return
+        self._owner.known(self)
         self._reader.limit = _FRAME_LIMIT
         pid = self._process.pid if self._process is not None else 0
         claimed = self._hello.get("pid")
@@ -169,7 +214,8 @@ class KernelConnection(asyncio.Protocol):
         if self._owner.parted:
             self.bye()
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """Close the connection, and log why."""
         log.warning("The gateway closes the connection of a kernel (pid %d), because %s",
                     self._process.pid if self._process else 0, reason)
         self.transport.abort()

@@ -206,6 +206,11 @@ class FrameReader:
         self.limit = limit
         self._buffer = bytearray()
 
+    @property
+    def size(self) -> int:
+        """Bytes of a frame that has arrived in part."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """Take received bytes; return the frames that are complete now, as (type, payload). Raises Malformed."""
         buffer = self._buffer
