@@ -55,6 +55,19 @@ def test_a_started_model_gets_an_exec_with_its_description(desk: Serving) -> Non
     eventually(lambda: desk.live.row(row.id).wanted == 2, "its minimum of kernels is wanted")
 
 
+def test_the_minimum_of_kernels_changes_while_the_model_runs(started: Serving) -> None:
+    def counts() -> tuple[int | None, int | None]:
+        row = started.live.row(started.job(1).id)
+        return row.wanted, row.least
+
+    eventually(lambda: counts() == (1, 1), "the minimum of the start is written")
+    started.call("PUT", "/model/ping/appprofile", {"policy": {"kernel_min": 3, "schedule_interval": 1000}})
+    eventually(lambda: counts() == (3, 3), "the larger minimum holds")
+    started.call("PUT", "/model/ping/appprofile", {"policy": {"kernel_min": 2, "schedule_interval": 1000}})
+    eventually(lambda: counts()[1] == 2, "the smaller minimum holds")
+    assert started.job(1).workload.resources.min_workers == 1
+
+
 def test_the_gateway_gets_models_with_their_limits_and_keys(started: Serving) -> None:
     started.call("PUT", "/model/ping/appprofile", {"policy": {"task_batch_size": 8, "token_rate": 5}})
     started.call("PUT", "/model/ping/shared", ["bob"])
