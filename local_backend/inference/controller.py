@@ -272,7 +272,7 @@ class ModelController:
     # --- number of kernels
 
     def _scale_all(self, world: _World) -> list[float]:
-        """Write how many kernels the revisions need, now and at least. Return when the next decisions are due (monotonic)."""
+        """Write how many kernels the revisions need, now and at least. Return when to decide again (monotonic)."""
         due: list[float] = []
         changes: dict[str, tuple[int | None, int]] = {}
         for row in world.rows:

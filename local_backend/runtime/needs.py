@@ -69,7 +69,7 @@ def service(asked: Resources, kernels_per_slot: int, kinds: Collection[str], use
     return replace(found, serves=True, least=least, most=most, memory=found.memory * kernels_per_slot)
 
 
-def wanting(  # noqa: PLR0917
+def wanting(
     service: SchedulerJob, kernels: int | None, minimum: int | None, kernels_per_slot: int, has: int | None = None
 ) -> SchedulerJob:
     """Return a service that wants this many `kernels` now, None for its minimum, and has a `minimum` of kernels, None
