@@ -13,6 +13,7 @@ from serving_desk import PlayedGateway, Serving
 from support import eventually
 
 from dlicmd.contract.states import KILLED
+from local_backend.runtime.shortening import NOTE, shorten
 
 
 def digest(token: str) -> str:
@@ -280,6 +281,19 @@ def test_what_kernels_write_is_read_by_offset(started: Serving) -> None:
     assert third.body == b"new kernel\n"
     assert started.call("GET", "/model/ping/logs?kernel=1").body == b"one\ntwo\nthree\n"
     assert started.call("GET", "/model/ping/logs?stream=odd").error == (400, "query.log")
+
+
+def test_a_shortened_log_is_read_from_its_beginning(started: Serving) -> None:
+    row = started.job(1)
+    log = started.live.paths(row.id).capture("task12n-1", "stderr", True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"line\n" * 100)
+    end = started.call("GET", "/model/ping/logs?kernel=1").headers["x-next-offset"]
+    assert shorten(log, most=100, kept=20)
+    found = started.call("GET", f"/model/ping/logs?kernel=1&from={end}")
+    assert found.body == NOTE + b"line\n" * 3
+    after = started.call("GET", f"/model/ping/logs?kernel=1&from={found.headers['x-next-offset']}")
+    assert (after.body, after.headers["x-next-offset"]) == (b"", found.headers["x-next-offset"])
 
 
 def test_a_gateway_is_found_and_none_is_started_while_nothing_runs(live: Live) -> None:
