@@ -70,6 +70,8 @@ class _Served:
     #: When its number of kernels is decided next (monotonic); the last decision.
     scale_at: float = 0.0
     wanted: int | None = None
+    #: The number of kernels that it has at least, as it was written last.
+    least: int | None = None
     #: Whether a kernel was ready. Of an exec of an earlier server, it is assumed.
     proved: bool = False
 
@@ -270,8 +272,9 @@ class ModelController:
     # --- number of kernels
 
     def _scale_all(self, world: _World) -> list[float]:
-        """Write how many kernels the revisions need. Return when the next decisions are due (monotonic)."""
-        due, changes = [], {}
+        """Write how many kernels the revisions need, now and at least. Return when to decide again (monotonic)."""
+        due: list[float] = []
+        changes: dict[str, tuple[int | None, int]] = {}
         for row in world.rows:
             rows = world.revisions[row.number]
             active = [one for one in rows if one.state in (STARTING, SERVING)]
@@ -284,13 +287,14 @@ class ModelController:
                     continue
                 known = self._served.setdefault(one.exec_id, _Served())
                 count = self._needed(one, rows, seen, profile, known)
-                if count is not None:
-                    changes[one.exec_id] = count
+                count = known.wanted if count is None else count
+                if (count, profile.kernel_min) != (known.wanted, known.least):
+                    changes[one.exec_id] = count, profile.kernel_min
                 due.append(known.scale_at)
         if changes:
-            self._database.write(lambda c: [execs.want(c, name, count) for name, count in changes.items()])
-            for name, count in changes.items():
-                self._served[name].wanted = count
+            self._database.write(lambda c: [execs.want(c, name, *counts) for name, counts in changes.items()])
+            for name, counts in changes.items():
+                self._served[name].wanted, self._served[name].least = counts
             self._work.wake()
         return due
 

@@ -62,7 +62,7 @@ class Demand:
             job = self._known[row.id] = self._waiting(job, row.id in active, now)
             if job.serves:
                 has = len(active[row.id].allocation.slots) if row.id in active else None
-                job = needs.wanting(job, row.wanted, self._together[row.id], has)
+                job = needs.wanting(job, row.wanted, row.least, self._together[row.id], has)
             if row.id in active:
                 if active[row.id].recorded:
                     self._began[row.id] = active[row.id].began

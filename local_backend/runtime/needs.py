@@ -70,13 +70,15 @@ def service(asked: Resources, kernels_per_slot: int, kinds: Collection[str], use
 
 
 def wanting(
-    service: SchedulerJob, kernels: int | None, kernels_per_slot: int, has: int | None = None
+    service: SchedulerJob, kernels: int | None, minimum: int | None, kernels_per_slot: int, has: int | None = None
 ) -> SchedulerJob:
-    """Return a service that wants this many kernels now; None for its minimum. One that runs on fewer slots than its
-    minimum, such as 0, goes on with what it `has`, because few kernels are better than none."""
-    slots = service.least if kernels is None else max(1, -(-kernels // kernels_per_slot))
+    """Return a service that wants this many `kernels` now, None for its minimum, and has a `minimum` of kernels, None
+    for that of its submission. One that runs on fewer slots than its minimum, such as 0, goes on with what it `has`,
+    because few kernels are better than none."""
+    least = service.least if minimum is None else min(service.most, max(1, -(-minimum // kernels_per_slot)))
+    slots = least if kernels is None else max(1, -(-kernels // kernels_per_slot))
     most = min(slots, service.most)
-    least = service.least if has is None else min(service.least, max(1, has))
+    least = least if has is None else min(least, max(1, has))
     return replace(service, least=min(least, most), most=most)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,8 @@ class ModelLogs:
         self, caller: Caller, name: str, stream: str, kernel: int | None, start: int, revision: int | None
     ) -> LogPiece:
         """Return a part of a log from an offset on, of the newest kernel unless `kernel` names another one. Without
-        `kernel`, the next part is of a newer kernel when nothing more is left of this one. Raises NotFound,
-        AccessDenied, Invalid (`query.log`)."""
+        `kernel`, the next part is of a newer kernel when nothing more is left of this one. An offset beyond the end of
+        a log, which was shortened since, is 0. Raises NotFound, AccessDenied, Invalid (`query.log`)."""
         if stream not in STREAMS:
             raise Invalid("query.log", f"stream: unknown log {stream[:40]!r}; use {', '.join(STREAMS)}")
         row = self._revision(caller, name, revision)
@@ -68,14 +69,14 @@ class ModelLogs:
             return LogPiece(b"", start, 0)
         paths, at = self.execs.paths(found), start & ((1 << _BITS) - 1)
         if stream == "launcherlog":
-            content = _part(paths, paths.launcher_log, at)
+            content, at = _part(paths, paths.launcher_log, at)
             return LogPiece(content, at + len(content), 0)
         newest = max(executors(found, paths), default=0)
         number = kernel or start >> _BITS or newest
-        content = _part(paths, paths.capture(worker_task(max(1, number)), stream, True), at)
+        content, at = _part(paths, paths.capture(worker_task(max(1, number)), stream, True), at)
         if not content and kernel is None and newest > number:
-            number, at = newest, 0  # the kernel has been replaced
-            content = _part(paths, paths.capture(worker_task(number), stream, True), at)
+            number = newest  # the kernel has been replaced
+            content, at = _part(paths, paths.capture(worker_task(number), stream, True), 0)
         return LogPiece(content, (number << _BITS) + at + len(content), number)
 
     def why(self, caller: Caller, name: str) -> ModelReason:
@@ -103,15 +104,17 @@ class ModelLogs:
         return self.models.numbered(view, number)
 
 
-def _part(paths: ExecPaths, file: Path, start: int) -> bytes:
-    """Return bytes of a log from a position on; none if there is no log. Raises StorageFailed."""
+def _part(paths: ExecPaths, file: Path, start: int) -> tuple[bytes, int]:
+    """Return bytes of a log from a position on, none if there is no log, and this position: 0 if the log has become
+    shorter. Raises StorageFailed."""
     opened = paths.opened(file)
     if opened is None:
-        return b""
+        return b"", start
     try:
         with opened:
-            opened.seek(start)
-            return opened.read(_MOST)
+            begin = 0 if start > opened.seek(0, os.SEEK_END) else start
+            opened.seek(begin)
+            return opened.read(_MOST), begin
     except OSError as problem:
         sentence = f"The server cannot read the log {file.name} ({problem.strerror})"
         raise StorageFailed("exec.result_failed", sentence) from None

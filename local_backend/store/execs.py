@@ -59,6 +59,8 @@ class ExecRow:
     promoted: float | None
     #: Kernels that a service can use now; None: at least as many as it has at least.
     wanted: int | None
+    #: Kernels that a service has at least, also while it runs; None: as many as its workload says.
+    least: int | None
 
     @property
     def workload(self) -> Workload:
@@ -89,7 +91,9 @@ class ExecRow:
         """Whether it is a service that needs no kernel now, because there are no requests."""
         if self.kind != SERVICE:
             return False
-        return not (self.workload.resources.min_workers if self.wanted is None else self.wanted)
+        if self.wanted is not None:
+            return not self.wanted
+        return not (self.workload.resources.min_workers if self.least is None else self.least)
 
     @property
     def rests(self) -> bool:
@@ -492,17 +496,18 @@ def promote(connection: Connection, exec_id: str, rest_after: int | None) -> Non
     connection.execute(update(execs).where(execs.c.id == exec_id, execs.c.state.not_in(TERMINAL)).values(**values))
 
 
-def want(connection: Connection, exec_id: str, kernels: int | None) -> bool:
-    """Set how many kernels a service can use now; with None, its minimum. Append the event. Wake the supervisor after
-    the commit. Return whether the number has changed. Call this for a new exec, too, in the transaction that creates
-    it."""
+def want(connection: Connection, exec_id: str, kernels: int | None, least: int | None = None) -> bool:
+    """Set how many kernels a service can use now; with None, its minimum. Set this minimum, too; with None, that of its
+    workload. Append the event. Wake the supervisor after the commit. Return whether a number has changed. Call this for
+    a new exec, too, in the transaction that creates it."""
     row = get(connection, exec_id, deleted=True)
-    if row is None or row.terminal or row.wanted == kernels:
+    if row is None or row.terminal or (row.wanted, row.least) == (kernels, least):
         return False
     # A service that needed no kernel did not wait until now.
     since = {"promoted": time.time()} if row.idle else {}
-    connection.execute(update(execs).where(execs.c.id == exec_id).values(wanted=kernels, **since))
-    events.append(connection, exec_id, events.WANTED, {wire.WANTED: kernels})
+    connection.execute(update(execs).where(execs.c.id == exec_id).values(wanted=kernels, least=least, **since))
+    if row.wanted != kernels:
+        events.append(connection, exec_id, events.WANTED, {wire.WANTED: kernels})
     return True
 
 

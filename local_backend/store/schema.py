@@ -40,7 +40,8 @@ execs = Table(
     Column("rest_after", Integer),  # finished epochs after which an elastic exec rests; NULL: it trains to its end
     Column("rested", Integer),  # finished epochs after which the exec rests now; NULL: it does not rest
     Column("promoted", Float),  # epoch seconds: when `rest_after` was set last
-    Column("wanted", Integer),  # kernels that a service can use now; NULL: as many as its workload says
+    Column("wanted", Integer),  # kernels that a service can use now; NULL: as many as it has at least
+    Column("least", Integer),  # kernels that a service has at least; NULL: as many as its workload says
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),

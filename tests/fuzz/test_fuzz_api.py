@@ -15,8 +15,11 @@ from cases import counted
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from live_server import TOKEN, Live, settings_for
+from modelling import Modelling
 from support import examples
 
+from dlicmd.contract import dlim, wire
+from local_backend.api import inference_forward
 from local_backend.runtime.resizing import Resized
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
@@ -29,17 +32,26 @@ OTHERS = [check for check in checks.CHECKS.get_all() if check.__name__ not in HE
 #: Valid values of parameters, so that not every call ends at an unknown id.
 KNOWN = {
     "exec_id": ["local-1", "local-2", "local-3"], "app_id": ["local-1", "local-3"], "number": ["1", "2"],
-    "log": ["stdout", "stderr", "launcherlog"], "name": ["local/training", "training", "local"],
+    "log": ["stdout", "stderr", "launcherlog"], "name": ["local/training", "training", "local", "saved"],
+    "m": ["ping", "pong"], "r": ["dlipy3", "mine"],
 }
 #: Valid values of headers: keys are reused with other submissions, and results are requested from an offset.
 HEADERS = {"Idempotency-Key": ["a", '"b"'], "Range": ["bytes=0-", "bytes=1-", "bytes=99999-"]}
 ARGS = ["--exec-start PyTorch --user-cmd -- true", "--exec-start PyTorch --user-cmd -- false"]
-#: Deployment is not implemented: its answer 501 is correct.
+#: No gateway runs, so the answer to requests for started models is 503.
 REFUSING = [*OTHERS, *(check for check in checks.CHECKS.get_all() if check.__name__ == "not_a_server_error")]
+_REQUESTS = (dlim.INFERENCE + "/{m}", "/edimodels/{m}/inference")
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(inference_forward, "_PATIENCE", 0.1)  # no gateway comes
+        yield from serving(tmp_path_factory)
+
+
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Run a server with execs, models and a runtime."""
     running = Live(settings_for(tmp_path_factory.mktemp("fuzz") / "home"))
     for args in ("PyTorch --model-main main.py", "distPyTorch --numWorker 2 --model-main main.py",
                  "edtPyTorch --numWorker 2 --model-main main.py"):
@@ -48,6 +60,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     running.run_on("local-2", "cpu-0", "cpu-1")
     running.run_on("local-3", "cpu-0")
     running.supervisor.resized = Resized(1, 2)
+    models = Modelling(running)
+    for name in KNOWN["m"]:
+        models.deploy(name)
+    assert models.call("POST", "/deployment/runtime", {"name": "mine"}).status == 200
     yield running
     running.close()
 
@@ -67,7 +83,7 @@ def fuzz(live: Live, cases: int) -> Counter[int]:
         for operation in sorted(operations, key=lambda operation: operation.method.lower() == "delete"):
             settled = settings(max_examples=each, database=None, phases=[Phase.generate], derandomize=each < 100,
                                deadline=None, suppress_health_check=list(HealthCheck))
-            ask = partial(call, session, url, REFUSING if operation.path.endswith("/deploy") else OTHERS, found)
+            ask = partial(call, session, url, REFUSING if operation.path.endswith(_REQUESTS) else OTHERS, found)
             settled(given(case=operation.as_strategy(), data=st.data())(named(ask)))()
     return found
 
@@ -100,8 +116,21 @@ def call(  # noqa: PLR0917
     found[answer.status_code] += 1
     case.validate_response(answer, excluded_checks=left_out)
     if answer.status_code >= 400:
+        check_error(case, answer)
+
+
+def check_error(case: Any, answer: Any) -> None:
+    """Check the form of an error: a line of text, or JSON for clients of models."""
+    assert "Traceback" not in answer.text
+    if case.operation.path.startswith(f"{dlim.BASE}/"):
+        told = answer.json()
+        assert set(told) == {"error", "msg"}, (case, answer.text)
+        code = answer.headers[wire.ERROR_CODE.lower()][0]
+        assert told["error"] == {"code": code, "message": told["msg"]}, (case, told)
+        assert told["msg"].endswith(".")
+    else:
         assert answer.text.startswith(f"Error {answer.status_code}: "), (case, answer.text)
-        assert answer.text.endswith(".\n") and "Traceback" not in answer.text
+        assert answer.text.endswith(".\n")
 
 
 def outside(live: Live) -> set[Path]:

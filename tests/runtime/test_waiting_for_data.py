@@ -49,7 +49,7 @@ def submitted(settings: Settings, *sources: DataSource) -> ExecRow:
         state="SUBMITTED", attempt=0, slots=None,
         create_time=time.time() - HOUR, start_time=None, end_time=None, exit_code=None, message=None, reason=None,
         stop_requested=False, deleted=False, pinned=None, progress=None, rest_after=None, rested=None, promoted=None,
-        wanted=None,
+        wanted=None, least=None,
     )
     settings.paths.job(row.id, "ada").fetching.mkdir(parents=True)
     return row

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from world import World, job
 
+from local_backend.runtime import needs
 from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, SERVICE_PLAN, ResourcePlan, SchedulerJob
 from local_backend.scheduler.surplus import ROTATION
 
@@ -83,6 +84,26 @@ def test_no_job_takes_the_minimum_of_a_running_service(more: dict[str, Any]) -> 
     world.submit(job(3, 4, **more), job(4, 2, 4, **more))
     world.settle()
     assert (world.slots(1), world.slots(2)) == (2, 1) and not world.jobs["local-3"].running
+
+
+@pytest.mark.parametrize(("minimum", "kept"), [(None, 2), (3, 3), (2, 2), (9, 3)])
+def test_a_minimum_that_is_raised_while_a_service_runs_holds_at_once(minimum: int | None, kept: int) -> None:
+    world = start(4, service(1, 1, 3), plans=ResourcePlan("local", children=(ResourcePlan("inference"),)))
+    world.jobs["local-1"] = needs.wanting(world.jobs["local-1"], 3, minimum, 1, has=world.slots(1))
+    world.submit(service(2, 1, 3, user="bob", since=world.now))
+    world.settle()
+    assert (world.slots(1), world.slots(2)) == (kept, 4 - kept)
+
+
+@pytest.mark.parametrize(("kernels", "minimum", "has", "expected"), [
+    (3, None, None, (2, 3)), (3, 3, None, (3, 3)), (None, 3, None, (3, 3)), (3, 1, 3, (1, 3)), (3, 3, 1, (1, 3)),
+    (0, 0, 0, (1, 1)), (9, 9, None, (4, 4)),
+])
+def test_a_service_competes_for_its_present_minimum(
+    kernels: int | None, minimum: int | None, has: int | None, expected: tuple[int, int]
+) -> None:
+    found = needs.wanting(service(1, 2, 4), kernels, minimum, 1, has)
+    assert (found.least, found.most) == expected
 
 
 def test_a_reservation_does_not_park_a_service() -> None:

@@ -13,6 +13,7 @@ from serving_desk import PlayedGateway, Serving
 from support import eventually
 
 from dlicmd.contract.states import KILLED
+from local_backend.runtime.shortening import NOTE, shorten
 
 
 def digest(token: str) -> str:
@@ -53,6 +54,19 @@ def test_a_started_model_gets_an_exec_with_its_description(desk: Serving) -> Non
     assert set(spec.environment.variables) == {"MINE", "DLIM_MK_LOG_LEVEL"}
     assert desk.live.paths(row.id).submitted.joinpath("kernel.py").is_file()
     eventually(lambda: desk.live.row(row.id).wanted == 2, "its minimum of kernels is wanted")
+
+
+def test_the_minimum_of_kernels_changes_while_the_model_runs(started: Serving) -> None:
+    def counts() -> tuple[int | None, int | None]:
+        row = started.live.row(started.job(1).id)
+        return row.wanted, row.least
+
+    eventually(lambda: counts() == (1, 1), "the minimum of the start is written")
+    started.call("PUT", "/model/ping/appprofile", {"policy": {"kernel_min": 3, "schedule_interval": 1000}})
+    eventually(lambda: counts() == (3, 3), "the larger minimum holds")
+    started.call("PUT", "/model/ping/appprofile", {"policy": {"kernel_min": 2, "schedule_interval": 1000}})
+    eventually(lambda: counts()[1] == 2, "the smaller minimum holds")
+    assert started.job(1).workload.resources.min_workers == 1
 
 
 def test_the_gateway_gets_models_with_their_limits_and_keys(started: Serving) -> None:
@@ -267,6 +281,19 @@ def test_what_kernels_write_is_read_by_offset(started: Serving) -> None:
     assert third.body == b"new kernel\n"
     assert started.call("GET", "/model/ping/logs?kernel=1").body == b"one\ntwo\nthree\n"
     assert started.call("GET", "/model/ping/logs?stream=odd").error == (400, "query.log")
+
+
+def test_a_shortened_log_is_read_from_its_beginning(started: Serving) -> None:
+    row = started.job(1)
+    log = started.live.paths(row.id).capture("task12n-1", "stderr", True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"line\n" * 100)
+    end = started.call("GET", "/model/ping/logs?kernel=1").headers["x-next-offset"]
+    assert shorten(log, most=100, kept=20)
+    found = started.call("GET", f"/model/ping/logs?kernel=1&from={end}")
+    assert found.body == NOTE + b"line\n" * 3
+    after = started.call("GET", f"/model/ping/logs?kernel=1&from={found.headers['x-next-offset']}")
+    assert (after.body, after.headers["x-next-offset"]) == (b"", found.headers["x-next-offset"])
 
 
 def test_a_gateway_is_found_and_none_is_started_while_nothing_runs(live: Live) -> None:

@@ -55,6 +55,14 @@ def test_a_service_without_requests_says_so(live: Live) -> None:
     assert live.call("GET", f"/execs/{service}").json().get("reason") is None
 
 
+def test_a_service_at_its_minimum_waits_if_that_is_not_zero(live: Live) -> None:
+    service = served(live)
+    for least, reason in ((0, "REQUESTS"), (1, None)):
+        assert live.database.write(lambda c, least=least: execs.want(c, service, None, least))
+        assert live.row(service).rests == (reason is not None)
+        assert live.call("GET", f"/execs/{service}").json().get("reason") == reason
+
+
 def test_services_count_for_no_limit_of_trainings(live: Live) -> None:
     served(live)
     assert live.database.read(lambda c: execs.count(c, "alice")) == (0, 0)

@@ -1,4 +1,4 @@
-"""Models, their revisions, saved models, and runtimes; the kernels that a service can use."""
+"""Models, their revisions, saved models, and runtimes; the kernels that a service can use, and has at least."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ down_revision = "0013"
 def upgrade() -> None:
     """Apply."""
     op.add_column("execs", sa.Column("wanted", sa.Integer))
+    op.add_column("execs", sa.Column("least", sa.Integer))
     op.create_table(
         "models",
         sa.Column("number", sa.Integer, primary_key=True),
