@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from local_backend.errors import Invalid, StorageFailed
 from local_backend.runtime.paths import ExecPaths, worker_task
-from local_backend.scheduler.model import Reason
+from local_backend.scheduler.model import CPU, GPU, Reason
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
 from local_backend.services.executors import executors
@@ -95,7 +95,17 @@ class ModelLogs:
         if view.state == STARTING:
             return ModelReason(STARTING, view.message or f"the kernels of {name} are starting", "wait",
                                "when a kernel has finished on_kernel_start")
-        return ModelReason(view.state, view.message)
+        return ModelReason(view.state, view.message or self._without_gpu(view.revisions))
+
+    def _without_gpu(self, revisions: Sequence[RevisionRow]) -> str:
+        """Return the sentence about kernels that run on CPU slots although their profile asks for GPUs; "" if none
+        do."""
+        ids = {one.exec_id for one in revisions if one.exec_id and one.state == SERVING}
+        rows = self.models.base.database.read(lambda c: execs.with_ids(c, ids)) if ids else {}
+        if any(row.workload.resources.device_type == GPU and self.execs.sight.kind(row) == CPU
+               for row in rows.values()):
+            return "its profile asks for GPUs (kernel.gpu), but this machine has none: its kernels run on CPU slots"
+        return ""
 
     def _revision(self, caller: Caller, name: str, number: int | None) -> RevisionRow:
         view = self.models.owned(caller, name)
