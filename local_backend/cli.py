@@ -7,6 +7,7 @@ import os
 import signal
 import time
 import urllib.error
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +269,14 @@ def _stop_models(found: dict[str, Any], models: list[str]) -> None:
 
 
 def _serving(found: dict[str, Any]) -> list[str]:
-    """Return the names of the models that are not stopped."""
-    return [item[dlim.NAME] for item in call(found, "GET", dlim.MODELS) if item[dlim.STATE] != dlim.STOPPED]
+    """Return the names of the models that are not stopped. Servers of earlier versions have no models."""
+    try:
+        models = call(found, "GET", dlim.MODELS)
+    except urllib.error.HTTPError as problem:
+        if problem.code == HTTPStatus.NOT_FOUND:
+            return []
+        raise
+    return [item[dlim.NAME] for item in models if item[dlim.STATE] not in (dlim.STOPPED, dlim.FAILED_STATE)]
 
 
 def _active(found: dict[str, Any], most: int | None = None) -> dict[str, str]:
