@@ -198,7 +198,7 @@ def rest_reference() -> str:
         f"- An error is text, `Error 400: <sentence>.`, with its code in the header `{wire.ERROR_CODE}`. A",
         "  client that accepts `application/json` but no text gets an [ErrorObject](#errorobject). With",
         "  `Accept: application/problem+json` it is a [ProblemObject](#problemobject).",
-        "- The server answers 501 with `search.unsupported` to every call below `…/hypersearch`.",
+        "- A call below `/dlim/v1` has its errors as a [DlimError](#dlimerror), whatever the client accepts.",
         "- The page comes from the routes in `local_backend/api/`. To change it, run `python docs/generate.py`.",
         "",
         "Every call may have these errors. [Error codes](troubleshooting.md#codes) has the meaning of each code.",

@@ -126,7 +126,7 @@ def about(
         extension: name of the extension in the configuration, None for a call of WMLA's contract.
         body: type of a JSON body that a service checks, or media type → type.
         headers: header of the call → its meaning.
-        media: media types of an answer that is not JSON, separated by spaces.
+        media: media types of an answer that is not JSON, separated by spaces; empty for an answer without content.
         answers: status of another answer without error → its meaning.
         answer_headers: header of the answer → its meaning.
     """
@@ -227,11 +227,11 @@ def _successes(
     if 501 in more.errors:  # the server refuses every such call
         return {}
     status = next(iter(derived))
-    shown: dict[str, Any] = {"description": "Done" if status == "204" else "The answer"}
+    shown: dict[str, Any] = {"description": "Done" if status == "204" or not more.media else "The answer"}
     told = get_type_hints(route.endpoint)["return"]
     if getattr(told, "__origin__", None) is JsonAnswer:
         shown["content"] = {"application/json": {"schema": schemas.of(get_args(told)[0])}}
-    elif status != "204":
+    elif status != "204" and more.media:
         shown["content"] = {media: {"schema": _STRING} for media in more.media.split()}
     if more.answer_headers:
         shown["headers"] = {

@@ -98,7 +98,7 @@ async def change(request: Request, services: TheServices, caller: TheCaller, m: 
 
 
 @router.delete(_ONE)
-@about(OWNS, errors={**NOT_OWN, 409: "model.started"})
+@about(OWNS, errors={**NOT_OWN, 409: "model.started"}, media="")
 def undeploy(services: TheServices, caller: TheCaller, m: str) -> Response:
     """Remove a stopped model with all its revisions and logs."""
     services.models.undeploy(caller, m)
@@ -106,7 +106,7 @@ def undeploy(services: TheServices, caller: TheCaller, m: str) -> Response:
 
 
 @router.put(f"{_ONE}/{dlim.START}")
-@about(OWNS, errors={**NOT_OWN, 507: "quota.models"})
+@about(OWNS, errors={**NOT_OWN, 507: "quota.models"}, media="")
 def start(services: TheServices, caller: TheCaller, m: str) -> Response:
     """Start a model: it gets kernels, and answers requests. A failed revision is tried again."""
     services.models.start(caller, m)
@@ -114,7 +114,7 @@ def start(services: TheServices, caller: TheCaller, m: str) -> Response:
 
 
 @router.put(f"{_ONE}/{dlim.STOP}")
-@about(OWNS, errors=NOT_OWN)
+@about(OWNS, errors=NOT_OWN, media="")
 def stop(services: TheServices, caller: TheCaller, m: str) -> Response:
     """Stop a model when it has answered the requests that it has."""
     services.models.stop(caller, m)

@@ -47,6 +47,8 @@ class GatewayPlace:
     grpc_port: int | None = None
     certificate: str | None = None
     key: str | None = None
+    #: Whether the gateway ends when its server is killed.
+    die_with_server: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ class GatewayHandle:
     def __init__(self, home: HomePaths, place: GatewayPlace) -> None:
         self._home, self._place = home, place
         self._child: subprocess.Popen[bytes] | None = None
+        #: A pipe that nobody writes to: the system closes it when this process ends.
+        self._life: tuple[int, int] | None = os.pipe() if place.die_with_server else None
         #: Starts in a row that led to no connection.
         self._failures = 0
 
@@ -163,7 +167,8 @@ class GatewayHandle:
         with open(self._home.gateway_log, "ab") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "local_backend.inference.gateway", str(self._home.gateway_config)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._home.gateway, start_new_session=True,
+                stdin=subprocess.DEVNULL if self._life is None else self._life[0], stdout=log, stderr=log,
+                cwd=self._home.gateway, start_new_session=True,
             )
         self._failures += 1
         _log.info("started the gateway, process %d", self._child.pid)
@@ -197,7 +202,7 @@ class GatewayHandle:
             "host": place.host, _PORT: place.port or before.get(_PORT) or 0,
             _GRPC_PORT: None if place.grpc_port is None else place.grpc_port or before.get(_GRPC_PORT) or 0,
             "certificate": place.certificate, "key": place.key, "log": str(self._home.gateway_log),
-            "access_log": None, "origin_limits": {},
+            "access_log": None, "die_with_server": place.die_with_server, "origin_limits": {},
         }
 
 

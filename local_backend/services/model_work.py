@@ -146,4 +146,5 @@ def place_of(settings: Settings) -> GatewayPlace:
     if settings.tls_self_signed:
         certificate, key = settings.paths.tls_server, None
     return GatewayPlace(host, settings.inference_port, settings.inference_grpc_port,
-                        None if certificate is None else str(certificate), None if key is None else str(key))
+                        None if certificate is None else str(certificate), None if key is None else str(key),
+                        settings.die_with_server)

@@ -140,11 +140,12 @@ class GatewayHost:
         self.start_process()
         self.connect()
 
-    def start_process(self) -> subprocess.Popen[bytes]:
+    def start_process(self, stdin: int | None = None) -> subprocess.Popen[bytes]:
         """Start a gateway process."""
         path = self.folder / "config.json"
         path.write_text(json.dumps(self.config))
-        self.process = subprocess.Popen([sys.executable, "-m", "local_backend.inference.gateway", str(path)], cwd=ROOT)
+        self.process = subprocess.Popen([sys.executable, "-m", "local_backend.inference.gateway", str(path)], cwd=ROOT,
+                                        stdin=stdin)
         self.processes.append(self.process)
         return self.process
 

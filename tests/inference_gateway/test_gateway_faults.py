@@ -5,20 +5,43 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
+import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
+import trustme
 from calls import Got, call
-from gateway_host import GatewayHost, model, revision
+from gateway_host import ROOT, GatewayHost, model, revision
 from load import Load
 from support import eventually, examples
 
 from local_backend.inference.control import RequestLimits
+from local_backend.inference.gateway_process import GatewayHandle, GatewayPlace
+from local_backend.runtime.paths import HomePaths
 
 pytestmark = pytest.mark.integration
+
+#: Starts a gateway as a server does, writes its process id, and waits.
+SERVER = """
+import sys, time
+from pathlib import Path
+from local_backend.inference.gateway_process import GatewayHandle, GatewayPlace
+from local_backend.runtime.paths import HomePaths
+
+place = GatewayPlace("127.0.0.1", die_with_server=sys.argv[2] == "1")
+handle = GatewayHandle(HomePaths(*[Path(sys.argv[1])] * 3), place)
+handle.start()
+while (link := handle.connect()) is None:
+    time.sleep(0.02)
+print(link.pid, flush=True)
+time.sleep(600)
+"""
 
 
 def ready(host: GatewayHost, count: int, number: int = 1) -> None:
@@ -201,6 +224,70 @@ def test_sigterm_refuses_what_no_kernel_takes(folder: Path) -> None:
         thread.join()
         assert (found[0].status, found[0].code) == (503, "inference.ending")
         assert host.process.wait(60) == 0
+
+
+def test_a_gateway_ends_with_its_server_if_it_shall(folder: Path) -> None:
+    host = GatewayHost(folder, die_with_server=True)
+    try:
+        process = host.start_process(subprocess.PIPE)
+        host.connect()
+        host.serve(model())
+        found: list[Got] = []
+        thread = threading.Thread(target=lambda: found.append(call(host)))
+        thread.start()
+        host.wait(lambda load: load.queued)
+        assert process.stdin is not None
+        process.stdin.close()
+        thread.join()
+        assert (found[0].status, found[0].code) == (503, "inference.ending")
+        assert process.wait(60) == 0
+    finally:
+        host.__exit__()
+
+
+@pytest.mark.parametrize("shall_end", [True, False])
+def test_a_killed_server_takes_its_gateway_along_if_it_shall(folder: Path, shall_end: bool) -> None:
+    server = subprocess.Popen([sys.executable, "-c", SERVER, str(folder), str(int(shall_end))], cwd=ROOT,
+                              stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    gateway = psutil.Process(int(server.stdout.readline()))
+    try:
+        server.kill()
+        server.wait()
+        if shall_end:
+            eventually(lambda: not gateway.is_running() or gateway.status() == psutil.STATUS_ZOMBIE, "it ends")
+        else:
+            home = HomePaths(folder, folder, folder)
+            eventually(GatewayHandle(home, GatewayPlace("127.0.0.1")).connect, "it goes on").close()
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            gateway.kill()
+
+
+def test_a_renewed_certificate_is_served_and_an_unusable_one_is_not(folder: Path) -> None:
+    authority = trustme.CA()
+    pem, files = authority.cert_pem.bytes().decode(), (folder / "server.pem", folder / "key.pem")
+
+    def issue() -> bytes:
+        made = authority.issue_cert("127.0.0.1")
+        made.cert_chain_pems[0].write_to_path(str(files[0]))
+        made.private_key_pem.write_to_path(str(files[1]))
+        return ssl.PEM_cert_to_DER_cert(made.cert_chain_pems[0].bytes().decode())
+
+    def served() -> bytes | None:
+        context = ssl.create_default_context(cadata=pem)
+        with socket.create_connection(("127.0.0.1", host.port)) as link, \
+                context.wrap_socket(link, server_hostname="127.0.0.1") as secure:
+            return secure.getpeercert(binary_form=True)
+
+    first = issue()
+    with GatewayHost(folder, certificate=str(files[0]), key=str(files[1])) as host:
+        assert served() == first
+        files[0].write_text("no certificate")
+        eventually(lambda: "not renewed" in (folder / "gateway.log").read_text(), "the gateway tries it")
+        assert served() == first
+        second = issue()
+        eventually(lambda: served() == second, "the new certificate is served")
 
 
 def test_an_idle_gateway_ends_at_once(host: GatewayHost) -> None:

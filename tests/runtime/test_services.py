@@ -49,6 +49,14 @@ def test_a_kernel_runs_in_the_environment_of_its_model(backend: Bench) -> None:
     ready(backend, job, 1)
 
 
+def test_a_service_needs_no_data(backend: Bench) -> None:
+    job, training = serve(backend, data_dir=""), backend.submit("print('done')", data_dir="")
+    ready(backend, job, 1)
+    backend.wait(training)
+    assert "DATA_DIR is empty" in backend.launcher_log(training)
+    assert "ERROR" not in backend.launcher_log(job)
+
+
 def test_a_dead_kernel_is_replaced_by_one_with_a_new_number(backend: Bench) -> None:
     job = serve(backend)
     ready(backend, job, 1)

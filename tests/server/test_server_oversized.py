@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def taking_bodies(live: Live) -> list[tuple[str, str]]:
     """Return method and path of every call that takes a body, except those that take files."""
     paths = live.call("GET", "/openapi.json", base="").json()["paths"]
-    found = [(method.upper(), path.replace("{exec_id}", "local-1").replace("{name}", "n"))
+    found = [(method.upper(), re.sub(r"\{.*?\}", "n", path.replace("{exec_id}", "local-1")))
              for path, operations in paths.items() for method, operation in operations.items()
              if "requestBody" in operation
              and "multipart/form-data" not in operation["requestBody"]["content"]]
@@ -72,8 +73,12 @@ def received(sock: socket.socket) -> bytes:
 
 
 def refused(answer: bytes, code: int) -> bool:
-    """Return whether the bytes are one response with this status and a sentence."""
+    """Return whether the bytes are one response with this status and a sentence, as text or as clients of models read
+    it."""
     head, _, body = answer.partition(b"\r\n\r\n")
+    if body.startswith(b"{") and b"msg" in body:
+        told = json.loads(body)
+        body = b"Error %d: %s\n" % (code, told["msg"].encode()) if told["msg"] == told["error"]["message"] else b""
     return head.startswith(b"HTTP/1.1 %d" % code) and body.startswith(b"Error %d: " % code) and body.endswith(b".\n") \
         and body.count(b"\n") == 1
 

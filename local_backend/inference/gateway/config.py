@@ -37,6 +37,8 @@ class GatewayConfig:
     #: The log of the gateway; None for standard error.
     log: str | None = None
     access_log: str | None = None
+    #: Whether the gateway ends with its standard input, which is open while its server lives.
+    die_with_server: bool = False
     origin_limits: OriginLimits = field(default_factory=OriginLimits)
 
     def secure(self) -> ssl.SSLContext | None:
@@ -68,6 +70,7 @@ def read_config(path: Path) -> GatewayConfig:
     try:
         return GatewayConfig(**{name: _checked(name, value.get(name)) for name in (
             *sorted(_TEXTS), "port", "grpc_port", *sorted(_OPTIONAL_TEXTS))},
+            die_with_server=value.get("die_with_server") is True,
             origin_limits=limits_of(value.get("origin_limits") or {}))
     except ValueError as error:
         raise GatewayFailed(f"The configuration {path} is wrong: {error}") from None

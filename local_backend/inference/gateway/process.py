@@ -15,6 +15,7 @@ from local_backend.inference.control import GatewayState
 from local_backend.inference.gateway import handover
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.access import AccessControl
+from local_backend.inference.gateway.certificate import ServedCertificate
 from local_backend.inference.gateway.config import GatewayConfig, GatewayFailed, listen_tcp, listen_unix
 from local_backend.inference.gateway.control_socket import ControlConnection, ControlSocket
 from local_backend.inference.gateway.counters import GatewayCounters
@@ -30,6 +31,9 @@ _HANDSHAKE = 10.0
 _LOOK, _RETRY = 0.05, 0.01
 #: Seconds after a replacement until streams of HTTP/2 are refused, and until idle kernels are disconnected.
 _GRACE, _KERNEL_GRACE = 2.0, 5.0
+#: Seconds between two looks whether the certificate was renewed.
+_RENEWAL = 1.0
+_STANDARD_INPUT = 0
 
 
 class GatewayProcess:
@@ -52,8 +56,9 @@ class GatewayProcess:
         self.endpoints = Endpoints(self.models, access, counters, self.loop)
         self.frontend = HttpFrontend(self.endpoints, counters, config.origin_limits, config.access_log)
         self.servers: dict[str, asyncio.Server] = {}
+        self.certificate = ServedCertificate(config)
         self.end = asyncio.Event()
-        self.is_replaced = False
+        self.is_replaced = self.is_orphan = False
 
     def follow(self, state: GatewayState) -> None:
         """Follow the state that the gateway before this one had."""
@@ -61,7 +66,11 @@ class GatewayProcess:
 
     async def serve(self) -> None:
         """Accept connections on all sockets."""
-        secure = self.config.secure()
+        secure = self.certificate.context
+        self._renew()
+        if self.config.die_with_server:
+            os.set_blocking(_STANDARD_INPUT, False)
+            self.loop.add_reader(_STANDARD_INPUT, self._hear_server)
         factories: dict[str, Any] = {
             "control": self.control.connection, "kernels": self.kernels.connection,
             "local": self.frontend.local_connection, "http": self.frontend.connection,
@@ -73,6 +82,23 @@ class GatewayProcess:
                 self.servers[name] = await self.loop.create_server(
                     factories[name], sock=sock, ssl=secure, backlog=4096,
                     ssl_handshake_timeout=_HANDSHAKE if secure else None)
+
+    def _renew(self) -> None:
+        self.certificate.renew()
+        self.loop.call_later(_RENEWAL, self._renew)
+
+    def _hear_server(self) -> None:
+        """End if the server has ended, which has killed the kernels, too."""
+        try:
+            lives = bool(os.read(_STANDARD_INPUT, 1))
+        except BlockingIOError:
+            return
+        except OSError:
+            lives = False
+        if not lives:
+            self.loop.remove_reader(_STANDARD_INPUT)
+            self.is_orphan = True
+            self.end.set()
 
     # Time ---------------------------------------------------------------------------------------------------------
 
@@ -147,7 +173,7 @@ class GatewayProcess:
     async def _fade(self) -> None:
         """Wait until all connections of clients and kernels have ended by themselves."""
         began = self.loop.time()
-        while self.models.open or self.frontend.connections or self.kernels.connections:
+        while (self.models.open or self.frontend.connections or self.kernels.connections) and not self.is_orphan:
             await asyncio.sleep(_LOOK)
             waited = self.loop.time() - began
             if waited > _GRACE:
@@ -165,7 +191,7 @@ class GatewayProcess:
         self.stop_accepting()
         self.frontend.end_idle()
         until = self.loop.time() + self.config.origin_limits.drain_time
-        while self.models.open and self.loop.time() < until:
+        while self.models.open and self.loop.time() < until and not self.is_orphan:
             await asyncio.sleep(_LOOK)
         self.models.refuse_open(refusals.ending())
         self.frontend.end_idle()
