@@ -84,6 +84,54 @@ def test_a_connection_serves_many_requests(shared: GatewayHost) -> None:
     connection.close()
 
 
+def whole(link: socket.socket, body: bytes, token: str = "alice") -> Got:
+    """Send a request in one piece, as clients do that write head and body together."""
+    link.sendall(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+                 f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    found = http.client.HTTPResponse(link)
+    found.begin()
+    return Got(found.status, {name.lower(): value for name, value in found.getheaders()}, found.read())
+
+
+def test_requests_with_the_same_head_have_their_own_bodies(shared: GatewayHost) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=60) as link:
+        bodies = [b"%03d" % number for number in range(20)] + [b"longer", b"\r\n\r", b"\r\n\r", b"\r\n"]
+        assert [whole(link, body).body for body in bodies] == bodies
+        assert whole(link, b"abc", token="reader").status == 403
+
+
+def test_a_known_head_in_parts_or_in_a_pipeline_is_read_as_any_other(shared: GatewayHost) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\nContent-Length: 4\r\n"
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=60) as link:
+        for _ in range(3):
+            assert whole(link, b"1234").body == b"1234"
+        one = head.encode() + b"\r\n"
+        link.sendall(one + b"5678" + one + b"9a")
+        link.sendall(b"bc" + head.encode() + b"Connection: close\r\n\r\nlast")
+        found = link.makefile("rb").read()
+    assert [part[-4:] for part in found.split(b"HTTP/1.1 ")[1:]] == [b"5678", b"9abc", b"last"]
+
+
+def test_a_change_of_the_state_holds_for_a_known_head(host: GatewayHost) -> None:
+    host.serve(model(), guest=Token("alice", False, FAR))
+    host.kernel()
+    with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
+        assert [whole(link, b"ab", "guest").status for _ in range(3)] == [200] * 3
+        host.serve(model(limits=RequestLimits(body_bytes=1)), guest=Token("alice", False, FAR))
+        assert whole(link, b"ab", "guest").code == "inference.too_large"
+    with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
+        assert whole(link, b"a", "guest").status == 200
+        host.serve(model(), guest=Token("bob", False, FAR))
+        assert whole(link, b"a", "guest").code == "inference.no_model"
+
+
+def test_a_token_expires_while_its_head_is_known(host: GatewayHost) -> None:
+    host.serve(model(), guest=Token("alice", False, time.time() + 1.5))
+    host.kernel()
+    with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
+        eventually(lambda: whole(link, b"ab", "guest").status == 401, "the token expired")
+
+
 def test_http_1_0_and_head_are_served(shared: GatewayHost) -> None:
     got = raw(shared, f"POST {PATH} HTTP/1.0\r\nAuthorization: Bearer alice\r\nContent-Length: 2\r\n\r\nab".encode())
     assert got.endswith(b"connection: close\r\n\r\ncontent-length: 2\r\n\r\nab") or got.endswith(b"\r\n\r\nab")

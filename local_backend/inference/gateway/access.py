@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,11 +26,12 @@ _SCOPES = (None, "", wire.INFERENCE_SCOPE, "submit", "admin")
 
 @dataclass(frozen=True)
 class RequestUser:
-    """The user of a request. `token` identifies the token in limits of rates."""
+    """The user of a request. `token` identifies the token in limits of rates; it ends at `expires` (epoch seconds)."""
 
     name: str
     admin: bool
     token: str
+    expires: float = math.inf
 
 
 class AccessControl:
@@ -83,7 +85,7 @@ class AccessControl:
         if found is None:
             if token.scope not in _SCOPES:
                 raise refusals.wrong_scope(str(token.scope))
-            found = self._users[digest] = RequestUser(token.user, token.admin, digest)
+            found = self._users[digest] = RequestUser(token.user, token.admin, digest, token.expires)
         return found
 
     async def ask(self, digest: str) -> None:

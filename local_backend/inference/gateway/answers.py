@@ -13,24 +13,29 @@ from local_backend.inference.gateway.refusal import Refused, read_meta
 
 #: A longer answer counts as JSON if it begins and ends as an object or a list does: parsing it would take too long.
 _PARSED = 4096
-_SPACE = b" \t\r\n"
+_SPACE, _JSON_SPACE = b" \t\r\n", " \t\r\n"
+#: Reads one value of JSON, as `json.loads` does, with less around it.
+_read_value = json.JSONDecoder().raw_decode
 
 
 def content_type(body: bytes) -> str:
     """Return the content type of an answer whose kernel does not name one: that of JSON, or of text."""
     if len(body) <= _PARSED:
         try:
-            json.loads(body.decode())
+            text = body.decode().strip(_JSON_SPACE)
+            _, end = _read_value(text)
         except (ValueError, RecursionError):
             return wire.TEXT
-        return wire.JSON
+        return wire.JSON if end == len(text) else wire.TEXT
     edges = body[:64].lstrip(_SPACE)[:1] + body[-64:].rstrip(_SPACE)[-1:]
     return wire.JSON if edges in (b"{}", b"[]") else wire.TEXT
 
 
 def head_of(body: bytes, meta: bytes) -> tuple[str, list[tuple[str, str]]]:
     """Return the content type of an answer, and further headers."""
-    about = read_meta(meta) if meta else {}
+    if not meta:
+        return content_type(body), []
+    about = read_meta(meta)
     kind, length = _named_type(about), about.get(wire.META_LENGTH)
     if isinstance(length, int) and not isinstance(length, bool):
         return kind or wire.BYTES, [(wire.HEADER_LENGTH, str(length))]

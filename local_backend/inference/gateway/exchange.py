@@ -132,6 +132,13 @@ class HttpApplication(Protocol):
     def admit(self, exchange: HttpExchange) -> None:
         """Look at the head of a request: find its handler, user, model and limit. Raises Refused."""
 
+    @property
+    def state(self) -> object:
+        """What `admit` decides with: another object after each change of the models or the tokens."""
+
+    def admits(self, exchange: HttpExchange, state: object) -> bool:
+        """Return whether `admit` would find for a request with a model what it found with this state."""
+
     def ask(self, exchange: HttpExchange, done: Callable[[Refused | None], None]) -> None:
         """Ask the server about the token of an exchange with a `question`; then call `done`."""
 

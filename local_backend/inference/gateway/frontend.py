@@ -106,6 +106,14 @@ class HttpFrontend:
     def admit(self, exchange: HttpExchange) -> None:
         self._router.admit(exchange)
 
+    @property
+    def state(self) -> object:
+        return self.endpoints.models.state
+
+    def admits(self, exchange: HttpExchange, state: object) -> bool:
+        user = exchange.user
+        return self.endpoints.models.state is state and user is not None and user.expires > time.time()
+
     def ask(self, exchange: HttpExchange, done: Callable[[Refused | None], None]) -> None:
         task = self._loop.create_task(self._ask(exchange, done))
         self._tasks.add(task)

@@ -27,6 +27,8 @@ _FOREVER = float("inf")
 _PIPELINE = 16
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _HEADS: dict[tuple[int, str], bytes] = {}
+#: Most bytes of a head that a connection remembers.
+_KNOWN_HEAD = 2048
 
 
 def _head(status: int, kind: str) -> bytes:
@@ -59,6 +61,14 @@ class Http1Exchange(HttpExchange):
         self.chunks: list[bytes] = []
         #: Why the request gets no handler, although its turn has not come yet.
         self.refusal: Refused | None = None
+
+    def again(self, body: bytes, began: float) -> Http1Exchange:
+        """Return an exchange with the same head and another body, which is complete."""
+        other = Http1Exchange(self.connection, self.method, self.path, self.headers, began)
+        other.target, other.limit, other.handler = self.target, self.limit, self.handler
+        other.user, other.served = self.user, self.served
+        other.body, other.received, other.complete = body, len(body), True
+        return other
 
     def answer(self, status: int, kind: str, body: bytes, headers: Pairs = ()) -> None:
         if self.gone:
@@ -109,6 +119,42 @@ class Http1Exchange(HttpExchange):
             self.connection.transport.abort()
 
 
+class KnownHead:
+    """The head of a request, and what `HttpApplication.admit` found for it.
+
+    A client that sends many requests to one model repeats the same bytes: such a head is not parsed again.
+    """
+
+    __slots__ = ("exchange", "head", "size", "state")
+
+    def __init__(self, head: bytes, size: int, exchange: Http1Exchange, state: object) -> None:
+        """`size`: bytes of the head and the body; `exchange`: an admitted request with this head; `state`: that of the
+        application when it admitted the request."""
+        self.head = head
+        self.size = size
+        self.state = state
+        self.exchange = exchange.again(b"", 0.0)
+
+    def next(self, data: bytes, began: float) -> Http1Exchange:
+        """Return the exchange of a whole request with this head."""
+        return self.exchange.again(data[len(self.head):], began)
+
+
+def known_head(data: bytes, exchange: Http1Exchange, state: object) -> KnownHead | None:
+    """Return the head of `data` for later requests; None unless `data` is one whole request that is always admitted in
+    this way, and the only one that it can be read as."""
+    headers = exchange.headers
+    end = data.find(b"\r\n\r\n", 0, _KNOWN_HEAD) + 4
+    head = data[:end]
+    if end < 4 or end + exchange.received != len(data) or head.count(b"\n") != head.count(b"\r\n"):
+        return None
+    if exchange.served is None or exchange.question or exchange.refusal is not None or exchange.feed is not None:
+        return None
+    if exchange.old or not exchange.keep or "expect" in headers or "transfer-encoding" in headers:
+        return None
+    return KnownHead(head, len(data), exchange, state)
+
+
 class Http1Connection(asyncio.Protocol):
     """One connection. `deadline` is when it is closed, unless something happens before."""
 
@@ -134,6 +180,9 @@ class Http1Connection(asyncio.Protocol):
         self._again = b""
         self._turning = self._closing = self._paused = self._lingers = False
         self._unsent = 0
+        self._known: KnownHead | None = None
+        #: The bytes that are being parsed, if they begin with a request.
+        self._whole = b""
         self.deadline = self._loop.time() + self._limits.header_time
 
     # Connection ---------------------------------------------------------------------------------------------------
@@ -175,6 +224,9 @@ class Http1Connection(asyncio.Protocol):
                     exchange.cancel()
 
     def data_received(self, data: bytes) -> None:
+        known = self._known
+        if known is not None and len(data) == known.size and data.startswith(known.head) and self._repeat(known, data):
+            return
         if self._closing:
             return
         if self._parser is None:
@@ -185,7 +237,29 @@ class Http1Connection(asyncio.Protocol):
                 return
             data, self._started = self._started, b""
             self._parser = httptools.HttpRequestParser(self)
+        if self._is_idle():
+            self._whole = data
         self._feed(data)
+        self._whole = b""
+
+    def _is_idle(self) -> bool:
+        """Whether the next byte begins a request, and no other request is here."""
+        return self._active is None and self._current is None and not self._in_head and not self._pipeline
+
+    def _repeat(self, known: KnownHead, data: bytes) -> bool:
+        """Handle a whole request with a known head. Return False if it must be parsed and admitted as any other."""
+        application = self.application
+        if not self._is_idle() or self._closing or not application.admits(known.exchange, known.state):
+            return False
+        exchange = known.next(data, self._loop.time())
+        try:
+            application.hold(exchange.received)
+        except Refused:
+            return False
+        self.deadline = _FOREVER
+        self._active = exchange
+        application.handle(exchange)
+        return True
 
     def _feed(self, data: bytes) -> None:
         parser = self._parser
@@ -345,6 +419,9 @@ class Http1Connection(asyncio.Protocol):
             exchange.complete = True
             exchange.body = exchange.chunks[0] if len(exchange.chunks) == 1 else b"".join(exchange.chunks)
             exchange.chunks = []
+            if self._whole:
+                self._known = known_head(self._whole, exchange, self.application.state)
+                self._whole = b""
             self._enqueue(exchange)
 
     # Turns --------------------------------------------------------------------------------------------------------
@@ -388,6 +465,9 @@ class Http1Connection(asyncio.Protocol):
         if self._paused and len(self._pipeline) < _PIPELINE // 2:
             self._paused = False
             self._resume()
+        if self._is_idle():
+            self.deadline = self._loop.time() + self._limits.idle_time
+            return
         self._turn()
 
     def _resume(self) -> None:
@@ -449,7 +529,7 @@ class Http1Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """Close the connection if it is idle; otherwise its next answer closes it."""
-        if self._active is None and self._current is None and not self._in_head and not self._pipeline:
+        if self._is_idle():
             self.transport.close()
 
 

@@ -47,6 +47,8 @@ class RevisionQueue:
         self.arrived += 1
         self.transferred += len(request.body)
         self.waiting[request.id] = request
+        if len(self.waiting) > 1 and self.limits.batch_delay <= 0.0:
+            return  # others wait, so no kernel has room
         self.dispatch(now)
         if request.batch is None and len(self.waiting) == 1:
             self.hooks.waits()

@@ -44,7 +44,7 @@ class ServedModel:
     @property
     def waiting(self) -> int:
         """How many requests wait in all its queues."""
-        return sum(len(queue.waiting) for queue in self.queues.values())
+        return sum([len(queue.waiting) for queue in self.queues.values()])
 
     @property
     def is_ready(self) -> bool:

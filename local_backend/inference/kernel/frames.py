@@ -8,6 +8,7 @@ only, because kernels use it in any Python environment.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -213,16 +214,24 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """Take received bytes; return the frames that are complete now, as (type, payload). Raises Malformed."""
-        buffer = self._buffer
-        buffer += data
-        found, at = [], 0
-        while len(buffer) - at >= _LENGTH:
-            length = int.from_bytes(buffer[at:at + _LENGTH], "big")
-            if length < 1 or (self.limit is not None and length > self.limit):
+        buffer: bytes | bytearray = self._buffer
+        if buffer:
+            buffer += data
+        else:
+            buffer = data
+        limit = math.inf if self.limit is None else self.limit
+        found, at, size = [], 0, len(buffer)
+        while size - at >= _LENGTH:
+            (length,) = _COUNT.unpack_from(buffer, at)
+            if length < 1 or length > limit:
                 raise Malformed(f"a frame of {length} bytes")
-            if len(buffer) - at < _LENGTH + length:
+            end = at + _LENGTH + length
+            if end > size:
                 break
-            found.append((buffer[at + _LENGTH], bytes(buffer[at + _LENGTH + 1:at + _LENGTH + length])))
-            at += _LENGTH + length
-        del buffer[:at]
+            found.append((buffer[at + _LENGTH], bytes(buffer[at + _LENGTH + 1:end])))
+            at = end
+        if buffer is data:
+            self._buffer += data[at:]
+        else:
+            del self._buffer[:at]
         return found
