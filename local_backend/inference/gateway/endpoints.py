@@ -110,7 +110,8 @@ class Endpoints:
             headers = exchange.headers
             if wire.REQUEST_TIMEOUT in headers:
                 timeout = request_timeout(headers)
-            self.check_rate(served, user, now)
+            if served.model.limits.token_rate is not None:
+                self.check_rate(served, user, now)
             request = self.models.submit(
                 served, exchange.body if body is None else body, meta_of(headers, timeout) if meta is None else meta,
                 sink, now, timeout=timeout, pinned=pinned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,9 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _HEADS: dict[tuple[int, str], bytes] = {}
 #: Most bytes of a head that a connection remembers.
 _KNOWN_HEAD = 2048
+#: The line with the length of the body, and most digits of a length in a known head.
+_LENGTH_LINE = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)\r\n", re.IGNORECASE)
+_LENGTH_DIGITS = 10
 
 
 def _head(status: int, kind: str) -> bytes:
@@ -75,15 +79,17 @@ class Http1Exchange(HttpExchange):
             return
         self.status, self.sent = status, len(body)
         connection = self.connection
+        application = connection.application
         more = b"".join([f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in headers]) \
             if headers else b""
-        if not self.keep or connection.application.is_ending:
+        if not self.keep or application.is_ending:
             self.keep = False
             more += b"connection: close\r\n"
         elif self.old:
             more += b"connection: keep-alive\r\n"
         connection.transport.write(b"%b%b%bcontent-length: %d\r\n\r\n%b" % (
-            _head(status, kind), connection.application.date, more, len(body), b"" if self.method == "HEAD" else body))
+            _head(status, kind), application.date, more, len(body),
+            b"" if self.method == "HEAD" else body))
         connection.answered(self)
         connection.application.answered(len(body))
 
@@ -122,27 +128,36 @@ class Http1Exchange(HttpExchange):
 class KnownHead:
     """The head of a request, and what `HttpApplication.admit` found for it.
 
-    A client that sends many requests to one model repeats the same bytes: such a head is not parsed again.
+    A client that sends many requests to one model repeats the same bytes, except for the length of the body: such a
+    head is not parsed again.
     """
 
-    __slots__ = ("exchange", "head", "size", "state")
+    __slots__ = ("_after", "_before", "exchange", "state")
 
-    def __init__(self, head: bytes, size: int, exchange: Http1Exchange, state: object) -> None:
-        """`size`: bytes of the head and the body; `exchange`: an admitted request with this head; `state`: that of the
-        application when it admitted the request."""
-        self.head = head
-        self.size = size
+    def __init__(self, before: bytes, after: bytes, exchange: Http1Exchange, state: object) -> None:
+        """`before`, `after`: the bytes around the length of the body; `exchange`: an admitted request with this head;
+        `state`: that of the application when it admitted the request."""
+        self._before = before
+        self._after = after
         self.state = state
         self.exchange = exchange.again(b"", 0.0)
+        self.exchange.headers = {name: value for name, value in exchange.headers.items() if name != "content-length"}
 
-    def next(self, data: bytes, began: float) -> Http1Exchange:
-        """Return the exchange of a whole request with this head."""
-        return self.exchange.again(data[len(self.head):], began)
+    def body(self, data: bytes) -> bytes | None:
+        """Return the body if `data` is one whole request with this head; otherwise None."""
+        before, after = self._before, self._after
+        if not data.startswith(before):
+            return None
+        end = data.find(b"\r", len(before), len(before) + _LENGTH_DIGITS + 1)
+        if end < 0 or not data.startswith(after, end):
+            return None
+        length, start = data[len(before):end], end + len(after)
+        return data[start:] if length.isdigit() and int(length) == len(data) - start else None
 
 
 def known_head(data: bytes, exchange: Http1Exchange, state: object) -> KnownHead | None:
-    """Return the head of `data` for later requests; None unless `data` is one whole request that is always admitted in
-    this way, and the only one that it can be read as."""
+    """Return the head of `data` for later requests; None unless `data` is one whole request, which is always admitted
+    in this way, and which cannot be read in another way."""
     headers = exchange.headers
     end = data.find(b"\r\n\r\n", 0, _KNOWN_HEAD) + 4
     head = data[:end]
@@ -152,7 +167,8 @@ def known_head(data: bytes, exchange: Http1Exchange, state: object) -> KnownHead
         return None
     if exchange.old or not exchange.keep or "expect" in headers or "transfer-encoding" in headers:
         return None
-    return KnownHead(head, len(data), exchange, state)
+    found = _LENGTH_LINE.search(head)
+    return KnownHead(head[:found.start(1)], head[found.end(1):], exchange, state) if found is not None else None
 
 
 class Http1Connection(asyncio.Protocol):
@@ -225,7 +241,7 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         known = self._known
-        if known is not None and len(data) == known.size and data.startswith(known.head) and self._repeat(known, data):
+        if known is not None and (body := known.body(data)) is not None and self._repeat(known, body):
             return
         if self._closing:
             return
@@ -246,16 +262,16 @@ class Http1Connection(asyncio.Protocol):
         """Whether the next byte begins a request, and no other request is here."""
         return self._active is None and self._current is None and not self._in_head and not self._pipeline
 
-    def _repeat(self, known: KnownHead, data: bytes) -> bool:
+    def _repeat(self, known: KnownHead, body: bytes) -> bool:
         """Handle a whole request with a known head. Return False if it must be parsed and admitted as any other."""
-        application = self.application
-        if not self._is_idle() or self._closing or not application.admits(known.exchange, known.state):
+        application, like = self.application, known.exchange
+        if not self._is_idle() or self._closing or not application.admits(like, known.state) or len(body) > like.limit:
             return False
-        exchange = known.next(data, self._loop.time())
         try:
-            application.hold(exchange.received)
+            application.hold(len(body))
         except Refused:
             return False
+        exchange = like.again(body, self._loop.time())
         self.deadline = _FOREVER
         self._active = exchange
         application.handle(exchange)
@@ -456,7 +472,8 @@ class Http1Connection(asyncio.Protocol):
     def answered(self, exchange: Http1Exchange) -> None:
         """Note that an exchange has its answer."""
         exchange.gone = True
-        self._release(exchange)
+        if exchange.received:
+            self._release(exchange)
         self.application.ended(exchange)
         self._active = None
         if not exchange.keep:

@@ -36,13 +36,12 @@ def read_reply(payload: bytes) -> tuple[int, int, bytes, bytes]:
     """Return the id, the flags, the metadata and the body of a REPLY frame. Raises Malformed."""
     try:
         number, flags = _REPLY.unpack_from(payload)
-        at, meta = _REPLY.size, b""
-        if flags & frames.HAS_META:
-            (length,) = _LENGTH.unpack_from(payload, at)
-            at += _LENGTH.size + length
-            if at > len(payload):
-                raise frames.Malformed("the metadata is longer than its frame")
-            meta = payload[at - length:at]
+        if not flags & frames.HAS_META:
+            return number, flags, b"", payload[_REPLY.size:]
+        (length,) = _LENGTH.unpack_from(payload, _REPLY.size)
+        at = _REPLY.size + _LENGTH.size + length
+        if at > len(payload):
+            raise frames.Malformed("the metadata is longer than its frame")
     except struct.error:
         raise frames.Malformed("a reply is cut off") from None
-    return number, flags, meta, payload[at:]
+    return number, flags, payload[at - length:at], payload[at:]

@@ -143,8 +143,14 @@ class KernelConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
+            now = self._loop.time()
             for kind, payload in self._reader.feed(data):
-                self._take(kind, payload)
+                queue, seat = self._queue, self.seat
+                if kind == frames.REPLY and queue is not None and seat is not None:
+                    number, flags, meta, body = read_reply(payload)
+                    queue.replied(seat, number, flags, body, meta, now=now)
+                else:
+                    self._take(kind, payload)
         except frames.Malformed as error:
             self.refuse(f"it sent {error}")
             return
@@ -156,9 +162,6 @@ class KernelConnection(asyncio.Protocol):
         queue, seat = self._queue, self.seat
         if queue is None or seat is None:
             self._greet(kind, payload)
-        elif kind == frames.REPLY:
-            number, flags, meta, body = read_reply(payload)
-            queue.replied(seat, number, flags, body, meta, now=self._loop.time())
         elif kind == frames.READY:
             queue.set_ready(seat, self._loop.time())
         elif kind == frames.LEAVING:
@@ -223,11 +226,11 @@ class KernelConnection(asyncio.Protocol):
     # KernelPeer ---------------------------------------------------------------------------------------------------
 
     def send(self, requests: Sequence[QueuedRequest]) -> None:
-        limits = self._queue.limits if self._queue is not None else None
-        if limits is not None and limits.pipe_size + limits.parallel_size == 2:
+        if self.seat is not None and len(self.seat.batches) == 1:
+            # The kernel waits for this batch.
             self.transport.write(batch_frame(requests))
             return
-        # A kernel that takes several batches gets those of one turn of the loop in one system call.
+        # A kernel that has batches gets the further ones of one turn of the loop in one system call.
         self._out.append(batch_frame(requests))
         if len(self._out) == 1:
             self._loop.call_soon(self._flush)

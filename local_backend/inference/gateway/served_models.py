@@ -44,7 +44,7 @@ class ServedModel:
     @property
     def waiting(self) -> int:
         """How many requests wait in all its queues."""
-        return sum([len(queue.waiting) for queue in self.queues.values()])
+        return sum(len(queue.waiting) for queue in self.queues.values())
 
     @property
     def is_ready(self) -> bool:
@@ -120,7 +120,7 @@ class ServedModels(QueueHooks):
         """
         queue = served.pick(pinned)
         limits = queue.limits
-        if served.waiting >= limits.queue_size and not forced:
+        if not forced and (len(queue.waiting) if len(served.queues) == 1 else served.waiting) >= limits.queue_size:
             raise refusals.full(served.model.name, queue.room_in())
         request = QueuedRequest(next(self._numbers), served.model.name, body, meta, sink=sink, now=now)
         request.pinned = pinned
