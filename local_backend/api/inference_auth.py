@@ -43,7 +43,8 @@ async def token(request: Request, services: TheServices) -> JsonAnswer[DlimToken
 @about(ANYONE, errors={400: "auth.basic body.json body.value"}, body=DlimLogon)
 async def service_token(request: Request, services: TheServices) -> JsonAnswer[DlimServiceToken]:
     """Exchange user and password, or a token, for a token that only sends requests to models."""
-    await request.body()  # also of a call with a token: a body that is too large is refused
+    if await request.body():
+        await request.json()  # also of a call with a token: a body with a fault is refused
     for given in presented(request.headers):
         found = await run_in_threadpool(services.logons.of_token, given)
         if found is not None:

@@ -89,6 +89,9 @@ def checked(answer: Answer) -> tuple[int, str]:
     """Return status and code of an error as JSON."""
     assert answer.headers["content-type"] == JSON
     said = answer.json()
+    if "msg" in said:
+        assert said["error"]["message"] == said["msg"] and said["error"]["code"] == answer.error[1]
+        return answer.error
     assert (said["status"], said["code"]) == answer.error and said["message"].endswith(".")
     return answer.error
 

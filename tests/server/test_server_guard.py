@@ -10,7 +10,7 @@ import json
 import pytest
 from live_server import PASSWORD, TOKEN, Live, basic, route_table
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend.api.guard import OPEN_PATHS, PLATFORM_LOGONS, host_name
 from local_backend.services import throttle
 from local_backend.store import tokens
@@ -99,6 +99,8 @@ def test_open_paths_refuse_foreign_pages(live: Live, path: str) -> None:
     if path in PLATFORM_LOGONS:
         method, body = "POST", json.dumps({"username": "alice", "password": TOKEN}).encode()
         credentials = {"Content-Type": "application/json"}
+    if path.startswith(dlim.BASE):
+        method = "POST"
     expected = 404 if path == wire.OIDC else 200  # this server has no issuer
     assert live.call(method, path, body, credentials, token=None, base="").status == expected
     for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from live_server import TOKEN, Answer, Live, basic, quoted, route_table, setting
 from sqlalchemy import update
 from support import PATIENCE, eventually
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from dlicmd.contract.states import KILLED, PENDING
 from local_backend.api.guard import OPEN_PATHS
 from local_backend.services.access import SCOPES
@@ -67,6 +68,12 @@ SUBMITS = {
     ("POST", wire.SEARCHES), *(("PUT", f"{wire.SEARCHES}/{{n}}{action}") for action in ("", "/force", "/restart")),
     ("POST", _OF_MODEL), *(("PUT", f"{_OF_MODEL}/{{t}}/{action}") for action in ("stop", "force", "restart")),
 }
+#: Calls that send requests to models, and calls about models that the scope `submit` permits: "METHOD path".
+RUNS = re.compile(r"POST .*(/inference/\{m\}|/edimodels/\{m\}/inference)")
+SERVES = re.compile(
+    r"POST /dlim/v1/(model|model/\{m\}|deployment/model|deployment/model/\{m\}|modelstore|modelstore/\{name\}/deploy)"
+    r"|POST .*/edimodels/(new|\{m\})"
+    r"|PUT .*/(model|edimodels)/\{m\}(/operation)?/(start|stop|promote|rollback|traffic)")
 BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.EXECS + "/{exec_id}/slots"): {"slots": 1}, ("POST", wire.STOP_MANY): {"ids": ["local-1"]},
     ("PUT", wire.PLAN_TREE): {"plans": 3}, ("PUT", wire.PLAN + "/{name:path}"): {},
@@ -99,7 +106,10 @@ def test_a_scope_is_checked_in_every_call(start: Callable[..., Live], scope: str
             token = made(live, TOKEN, name=f"t{tried}", scope=scope, user=owner)
             answer = live.call(method, filled, body, JSON if body else {}, token=token, base="")
             refused = answer.error in {(403, "auth.scope"), (403, "auth.wrong_password")}
-            permitted = scope == "admin" or (scope == "submit" and (method, path) in SUBMITS)
+            call = f"{method} {path}"
+            submits = (method, path) in SUBMITS or SERVES.fullmatch(call) or RUNS.fullmatch(call)
+            runs = RUNS.fullmatch(call) and path.startswith(dlim.BASE)
+            permitted = bool(scope == "admin" or (scope == "submit" and submits) or (scope == "inference" and runs))
             assert refused != permitted, (method, path, answer)
             tried += 1
     assert tried > 20
