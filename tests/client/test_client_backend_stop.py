@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.error
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from workloads import workload
 
-from dlicmd.contract import wire
+from dlicmd.contract import dlim, wire
 from local_backend import cli
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -60,18 +62,30 @@ def test_stop_names_pending_jobs_if_no_server_is_running(tmp_path: Path, monkeyp
     assert stop() == (0, f"no server is running on {tmp_path}\n")
 
 
-@pytest.mark.parametrize(("active", "said"), [
-    ({"local-1": "RUNNING"}, "1 job continues (local-1);"),
-    ({"local-1": "RECOVERING", "local-2": "SUBMITTED", "local-3": "RUNNING"},
+@pytest.mark.parametrize(("active", "models", "said"), [
+    ({"local-1": "RUNNING"}, {}, "1 job continues (local-1);"),
+    ({"local-1": "RECOVERING", "local-2": "SUBMITTED", "local-3": "RUNNING"}, {},
      "2 jobs continue (local-1, local-3), 1 job pending (local-2);"),
-    ({"local-2": "SUBMITTED", "local-3": "PENDING_CRD_SCHEDULER"}, "2 jobs pending (local-2, local-3);"),
-    ({}, ""),
+    ({"local-2": "SUBMITTED", "local-3": "PENDING_CRD_SCHEDULER"}, {"m": "Stopped"},
+     "2 jobs pending (local-2, local-3);"),
+    ({"local-1": "RUNNING"}, {"m": "Started", "n": "Failed"}, "1 job continues (local-1), 1 model serves (m);"),
+    ({}, {"m": "Started", "n": "Starting"}, "2 models serve (m, n);"),
+    ({}, {}, ""),
+    ({}, None, ""),
 ])
 def test_stop_counts_the_remaining_jobs_and_says_how_to_stop_them(
-    monkeypatch: pytest.MonkeyPatch, active: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch, active: dict[str, str], models: dict[str, str] | None, said: str
 ) -> None:
+    """`models` is None for a server of a version without models."""
+    def call(_found: dict[str, Any], _method: str, path: str) -> Any:
+        if path != dlim.MODELS:
+            return [{"id": name, "state": state} for name, state in active.items()]
+        if models is None:
+            raise urllib.error.HTTPError(path, 404, "Not Found", Message(), None)
+        return [{"name": name, "state": state} for name, state in models.items()]
+
     monkeypatch.setattr(cli, "running", lambda: {"pid": 2**22 + 1})
-    monkeypatch.setattr(cli, "call", lambda *_: [{"id": name, "state": state} for name, state in active.items()])
+    monkeypatch.setattr(cli, "call", call)
     done = CliRunner().invoke(cli.main, ["stop"], catch_exceptions=False)
     assert done.exit_code == 0
     _, *more = done.output.splitlines()

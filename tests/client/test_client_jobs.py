@@ -135,6 +135,7 @@ def every(kind: type[errors.DlicmdError]) -> list[type[errors.DlicmdError]]:
 EXAMPLES: dict[type[errors.DlicmdError], Callable[[], errors.DlicmdError]] = {
     errors.JobFailed: lambda: errors.JobFailed("w-1", "ERROR", "why", ["line"]),
     errors.NoExecYet: errors.NoExecYet,
+    errors.ModelFailed: lambda: errors.ModelFailed("digits", "Failed", "why"),
 }
 
 

@@ -38,7 +38,8 @@ def test_a_name_of_several_jobs_names_none(desk: Desk, local: FakeServer) -> Non
     done = desk.run("rm", "job of local-1", "-o", "json")
     assert (done.code, done.error) == (2, "client.usage") and "local-2, local-1" in done.err
     assert desk.run("get", "nonsense", "-o", "json").error == "exec.not_found"
-    assert desk.run("get", "nonsense").err == "dlicmd: there is no job 'nonsense'; dlicmd ls lists your jobs\n"
+    assert desk.run("get", "nonsense").err == (
+        "dlicmd: there is no job and no search 'nonsense'; dlicmd ls lists your jobs, dlicmd search your searches\n")
     assert desk.run("--exec-get", "1", "-o", "json").error == "exec.not_found"  # long options take ids alone
     assert not local.requests("DELETE")
 

@@ -24,6 +24,7 @@ BANNED_WORDS = {("verify", False), ("check_hostname", False), ("allow_pickle", T
 #: Code in the processes of a job, on data of the job, may do all that the user's program may do.
 IN_THE_JOB = (
     "local_backend/elastic/", "local_backend/fabric/", "local_backend/runtime/program.py", "dlicmd/sdk/function_job.py",
+    "local_backend/inference/kernel/",
 )
 #: Allowed calls, each in one file: the client loads the value of its own function after it has checked the HMAC; the
 #: process of a plugin loads the state that the same plugin has saved.
