@@ -122,8 +122,7 @@ class Serving(Modelling):
         def found() -> str:
             return str(self.get(f"/model/{name}/revisions")[number - 1].get("execId", ""))
 
-        eventually(found, f"revision {number} has an exec")
-        return self.live.row(found())
+        return self.live.row(eventually(found, f"revision {number} has an exec"))
 
     def serve(self, number: int = 1, ready: int = 1) -> str:
         """Run the exec of a revision, let its kernels be ready, and return its id."""
