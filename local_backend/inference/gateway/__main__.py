@@ -13,7 +13,7 @@ from local_backend.inference.gateway.process import run
 
 
 def main(arguments: list[str]) -> int:
-    """Run the gateway until it is told to end. Return the exit status."""
+    """Run the gateway until SIGTERM or a hand-over. Return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m local_backend.inference.gateway CONFIG.json", file=sys.stderr)
         return 2

@@ -123,7 +123,7 @@ class Endpoints:
         return request
 
     def withdraw(self, request: QueuedRequest) -> None:
-        """End a request that nobody waits for."""
+        """End a request whose client is gone."""
         self.models.withdraw(request)
 
     def check_rate(self, served: ServedModel, user: RequestUser, now: float) -> None:

@@ -120,7 +120,7 @@ class SuccessorRequests:
         self._transport.write(frames.batch([frames.KernelTask(request.id, request.body, about)]))
 
     def drop(self, request: QueuedRequest) -> None:
-        """Forget a request that nobody waits for."""
+        """Forget a request whose client is gone."""
         if self._open.pop(request.id, None) is not None:
             self._transport.write(frames.cancel(request.id))
 

@@ -319,7 +319,7 @@ class Http1Connection(asyncio.Protocol):
         self._enqueue(exchange)
 
     def eof_received(self) -> bool:
-        """A client that ends its side is gone: nobody waits for the answer."""
+        """A client that ends its side is gone, and needs no answer."""
         return False
 
     # Callbacks of the parser --------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ class RevisionQueue:
             sink.refuse(why)
 
     def withdraw(self, request: QueuedRequest) -> None:
-        """End a request that nobody waits for. A kernel that has it may skip it."""
+        """End a request whose client is gone. A kernel that has it may skip it."""
         if request.sink is None:
             return
         self.waiting.pop(request.id, None)

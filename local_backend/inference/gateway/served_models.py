@@ -30,7 +30,7 @@ class SuccessorLink(Protocol):
         """Take a request; its answer comes back."""
 
     def drop(self, request: QueuedRequest) -> None:
-        """Forget a request that nobody waits for."""
+        """Forget a request whose client is gone."""
 
 
 class ServedModel:
