@@ -46,6 +46,11 @@ MAY_IMPORT = {
         "local_backend.store.searches", "local_backend.store.models", "local_backend.store.saved_models",
         "local_backend.inference.control", "local_backend.inference",
     },
+    # Pages show the objects of the API, and come through its guard.
+    "local_backend.console": {
+        "dlicmd.contract", "local_backend", "local_backend.services", "local_backend.api", "local_backend.store.execs",
+        "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler",
+    },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.hypersearch": {
         "dlicmd.contract", "local_backend", "local_backend.store", "local_backend.runtime", "local_backend.curves",
@@ -83,7 +88,7 @@ MAY_IMPORT = {
     "local_backend.serving": {
         "dlicmd.contract", "local_backend", "local_backend.api", "local_backend.services", "local_backend.submit",
         "local_backend.store", "local_backend.runtime", "local_backend.data", "local_backend.forward",
-        "local_backend.sources",
+        "local_backend.sources", "local_backend.console",
     },
     "local_backend.commands": {
         "dlicmd.contract", "dlicmd.cli.show.progress", "local_backend", "local_backend.serving", "local_backend.api",

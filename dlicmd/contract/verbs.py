@@ -209,6 +209,10 @@ VERBS: tuple[Verb, ...] = (
     Verb("open", "--open", "[ID]", "open the folder with the files of a job", (
         ("dlicmd open last", "print the folder if no program can show it"),
     ), 0, 1, 1),
+    Verb("console", "--console", "", "open the console in the browser, logged on", (
+        ("dlicmd console", "watch, compare and start runs in the browser"),
+        ("dlicmd console --no-browser", "print the address alone; it is valid once, for a minute"),
+    ), own=(_own("--no-browser", Form.FLAG, "print the address alone"),)),
     Verb("data", "--data-preview", "SOURCE", "preview data before a job uses it", (
         ("dlicmd data ./images", "preview a folder of this machine"),
         ("dlicmd data warehouse:sales", "preview a table or path of a connection"),

@@ -11,6 +11,8 @@ LOGOFF = "/auth/v1/logoff"
 VALIDATE = "/v1/preauth/validateAuth"
 #: Exchanges a token of an OIDC issuer for a token of this server. GET says which issuer.
 OIDC = "/auth/v1/oidc"
+#: Makes a one-time link that opens the console, logged on.
+LINK = "/auth/v1/link"
 CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"

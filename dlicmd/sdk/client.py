@@ -154,6 +154,18 @@ class Client(ExecCalls, SchedulerCalls, SearchCalls, ModelCalls, ModelStoreCalls
         """
         return an_object(self._call("GET", wire.VALIDATE))
 
+    def console_link(self) -> dict[str, Any]:
+        """Return a one-time link that opens the console, logged on as the user of this client's token.
+
+        Returns:
+            The JSON object of the server's answer: `url`, and the `seconds` for which it is valid.
+
+        Raises:
+            Denied: The token is for a program.
+            ServerError: The server has no console.
+        """
+        return an_object(self._call("POST", wire.LINK))
+
     def logoff(self) -> str:
         """Revoke the token of this client.
 

@@ -43,6 +43,11 @@ def servers_file() -> Path:
     return Path(os.path.expanduser(_configuration()), "dlicmd", "servers.json")
 
 
+def link_file() -> Path:
+    """Return the file that leads a browser to the console."""
+    return Path(os.path.expanduser(_configuration()), "dlicmd", "console.html")
+
+
 def authority_file(sha256: str) -> Path:
     """Return the file of an authority that the user trusts by this fingerprint."""
     return Path(os.path.expanduser(_configuration()), "dlicmd", "authorities", f"{sha256}.pem")

@@ -45,6 +45,7 @@ from local_backend.api import (
 )
 from local_backend.api.archives import Archives
 from local_backend.api.guard import Guard, host_name
+from local_backend.api.pages import Pages
 from local_backend.api.showing import Endings
 from local_backend.services.services import Services
 from local_backend.settings import Settings
@@ -76,15 +77,17 @@ def application() -> FastAPI:
     return app
 
 
-def create_app(services: Services) -> Guard:
-    """Return the ASGI application of one server, behind its guard."""
+def create_app(services: Services, pages: Pages | None = None) -> Guard:
+    """Return the ASGI application of one server with its pages, behind its guard."""
     app = application()
+    for router in pages.routers if pages is not None else ():
+        app.include_router(router)
     app.state.services = services
     app.state.archives = Archives()
     app.state.endings = Endings()
     app.state.exposition = health.Exposition()
     hosts, addresses = _own_names(services.base.settings)
-    return Guard(app, services, hosts, addresses)
+    return Guard(app, services, hosts, addresses, pages)
 
 
 def _own_names(settings: Settings) -> tuple[frozenset[str], bool]:

@@ -14,6 +14,7 @@ from local_backend.api.depends import TOKEN, TheCaller, TheServices
 from local_backend.api.description import ANYONE, EVERY_USER, UNNAMED, about
 from local_backend.api.guard import CONDUCTOR_LOGON, PLATFORM_LOGONS, SESSION, address_of, presented, session
 from local_backend.api.models.accounts import (
+    ConsoleLink,
     LoggedOff,
     LoggedOn,
     OidcIssuer,
@@ -23,12 +24,15 @@ from local_backend.api.models.accounts import (
 )
 from local_backend.api.route import Route
 from local_backend.errors import Invalid, Unauthorized
+from local_backend.services.links import VALID
 from local_backend.services.services import Services
 
 router = APIRouter(tags=["auth"], route_class=Route)
 
 #: Errors of a logon.
 _REFUSED = {400: "auth.basic"}
+#: The page that a one-time link opens.
+_ENTER = "/console/enter"
 #: Headers of an answer with a token.
 _PRIVATE = {"Cache-Control": "no-store"}
 
@@ -85,6 +89,14 @@ async def oidc_logon(request: Request, services: TheServices, body: OidcLogon) -
     """Exchange an ID token, or an access token in the form of a JWT, of the issuer for a token of this server."""
     made = await services.oidc.logon(body.token, body.nonce, address_of(request.scope))
     return _said({**made.claims, wire.ACCESS_TOKEN: made.token})
+
+
+@router.post(wire.LINK)
+@about(EVERY_USER, extension=UNNAMED, errors={403: "auth.scope", 429: "auth.too_many_links"})
+def link(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[ConsoleLink]:
+    """Return a link that opens the console once, logged on as the caller."""
+    url = f"{str(request.base_url).rstrip('/')}{_ENTER}?code={services.links.make(caller)}"
+    return JsonAnswer({"url": url, "seconds": int(VALID)}, headers=_PRIVATE)
 
 
 @router.get(wire.VALIDATE)

@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope
 
 from dlicmd.contract import dlim, wire
 from local_backend.api.errors import BodyCompressed, BodyRefused
+from local_backend.api.pages import pages_of
 from local_backend.errors import TooLarge, TooSlow
 from local_backend.services.access import Caller
 
@@ -39,7 +40,9 @@ def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool], caller: C
                 f"Content-Encoding: a body compressed with {coding.strip()} is not accepted; send the body "
                 "uncompressed",
             )
-    if scope["method"] == "POST" and is_upload(scope["path"]):
+    pages = pages_of(scope)
+    if scope["method"] == "POST" and (
+            is_upload(scope["path"]) or (pages is not None and pages.is_upload(scope["path"]))):
         return _paced(receive, begun)
     declared, most = headers.get("content-length", "0"), _most(scope["path"], caller)
     if declared.isdecimal() and int(declared[:20]) > most:

@@ -22,6 +22,7 @@ from local_backend.api.accept import JSON, TEXT, error_type
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.models.common import ErrorObject, ProblemObject
 from local_backend.api.models.inference import DlimError
+from local_backend.api.pages import pages_of
 from local_backend.errors import BackendError, Invalid, OverQuota, StorageFailed, Unavailable
 from local_backend.measures import REFUSALS
 from local_backend.runtime.launcher_log import one_line
@@ -99,6 +100,9 @@ def error_response(
     scope[CODE] = code
     REFUSALS.labels(code).inc()
     line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
+    pages = pages_of(scope)
+    if pages is not None:
+        return pages.error(scope, status, code, line, more)
     if str(scope.get("path", "")).startswith(f"{dlim.BASE}/"):  # clients of models read JSON alone
         told: DlimError = {"error": {"code": code, "message": line}, "msg": line}
         return JsonAnswer(told, status, more)

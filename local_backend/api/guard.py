@@ -12,6 +12,8 @@
 4. Turn: few calls of one user are computed at the same time (services/load.py). A token whose user is not known yet is
    looked up in a turn of its address, which is no name of a user. Logons have turns of their own (services/turns.py).
 5. Body: its size and its pace are limited (bodies.py).
+
+A browser that opens a page from a link on another site gets a page that loads the wanted one again (pages.py).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from local_backend.api.bulk import answering, sending
 from local_backend.api.depends import CALLER, TOKEN
 from local_backend.api.errors import database_failed, refusal
 from local_backend.api.observe import Observation
+from local_backend.api.pages import PAGES, Pages, pages_of
 from local_backend.errors import AccessDenied, BackendError, StorageFailed, Unauthorized
 from local_backend.services.access import INFERENCE, Caller
 from local_backend.services.load import CallTurn
@@ -77,9 +80,12 @@ class Guard:
     """The application behind the checks. `hosts` are the names of the server. `addresses` admits any literal address,
     for a server that listens on all interfaces: a rebound DNS name is never a literal address."""
 
-    def __init__(self, app: ASGIApp, services: Services, hosts: frozenset[str], addresses: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, services: Services, hosts: frozenset[str], addresses: bool, pages: Pages | None = None
+    ) -> None:
         self.app = app
         self.services = services
+        self._pages = pages
         self._hosts = LOOPBACK | hosts
         self._addresses = addresses
         self._open = OPEN_PATHS | ({wire.METRICS} if services.base.settings.open_metrics else set())
@@ -92,6 +98,7 @@ class Guard:
             return
         with Observation(scope) as seen:
             scope["path"] = _plain(scope["path"])
+            scope[PAGES] = self._pages
             await self._admit(scope, receive, seen.sending(send), seen)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, seen: Observation) -> None:
@@ -99,6 +106,11 @@ class Guard:
         send = sending(turn, send)
         with answering(turn):
             try:
+                self._refuse_host(headers)
+                pages = pages_of(scope)
+                if pages is not None and _arrives(scope, headers):
+                    await pages.arrival(scope)(scope, receive, send)
+                    return
                 self._refuse_foreign(headers, scope["scheme"])
                 found = await self._caller(scope, headers, turn)
                 scope[CALLER] = found
@@ -119,19 +131,24 @@ class Guard:
     async def _caller(self, scope: Scope, headers: Headers, turn: CallTurn) -> Caller | None:
         """Return the user of a call, None for a call without a token, and begin its turn. Raises the errors of
         `_let_in`, and Busy (`load.busy`)."""
-        if scope["path"] not in self._open:
+        pages = pages_of(scope)
+        if scope["path"] not in self._open and not (pages is not None and pages.is_open(scope["path"])):
             return await self._let_in(scope, headers, turn)
         if scope["path"] not in _TURNLESS:
             await turn.begin(_address_group(scope))
         return None
 
-    def _refuse_foreign(self, headers: Headers, scheme: str) -> None:
-        """Raise Denied when the call names another host, or a page of another origin made it."""
+    def _refuse_host(self, headers: Headers) -> None:
+        """Raise Denied when the call names another host."""
         named = headers.getlist("host")
         name = host_name(named[0]) if len(named) == 1 else None
         if name is None or not (name in self._hosts or (self._addresses and _is_address(name))):
             sentence = "This server does not accept the host name of the call; add it to DLI_ALLOWED_HOSTS"
             raise AccessDenied("http.host", sentence)
+
+    def _refuse_foreign(self, headers: Headers, scheme: str) -> None:
+        """Raise Denied when a page of another origin made the call."""
+        named = headers.getlist("host")
         if any(origin.lower() != f"{scheme}://{named[0].lower()}" for origin in headers.getlist("origin")):
             raise AccessDenied("http.origin", "Calls from pages of another origin are refused")
         if any(site not in {"same-origin", "none"} for site in headers.getlist("sec-fetch-site")):
@@ -172,6 +189,13 @@ class Guard:
         if len(self._users) >= _MOST_KNOWN:
             self._users.clear()
         self._users[hash(token)] = caller.name
+
+
+def _arrives(scope: Scope, headers: Headers) -> bool:
+    """Return whether a browser opens a page from a link on another site, or of a file."""
+    return (scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document" and "origin" not in headers
+            and headers.get("sec-fetch-site") in ("cross-site", "same-site"))
 
 
 def _address_group(scope: Scope) -> str:

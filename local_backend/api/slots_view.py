@@ -38,6 +38,11 @@ SLOT_STATES = ("drained", "free", "leaving", "used")
 def slots(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[SlotsView]:
     """Return the slots with their holders and utilization, the pending execs in the order of the queue, and the
     running execs."""
+    return JsonAnswer(slots_view(services, caller, str(request.base_url)))
+
+
+def slots_view(services: Services, caller: Caller, base_url: str) -> SlotsView:
+    """Return the slots, the queue and the running execs as the caller may see them."""
     places = services.machine.places()
     devices = services.machine.use_of(place.slot.device for place in places if place.slot.device)
     busy = {place.slot.id: devices[place.slot.device].busy for place in places if place.slot.device in devices}
@@ -45,11 +50,11 @@ def slots(request: Request, services: TheServices, caller: TheCaller) -> JsonAns
     rows = {row.id: row for row in services.machine.unfinished(caller)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
     queue = [_waiting(services.execs.view(row)) for row in active if _waits(row)]
-    return JsonAnswer({
+    return {
         "slots": [_slot(services, place, busy.get(place.slot.id), rows, caller) for place in places],
         "queue": sorted(queue, key=lambda shown: shown.get("queuePosition") or _LAST),
-        "running": [_running(services.execs.view(row), str(request.base_url)) for row in active if not _waits(row)],
-    })
+        "running": [_running(services.execs.view(row), base_url) for row in active if not _waits(row)],
+    }
 
 
 def _waits(row: ExecRow) -> bool:

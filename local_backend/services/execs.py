@@ -70,8 +70,9 @@ class ExecService:
 
         return self.base.database.read(work)
 
-    def listening(self, exec_id: str) -> AbstractContextManager[asyncio.Event]:
-        """Return a context with an event that is set when an exec has new events. The reader clears it first."""
+    def listening(self, exec_id: str | None) -> AbstractContextManager[asyncio.Event]:
+        """Return a context with an event that is set when an exec, or any exec, has new events. The reader clears it
+        first."""
         return self.base.database.bus.listening(exec_id)
 
     @property

@@ -24,6 +24,7 @@ from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
 from local_backend.services.holdings import HoldingService
+from local_backend.services.links import LinkService
 from local_backend.services.load import Load
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
@@ -61,6 +62,7 @@ class Services:
     users: UserService
     tokens: TokenService
     logons: LogonService
+    links: LinkService
     oidc: OidcService
     connections: ConnectionService
     data: DataService
@@ -122,6 +124,7 @@ def make_services(
         users=UserService(base),
         tokens=TokenService(base),
         logons=logons,
+        links=LinkService(base, logons),
         oidc=OidcService(base, logons, refused, OidcTokens(settings.oidc)),
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),

@@ -265,6 +265,7 @@ def _run(
     """Start the supervisor, and answer calls until a signal arrives or the home is gone. Raises ServerError when the
     home is gone, or when the supervisor or the services cannot be made."""
     from local_backend.api.app import create_app
+    from local_backend.console.site import Console
     from local_backend.runtime.local_launcher import LocalLauncher
     from local_backend.runtime.supervisor import Supervisor
     from local_backend.services.services import make_services
@@ -278,7 +279,7 @@ def _run(
         services = make_services(settings, database, supervisor, token, password)
     except (DataError, VaultError) as problem:
         raise ServingError(str(problem)) from None
-    server = make_server(create_app(services), settings, own_tls)
+    server = make_server(create_app(services, Console()), settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
     announced = Announcement(settings, sock, token, own_tls)
     server.mend = announced.mend

@@ -26,17 +26,6 @@ _log = logging.getLogger(__name__)
 _GOODBYE = 3
 #: Ticks between two checks of the age of a certificate: one hour.
 _RENEW_TICKS = 36_000
-#: Headers of every answer. A browser that shows an answer runs nothing in it, puts it into no page of another site, and
-#: names its address to no other site.
-_PROTECTION = [
-    ("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-                                "sandbox"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-]
 #: A browser that has seen this header over TLS uses only TLS for the host, for 1 year.
 _ONLY_TLS = ("Strict-Transport-Security", "max-age=31536000")
 
@@ -107,7 +96,7 @@ def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = N
         ws="none",
         loop="asyncio",
         server_header=False,
-        headers=[*_PROTECTION, *([_ONLY_TLS] if settings.speaks_tls else [])],
+        headers=[_ONLY_TLS] if settings.speaks_tls else [],
         proxy_headers=False,
         timeout_keep_alive=60,
         timeout_graceful_shutdown=_GOODBYE,

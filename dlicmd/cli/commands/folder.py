@@ -32,14 +32,19 @@ def open_folder(session: Session) -> int:
         emit_value({wire.ID: session.operand, "path": folder}, session.output)
         return Exit.DONE
     emit(folder)
-    if sys.stdout.isatty() and (opener := _opener()):
-            subprocess.Popen([opener, folder], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                         stderr=subprocess.DEVNULL, start_new_session=True)
+    if sys.stdout.isatty() and (opener := desktop_opener()):
+        show_on_desktop(opener, folder)
     return Exit.DONE
 
 
-def _opener() -> str | None:
-    """Return the program that shows a folder on this desktop, or None without a desktop."""
+def show_on_desktop(opener: str, path: str) -> None:
+    """Show a folder or a page without waiting for its window."""
+    subprocess.Popen([opener, path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                     start_new_session=True)
+
+
+def desktop_opener() -> str | None:
+    """Return the program that shows a folder or a page on this desktop, or None without a desktop."""
     if sys.platform == "darwin":
         return shutil.which("open")
     return shutil.which("xdg-open") if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") else None

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--logoff": ("server", "logoff"),
     "--whoami": ("server", "whoami"),
     "--server": ("servers", "server"),
+    "--console": ("browser", "console"),
     "--open": ("folder", "open_folder"),
     "--status": ("server", "status"),
     "--completion": ("completion", "show_script"),

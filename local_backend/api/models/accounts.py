@@ -211,6 +211,16 @@ class PlatformLogon(Body):
     """The password under another name; counts if `password` is absent"""
 
 
+@described
+class ConsoleLink(TypedDict):
+    """A link that opens the console once."""
+
+    url: str
+    """Address to open in a browser"""
+    seconds: int
+    """Seconds for which the link is valid"""
+
+
 class OidcLogon(Body):
     """A token of the OIDC issuer."""
 

@@ -1,0 +1,143 @@
+"""Makes pages of templates. Every text is escaped; a page has no script and no style of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from dlicmd.contract import states
+from local_backend.api.depends import CALLER, TOKEN
+from local_backend.console import places
+from local_backend.console.assets import asset_url
+from local_backend.console.sessions import csrf_of
+
+_FOLDER = Path(__file__).parent / "templates"
+#: Only files of this server; no plugins, no frames, no base address, forms to this server alone.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page, or a part of one, made of a template."""
+    text = _environment().get_template(template).render(**_about(request), **values)
+    return HTMLResponse(text, status, HEADERS)
+
+
+def _about(request: Request) -> dict[str, Any]:
+    """Return what every page knows about its call."""
+    caller, token = request.scope.get(CALLER), request.scope.get(TOKEN)
+    path = str(request.scope["path"])
+    return {
+        "caller": caller,
+        "csrf": csrf_of(token) if token else "",
+        "path": path,
+        "sections": [one for one in places.SECTIONS if caller is not None and (caller.admin or not one.admin)],
+        "here": places.current(path),
+    }
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
+    )
+    made.filters.update(
+        bytes=shown_bytes, count=shown_count, duration=shown_duration, iso=iso, number=shown_number, moment=moment,
+        state_class=state_class, state_word=state_word,
+    )
+    made.globals.update(asset=asset_url, places=places)
+    return made
+
+
+def iso(seconds: float) -> str:
+    """Return epoch seconds as an ISO time in UTC."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(seconds: float) -> str:
+    """Return epoch seconds as the time of the server, with its zone. The browser shows its own zone instead."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def shown_duration(seconds: float | None) -> str:
+    """Return a duration in its two largest units: `2 h 5 min`. Empty for None."""
+    if seconds is None:
+        return ""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def shown_number(value: object) -> str:
+    """Return a number with 5 significant digits; any other value as text. Empty for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return str(value) if isinstance(value, int) else f"{value:.5g}"
+
+
+def shown_count(value: float) -> str:
+    """Return a whole number with spaces between groups of three digits."""
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def shown_bytes(value: float) -> str:
+    """Return a size in bytes in the unit that fits."""
+    amount, unit = float(value), _UNITS[0]
+    for unit in _UNITS:
+        if amount < 1024 or unit == _UNITS[-1]:
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+_CLASSES: Mapping[str, str] = {
+    states.SUBMITTED: "waits", states.PENDING: "waits", states.PENDING_JOB: "waits", states.LAUNCHING: "runs",
+    states.RUNNING: "runs", states.RECOVERING: "runs",
+    states.FINISHED: "good", states.ERROR: "bad", states.KILLED: "ended",
+}
+
+
+def state_class(state: str) -> str:
+    """Return the class of a state, which gives it a color. The word is always shown, too."""
+    return _CLASSES.get(state, "ended")
+
+
+_WORDS: Mapping[str, str] = {states.PENDING: "pending", states.PENDING_JOB: "pending", states.LAUNCHING: "starting"}
+
+
+def state_word(state: str) -> str:
+    """Return a state as pages show it."""
+    return _WORDS.get(state, state.lower())
+
+
+def now() -> float:
+    """Return the present time in epoch seconds."""
+    return time.time()

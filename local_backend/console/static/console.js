@@ -1,0 +1,116 @@
+// What every page does: local times, theme, keys, copying, questions. Pages work with attributes, never with scripts of
+// their own:
+//   <time datetime="…Z">        shown in the zone of the browser; the title keeps the server's
+//   data-copy="text"            a button that copies
+//   data-ask="question"         a form or button that asks first
+//   data-dialog="id"            opens a dialog; data-close closes it
+//   data-theme-toggle           changes between light and dark
+//   data-check-all="name"       checks all boxes of this name
+"use strict";
+(() => {
+  const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const soon = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+
+  function relative(seconds) {
+    const size = Math.abs(seconds);
+    if (size < 60) return soon.format(Math.round(seconds), "second");
+    if (size < 3600) return soon.format(Math.round(seconds / 60), "minute");
+    if (size < 86400) return soon.format(Math.round(seconds / 3600), "hour");
+    return null;
+  }
+
+  function times(root) {
+    for (const node of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(node.getAttribute("datetime"));
+      if (Number.isNaN(at.getTime())) continue;
+      if (!node.dataset.server) node.dataset.server = node.title || node.textContent;
+      const near = node.dataset.near !== undefined ? relative((at - Date.now()) / 1000) : null;
+      const text = near || local.format(at);
+      if (node.textContent !== text) node.textContent = text;
+      node.title = `${local.format(at)} · server: ${node.dataset.server}`;
+    }
+  }
+
+  function toast(text, bad) {
+    const box = document.getElementById("toast");
+    const note = document.createElement("div");
+    note.className = bad ? "notice bad" : "notice";
+    note.textContent = text;
+    box.append(note);
+    setTimeout(() => note.remove(), bad ? 12000 : 5000);
+  }
+
+  function ask(question) {
+    const box = document.getElementById("ask");
+    box.querySelector("p").textContent = question;
+    box.returnValue = "";
+    box.showModal();
+    return new Promise((resolve) => box.addEventListener("close", () => resolve(box.returnValue === "yes"), { once: true }));
+  }
+
+  document.addEventListener("click", (event) => {
+    const node = event.target.closest("[data-copy],[data-dialog],[data-close],[data-theme-toggle],[data-check-all]");
+    if (!node) return;
+    if (node.dataset.copy !== undefined) {
+      navigator.clipboard.writeText(node.dataset.copy).then(() => toast("Copied"), () => toast("The browser does not permit copying", true));
+    } else if (node.dataset.dialog) {
+      document.getElementById(node.dataset.dialog).showModal();
+    } else if (node.dataset.close !== undefined) {
+      node.closest("dialog").close();
+    } else if (node.dataset.themeToggle !== undefined) {
+      localStorage.setItem("dlicmd-theme", document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+      dlicmdTheme.apply();
+    } else {
+      for (const box of document.querySelectorAll(`input[type=checkbox][name="${CSS.escape(node.dataset.checkAll)}"]`)) {
+        if (box.checked !== node.checked) { box.checked = node.checked; box.dispatchEvent(new Event("change", { bubbles: true })); }
+      }
+    }
+  });
+
+  // A question before a form is sent, also before htmx sends it.
+  document.addEventListener("submit", (event) => {
+    const asked = event.submitter?.dataset.ask || event.target.dataset.ask;
+    if (!asked || event.target.dataset.asked) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const { target, submitter } = event;
+    ask(asked).then((yes) => {
+      if (!yes) return;
+      target.dataset.asked = "1";
+      target.requestSubmit(submitter || undefined);
+      delete target.dataset.asked;
+    });
+  }, true);
+
+  // g and the key of a section open it; / goes to the search; ? shows the keys.
+  let before = "";
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input,select,textarea,[contenteditable],dialog")) return;
+    const first = before;
+    before = event.key === "g" ? "g" : "";
+    if (first === "g") {
+      const link = document.querySelector(`.nav a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+    } else if (event.key === "/") {
+      const field = document.querySelector("[data-search]");
+      if (field) { event.preventDefault(); field.focus(); }
+    } else if (event.key === "?") {
+      document.getElementById("keys").showModal();
+    }
+  });
+
+  // A refused change is said in the sentence of the server. A part of a page that could not be read stays as it was.
+  document.addEventListener("htmx:after:request", (event) => {
+    const { ctx } = event.detail;
+    const status = ctx?.response?.status ?? 0;
+    if (status >= 400 && ctx.request.method !== "GET" && !ctx.sourceElement.hasAttribute("hx-status:4xx")) {
+      toast(ctx.text || `The server refused this (${status})`, true);
+    }
+  });
+  document.addEventListener("htmx:after:swap", () => times(document));
+  const said = document.body?.dataset.said;
+  if (said) toast(said);
+  times(document);
+  setInterval(() => { if (!document.hidden) times(document); }, 15000);
+  globalThis.dlicmdConsole = { toast, ask, times };
+})();
