@@ -14,7 +14,7 @@ from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Curve, Curves
 from local_backend.api.route import Route
 from local_backend.errors import Invalid
-from local_backend.services.curves import DrawnCurve, Window
+from local_backend.services.curves import DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = APIRouter(tags=["logs"], route_class=Route)
@@ -44,7 +44,7 @@ def curves(
     if width is not None:
         if since:
             raise Invalid("query.value", "since: not together with width")
-        found = services.curves.drawn(caller, exec_id, metric or (), Window(width, start, stop))
+        found = services.curves.drawn(caller, exec_id, metric or (), StepWindow(width, start, stop))
         return JsonAnswer({"curves": [_object(curve) for curve in found], "cursor": "", "whole": True})
     return JsonAnswer(services.execs.curves(caller, exec_id, metric or (), since))
 

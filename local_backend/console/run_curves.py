@@ -13,7 +13,7 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS
 from local_backend.console.route import router as pages
-from local_backend.services.curves import DrawnCurve, Window
+from local_backend.services.curves import DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = pages()
@@ -33,7 +33,7 @@ def curves(
     stop: Annotated[float | None, Query(alias="to")] = None,
 ) -> Response:
     """Return the curves named `metric`, or all, as charts.js draws them."""
-    found = services.curves.drawn(caller, run, metric or (), Window(width, start, stop))
+    found = services.curves.drawn(caller, run, metric or (), StepWindow(width, start, stop))
     return JsonAnswer(chart(found), headers=HEADERS)
 
 

@@ -15,7 +15,7 @@ from local_backend.services.execs import ExecService
 
 
 @dataclass(frozen=True)
-class Window:
+class StepWindow:
     """A part of the steps, and the number of columns of pixels to draw it in."""
 
     width: int
@@ -41,7 +41,7 @@ class CurveService:
 
     execs: ExecService
 
-    def drawn(self, caller: Caller, exec_id: str, metrics: Collection[str], window: Window) -> list[DrawnCurve]:
+    def drawn(self, caller: Caller, exec_id: str, metrics: Collection[str], window: StepWindow) -> list[DrawnCurve]:
         """Return the curves named in `metrics`, or all. Raises NotFound (`exec.not_found`), StorageFailed, Invalid
         (`query.number`, `query.value`)."""
         _check(window)
@@ -54,7 +54,7 @@ class CurveService:
         return curves
 
 
-def _check(window: Window) -> None:
+def _check(window: StepWindow) -> None:
     """Refuse a window that is impossible. Raises Invalid."""
     if not LEAST_WIDTH <= window.width <= MOST_WIDTH:
         raise Invalid("query.number", f"width: {window.width} is not from {LEAST_WIDTH} to {MOST_WIDTH}")
