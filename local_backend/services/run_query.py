@@ -26,7 +26,8 @@ from local_backend.store.states import meant
 
 #: Maximum number of characters, and of terms.
 LONGEST, MOST = 500, 20
-#: A minus, unless two begin the name of an option; then text with quoted parts. A quote that does not end extends to the end of the text.
+#: A minus, unless two begin the name of an option; then text with quoted parts. A quote without an end extends to the
+#: end of the search.
 _TOKEN = re.compile(r'(-(?!-))?((?:"[^"]*"?|[^\s"])+)')
 _QUOTED = re.compile(r'"[^"]*"?')
 _FIELD = re.compile(r"([a-z]+):(.+)", re.DOTALL)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_, or_, select, union_all
 
 from dlicmd.contract.states import RECOVERING
 from local_backend.store.execs import COLUMNS, ExecRow, numbered
@@ -142,8 +142,7 @@ def _fits(term: Term, value: str, user: str) -> ColumnElement[bool]:
     small = value.lower()
     match term.field:
         case TermField.WORD:
-            return or_(_text_has(small), _tagged(exec_tags.c.tag.icontains(value, autoescape=True)),
-                       execs.c.state.in_(_states_with(small)))
+            return or_(_has_word(value), execs.c.state.in_(_states_with(small)))
         case TermField.PARAMETER:
             # `--lr 0.1`, `--lr=0.1`, `-lr 0.1` and `lr=0.1` are words between spaces.
             begins = ((" ", "="), ("-", "="), ("-", " "))
@@ -178,10 +177,19 @@ def _states_with(text: str) -> list[str]:
     return sorted(state for state in MOVES if len(text) >= _LEAST_STATE and text in shown_as(state).lower())
 
 
+def _has_word(value: str) -> ColumnElement[bool]:
+    """Return the condition that a text or a tag of an exec contains a value. One subquery is faster than two."""
+    tagged = select(execs.c.number).join(exec_tags, exec_tags.c.exec_id == execs.c.id).where(
+        exec_tags.c.tag.icontains(value, autoescape=True)).correlate(None)
+    return execs.c.number.in_(union_all(_with_text(value.lower()), tagged))
+
+
 def _text_has(text: str) -> ColumnElement[bool]:
-    texts = select(exec_texts.c.number).where(
-        exec_texts.c.number == execs.c.number, exec_texts.c.text.contains(text, autoescape=True))
-    return texts.exists()
+    return execs.c.number.in_(_with_text(text))
+
+
+def _with_text(text: str) -> Select[tuple[int]]:
+    return select(exec_texts.c.number).where(exec_texts.c.text.contains(text, autoescape=True))
 
 
 def _tagged(condition: ColumnElement[bool]) -> ColumnElement[bool]:
