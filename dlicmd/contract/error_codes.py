@@ -22,6 +22,7 @@ SERVER = {
     "connection.of_another_user": "the connection belongs to another user",
     "connection.of_file": "the connection is in the file of `--connections`, so the server cannot remove it",
     "connection.tests": "too many connection tests are running",
+    "console.form": "the form of a page lacks something",
     "console.csrf": "the page is of another session",
     "data.invalid": "a data source is wrong",
     "data.kind_unusable": "another package adds this kind of connection, but the kind cannot be used",

@@ -28,6 +28,7 @@ class Section:
 #: In the order in which pages show them.
 SECTIONS = (
     Section("Overview", HOME, "o"),
+    Section("Runs", RUNS, "r"),
 )
 
 
