@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from dlicmd.contract import metric_names, wire
+from dlicmd.contract import metric_names, states, wire
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS, now, page
@@ -36,8 +36,8 @@ SORTS: Mapping[str, tuple[str, bool]] = {
     "started": ("start_time", True), "duration": ("duration", True), "workers": ("num_worker", True),
     "loss": ("loss", False), "accuracy": ("accuracy", True), "tags": ("tag", False), "favorite": ("favorite", True),
 }
-#: States that can be selected, in the order of the life of a run.
-STATES = ("PENDING", "RUNNING", "FINISHED", "ERROR", "KILLED")
+#: Names of the states that can be selected, in the order of the life of a run.
+STATES = ("pending", "running", "finished", "error", "killed")
 #: Maximum number of metrics beside loss and accuracy in a row.
 _MOST_OTHERS = 2
 
@@ -92,16 +92,14 @@ class RunsQuery:
     @property
     def states(self) -> list[str]:
         """The selected states; none for all."""
-        return [one for one in self.state.upper().split(",") if one in STATES]
+        return [one for one in self.state.split(",") if one in STATES]
 
     def selection(self, is_all: bool = False) -> ExecSelection:
         """Return the execs of the page; with `is_all`, of any state and all pages. Raises Invalid (`query.find`)."""
-        wanted = ",".join(self.states)
-        if "PENDING" in self.states:
-            wanted += ",SUBMITTED"
+        wanted = None if is_all else ",".join(self.states)
         find = f"{self.find} is:favorite" if self.favorites else self.find
         return ExecSelection(
-            states_named(None if is_all else wanted), SORTS[self.sort][0], self.descending, SIZE,
+            states_named(wanted), SORTS[self.sort][0], self.descending, SIZE,
             everyone=self.everyone, find=find, offset=(self.number - 1) * SIZE,
         )
 
@@ -164,9 +162,9 @@ def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, An
         rows, total, counts, problem = [], 0, {}, str(refused)
     labels = services.labels.of(caller, rows)
     lines = [_line(view, labels.get(view.row.id, Labels())) for view in services.execs.views(rows)]
-    counts["PENDING"] = counts.get("PENDING", 0) + counts.pop("SUBMITTED", 0)
-    return {"query": query, "lines": lines, "total": total, "counts": counts, "problem": problem, "size": SIZE,
-            "part": PART, "act": ACT, "states": STATES, "is_narrow": bool(query.find or query.state or query.favorites)}
+    states_with_counts = {name: sum(counts.get(state, 0) for state in states.meant(name)) for name in STATES}
+    return {"query": query, "lines": lines, "total": total, "counts": states_with_counts, "problem": problem,
+            "size": SIZE, "part": PART, "act": ACT, "is_narrow": bool(query.find or query.state or query.favorites)}
 
 
 def _line(view: ExecView, labels: Labels) -> RunLine:
@@ -219,8 +217,8 @@ def _acted(request: Request, services: Services, caller: Caller, form: FormData)
 def _done(services: Services, caller: Caller, ids: Sequence[str], wanted: Mapping[str, str]) -> str:
     """Do what the form says; return a sentence about it. Raises Invalid (`console.form`) and the errors of services."""
     if one := wanted["favorite"]:
-        (labels,) = services.labels.of(caller, [services.execs.find(caller, one)]).values() or [Labels()]
-        services.labels.change(caller, [one], LabelChange(favorite=not labels.favorite))
+        found = services.labels.of(caller, [services.execs.find(caller, one)])
+        services.labels.change(caller, [one], LabelChange(favorite=not found.get(one, Labels()).favorite))
         return ""
     if not ids:
         raise Invalid("console.form", "No run is selected; select one with the box before its name")
