@@ -13,7 +13,7 @@ UPLOADS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Section:
+class NavigationEntry:
     """An entry of the navigation. `key` is the key that opens it after `g`."""
 
     name: str
@@ -25,7 +25,7 @@ class Section:
 
 #: In the order in which pages show them.
 SECTIONS = (
-    Section("Overview", HOME, "o"),
+    NavigationEntry("Overview", HOME, "o"),
 )
 
 
@@ -39,7 +39,7 @@ def is_open(path: str) -> bool:
     return path in (LOGON, ENTER) or path.startswith(f"{STATIC}/")
 
 
-def current(path: str) -> Section | None:
+def current(path: str) -> NavigationEntry | None:
     """Return the section of a path."""
     found = [one for one in SECTIONS if path == one.path or (one.path != HOME and path.startswith(f"{one.path}/"))]
     return max(found, key=lambda one: len(one.path), default=None)

@@ -26,6 +26,7 @@ from support import PATIENCE, eventually
 from dlicmd.contract import wire
 from dlicmd.contract.states import PENDING, RUNNING, TERMINAL
 from local_backend.api.app import create_app
+from local_backend.api.pages import Pages
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import bundles, progress
 from local_backend.runtime.active import LiveValues as Said
@@ -125,6 +126,7 @@ class Live:
     settings: Settings
     token: str = TOKEN
     supervisor: QuietSupervisor = field(default_factory=QuietSupervisor)
+    pages: Pages | None = None
 
     def __post_init__(self) -> None:
         make_home(self.settings)
@@ -132,7 +134,7 @@ class Live:
             self.settings.paths.database.write_bytes(_empty_database())
         self.database = open_database(self.settings)
         self.services = make_services(self.settings, self.database, self.supervisor, self.token, PASSWORD)
-        self.guard = create_app(self.services)
+        self.guard = create_app(self.services, self.pages)
         self.server: Server = make_server(self.guard, self.settings)
         self.sock = socket.create_server(("127.0.0.1", 0))
         # Set TCP_NODELAY, as on the sockets of the real server; else each answer on a kept connection takes 40 ms.
