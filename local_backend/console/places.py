@@ -10,6 +10,7 @@ HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
+OVERVIEW_PART = f"{HOME}/parts/overview"
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 

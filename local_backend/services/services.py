@@ -95,7 +95,7 @@ def make_services(
         """Return the kinds of slots, which are fixed while the server runs."""
         return frozenset(place.slot.kind for place in supervisor.places())
 
-    plans = PlanService(base, Plans(database))
+    plans = PlanService(base, Plans(database), supervisor)
     sight = Sight(
         paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, live=supervisor.live,
         consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
