@@ -116,6 +116,11 @@ class AsyncClient:
         found: dict[str, Any] = await self._call("whoami")
         return found
 
+    async def console_link(self) -> dict[str, Any]:
+        """Call `Client.console_link` in a thread."""
+        found: dict[str, Any] = await self._call("console_link")
+        return found
+
     async def logoff(self) -> str:
         """Call `Client.logoff` in a thread."""
         found: str = await self._call("logoff")
@@ -392,6 +397,16 @@ class AsyncClient:
     async def replace_plans(self, document: Any) -> Plan:
         """Call `Client.replace_plans` in a thread."""
         found: Plan = await self._call("replace_plans", document)
+        return found
+
+    async def plan_shares(self) -> list[dict[str, Any]]:
+        """Call `Client.plan_shares` in a thread."""
+        found: list[dict[str, Any]] = await self._call("plan_shares")
+        return found
+
+    async def preview_plans(self, document: Any) -> dict[str, Any]:
+        """Call `Client.preview_plans` in a thread."""
+        found: dict[str, Any] = await self._call("preview_plans", document)
         return found
 
     async def delete_plan(self, name: str) -> str:

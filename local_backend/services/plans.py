@@ -75,11 +75,12 @@ class PlanService:
     def preview(self, caller: Caller, document: Any) -> PlanForecast:
         """Return what would happen to the present jobs if the plans of `{"plans": [...]}` replaced all plans. Changes
         nothing. Raises Denied, Invalid (`plan.invalid`)."""
-        caller.check_admin(_ACTION)
-        try:
-            tree = plans.parse(document)
-        except PlanError as problem:
-            raise Invalid("plan.invalid", _sentence(problem)) from None
+        with self.base.recorded(caller, "plan.preview"):
+            caller.check_admin(_ACTION)
+            try:
+                tree = plans.parse(document)
+            except PlanError as problem:
+                raise Invalid("plan.invalid", _sentence(problem)) from None
         rows = {row.id: row for row in self.base.database.read(execs.unfinished)}
         machine, jobs = self.supervisor.machine, [job for job in self._jobs() if job.exec_id in rows]
         after = settled(machine, tree, _under(tree, jobs, rows), time.monotonic())

@@ -17,7 +17,7 @@ from local_backend.console.site import Console
 # The server of these tests is the one of the tests of the server.
 sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 
-from live_server import Live, settings_for  # noqa: E402
+from live_server import Live, settings_for
 
 _closing: list[threading.Thread] = []
 

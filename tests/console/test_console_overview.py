@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
-from live_server import Live
+from live_server import TOKEN, Live
 from page_desk import get, words
 
 from local_backend.console.overview import color
 from local_backend.runtime.occupancy import Holder, SlotPlace
+from local_backend.scheduler.forecast import PlanShare
 from local_backend.scheduler.model import Reason, SchedulerJob
 from local_backend.scheduler.slots import cpu_slots
+from local_backend.services.access import Caller
+from local_backend.services.plans import PlanService
 
 HOME, PART = "/console", "/console/parts/overview"
 SLOTS = cpu_slots(4)
@@ -95,16 +97,17 @@ def test_names_of_runs_are_escaped(live: Live) -> None:
 
 def test_many_pages_of_a_user_cost_one_rendering(team: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     bob = team.add_user("bob")
-    renderings = []
-    found = team.services.plans.shares
-    # Each rendering asks for the shares once.
-    plans = replace(team.services.plans)
-    object.__setattr__(plans, "shares", lambda caller: renderings.append(caller.name) or found(caller))
-    team.services = replace(team.services, plans=plans)
-    team.guard.services = team.guard.app.state.services = team.services
+    renderings: list[str] = []
+    found = PlanService.shares
+
+    def shares(service: PlanService, caller: Caller) -> list[PlanShare]:
+        renderings.append(caller.name)  # each rendering asks for the shares once
+        return found(service, caller)
+
+    monkeypatch.setattr(PlanService, "shares", shares)
     monkeypatch.setattr("local_backend.console.shared._NEW", 3600.0)
     with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(lambda number: get(team, PART, bob if number % 2 else "t0ken-of-this-test"), range(200)))
+        answers = list(pool.map(lambda number: get(team, PART, bob if number % 2 else TOKEN), range(200)))
     assert {answer.status for answer in answers} == {200}
     assert sorted(renderings) == ["alice", "bob"]
     team.submitted()  # a change is seen at once
