@@ -11,6 +11,10 @@ LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
 OVERVIEW_PART = f"{HOME}/parts/overview"
+ADMIN = f"{HOME}/admin"
+ADMIN_PLANS, ADMIN_USAGE, ADMIN_USERS = f"{ADMIN}/plans", f"{ADMIN}/usage", f"{ADMIN}/users"
+ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f"{ADMIN}/health"
+ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 
@@ -29,6 +33,7 @@ class Section:
 #: In the order in which pages show them.
 SECTIONS = (
     Section("Overview", HOME, "o"),
+    Section("Administration", ADMIN, "a", admin=True),
 )
 
 
