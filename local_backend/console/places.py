@@ -10,6 +10,11 @@ HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
+OVERVIEW_PART = f"{HOME}/parts/overview"
+ADMIN = f"{HOME}/admin"
+ADMIN_PLANS, ADMIN_USAGE, ADMIN_USERS = f"{ADMIN}/plans", f"{ADMIN}/usage", f"{ADMIN}/users"
+ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f"{ADMIN}/health"
+ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 
@@ -28,6 +33,7 @@ class NavigationEntry:
 #: In the order in which pages show them.
 SECTIONS = (
     NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Administration", ADMIN, "a", admin=True),
 )
 
 

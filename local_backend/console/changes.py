@@ -1,0 +1,31 @@
+"""Answers to changes: the browser goes on to a page that shows the result."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.datastructures import FormData
+from starlette.responses import RedirectResponse, Response
+
+from local_backend.console.rendering import HEADERS
+
+
+async def _form(request: Request) -> FormData:
+    return await request.form()
+
+
+#: The form of a change, for plain functions, which run in threads.
+TheForm = Annotated[FormData, Depends(_form)]
+
+
+def done(request: Request, path: str) -> Response:
+    """Lead the browser to a page after a change."""
+    if "hx-request" in request.headers:
+        return Response(status_code=204, headers={**HEADERS, "HX-Redirect": path})
+    return RedirectResponse(path, 303, HEADERS)
+
+
+def texts_of(form: FormData, name: str) -> list[str]:
+    """Return all texts of a field of a form that may be there several times."""
+    return [one for one in form.getlist(name) if isinstance(one, str)]
