@@ -8,6 +8,7 @@ HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
+SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 
@@ -26,6 +27,8 @@ class Section:
 #: In the order in which pages show them.
 SECTIONS = (
     Section("Overview", HOME, "o"),
+    Section("Searches", SEARCHES, "s"),
+    Section("Services", SERVICES, "v"),
 )
 
 
