@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The address of the server alone leads to the overview.
+ROOT = "/"
 HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
 SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
+#: Models of the model store. No model has the name `-`.
+SAVED = f"{SERVICES}/-/saved"
+#: Maximum bytes of the form that tries a model.
+LARGEST_TRIAL = 8 << 20
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 
@@ -34,12 +40,17 @@ SECTIONS = (
 
 def is_page(path: str) -> bool:
     """Return whether a path belongs to the console."""
-    return path == HOME or path.startswith(f"{HOME}/")
+    return path in (ROOT, HOME) or path.startswith(f"{HOME}/")
+
+
+def is_trial(path: str) -> bool:
+    """Return whether a path takes the form that tries a model."""
+    return path.startswith(f"{SERVICES}/") and path.endswith("/try")
 
 
 def is_open(path: str) -> bool:
     """Return whether a page needs no session."""
-    return path in (LOGON, ENTER) or path.startswith(f"{STATIC}/")
+    return path in (ROOT, LOGON, ENTER) or path.startswith(f"{STATIC}/")
 
 
 def current(path: str) -> Section | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from typing import Any
+from urllib.parse import quote
 
-from fastapi import Depends, Request
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
@@ -19,6 +18,7 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.search_objects import pareto
 from local_backend.console import places
 from local_backend.console.changes import changed
+from local_backend.console.queries import TableQuery, TheTable, query_of
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
 from local_backend.errors import Unavailable
@@ -36,26 +36,6 @@ ROWS, LINES = 25, 1000
 _REASONS = 3
 _ONE = places.SEARCHES + "/{name}"
 _Rows = Sequence[ExperimentRow]
-
-
-@dataclass(frozen=True)
-class TableQuery:
-    """Which rows of a table a page shows, as its address says."""
-
-    state: str = ""
-    sort: str = ""
-    down: str = ""
-    page: str = ""
-    #: What the chart has as its horizontal axis: `time`, or experiments.
-    by: str = ""
-
-    @property
-    def number(self) -> int:
-        """The number of the page of the table, 1 for anything else."""
-        return max(1, int(self.page)) if self.page.isdecimal() and len(self.page) < 9 else 1
-
-
-TheTable = Annotated[TableQuery, Depends()]
 
 
 @router.get(places.SEARCHES)
@@ -81,12 +61,6 @@ def _list(template: str, request: Request, services: Services, caller: Caller, t
     return page(request, template, views=views, total=total, size=ROWS, number=table.number, state=state, states=STATES,
                 sort=sort, down=down, now=time.time(), base=places.SEARCHES,
                 query=query_of(state=state, sort=sort, down=down, page=table.number), kept=query_of(state=state))
-
-
-def query_of(**values: object) -> str:
-    """Return the query of a link, without empty values."""
-    return urlencode({name: str(value).lower() if isinstance(value, bool) else value
-                      for name, value in values.items() if value != ""})
 
 
 # --- one search

@@ -19,8 +19,8 @@ _WINDOW = 60.0
 
 
 class LoadPoint(NamedTuple):
-    """What a model did in the seconds before `when` (epoch seconds): answers and failures per second, and the latency in
-    seconds below which half and 99 % of the answers were; None without an answer. The other values are those at
+    """What a model did in the seconds before `when` (epoch seconds): answers and failures per second, and the latency
+    in seconds below which half and 99 % of the answers were; None without an answer. The other values are those at
     `when`."""
 
     when: float
@@ -108,7 +108,8 @@ def _sum(when: float, revisions: Mapping[int, RevisionLoad], latencies: Sequence
     loads = revisions.values()
     return _Counts(when, sum(one.finished for one in loads), sum(one.failed for one in loads),
                    sum(one.queued for one in loads), sum(one.running for one in loads),
-                   sum(kernel.ready and not kernel.leaving for one in loads for kernel in one.kernels), tuple(latencies))
+                   sum(kernel.ready and not kernel.leaving for one in loads for kernel in one.kernels),
+                   tuple(latencies))
 
 
 def _point(before: _Counts, after: _Counts) -> LoadPoint:
