@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -126,7 +125,7 @@ def _exec_of(services: Services, caller: Caller, exec_id: str) -> ExecRow | None
         return None
 
 
-def _slots(services: Services, caller: Caller, view: ModelView) -> dict[int, Sequence[str]]:
+def _slots(services: Services, caller: Caller, view: ModelView) -> dict[int, list[str]]:
     """Return the slots of the revisions whose execs the caller sees."""
     found = {}
     for one in view.instances:
@@ -152,8 +151,8 @@ def _commands(name: str, url: str) -> list[tuple[str, str]]:
     found = [("Show", f"dlim model view {named} -s -a"), ("Start", f"dlim model start {named}"),
              ("Stop", f"dlim model stop {named}"), ("Send a request", f"dlim invoke {named} -d '{{}}'")]
     if url:
-        found.append(("The same with curl", f"curl -H \"X-Auth-Token: $DLICMD_TOKEN\" -H 'Content-Type: "
-                                            f"application/json' -d '{{}}' {url}"))
+        found.append(("The same with curl", f"curl -sS -H \"Authorization: Bearer $(dlim config -s)\" "
+                                            f"-d '{{}}' {url}"))
     return [*found, ("Logs", f"dlim logs {named} -f"), ("Profile", f"dlim model viewprofile {named} -j"),
             ("Traffic", f"dlim model traffic {named} 1=90 2=10"), ("Roll back", f"dlim model rollback {named}"),
             ("Undeploy", f"dlim model undeploy {named}")]

@@ -72,7 +72,7 @@ class ServingHistory:
         first = max(int(known[0].when / STEP), last - int(KEPT / STEP))
         found: list[_Counts] = []
         at = 0
-        for step in range(first, last + 1):
+        for step in range(first, last):  # the present step has not ended
             while at + 1 < len(known) and known[at + 1].when < (step + 1) * STEP:
                 at += 1
             found.append(known[at]._replace(when=(step + 1) * STEP))
