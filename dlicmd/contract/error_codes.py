@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: Codes of the local backend → meaning. An answer has its code in the header `X-DLI-Error-Code`.
 SERVER = {
+    "audit.unreadable": "the server cannot read the files of the audit log",
     "auth.admin_only": "only an administrator may do this",
     "auth.basic": "the Authorization header is not well-formed HTTP Basic",
     "auth.link": "the one-time link of the console was used already, or is too old",
@@ -90,6 +91,7 @@ SERVER = {
     "query.kind": "unknown kind of slot",
     "query.log": "unknown log",
     "query.number": "not a whole number, or too small",
+    "query.outcome": "unknown outcome of an action",
     "query.sort": "unknown field or direction to sort by",
     "query.start": "the start is beyond the end of the list",
     "query.state": "unknown state",

@@ -194,7 +194,8 @@ PROFILE = _client("--profile", Form.TEXT, _C, "profile of the configuration file
 #: The value of `--profile` for no profile.
 NO_PROFILE = "none"
 #: For a submission alone: with another command, a user could take that command for harmless.
-DRY_RUN = _client("--dry-run", Form.FLAG, _O, "show the request of a submission without sending it")
+DRY_RUN = _client("--dry-run", Form.FLAG, _O, "show the request of a submission without sending it; with --rp-apply, "
+                  "show which plan, user and job would get which slots")
 
 OPTIONS: tuple[Option, ...] = (
     # Connection

@@ -35,6 +35,12 @@ STOP_MANY = APPLICATIONS + "/stop"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
 PLAN_TREE = BASE + "/resplans/resplantree"
 PLAN = BASE + "/resplans/resplan"
+#: Our own: slots that are due to plans and users, and a change of the plans before it is made.
+PLAN_SHARES = BASE + "/resplans/shares"
+PLAN_PREVIEW = BASE + "/resplans/preview"
+#: Our own: the audit log, and what the checks of the server find.
+AUDIT = BASE + "/audit"
+DOCTOR = BASE + "/doctor"
 SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from dlicmd import __version__
 from local_backend.api import (
+    administration,
     algorithms,
     auth,
     conductor,
@@ -58,7 +59,7 @@ ROUTERS = (
     resplans.router, users.router, connections.router, health.router, previews.router, exec_metrics.router,
     curves.router, submitted_code.router, verifying.router, algorithms.router, searches.router, model_searches.router,
     tokens.router, inference_auth.router, inference_models.router, inference_deploy.router, inference_forward.router,
-    edimodels.router,
+    edimodels.router, administration.router,
 )
 
 
