@@ -86,6 +86,7 @@ SERVER = {
     "plan.invalid": "the resource plan is wrong",
     "plan.not_found": "no resource plan with this name or path",
     "query.by": "unknown grouping of holdings",
+    "query.compare": "too few or too many runs to compare",
     "query.cursor": "this server did not issue the cursor",
     "query.find": "the search has an invalid word",
     "query.kind": "unknown kind of slot",

@@ -15,6 +15,7 @@ from local_backend.console import (
     admin_people,
     admin_plans,
     admin_usage,
+    compare,
     design,
     files,
     live,
@@ -32,8 +33,8 @@ from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
 ROUTERS = (
-    session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
-    admin_people.router, admin_plans.router, admin_usage.router, runs.router, run_curves.router, searches.router,
+    session_pages.router, files.router, live.router, design.router, overview.router, admin.router, admin_people.router,
+    admin_plans.router, admin_usage.router, runs.router, compare.router, run_curves.router, searches.router,
     saved_models.router, services.router, service_changes.router,
 )
 _TITLES = {
