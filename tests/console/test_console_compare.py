@@ -11,6 +11,7 @@ from page_desk import get, words
 
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
+from local_backend.curves.model import MetricValue
 
 COMPARE = "/console/runs/compare"
 
@@ -25,19 +26,19 @@ def two(live: Live) -> list[str]:
     """Two runs with different options, parameters, environment and code."""
     return [
         submit(live, "one", "--msd-env MODE=fast --msd-env PASSWORD=hush", "--lr 0.1 --epochs 3", b"print(1)\nprint(2)\n"),
-        submit(live, "two", "--numWorker 2 --msd-env MODE=slow", "--lr=0.2 --epochs 3", b"print(1)\nprint('<b>')\n"),
+        submit(live, "two", "--msd-priority 7 --msd-env MODE=slow", "--lr=0.2 --epochs 3", b"print(1)\nprint('<b>')\n"),
     ]
 
 
-def record(live: Live, exec_id: str, name: str, values: list[float]) -> None:
-    """Store the curve of a metric."""
+def record(live: Live, exec_id: str, **curves: list[float]) -> None:
+    """Store the curves of a run, from step 0."""
     book = Book()
-    paths = live.paths(exec_id)
-    paths.curves.parent.mkdir(parents=True, exist_ok=True)
-    file = CurveFile(paths.curves, book, 0.0)
-    for step, value in enumerate(values):
-        added(book, file, name, step, value)
-    file.flush()
+    for name, values in curves.items():
+        for step, value in enumerate(values):
+            book.add("printed", MetricValue(name, value, step, "step", 1.7e9))
+    path = live.paths(exec_id).curves
+    path.parent.mkdir(parents=True, exist_ok=True)
+    CurveFile(path, book, 1.0)
 
 
 def query(ids: list[str]) -> str:
@@ -53,7 +54,7 @@ def cells(text: str, name: str) -> list[str]:
 
 def test_different_values_are_shown_side_by_side(live: Live, two: list[str]) -> None:
     text = get(live, f"{COMPARE}?{query(two)}").text
-    assert cells(text, "program --lr") == ["0.1", "0.2"] and cells(text, "numWorker") == ["1", "2"]
+    assert cells(text, "program --lr") == ["0.1", "0.2"] and cells(text, "--msd-priority") == ["–", "7"]
     assert cells(text, "MODE") == ["fast", "slow"] and cells(text, "PASSWORD") == ["***", "–"] and "hush" not in text
     assert "program --epochs" not in text
     everything = get(live, f"{COMPARE}?{query(two)}&equal=1").text
@@ -87,9 +88,8 @@ def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
 
 
 def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> None:
-    record(live, two[0], "loss", [3.0, 1.0, 2.0])
-    record(live, two[1], "loss", [float(9000 - step) for step in range(9000)])
-    record(live, two[1], "accuracy", [0.5])
+    record(live, two[0], loss=[3.0, 1.0, 2.0])
+    record(live, two[1], loss=[float(9000 - step) for step in range(9000)], accuracy=[0.5])
     text = get(live, f"{COMPARE}/parts/metrics?{query(two)}", part=True).text
     assert cells(text, "last loss") == ["2 step 2", "1 step 8999"]
     assert cells(text, "best loss") == ["1 step 1", "1 step 8999"]
