@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--exec-diff": ("diff", "diff"),
     "--exec-plot": ("plot", "plot"),
     "--exec-verify": ("submissions", "verify"),
+    "--exec-again": ("submissions", "again"),
     "--exec-stop": ("execs", "stop"),
     "--exec-delete": ("execs", "delete"),
     "--exec-delete-all": ("execs", "delete_all"),
@@ -129,7 +130,7 @@ def run(session: Session) -> int:
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
-    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM:
+    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM - {"--exec-again"}:
         raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
     unknown = None
     if session.line.verb is not None:
