@@ -10,11 +10,27 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from local_backend.console import design, files, live, overview, places, run_curves, session_pages
+from local_backend.console import (
+    design,
+    files,
+    live,
+    overview,
+    places,
+    run,
+    run_changes,
+    run_code,
+    run_curves,
+    run_logs,
+    run_slots,
+    session_pages,
+)
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
-ROUTERS = (session_pages.router, files.router, live.router, design.router, overview.router, run_curves.router)
+ROUTERS = (
+    session_pages.router, files.router, live.router, design.router, overview.router, run_curves.router,
+    run_slots.router, run_logs.router, run_code.router, run_changes.router, run.router,
+)
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",
     413: "Too large", 429: "Too many calls", 500: "The server failed", 503: "The server is not ready",

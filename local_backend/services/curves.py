@@ -53,6 +53,10 @@ class CurveService:
             curves.append(DrawnCurve(one["name"], one["source"], one["stepUnit"], seen, one.get("left", 0)))
         return curves
 
+    def names(self, caller: Caller, exec_id: str) -> list[str]:
+        """Return the names of the curves. Raises NotFound (`exec.not_found`), StorageFailed."""
+        return [curve.name for curve in self.drawn(caller, exec_id, (), StepWindow(LEAST_WIDTH))]
+
 
 def _check(window: StepWindow) -> None:
     """Refuse a window that is impossible. Raises Invalid."""

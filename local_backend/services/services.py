@@ -25,8 +25,10 @@ from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
 from local_backend.services.holdings import HoldingService
+from local_backend.services.lineage import LineageService
 from local_backend.services.links import LinkService
 from local_backend.services.load import Load
+from local_backend.services.log_windows import LogService
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
 from local_backend.services.model_logs import ModelLogs
@@ -40,6 +42,7 @@ from local_backend.services.runtimes import RuntimeService
 from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
+from local_backend.services.submitted_code import CodeService
 from local_backend.services.tokens import TokenService
 from local_backend.services.users import UserService
 from local_backend.services.views import Sight
@@ -58,6 +61,9 @@ class Services:
     base: Base
     execs: ExecService
     curves: CurveService
+    logs: LogService
+    code: CodeService
+    lineage: LineageService
     submissions: SubmissionService
     applications: ApplicationService
     plans: PlanService
@@ -121,6 +127,9 @@ def make_services(
         base=base,
         execs=execs,
         curves=CurveService(execs),
+        logs=LogService(execs),
+        code=CodeService(execs),
+        lineage=LineageService(execs, serving.models),
         submissions=submissions,
         applications=ApplicationService(execs),
         plans=plans,

@@ -214,6 +214,12 @@ def of_user(
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
+def of_bundle(connection: Connection, bundle: str, most: int) -> list[ExecRow]:
+    """Return the newest execs of this code that are not deleted, at most so many."""
+    query = select(*_COLUMNS).where(execs.c.bundle == bundle, execs.c.deleted.is_(False), execs.c.kind == TRAINING)
+    return [ExecRow(*found) for found in connection.execute(query.order_by(execs.c.number.desc()).limit(most))]
+
+
 def count_of_user(
     connection: Connection, creator: str | None, states: Collection[str] | None = None,
     parents: Collection[str] | None = None, kinds: Collection[str] = (TRAINING,),
