@@ -41,6 +41,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--exec-delete-all": ("execs", "delete_all"),
     "--exec-resize": ("execs", "resize"),
     "--exec-deploy": ("execs", "deploy"),
+    "--exec-tag": ("labels", "tag"),
+    "--exec-note": ("labels", "note"),
+    "--exec-favorite": ("labels", "favorite"),
     "--exec-launcherlogs": ("logs", "exec_launcherlogs"),
     "--exec-outlogs": ("logs", "exec_outlogs"),
     "--exec-errlogs": ("logs", "exec_errlogs"),
@@ -124,14 +127,18 @@ def _name_jobs(session: Session) -> str | None:
     return None
 
 
+#: Commands that have a dry run.
+_DRY = SUBMITTING | (WITH_PROGRAM - {"--exec-again"}) | {"--rp-apply"}
+
+
 def run(session: Session) -> int:
     """Run the command of a session, and return its exit code."""
     command = session.line.command
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
-    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM - {"--exec-again"}:
-        raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
+    if session.line.flag("--dry-run") and command not in _DRY:
+        raise UsageProblem(f"--dry-run is only for submissions and --rp-apply: {command} has no dry run")
     unknown = None
     if session.line.verb is not None:
         unknown = _name_jobs(session)
