@@ -37,7 +37,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
     row = view.row
     words = masked_arguments(arguments_of(row.workload.program, view.paths))
     return {
-        "row": row, "shown": show(view, str(request.base_url), details=True), "tab": tab, "tabs": TABS,
+        "row": row, "shown": show(view, str(request.base_url)), "tab": tab, "tabs": TABS,
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
         "owned": row.creator == caller.name, "has_result": view.has_result,
     }
