@@ -36,16 +36,16 @@
     const part = await get("window", { after: state.end });
     // The last line may have grown: it comes again, as a whole.
     while (box.lastChild && Number(box.lastChild.dataset?.at) >= part.start) box.lastChild.remove();
-    const stay = last();
     box.append(...part.lines.map(row));
     Object.assign(state, { end: part.end, size: part.size });
-    while (box.children.length > MOST) {
-      const height = box.firstElementChild.offsetHeight;
-      box.firstElementChild.remove();
-      box.scrollTop -= height;
+    const surplus = [...box.children].slice(0, Math.max(0, box.children.length - MOST));
+    if (surplus.length) {
+      const height = box.scrollHeight, top = box.scrollTop;
+      for (const node of surplus) node.remove();
+      box.scrollTop = top - (height - box.scrollHeight);
     }
     state.start = Number(box.firstElementChild?.dataset.at ?? state.start);
-    if (state.follow || stay) box.scrollTop = box.scrollHeight;
+    if (state.follow) box.scrollTop = box.scrollHeight;
   }
 
   async function earlier() {
@@ -64,11 +64,14 @@
     try { await work(); } catch (problem) { place.textContent = String(problem.message || problem).slice(0, 200); return; } finally { busy = false; }
     tell();
   }
-  const go = (query, follow) => once(async () => {
-    put(await get("window", query));
-    state.follow = follow;
-    box.scrollTop = follow ? box.scrollHeight : 0;
-  });
+  async function go(query, follow) {
+    while (busy) await new Promise((done) => setTimeout(done, 20));
+    await once(async () => {
+      put(await get("window", query));
+      state.follow = follow;
+      box.scrollTop = follow ? box.scrollHeight : 0;
+    });
+  }
 
   box.addEventListener("scroll", () => {
     state.follow = last() && state.end >= state.size;
