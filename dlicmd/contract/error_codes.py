@@ -4,6 +4,9 @@ from __future__ import annotations
 
 #: Codes of the local backend → meaning. An answer has its code in the header `X-DLI-Error-Code`.
 SERVER = {
+    "again.credentials": "the exec was submitted with credentials, which the server has not kept",
+    "again.files_gone": "the submitted code of the exec is no longer stored",
+    "again.unsupported": "the server cannot run the exec",
     "audit.unreadable": "the server cannot read the files of the audit log",
     "auth.admin_only": "only an administrator may do this",
     "auth.basic": "the Authorization header is not well-formed HTTP Basic",

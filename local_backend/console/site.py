@@ -21,8 +21,13 @@ from local_backend.console import (
     live,
     overview,
     places,
+    run,
+    run_changes,
+    run_code,
     run_curves,
     runs,
+    run_logs,
+    run_slots,
     saved_models,
     searches,
     service_changes,
@@ -33,8 +38,9 @@ from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
 ROUTERS = (
-    session_pages.router, files.router, live.router, design.router, overview.router, admin.router, admin_people.router,
-    admin_plans.router, admin_usage.router, runs.router, compare.router, run_curves.router, searches.router,
+    session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
+    admin_people.router, admin_plans.router, admin_usage.router, runs.router, compare.router, run_curves.router,
+    run_slots.router, run_logs.router, run_code.router, run_changes.router, run.router, searches.router,
     saved_models.router, services.router, service_changes.router,
 )
 _TITLES = {

@@ -32,8 +32,10 @@ from local_backend.services.health import Finding, HealthService
 from local_backend.services.holdings import HoldingService
 from local_backend.services.kept_lists import KeptLists
 from local_backend.services.labels import LabelService
+from local_backend.services.lineage import LineageService
 from local_backend.services.links import LinkService
 from local_backend.services.load import Load
+from local_backend.services.log_windows import LogService
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
 from local_backend.services.model_logs import ModelLogs
@@ -47,6 +49,7 @@ from local_backend.services.runtimes import RuntimeService
 from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
+from local_backend.services.submitted_code import CodeService
 from local_backend.services.tokens import TokenService
 from local_backend.services.users import UserService
 from local_backend.services.views import Sight
@@ -69,6 +72,9 @@ class Services:
     code_listing: CodeListing
     comparisons: ComparisonService
     curves: CurveService
+    logs: LogService
+    code: CodeService
+    lineage: LineageService
     submissions: SubmissionService
     applications: ApplicationService
     plans: PlanService
@@ -142,6 +148,9 @@ def make_services(
         code_listing=code_listing,
         comparisons=ComparisonService(execs, curves, code_listing),
         curves=curves,
+        logs=LogService(execs),
+        code=CodeService(execs),
+        lineage=LineageService(execs, serving.models),
         submissions=submissions,
         applications=ApplicationService(execs),
         plans=plans,
