@@ -39,7 +39,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page, or a part of one, made of a template."""
-    text = _environment().get_template(template).render(**_about(request), **values)
+    text = _environment().get_template(template).render(**_about(request), status=status, **values)
     return HTMLResponse(text, status, HEADERS)
 
 
