@@ -68,7 +68,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--top": (("dlicmd --top", "watch until you press q"),),
     "--rp-get-all": (("dlicmd --rp-get-all", "show all plans"),),
     "--rp-get": (("dlicmd --rp-get /local/training", "show 1 plan"),),
-    "--rp-apply": (("dlicmd --rp-apply plans.yaml", "replace the plans"),),
+    "--rp-apply": (("dlicmd --rp-apply plans.yaml --dry-run", "show who would get which slots"),
+                   ("dlicmd --rp-apply plans.yaml", "replace the plans")),
     "--rp-delete": (("dlicmd --rp-delete /local/research", "delete 1 plan"),),
     "--rp-usage": (
         ('dlicmd --rp-usage --query-args "from=2026-01-01&to=2026-02-01&by=user"', "slot-hours of January by user"),),

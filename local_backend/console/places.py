@@ -10,6 +10,16 @@ HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
+OVERVIEW_PART = f"{HOME}/parts/overview"
+ADMIN = f"{HOME}/admin"
+ADMIN_PLANS, ADMIN_USAGE, ADMIN_USERS = f"{ADMIN}/plans", f"{ADMIN}/usage", f"{ADMIN}/users"
+ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f"{ADMIN}/health"
+ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
+SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
+#: Models of the model store. No model has the name `-`.
+SAVED = f"{SERVICES}/-/saved"
+#: Maximum bytes of the form that tries a model.
+LARGEST_TRIAL = 8 << 20
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 
@@ -28,12 +38,20 @@ class NavigationEntry:
 #: In the order in which pages show them.
 SECTIONS = (
     NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Searches", SEARCHES, "s"),
+    NavigationEntry("Services", SERVICES, "v"),
+    NavigationEntry("Administration", ADMIN, "a", admin=True),
 )
 
 
 def is_page(path: str) -> bool:
     """Return whether a path belongs to the console."""
     return path in (ROOT, HOME) or path.startswith(f"{HOME}/")
+
+
+def is_trial(path: str) -> bool:
+    """Return whether a path takes the form that tries a model."""
+    return path.startswith(f"{SERVICES}/") and path.endswith("/try")
 
 
 def is_open(path: str) -> bool:

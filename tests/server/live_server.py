@@ -34,7 +34,7 @@ from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
-from local_backend.scheduler.model import Machine, Reason
+from local_backend.scheduler.model import Machine, Reason, SchedulerJob
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.services.services import make_services
 from local_backend.serving.server import make_home, open_database
@@ -63,6 +63,7 @@ class QuietSupervisor:
     lives: dict[str, Said] = field(default_factory=dict)
     memory: int | None = None
     cpu: dict[str, float] = field(default_factory=dict)
+    jobs: list[SchedulerJob] = field(default_factory=list)
     held: list[SlotPlace] = field(default_factory=lambda: [SlotPlace(slot) for slot in cpu_slots(2)])
 
     @property
@@ -126,6 +127,7 @@ class Live:
     settings: Settings
     token: str = TOKEN
     supervisor: QuietSupervisor = field(default_factory=QuietSupervisor)
+    #: The pages for browsers; None for a server without them.
     pages: Pages | None = None
 
     def __post_init__(self) -> None:
