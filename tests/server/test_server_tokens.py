@@ -80,6 +80,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", wire.CONNECTIONS): {"name": "c", "type": "none"}, ("POST", wire.USERS): {"name": "x"},
     ("PUT", wire.USERS + "/{name}/password"): {"password": "a new secret", "oldPassword": "x"},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
+    ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
 }
 
