@@ -60,7 +60,7 @@ CHANGES = {
     ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
 #: Calls that only administrators may make.
-PRIVATE = {("GET", wire.USERS), ("GET", wire.AUDIT)}
+PRIVATE = {("GET", wire.USERS), ("GET", wire.AUDIT), ("GET", wire.DOCTOR)}
 
 
 class Team:
