@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inference_bench.sides import HERE, NOOP, Side, ask, command
+from dlicmd.contract import dlim
+from dlicmd.contract.wire import EXECS
+from inference_bench.load import load
+from inference_bench.sides import HERE, IMAGE, NOOP, Side, ask, command, read
 from local_backend.inference.kernel import frames
 
 DIGITS = HERE.parents[1] / "samples" / "digits"
@@ -36,7 +39,6 @@ def serving(name: str, **policy: Any) -> Iterator[Side]:
         command("dlim", "model", "deploy", "-p", copy, "-f")
         profile = json.loads(command("dlim", "model", "viewprofile", name, "-j"))
         profile["policy"] |= policy
-        profile["kernel"]["envs"].append({"name": "OMP_NUM_THREADS", "value": "1"})
         changed = Path(copy, "profile.json")
         changed.write_text(json.dumps(profile))
         command("dlim", "model", "updateprofile", name, "-f", str(changed))
@@ -129,41 +131,36 @@ def burst(seconds: float) -> tuple[float, float, bool]:
     the final weights are those of an undisturbed run."""
     def train(*words: str) -> str:
         line = ["run", str(DIGITS / "train.py"), "--workers", "4", "--data", str(DIGITS / "data"), *words, "-o", "json",
-                "--", "--epochs", "60"]
+                "--", "--engines", "4", "--epochs", "60"]
         return str(json.loads(command("dlicmd", *line))["id"])
 
     alone = _weights(train("--wait"))
-    with serving("cnn", kernel_max=3, kernel_delay_release_time=1, schedule_interval=1) as side:
+    with serving("cnn", kernel_max=2, kernel_delay_release_time=1, schedule_interval=1) as side:
         disturbed = train("--no-follow")
         _until(lambda: _workers(disturbed) == 3)
-        ending = threading.Event()
-        senders = [threading.Thread(target=_send, args=(side, ending)) for _ in range(24)]
+        crowd = threading.Thread(target=load, args=(side.url, IMAGE, side.headers, 256, seconds))
         began = time.perf_counter()
-        for one in senders:
-            one.start()
-        _until(lambda: len(_kernels("cnn")) >= 2)
+        crowd.start()
+        _until(lambda: _ready_kernels("cnn") == 2 and _workers(disturbed) == 2)
         there = time.perf_counter() - began
-        ending.wait(seconds)
-        ending.set()
+        crowd.join()
         began = time.perf_counter()
-        for one in senders:
-            one.join()
         _until(lambda: _workers(disturbed) == 3)
         back = time.perf_counter() - began
         command("dlicmd", "wait", disturbed)
         return there, back, _weights(disturbed) == alone
 
 
-def _send(side: Side, ending: threading.Event) -> None:
-    from inference_bench.sides import IMAGE
-
-    while not ending.is_set():
-        ask(side.url, IMAGE, side.headers)
-
-
 def _workers(job: str) -> int:
-    found = json.loads(command("dlicmd", "get", job, "-o", "json"))
-    return len(found.get("slots") or ())
+    """Return the workers with which a job trains."""
+    found = read(f"{EXECS}/{job}")
+    return int(found.get("workers") or 0) if found.get("state") == "RUNNING" else 0
+
+
+def _ready_kernels(name: str) -> int:
+    found = read(dlim.model_path(name, dlim.INSTANCE))
+    return sum(one[dlim.KERNEL_STATUS] in (dlim.IDLE, "RUNNING")
+               for each in found[dlim.INSTANCES] for one in each[dlim.CONTAINERS])
 
 
 def _weights(job: str) -> str:
