@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -173,72 +174,97 @@ def _weights(job: str) -> str:
 
 @dataclass
 class Disturbed:
-    """Answers under disturbance. `reset` counts connections that the death of a gateway cut."""
+    """Requests under disturbance. `reset`: the death of a gateway cut their connection. `unconnected`: attempts to
+    connect while no gateway was there; they are repeated."""
 
     right: int = 0
     wrong: int = 0
     refused: int = 0
     reset: int = 0
+    unconnected: int = 0
+    killed_kernels: int = 0
+    killed_gateways: int = 0
 
     @property
     def summary(self) -> str:
         """All counts, for the notes of the table."""
-        return f"{self.right} right, {self.wrong} wrong, {self.refused} refused, {self.reset} reset"
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in vars(self).items())
+
+    def send(self, side: Side, sender: int, ending: threading.Event) -> None:
+        """Send requests with numbers of their own until the end, and count the answers."""
+        number = 0
+        while not ending.is_set():
+            number += 1
+            name = _answered(side, NOOP | {"seq": sender * 10**9 + number})
+            with _counting:
+                setattr(self, name, getattr(self, name) + 1)
+            if name == "unconnected":
+                time.sleep(0.01)
+
+    def disturb(self, kernels: int, deployments: int, gateways: int) -> None:
+        """Kill kernels and gateways, and deploy again."""
+        for turn in range(deployments):
+            command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
+            for _ in range(kernels // deployments):
+                (*_, newest) = _until(lambda: _pids(" worker ") if _ready_kernels("noop") >= 2 else ())
+                self.killed_kernels += _kill(newest)
+            if turn % (deployments // gateways) == 0:
+                self.killed_gateways += _kill(_pids("local_backend.inference.gateway")[0])
+        _until(lambda: _ready_kernels("noop") >= 2)
+
+
+_counting = threading.Lock()
+
+
+def _answered(side: Side, body: dict[str, Any]) -> str:
+    """Send a request. Return the name of the count that its answer belongs to."""
+    try:
+        return "right" if json.loads(ask(side.url, body, side.headers)) == body else "wrong"
+    except urllib.error.HTTPError as refusal:
+        return "refused" if refusal.code in (429, 503) else "wrong"
+    except OSError as problem:
+        reason = getattr(problem, "reason", problem)
+        return "unconnected" if isinstance(reason, ConnectionRefusedError) else \
+            "reset" if isinstance(reason, ConnectionError) else "wrong"
 
 
 def disturbed(kernels: int, deployments: int, gateways: int) -> Disturbed:
     """Kill kernels and gateways, and deploy again, while 8 threads send numbered requests."""
-    found, lock, ending = Disturbed(), threading.Lock(), threading.Event()
-
-    def send(side: Side, sender: int) -> None:
-        number = 0
-        while not ending.is_set():
-            number += 1
-            body = NOOP | {"seq": sender * 10**9 + number}
-            try:
-                answer = json.loads(ask(side.url, body, side.headers))
-                name = "right" if answer == body else "wrong"
-            except OSError as problem:
-                code = getattr(problem, "code", None)
-                name = "reset" if code is None else "refused" if code in (429, 503) else "wrong"
-            with lock:
-                setattr(found, name, getattr(found, name) + 1)
-
+    found, ending = Disturbed(), threading.Event()
     with serving("noop", kernel_min=2) as side:
-        senders = [threading.Thread(target=send, args=(side, number)) for number in range(8)]
+        senders = [threading.Thread(target=found.send, args=(side, number, ending)) for number in range(8)]
         for one in senders:
             one.start()
-        for number in range(max(kernels, deployments, gateways)):
-            for pid in _pids("kernel")[:1] if number < kernels else ():
-                _kill(pid)
-            if number % max(1, kernels // deployments) == 1:
-                command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
-            if number % max(1, kernels // gateways) == 2:
-                for pid in _pids("local_backend.inference.gateway"):
-                    _kill(pid)
-            time.sleep(0.2)
-        ending.set()
-        for one in senders:
-            one.join()
+        try:
+            found.disturb(kernels, deployments, gateways)
+        finally:
+            ending.set()
+            for one in senders:
+                one.join()
     return found
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int) -> bool:
+    """Kill a process. Return whether it was there."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass
+        return False
+    return True
 
 
 def _pids(words: str) -> list[int]:
-    """Return the processes of our home whose command line has these words."""
-    home, found = os.environ["DLICMD_HOME"], []
+    """Return the processes that descend from our server and whose command line has these words."""
+    parents, lines = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            inside = home in (folder / "environ").read_bytes().decode(errors="replace")
+            lines[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if words in line and inside:
-            found.append(int(folder.name))
-    return found
+    server = json.loads(Path(os.environ["DLICMD_HOME"], "backend.json").read_text())["pid"]
+
+    def descends(pid: int) -> bool:
+        return pid == server or (pid in parents and descends(parents[pid]))
+
+    return sorted(pid for pid, line in lines.items() if words in line and descends(pid))

@@ -144,8 +144,8 @@ class RevisionQueue:
     # What comes back ----------------------------------------------------------------------------------------------
 
     def replied(self, kernel: KernelSeat, number: int, flags: int, body: bytes, meta: bytes, *, now: float) -> bool:
-        """Take a reply of a kernel; `pass_on` must follow. `flags` are those of a REPLY frame. Return False if the kernel
-        does not have this request."""
+        """Take a reply of a kernel; `pass_on` must follow. `flags` are those of a REPLY frame. Return False if the
+        kernel does not have this request."""
         more, failed = flags & frames.MORE, flags & frames.FAILED
         request = kernel.tasks.get(number)
         if request is None:
