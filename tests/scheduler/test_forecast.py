@@ -28,7 +28,7 @@ EVEN = tree(a={}, b={})
     weights=st.tuples(st.integers(1, 4), st.integers(1, 4)), reserved=st.integers(0, 4),
     most=st.none() | st.integers(0, 8), grace=st.none() | st.just(0.0), slow=st.booleans(),
 )
-def test_a_forecast_is_what_then_happens(jobs, weights, reserved, most, grace, slow):
+def test_a_forecast_is_what_then_happens(*, jobs, weights, reserved, most, grace, slow):
     world = World(6, EVEN)
     for number, (least, more, plan, user, elastic) in enumerate(jobs, 1):
         world.submit(job(number, least, least + more if elastic else None, plan=plan, user=user))
