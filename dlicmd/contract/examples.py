@@ -13,6 +13,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--logoff": (("dlicmd --logoff --rest-host gpu1.example.org --rest-port 9443", "revoke the token there, too"),),
     "--whoami": (("dlicmd --whoami --rest-host gpu1.example.org --rest-port 9443", "as whom this server knows you"),),
     "--server": (("dlicmd --server use local", "verbs use the local backend again"),),
+    "--console": (
+        ("dlicmd --console", "watch, compare and start runs in the browser"),
+        ("dlicmd --console --no-browser", "print the address alone; it is valid once, for a minute"),
+    ),
     "--open": (("dlicmd --open last", "open the folder of your newest job"),),
     "--status": (("dlicmd --status", "show the status of the local backend"),),
     "--completion": (('eval "$(dlicmd --completion bash)"', "complete words in this shell; also in ~/.bashrc"),),

@@ -127,6 +127,9 @@ _CLASSES: Mapping[str, str] = {
     states.SUBMITTED: "waits", states.PENDING: "waits", states.PENDING_JOB: "waits", states.LAUNCHING: "runs",
     states.RUNNING: "runs", states.RECOVERING: "runs",
     states.FINISHED: "good", states.ERROR: "bad", states.KILLED: "ended",
+    # Of searches and experiments; of models and their revisions.
+    "FAILED": "bad", "STOPPED": "ended", "NOTRUN": "waits", "WAITING": "waits",
+    "starting": "waits", "serving": "runs", "draining": "waits", "failed": "bad", "stored": "ended",
 }
 
 
@@ -135,7 +138,8 @@ def state_class(state: str) -> str:
     return _CLASSES.get(state, "ended")
 
 
-_WORDS: Mapping[str, str] = {states.PENDING: "pending", states.PENDING_JOB: "pending", states.LAUNCHING: "starting"}
+_WORDS: Mapping[str, str] = {states.PENDING: "pending", states.PENDING_JOB: "pending", states.LAUNCHING: "starting",
+                              "NOTRUN": "not submitted", "WAITING": "resting", "stored": "stopped"}
 
 
 def state_word(state: str) -> str:

@@ -28,6 +28,8 @@ from local_backend.services.data import DataService
 from local_backend.services.execs import ExecService
 from local_backend.services.health import Finding, HealthService
 from local_backend.services.holdings import HoldingService
+from local_backend.services.kept_lists import KeptLists
+from local_backend.services.labels import LabelService
 from local_backend.services.links import LinkService
 from local_backend.services.load import Load
 from local_backend.services.logons import LogonService
@@ -61,6 +63,7 @@ class Services:
 
     base: Base
     execs: ExecService
+    labels: LabelService
     curves: CurveService
     submissions: SubmissionService
     applications: ApplicationService
@@ -111,7 +114,7 @@ def make_services(
         paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, live=supervisor.live,
         consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
-    execs = ExecService(base, supervisor, sight)
+    execs = ExecService(base, supervisor, sight, KeptLists(database))
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
     outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
@@ -130,6 +133,7 @@ def make_services(
     return Services(
         base=base,
         execs=execs,
+        labels=LabelService(base),
         curves=CurveService(execs),
         submissions=submissions,
         applications=ApplicationService(execs),

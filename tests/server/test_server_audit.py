@@ -214,6 +214,7 @@ def test_a_missing_log_daemon_is_reported_once_and_used_once_it_runs(
 #: The record of every call that changes something. The body may be valid or not.
 CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.LOGOFF): (None, "auth.logoff"),
+    ("POST", wire.LINK): (None, "auth.link"),
     ("POST", wire.EXECS): (None, "exec.submit"),
     ("DELETE", wire.EXECS): (None, "exec.delete"),
     ("DELETE", wire.EXECS + "/{exec_id}"): (None, "exec.delete"),
