@@ -565,6 +565,11 @@ class AsyncClient:
         found: ModelWhy = await self._call("model_why", name)
         return found
 
+    async def model_load(self, name: str) -> list[dict[str, Any]]:
+        """Call `Client.model_load` in a thread."""
+        found: list[dict[str, Any]] = await self._call("model_load", name)
+        return found
+
     async def model_log(
         self, name: str, *, kernel: int | None = None, stream: str = "stderr", start: int = 0,
     ) -> LogPart:

@@ -15,6 +15,8 @@ from local_backend.console import (
     admin_people,
     admin_plans,
     admin_usage,
+    data,
+    data_connections,
     design,
     files,
     live,
@@ -32,7 +34,8 @@ from local_backend.console.session_pages import onward
 
 ROUTERS = (
     session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
-    admin_people.router, admin_plans.router, admin_usage.router, run_curves.router, searches.router,
+    admin_people.router, admin_plans.router, admin_usage.router,
+    data.router, data_connections.router, run_curves.router, searches.router,
     saved_models.router, services.router, service_changes.router,
 )
 _TITLES = {
