@@ -55,7 +55,9 @@ def files(
     found = services.browsing.place(caller, volume, path)
     above = [(part, link(volume, str(PurePosixPath(*PurePosixPath(path).parts[: at + 1]))))
              for at, part in enumerate(PurePosixPath(path).parts)]
-    shown: dict[str, Any] = {"volume": volume, "data_path": path, "found": found, "above": above, "top": link(volume, "")}
+    shown: dict[str, Any] = {
+        "volume": volume, "data_path": path, "found": found, "above": above, "top": link(volume, ""),
+    }
     if not found.is_folder:
         return page(request, "data_file.html", **shown, **_file(services, caller, volume, path))
     links = {one.name: link(volume, f"{path}/{one.name}") for one in found.entries}
