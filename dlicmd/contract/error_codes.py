@@ -30,6 +30,7 @@ SERVER = {
     "console.csrf": "the page is of another session",
     "data.invalid": "a data source is wrong",
     "data.kind_unusable": "another package adds this kind of connection, but the kind cannot be used",
+    "data.not_found": "the path does not exist, or the user may not read it",
     "data.preview": "the list of data sources is empty or too long",
     "data.previews": "too many previews are running",
     "database.failed": "the server cannot use its database; nothing was changed",

@@ -238,6 +238,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.TOKENS): ({"name": "ci", "scope": "read", "expiresIn": 1}, "token.create"),
     ("DELETE", wire.TOKENS + "/{name}"): (None, "token.revoke"),
     ("POST", wire.CONNECTIONS): ({"name": "c", "type": "none"}, "connection.add"),
+    ("PUT", wire.CONNECTIONS + "/{name:path}"): ({}, "connection.change"),
     ("DELETE", wire.CONNECTIONS + "/{name:path}"): (None, "connection.remove"),
     ("POST", wire.CONNECTIONS + "/{name:path}/test"): (None, "connection.test"),
     ("POST", wire.CHECK): (None, "exec.check"),
