@@ -399,6 +399,16 @@ class AsyncClient:
         found: Plan = await self._call("replace_plans", document)
         return found
 
+    async def plan_shares(self) -> list[dict[str, Any]]:
+        """Call `Client.plan_shares` in a thread."""
+        found: list[dict[str, Any]] = await self._call("plan_shares")
+        return found
+
+    async def preview_plans(self, document: Any) -> dict[str, Any]:
+        """Call `Client.preview_plans` in a thread."""
+        found: dict[str, Any] = await self._call("preview_plans", document)
+        return found
+
     async def delete_plan(self, name: str) -> str:
         """Call `Client.delete_plan` in a thread."""
         found: str = await self._call("delete_plan", name)

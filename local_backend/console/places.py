@@ -10,6 +10,11 @@ HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
+OVERVIEW_PART = f"{HOME}/parts/overview"
+ADMIN = f"{HOME}/admin"
+ADMIN_PLANS, ADMIN_USAGE, ADMIN_USERS = f"{ADMIN}/plans", f"{ADMIN}/usage", f"{ADMIN}/users"
+ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f"{ADMIN}/health"
+ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
 SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
 #: Models of the model store. No model has the name `-`.
 SAVED = f"{SERVICES}/-/saved"
@@ -20,7 +25,7 @@ UPLOADS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Section:
+class NavigationEntry:
     """An entry of the navigation. `key` is the key that opens it after `g`."""
 
     name: str
@@ -32,9 +37,10 @@ class Section:
 
 #: In the order in which pages show them.
 SECTIONS = (
-    Section("Overview", HOME, "o"),
-    Section("Searches", SEARCHES, "s"),
-    Section("Services", SERVICES, "v"),
+    NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Searches", SEARCHES, "s"),
+    NavigationEntry("Services", SERVICES, "v"),
+    NavigationEntry("Administration", ADMIN, "a", admin=True),
 )
 
 
@@ -53,7 +59,7 @@ def is_open(path: str) -> bool:
     return path in (ROOT, LOGON, ENTER) or path.startswith(f"{STATIC}/")
 
 
-def current(path: str) -> Section | None:
+def current(path: str) -> NavigationEntry | None:
     """Return the section of a path."""
     found = [one for one in SECTIONS if path == one.path or (one.path != HOME and path.startswith(f"{one.path}/"))]
     return max(found, key=lambda one: len(one.path), default=None)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.inference_deploy import assembled
 from local_backend.console import places
-from local_backend.console.changes import changed, field
+from local_backend.console.changes import done, field
 from local_backend.console.queries import TheTable
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
@@ -43,7 +43,7 @@ async def to_space(request: Request, services: TheServices, caller: TheCaller) -
     version = whole(field(form, "version"), "version")
     await run_in_threadpool(
         services.model_sources.promote, caller, field(form, "name"), field(form, "space"), version)
-    return changed(request, places.SAVED)
+    return done(request, places.SAVED)
 
 
 @router.post(places.SAVED + "/delete")
@@ -52,7 +52,7 @@ async def unsave(request: Request, services: TheServices, caller: TheCaller) -> 
     form = await request.form()
     version = whole(field(form, "version"), "version")
     await run_in_threadpool(services.model_sources.remove, caller, field(form, "name"), version)
-    return changed(request, places.SAVED)
+    return done(request, places.SAVED)
 
 
 @router.post(places.SAVED + "/deploy")
@@ -65,4 +65,4 @@ async def deploy_saved(request: Request, services: TheServices, caller: TheCalle
     version = whole(field(form, "version"), "version")
     view = await assembled(services, caller, partial(
         services.model_sources.deploy_saved, caller, field(form, "name"), version, words))
-    return changed(request, service_path(view.row.name))
+    return done(request, service_path(view.row.name))

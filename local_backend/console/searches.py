@@ -17,7 +17,7 @@ from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.search_objects import pareto
 from local_backend.console import places
-from local_backend.console.changes import changed
+from local_backend.console.changes import done
 from local_backend.console.queries import TableQuery, TheTable, query_of
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
@@ -221,25 +221,25 @@ async def importances(request: Request, services: TheServices, caller: TheCaller
 async def stop(request: Request, services: TheServices, caller: TheCaller, name: str) -> Response:
     """Stop a search and its running experiments."""
     row = await run_in_threadpool(services.searches.stop, caller, name)
-    return changed(request, search_path(row.name))
+    return done(request, search_path(row.name))
 
 
 @router.post(_ONE + "/force")
 async def force(request: Request, services: TheServices, caller: TheCaller, name: str) -> Response:
     """Stop a search at once."""
     row = await run_in_threadpool(partial(services.searches.stop, caller, name, force=True))
-    return changed(request, search_path(row.name))
+    return done(request, search_path(row.name))
 
 
 @router.post(_ONE + "/restart")
 async def restart(request: Request, services: TheServices, caller: TheCaller, name: str) -> Response:
     """Let a stopped or failed search go on."""
     row = await run_in_threadpool(services.searches.restart, caller, name)
-    return changed(request, search_path(row.name))
+    return done(request, search_path(row.name))
 
 
 @router.post(_ONE + "/delete")
 async def delete(request: Request, services: TheServices, caller: TheCaller, name: str) -> Response:
     """Delete a search that is over."""
     await run_in_threadpool(services.searches.delete, caller, name)
-    return changed(request, places.SEARCHES)
+    return done(request, places.SEARCHES)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.inference_forward import TrialAnswer, tried
 from local_backend.console import places
-from local_backend.console.changes import changed, field
+from local_backend.console.changes import done, field
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.console.service_profile import changes_of, profile_fields
@@ -35,28 +35,28 @@ _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 def start(request: Request, services: TheServices, caller: TheCaller, m: str) -> Response:
     """Start a model."""
     services.models.start(caller, m)
-    return changed(request, service_path(m))
+    return done(request, service_path(m))
 
 
 @router.post(ONE + "/stop")
 def stop(request: Request, services: TheServices, caller: TheCaller, m: str) -> Response:
     """Stop a model."""
     services.models.stop(caller, m)
-    return changed(request, service_path(m))
+    return done(request, service_path(m))
 
 
 @router.post(ONE + "/undeploy")
 def undeploy(request: Request, services: TheServices, caller: TheCaller, m: str) -> Response:
     """Remove a stopped model."""
     services.models.undeploy(caller, m)
-    return changed(request, places.SERVICES)
+    return done(request, places.SERVICES)
 
 
 @router.post(ONE + "/rollback")
 def rollback(request: Request, services: TheServices, caller: TheCaller, m: str) -> Response:
     """Give all requests to the revision before."""
     services.models.rollback(caller, m)
-    return changed(request, service_path(m))
+    return done(request, service_path(m))
 
 
 @router.post(ONE + "/promote")
@@ -64,7 +64,7 @@ async def promote(request: Request, services: TheServices, caller: TheCaller, m:
     """Give all requests to a revision."""
     number = whole(field(await request.form(), "revision"), "revision")
     await run_in_threadpool(services.models.promote, caller, m, number)
-    return changed(request, service_path(m))
+    return done(request, service_path(m))
 
 
 @router.post(ONE + "/traffic")
@@ -77,7 +77,7 @@ async def traffic(request: Request, services: TheServices, caller: TheCaller, m:
             text = field(form, name)
             weights[name.removeprefix("weight-")] = int(text) if text.isdecimal() and len(text) < 10 else text
     await run_in_threadpool(services.models.set_traffic, caller, m, weights)
-    return changed(request, service_path(m))
+    return done(request, service_path(m))
 
 
 @router.post(ONE + "/share")
@@ -86,7 +86,7 @@ async def share(request: Request, services: TheServices, caller: TheCaller, m: s
     form = await request.form()
     users = [one.strip() for one in field(form, "users").split(",") if one.strip()]
     await run_in_threadpool(services.models.share, caller, m, field(form, "everyone") == "yes" or users)
-    return changed(request, service_path(m))
+    return done(request, service_path(m))
 
 
 @router.post(ONE + "/readme")
@@ -94,7 +94,7 @@ async def readme(request: Request, services: TheServices, caller: TheCaller, m: 
     """Replace the README of a model."""
     text = (await request.form()).get("readme")
     await run_in_threadpool(services.models.change_readme, caller, m, text)
-    return changed(request, f"{service_path(m)}?tab=readme")
+    return done(request, f"{service_path(m)}?tab=readme")
 
 
 @router.post(ONE + "/profile")
@@ -107,7 +107,7 @@ async def profile(request: Request, services: TheServices, caller: TheCaller, m:
         await run_in_threadpool(services.models.change_profile, caller, m, given)
     except (Invalid, Conflict) as problem:
         return await run_in_threadpool(partial(_refused, request, services, caller, m, form, problem))
-    return changed(request, f"{service_path(m)}?tab=profile")
+    return done(request, f"{service_path(m)}?tab=profile")
 
 
 def _whole_profile(form: FormData) -> Any:

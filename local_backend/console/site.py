@@ -11,6 +11,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
 from local_backend.console import (
+    admin,
+    admin_people,
+    admin_plans,
+    admin_usage,
     design,
     files,
     live,
@@ -27,16 +31,9 @@ from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
 ROUTERS = (
-    session_pages.router,
-    files.router,
-    live.router,
-    design.router,
-    overview.router,
-    run_curves.router,
-    searches.router,
-    saved_models.router,
-    services.router,
-    service_changes.router,
+    session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
+    admin_people.router, admin_plans.router, admin_usage.router, run_curves.router, searches.router,
+    saved_models.router, services.router, service_changes.router,
 )
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",
