@@ -175,7 +175,7 @@ def make_services(
         controller=controller,
         models=serving.models,
         model_logs=ModelLogs(serving.models, execs, supervisor.reason),
-        model_sources=ModelSourceService(base, execs, serving.models),
+        model_sources=ModelSourceService(base, execs, serving.models, searches),
         runtimes=serving.runtimes,
         model_controller=serving.controller,
         load=Load(settings.quotas, shared=not settings.embedded),
