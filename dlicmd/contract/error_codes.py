@@ -4,6 +4,9 @@ from __future__ import annotations
 
 #: Codes of the local backend → meaning. An answer has its code in the header `X-DLI-Error-Code`.
 SERVER = {
+    "again.credentials": "the exec was submitted with credentials, which the server has not kept",
+    "again.files_gone": "the submitted code of the exec is no longer stored",
+    "again.unsupported": "the server cannot run the exec",
     "audit.unreadable": "the server cannot read the files of the audit log",
     "auth.admin_only": "only an administrator may do this",
     "auth.basic": "the Authorization header is not well-formed HTTP Basic",
@@ -27,6 +30,7 @@ SERVER = {
     "console.csrf": "the page is of another session",
     "data.invalid": "a data source is wrong",
     "data.kind_unusable": "another package adds this kind of connection, but the kind cannot be used",
+    "data.not_found": "the path does not exist, or the user may not read it",
     "data.preview": "the list of data sources is empty or too long",
     "data.previews": "too many previews are running",
     "database.failed": "the server cannot use its database; nothing was changed",
@@ -124,8 +128,8 @@ SERVER = {
     "search.algorithm_not_found": "no installed algorithm has this name",
     "search.ended": "the search is already over",
     "search.exists": "the user already has a search with this name",
-    "search.models": "the local backend keeps no models that a search could change",
     "search.importances": "the importance of the parameters is not known now",
+    "search.no_best": "no experiment of the search has finished with a value",
     "search.not_found": "no search has this name",
     "search.not_stopped": "the search is not stopped",
     "server.failed": "the server failed; its log says why",
