@@ -25,7 +25,8 @@ def submit(live: Live, name: str, options: str, program: str, code: bytes) -> st
 def two(live: Live) -> list[str]:
     """Two runs with different options, parameters, environment and code."""
     return [
-        submit(live, "one", "--msd-env MODE=fast --msd-env PASSWORD=hush", "--lr 0.1 --epochs 3", b"print(1)\nprint(2)\n"),
+        submit(live, "one", "--msd-env MODE=fast --msd-env PASSWORD=hush", "--lr 0.1 --epochs 3",
+               b"print(1)\nprint(2)\n"),
         submit(live, "two", "--msd-priority 7 --msd-env MODE=slow", "--lr=0.2 --epochs 3", b"print(1)\nprint('<b>')\n"),
     ]
 
@@ -49,7 +50,8 @@ def cells(text: str, name: str) -> list[str]:
     """Return the texts of the cells of a row."""
     row = re.search(rf'<th scope="row">{re.escape(name)}</th>(.*?)</tr>', text, re.DOTALL)
     assert row, name
-    return [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in re.findall(r"<td>(.*?)</td>", row[1], re.DOTALL)]
+    found = re.findall(r"<td>(.*?)</td>", row[1], re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in found]
 
 
 def test_different_values_are_shown_side_by_side(live: Live, two: list[str]) -> None:
