@@ -130,8 +130,8 @@ COMMANDS: tuple[Option, ...] = (
              "--tag, --attributes, --envs", "ID"),
     _command("--exec-tag", "add tags to a job, or with --remove remove them; without tags, show the labels of the job",
              "ID [TAG...]", hidden=True, arity=Arity.MANY),
-    _command("--exec-note", "write a note about a job; an empty text removes the note", "ID TEXT", hidden=True,
-             arity=Arity.TWO),
+    _command("--exec-note", "write a note about a job, or with --remove remove it", "ID [TEXT]", hidden=True,
+             arity=Arity.MANY),
     _command("--exec-favorite", "make jobs your favorites; with --remove, they are none any more", "ID...", hidden=True,
              arity=Arity.MANY),
     _command("--exec-delete-all", "delete all your jobs"),
@@ -355,8 +355,9 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
         _client("--search", Form.TEXT, _O, "with --exec-get-all: only the experiments of a search", "NAME",
                 hidden=True),
     ),
-    **dict.fromkeys(("--exec-tag", "--exec-favorite"), (
-        _client("--remove", Form.FLAG, _O, "with --exec-tag and --exec-favorite: remove instead of add", hidden=True),
+    **dict.fromkeys(("--exec-tag", "--exec-note", "--exec-favorite"), (
+        _client("--remove", Form.FLAG, _O, "with --exec-tag, --exec-note and --exec-favorite: remove instead of add",
+                hidden=True),
     )),
     "--hpo-start": SEARCH_OPTIONS,
     "--hpo-algorithm-install": (

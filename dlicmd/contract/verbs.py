@@ -180,10 +180,10 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd tag 7 baseline --remove", "remove a tag of local-7"),
         ("dlicmd tag 7", "show tags and note of local-7"),
     ), 1, MANY, 1, own=(_own("--remove", Form.FLAG, "remove the tags"),)),
-    Verb("note", "--exec-note", "ID TEXT", "write a note about a job", (
-        ("dlicmd note last 'lower rate, same seed'", "dlicmd get shows the note"),
-        ("dlicmd note 7 ''", "remove the note"),
-    ), 2, 2, 1),
+    Verb("note", "--exec-note", "ID [TEXT]", "write a note about a job, or show its labels", (
+        ("dlicmd note last 'lower rate, same seed'", "dlicmd get shows the note, too"),
+        ("dlicmd note 7 --remove", "remove the note"),
+    ), 1, 2, 1, own=(_own("--remove", Form.FLAG, "remove the note"),)),
     Verb("favorite", "--exec-favorite", "ID...", "make jobs your favorites", (
         ("dlicmd favorite last", "dlicmd ls --find is:favorite lists your favorites"),
         ("dlicmd favorite 7 --remove", "local-7 is no favorite any more"),

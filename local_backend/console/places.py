@@ -38,6 +38,7 @@ class NavigationEntry:
 #: In the order in which pages show them.
 SECTIONS = (
     NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Runs", RUNS, "r"),
     NavigationEntry("Searches", SEARCHES, "s"),
     NavigationEntry("Services", SERVICES, "v"),
     NavigationEntry("Administration", ADMIN, "a", admin=True),

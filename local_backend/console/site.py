@@ -15,6 +15,7 @@ from local_backend.console import (
     admin_people,
     admin_plans,
     admin_usage,
+    compare,
     design,
     files,
     live,
@@ -24,6 +25,7 @@ from local_backend.console import (
     run_changes,
     run_code,
     run_curves,
+    runs,
     run_logs,
     run_slots,
     saved_models,
@@ -36,9 +38,9 @@ from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
 ROUTERS = (
-    session_pages.router, files.router, live.router, design.router, overview.router, run_curves.router,
-    run_slots.router, run_logs.router, run_code.router, run_changes.router, run.router, admin.router,
-    admin_people.router, admin_plans.router, admin_usage.router, searches.router,
+    session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
+    admin_people.router, admin_plans.router, admin_usage.router, runs.router, compare.router, run_curves.router,
+    run_slots.router, run_logs.router, run_code.router, run_changes.router, run.router, searches.router,
     saved_models.router, services.router, service_changes.router,
 )
 _TITLES = {

@@ -22,6 +22,8 @@ from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
 from local_backend.services.audit import AuditService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
+from local_backend.services.code_listing import CodeListing
+from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
@@ -67,6 +69,8 @@ class Services:
     base: Base
     execs: ExecService
     labels: LabelService
+    code_listing: CodeListing
+    comparisons: ComparisonService
     curves: CurveService
     logs: LogService
     code: CodeService
@@ -121,6 +125,7 @@ def make_services(
         consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
     execs = ExecService(base, supervisor, sight, KeptLists(database))
+    code_listing, curves = CodeListing(execs), CurveService(execs)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
     outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
@@ -140,7 +145,9 @@ def make_services(
         base=base,
         execs=execs,
         labels=LabelService(base),
-        curves=CurveService(execs),
+        code_listing=code_listing,
+        comparisons=ComparisonService(execs, curves, code_listing),
+        curves=curves,
         logs=LogService(execs),
         code=CodeService(execs),
         lineage=LineageService(execs, serving.models),

@@ -276,14 +276,6 @@ class News(TypedDict):
     """Value of `cursor` for the next call"""
 
 
-class Content(TypedDict, total=False):
-    """Size and content of a submitted file, as fields of CodeFile."""
-
-    bytes: int
-    sha256: str
-    text: str
-
-
 @described
 class Curve(TypedDict):
     """A metric over the steps of a training."""
