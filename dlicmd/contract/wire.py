@@ -50,6 +50,10 @@ USERS = BASE + "/users"
 TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
+#: Our own: kinds of connections with their fields; volumes; folders and files of data.
+CONNECTION_KINDS = BASE + "/connection-kinds"
+VOLUMES = BASE + "/volumes"
+DATA_FILES, DATA_FILE = BASE + "/data/files", BASE + "/data/file"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:

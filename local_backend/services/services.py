@@ -22,6 +22,7 @@ from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
 from local_backend.services.audit import AuditService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
+from local_backend.services.browsing import BrowseService
 from local_backend.services.code_listing import CodeListing
 from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
@@ -101,6 +102,7 @@ class Services:
     audit: AuditService
     health: HealthService
     volumes: VolumeService
+    browsing: BrowseService
 
 
 def make_services(
@@ -173,13 +175,14 @@ def make_services(
         controller=controller,
         models=serving.models,
         model_logs=ModelLogs(serving.models, execs, supervisor.reason),
-        model_sources=ModelSourceService(base, execs, serving.models),
+        model_sources=ModelSourceService(base, execs, serving.models, searches),
         runtimes=serving.runtimes,
         model_controller=serving.controller,
         load=Load(settings.quotas, shared=not settings.embedded),
         audit=AuditService(base),
         health=HealthService(examine, loops),
         volumes=VolumeService(base),
+        browsing=BrowseService(base),
     )
 
 
