@@ -13,6 +13,8 @@ LOG, FABRIC, EMETRICS, TENSORBOARD, WANDB, MLFLOW, HUGGINGFACE, LIGHTNING, PRINT
 )
 #: Units of a step. LINE counts the values of a curve, because the program named no step.
 STEP, EPOCH, BATCH, LINE = UNITS = ("step", "epoch", "batch", "line")
+#: Curves that the engine reports about a training itself, not about its model.
+OF_RUN = ("samplesPerSecond", "workers", "deaths")
 #: Maximum number of characters of a name.
 LONGEST_NAME = 100
 #: Maximum of steps and times: floats represent all whole numbers up to this one. Readers drop larger values.
