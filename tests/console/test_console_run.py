@@ -259,6 +259,18 @@ def test_every_place_is_found_once(live: Live, run: str) -> None:
     assert found == sorted(set(found)) and len(found) == 10_000
 
 
+def test_a_search_sees_colored_lines_without_their_colors(live: Live, run: str) -> None:
+    line = b"\x1b[31mepoch\x1b[0m %d \x1b[1mdone\x1b[0m\n"
+    text = b"".join(line % number for number in range(60_000))
+    write(live.paths(run).capture("task12n-1", "stdout", False), text)
+    start, found = 0, []
+    while start is not None:
+        part = get(live, place(run, f"/logs/search?log=task12n-1.stdout&text=Epoch+59999+done&start={start}")).json()
+        start = part["next"]
+        found += part["found"]
+    assert found == [{"at": len(text) - len(line % 59_999), "text": "epoch 59999 done"}]
+
+
 @pytest.mark.parametrize(("line", "shown"), [
     (b"\x1b[31mred\x1b[0m", "red"), (b" 10%\r 50%\r100%\r", "100%"), (b"\x1b]0;title\x07text", "text"),
     (b"a\x00b\x08c", "a\ufffdb\ufffdc"), (b"\xff", "\ufffd"),
