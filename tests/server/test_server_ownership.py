@@ -30,6 +30,7 @@ CHANGES = {
     ("POST", wire.LINK): 200,
     ("POST", wire.LABELS): 400,  # without a body
     ("PUT", wire.PLAN_TREE): 403,
+    ("POST", wire.PLAN_PREVIEW): 403,
     ("PUT", wire.PLAN + "/{name:path}"): 403,
     ("DELETE", wire.PLAN + "/{name:path}"): 403,
     ("POST", wire.USERS): 403,
