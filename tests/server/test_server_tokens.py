@@ -81,7 +81,6 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.USERS + "/{name}/password"): {"password": "a new secret", "oldPassword": "x"},
     ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
-    ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
 }
 
