@@ -141,7 +141,8 @@ def _lineage(services: Services, caller: Caller, view: ModelView) -> dict[str, A
     row = _exec_of(services, caller, str(source["exec"])) if source.get("exec") else None
     experiment = None if row is None else row.workload.experiment
     data = source.get("data")
-    return {"source": source, "exec_seen": row is not None, "experiment": experiment,
+    shown = {key: source.get(key) for key in ("exec", "user", "saved", "version", "folder", "args")}
+    return {"source": shown if source else {}, "exec_seen": row is not None, "experiment": experiment,
             "data": json.dumps(data, indent=2) if data else ""}
 
 

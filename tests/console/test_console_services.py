@@ -266,7 +266,7 @@ def test_a_trial_reaches_the_model_as_the_user(live: Live, started: Any, played:
     assert "200" in words(shown) and "application/json" in words(shown) and html.escape(HOSTILE) in shown.text
     (request,) = started.requests
     assert request.endswith(b'\r\n\r\n{"seq": 1}') and b"POST /dlim/v1/inference/ping " in request
-    assert re.search(rb"local-user: alice\r\n", request, re.IGNORECASE), request
+    assert re.search(rb"x-dlicmd-user: alice\r\n", request, re.IGNORECASE), request
     assert TOKEN.encode() not in request
     try_it(live, file=b"\x00\xff")
     assert started.requests[-1].endswith(b"\r\n\r\n\x00\xff")
