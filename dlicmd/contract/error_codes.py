@@ -4,6 +4,9 @@ from __future__ import annotations
 
 #: Codes of the local backend → meaning. An answer has its code in the header `X-DLI-Error-Code`.
 SERVER = {
+    "again.credentials": "the exec was submitted with credentials, which the server has not kept",
+    "again.files_gone": "the submitted code of the exec is no longer stored",
+    "again.unsupported": "the server cannot run the exec",
     "audit.unreadable": "the server cannot read the files of the audit log",
     "auth.admin_only": "only an administrator may do this",
     "auth.basic": "the Authorization header is not well-formed HTTP Basic",
@@ -23,9 +26,11 @@ SERVER = {
     "connection.of_another_user": "the connection belongs to another user",
     "connection.of_file": "the connection is in the file of `--connections`, so the server cannot remove it",
     "connection.tests": "too many connection tests are running",
+    "console.form": "the form of a page lacks something",
     "console.csrf": "the page is of another session",
     "data.invalid": "a data source is wrong",
     "data.kind_unusable": "another package adds this kind of connection, but the kind cannot be used",
+    "data.not_found": "the path does not exist, or the user may not read it",
     "data.preview": "the list of data sources is empty or too long",
     "data.previews": "too many previews are running",
     "database.failed": "the server cannot use its database; nothing was changed",
@@ -85,6 +90,7 @@ SERVER = {
     "plan.invalid": "the resource plan is wrong",
     "plan.not_found": "no resource plan with this name or path",
     "query.by": "unknown grouping of holdings",
+    "query.compare": "too few or too many runs to compare",
     "query.cursor": "this server did not issue the cursor",
     "query.find": "the search has an invalid word",
     "query.kind": "unknown kind of slot",

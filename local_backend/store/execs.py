@@ -216,6 +216,12 @@ def of_user(
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
+def of_bundle(connection: Connection, bundle: str, most: int) -> list[ExecRow]:
+    """Return the newest training execs of this code that are not deleted, at most so many."""
+    query = select(*COLUMNS).where(execs.c.bundle == bundle, execs.c.deleted.is_(False), execs.c.kind == TRAINING)
+    return [ExecRow(*found) for found in connection.execute(query.order_by(execs.c.number.desc()).limit(most))]
+
+
 def count(connection: Connection, creator: str) -> tuple[int, int]:
     """Return how many training execs of a user are not over, and how many exist; deleted ones do not count. An exec
     that rests for a search that is over trains no further unless the search is restarted, so it counts as over."""
