@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,9 @@ from live_server import TOKEN, Live
 from page_desk import get, post, words
 from searching import Searching, searching
 
+from local_backend.api.guard import SESSION
 from local_backend.console.searches import LINES, ROWS
+from local_backend.console.sessions import csrf_of
 from local_backend.errors import Unavailable
 from local_backend.scheduler.model import Reason
 from local_backend.services.algorithms import AlgorithmService
@@ -39,9 +40,8 @@ def number_of(live: Live, name: str = "s") -> int:
 def add(live: Live, rows: list[dict[str, Any]], name: str = "s") -> None:
     """Add experiments to a search that has ended."""
     number = number_of(live, name)
-    live.database.write(lambda c: searches.add(c, [
-        ExperimentRow(**{"search": number, "state": "FINISHED", "parameters": '{"rate": 0.5}'} | one)
-        for one in rows]))
+    usual: dict[str, Any] = {"search": number, "state": "FINISHED", "parameters": '{"rate": 0.5}'}
+    live.database.write(lambda c: searches.add(c, [ExperimentRow(**usual | one) for one in rows]))
 
 
 def ended(search: Searching, values: tuple[float, ...] = (3.5, 1.25), **asked: Any) -> list[str]:
@@ -203,10 +203,8 @@ def test_importances_that_are_not_known_leave_a_sentence(
     assert "not <now>" in words(get(live, f"{ONE}/importances", part=True))
 
 
-def test_a_part_that_a_script_changes_leads_on_with_a_header(live: Live, search: Searching) -> None:
+def test_a_script_is_led_to_the_next_page_with_a_header(live: Live, search: Searching) -> None:
     ended(search)
-    answer = live.call("POST", f"{ONE}/delete", b"", {
-        "Cookie": f"dlicmd_session={TOKEN}", "HX-Request": "true", "X-CSRF-Token": SimpleNamespace(
-            value=re.search(r'X-CSRF-Token": "([^"]+)"', get(live, ONE).text.replace("&#34;", '"'))).value[1]},  # type: ignore[index]
-        token=None, base="")
+    headers = {"Cookie": f"{SESSION}={TOKEN}", "HX-Request": "true", "X-CSRF-Token": csrf_of(TOKEN)}
+    answer = live.call("POST", f"{ONE}/delete", b"", headers, token=None, base="")
     assert (answer.status, answer.headers["hx-redirect"]) == (204, LIST)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from support import examples
 
 from local_backend.inference.control import LATENCY_BOUNDS, GatewayLoad, KernelLoad, RevisionLoad
@@ -86,5 +85,5 @@ def test_quantiles_agree_with_the_sorted_values() -> None:
             place = sum(bound < exact for bound in LATENCY_BOUNDS)
             low = LATENCY_BOUNDS[place - 1] if place else 0.0
             high = LATENCY_BOUNDS[min(place, len(LATENCY_BOUNDS) - 1)]
-            assert found == pytest.approx(found) and min(low, high) <= found <= high
+            assert found is not None and min(low, high) <= found <= high
     assert quantile([0] * 16, 0.5) is None
