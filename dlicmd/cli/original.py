@@ -82,8 +82,8 @@ def is_ours(line: CommandLine) -> bool:
 
 _OUR_COMMANDS = frozenset({
     "--version", "--completion", "--config-show", "--data-preview", "--exec-why", "--exec-diff", "--exec-plot",
-    "--exec-verify", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait", "--hpo-plot", "--hpo-export",
-    "--hpo-algorithm-install",
+    "--exec-verify", "--exec-again", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait", "--hpo-plot",
+    "--hpo-export", "--hpo-algorithm-install",
 })
 _OUR_OPTIONS = frozenset({"--wait", "--follow", "--wait-timeout", "--pass-exit-code", "--junit", "--dry-run"}) | {
     option.name for option in SEARCH_OPTIONS}

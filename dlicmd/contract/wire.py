@@ -50,6 +50,10 @@ USERS = BASE + "/users"
 TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
+#: Our own: kinds of connections with their fields; volumes; folders and files of data.
+CONNECTION_KINDS = BASE + "/connection-kinds"
+VOLUMES = BASE + "/volumes"
+DATA_FILES, DATA_FILE = BASE + "/data/files", BASE + "/data/file"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -153,6 +157,8 @@ EXT_FILES = "files"
 EXT_LINES = "log-lines"
 #: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
+#: POST /execs/{id}/again submits an exec once more, perhaps with another name, number of workers, or other arguments.
+EXT_AGAIN = "again"
 #: /dlim/v1: revisions, traffic, sharing, logs and the store of models; POST /execs/{id}/deploy.
 EXT_MODELS = "models"
 #: POST /execs/labels changes notes, tags and favorites of execs, and GET /execs/labels lists the tags; `find` and

@@ -270,6 +270,14 @@ class AsyncClient:
         found: Exec = await self._call("verify_exec", exec_id, steps)
         return found
 
+    async def run_again(
+        self, exec_id: str, *, name: str | None = None, workers: int | None = None,
+        arguments: Sequence[str] | None = None,
+    ) -> Exec:
+        """Call `Client.run_again` in a thread."""
+        found: Exec = await self._call("run_again", exec_id, name=name, workers=workers, arguments=arguments)
+        return found
+
     async def delete_exec(self, exec_id: str) -> int:
         """Call `Client.delete_exec` in a thread."""
         found: int = await self._call("delete_exec", exec_id)
@@ -563,6 +571,11 @@ class AsyncClient:
     async def model_why(self, name: str) -> ModelWhy:
         """Call `Client.model_why` in a thread."""
         found: ModelWhy = await self._call("model_why", name)
+        return found
+
+    async def model_load(self, name: str) -> list[dict[str, Any]]:
+        """Call `Client.model_load` in a thread."""
+        found: list[dict[str, Any]] = await self._call("model_load", name)
         return found
 
     async def model_log(

@@ -15,12 +15,21 @@ from local_backend.console import (
     admin_people,
     admin_plans,
     admin_usage,
+    compare,
+    data,
+    data_connections,
     design,
     files,
     live,
     overview,
     places,
+    run,
+    run_changes,
+    run_code,
     run_curves,
+    run_logs,
+    run_slots,
+    runs,
     saved_models,
     searches,
     service_changes,
@@ -32,7 +41,9 @@ from local_backend.console.session_pages import onward
 
 ROUTERS = (
     session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
-    admin_people.router, admin_plans.router, admin_usage.router, run_curves.router, searches.router,
+    admin_people.router, admin_plans.router, admin_usage.router, data.router, data_connections.router, runs.router,
+    compare.router, run_curves.router, run_slots.router, run_logs.router, run_code.router, run_changes.router,
+    run.router, searches.router,
     saved_models.router, services.router, service_changes.router,
 )
 _TITLES = {

@@ -55,6 +55,10 @@ class VolumeService:
             raise StorageFailed("volume.unreadable", str(problem)) from None
         return [Volume(path.name, path, users.get(path.name)) for path in paths]
 
+    def visible(self, caller: Caller) -> Sequence[Volume]:
+        """Return the volumes that the caller may use, by name. Raises StorageFailed (`volume.unreadable`)."""
+        return [one for one in self.list() if caller.admin or one.users is None or caller.name in one.users]
+
     def add(self, caller: Caller, name: str, directory: Path, users: Sequence[str]) -> Volume:
         """Add a folder as a volume for these users, for all users if the list is empty. Raises Denied, Invalid
         (`volume.invalid`, `volume.directory`), Conflict (`volume.exists`), StorageFailed (`volume.failed`,
