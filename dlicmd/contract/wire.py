@@ -43,6 +43,8 @@ USERS = BASE + "/users"
 TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
+#: Objects of the experiment builder, which teams share.
+DEFINITIONS, HARDWARE, PLANS_OF_EXPERIMENTS = BASE + "/definitions", BASE + "/hardware", BASE + "/experiments"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -69,6 +71,12 @@ def application_stop_path(app_id: str) -> str:
 def plan_path(name: str) -> str:
     """Return the path of one resource plan. The name of a plan is its own path."""
     return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
+
+
+def team_path(top: str, name: str, action: str = "") -> str:
+    """Return the path of a model definition, hardware specification or experiment, or of a part of it. `top` is one of
+    DEFINITIONS, HARDWARE, PLANS_OF_EXPERIMENTS; `name` is NAME or OWNER/NAME."""
+    return f"{top}/{quote(name.strip('/'), safe='/')}" + (f"/{action}" if action else "")
 
 
 def search_path(name: str, action: str = "") -> str:
@@ -148,6 +156,8 @@ EXT_LINES = "log-lines"
 EXT_VERIFY = "verify"
 #: /dlim/v1: revisions, traffic, sharing, logs and the store of models; POST /execs/{id}/deploy.
 EXT_MODELS = "models"
+#: /definitions, /hardware, /experiments: model definitions, hardware specifications and experiments, kept for a team.
+EXT_EXPERIMENTS = "experiments"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({
     EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_STAGED, EXT_IDEMPOTENCY,
@@ -363,6 +373,21 @@ PACK_ID = "pack_id"  # the pack of jobs that share a device
 # Keys of the plans directly below a resource plan
 CHILDREN = "childTreeDto"  # in the tree
 PLANS = "plans"  # in our own servers' answer about one plan
+
+# Keys of a model definition, a hardware specification and an experiment, beside `name`, `owner`, `created` and
+# `sharedWith`; and of the bodies that save one
+DESCRIPTION = "description"
+VERSION, VERSIONS = "version", "versions"  # int: this version, and the newest one
+COMMAND = "command"  # execution command
+CONDA_ENVIRONMENT, ENVIRONMENT = "condaEnv", "environment"
+PREDEFINED, USABLE_HERE = "predefined", "usable"  # bool, of a hardware specification
+CREATE_DATA_PATH = "createDataPath"  # bool
+DEFINITION, DEFINITIONS_OF = "definition", "definitions"
+NODES = "nodes"  # single, multi or elastic
+MIN_WORKERS, DEVICE, MIG_PROFILE = "minWorkers", "device", "migProfile"
+HARDWARE_OF, HARDWARE_VERSION = "hardware", "hardwareVersion"
+LAST_RUN = "lastRun"
+RUN, PARTS = "run", "parts"
 
 # Keys of a search for hyper-parameters, and of its experiments. Both may have a `message`
 SEARCH_NAME = "hpoName"

@@ -15,13 +15,16 @@ from local_backend.api import (
     conf,
     connections,
     curves,
+    definitions,
     description,
     edimodels,
     errors,
     exec_metrics,
     execs,
+    experiment_plans,
     files,
     follow,
+    hardware,
     health,
     holdings,
     inference_auth,
@@ -57,7 +60,7 @@ ROUTERS = (
     connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
     verifying.router, algorithms.router, searches.router, model_searches.router, tokens.router,
     inference_auth.router, inference_models.router, inference_deploy.router, inference_forward.router,
-    edimodels.router,
+    edimodels.router, definitions.router, hardware.router, experiment_plans.router,
 )
 
 

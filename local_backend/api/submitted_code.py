@@ -37,7 +37,7 @@ def code(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[C
     paths = services.execs.paths(row)
     names, complete = manifest.read(services.base.settings.paths, row)
     model_dir = row.workload.program.model_dir
-    reader, folder = _CodeReader(), f"{model_dir}/" if model_dir else ""
+    reader, folder = CodeReader(), f"{model_dir}/" if model_dir else ""
     files: list[CodeFile] = []
     for name in names:
         file = paths.opened(paths.submitted / name)
@@ -53,7 +53,7 @@ def _seen_from(folder: str, name: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-class _CodeReader:
+class CodeReader:
     """Reads files until the limits of one answer are reached."""
 
     def __init__(self) -> None:

@@ -22,7 +22,10 @@ from local_backend.services.applications import ApplicationService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
 from local_backend.services.data import DataService
+from local_backend.services.definitions import DefinitionService
 from local_backend.services.execs import ExecService
+from local_backend.services.experiment_plans import ExperimentPlanService
+from local_backend.services.hardware import HardwareService
 from local_backend.services.holdings import HoldingService
 from local_backend.services.links import LinkService
 from local_backend.services.load import Load
@@ -78,6 +81,9 @@ class Services:
     model_sources: ModelSourceService
     runtimes: RuntimeService
     model_controller: ModelController
+    definitions: DefinitionService
+    hardware: HardwareService
+    experiments: ExperimentPlanService
     load: Load
 
 
@@ -111,6 +117,7 @@ def make_services(
     submissions = SubmissionService(
         execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
     )
+    definitions, hardware = DefinitionService(base, submissions), HardwareService(base, supervisor)
     algorithms = AlgorithmService(base)
     controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
     searches = SearchService(base, submissions, controller.wake, algorithms.names)
@@ -144,6 +151,9 @@ def make_services(
         model_sources=ModelSourceService(base, execs, serving.models),
         runtimes=serving.runtimes,
         model_controller=serving.controller,
+        definitions=definitions,
+        hardware=hardware,
+        experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         load=Load(settings.quotas, shared=not settings.embedded),
     )
 
