@@ -4,10 +4,11 @@ database.py) and does one thing. Times are epoch seconds."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from local_backend.store.schema import experiment_run_parts, experiment_runs
 from local_backend.store.team_objects import next_number
@@ -63,7 +64,7 @@ def begin(  # noqa: PLR0917
 def get(connection: Connection, run: int) -> ExperimentRunRow | None:
     """Return a run; None if it does not exist."""
     found = connection.execute(select(*_COLUMNS).where(experiment_runs.c.number == run)).first()
-    return None if found is None else ExperimentRunRow(*tuple(found), _parts(connection, [run]).get(run, ()))
+    return None if found is None else _run(found, _parts(connection, [run]))
 
 
 def of_key(connection: Connection, number: int, creator: str, key: str) -> ExperimentRunRow | None:
@@ -83,7 +84,7 @@ def of_object(
         query = query.where(experiment_runs.c.creator == creator)
     rows = connection.execute(query if most is None else query.limit(most)).all()
     parts = _parts(connection, [row.number for row in rows])
-    return [ExperimentRunRow(*tuple(row), parts.get(row.number, ())) for row in rows]
+    return [_run(row, parts) for row in rows]
 
 
 def of_exec(connection: Connection, exec_id: str) -> ExperimentRunRow | None:
@@ -114,6 +115,11 @@ def remove(connection: Connection, number: int) -> None:
     runs = select(experiment_runs.c.number).where(experiment_runs.c.object == number)
     connection.execute(delete(experiment_run_parts).where(experiment_run_parts.c.run.in_(runs)))
     connection.execute(delete(experiment_runs).where(experiment_runs.c.object == number))
+
+
+def _run(found: Row[Any], parts: Mapping[int, Sequence[RunPartRow]]) -> ExperimentRunRow:
+    number, of, version, creator, begun = tuple(found)
+    return ExperimentRunRow(number, of, version, creator, begun, parts.get(number, ()))
 
 
 def _parts(connection: Connection, runs: Collection[int]) -> dict[int, list[RunPartRow]]:
