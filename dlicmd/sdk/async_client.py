@@ -116,6 +116,11 @@ class AsyncClient:
         found: dict[str, Any] = await self._call("whoami")
         return found
 
+    async def console_link(self) -> dict[str, Any]:
+        """Call `Client.console_link` in a thread."""
+        found: dict[str, Any] = await self._call("console_link")
+        return found
+
     async def logoff(self) -> str:
         """Call `Client.logoff` in a thread."""
         found: str = await self._call("logoff")

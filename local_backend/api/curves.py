@@ -11,23 +11,49 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
-from local_backend.api.models.execs import Curves
+from local_backend.api.models.execs import Curve, Curves
 from local_backend.api.route import Route
+from local_backend.errors import Invalid
+from local_backend.services.curves import DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = APIRouter(tags=["logs"], route_class=Route)
 
 
 @router.get(wire.EXECS + "/{exec_id}/curves")
-@about(OWN_EXECS, extension=wire.EXT_CURVES, errors={400: "exec.not_found", 507: "exec.result_failed"})
+@about(OWN_EXECS, extension=wire.EXT_CURVES, errors={
+    400: "exec.not_found query.number query.value", 507: "exec.result_failed",
+})
 @bulk(READING)
 def curves(
+    *,
     services: TheServices,
     caller: TheCaller,
     exec_id: str,
     metric: Annotated[list[str] | None, Query(description="names of curves; all by default")] = None,
     since: Annotated[str, Query(description="`cursor` of an earlier answer: only later points are returned")] = "",
+    width: Annotated[int | None, Query(
+        description="number of columns of pixels: each has at most 4 points, which draw the same picture as all "
+        "points; not together with `since`",
+    )] = None,
+    start: Annotated[float | None, Query(alias=wire.FROM, description="with `width`: the first step")] = None,
+    stop: Annotated[float | None, Query(alias=wire.TO, description="with `width`: the last step")] = None,
 ) -> JsonAnswer[Curves]:
     """Return the metrics that the program records, or that the server finds in its files and its output. Of a long
     curve, only some points are kept: at most 10,000, and at most 200 curves."""
+    if width is not None:
+        if since:
+            raise Invalid("query.value", "since: not together with width")
+        found = services.curves.drawn(caller, exec_id, metric or (), StepWindow(width, start, stop))
+        return JsonAnswer({"curves": [_object(curve) for curve in found], "cursor": "", "whole": True})
     return JsonAnswer(services.execs.curves(caller, exec_id, metric or (), since))
+
+
+def _object(curve: DrawnCurve) -> Curve:
+    found = Curve(
+        name=curve.name, source=curve.source, unit="", stepUnit=curve.step_unit,
+        points=[list(point) for point in curve.points],
+    )
+    if curve.left:
+        found["left"] = curve.left
+    return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The address of the server alone leads to the overview.
+ROOT = "/"
 HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
@@ -31,12 +33,12 @@ SECTIONS = (
 
 def is_page(path: str) -> bool:
     """Return whether a path belongs to the console."""
-    return path == HOME or path.startswith(f"{HOME}/")
+    return path in (ROOT, HOME) or path.startswith(f"{HOME}/")
 
 
 def is_open(path: str) -> bool:
     """Return whether a page needs no session."""
-    return path in (LOGON, ENTER) or path.startswith(f"{STATIC}/")
+    return path in (ROOT, LOGON, ENTER) or path.startswith(f"{STATIC}/")
 
 
 def current(path: str) -> Section | None:

@@ -29,6 +29,12 @@ def onward(path: str) -> str:
     return path if sound and not places.is_open(plain) else places.HOME
 
 
+@router.get(places.ROOT)
+async def root() -> Response:
+    """Lead a browser that has the address of the server alone to the overview."""
+    return RedirectResponse(places.HOME, 303, HEADERS)
+
+
 @router.get(places.LOGON)
 async def logon_page(request: Request, next: str = places.HOME) -> Response:
     """Ask for user and password."""

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from local_backend.console import design, files, live, overview, places, session_pages
+from local_backend.console import design, files, live, overview, places, run_curves, session_pages
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
-ROUTERS = (session_pages.router, files.router, live.router, design.router, overview.router)
+ROUTERS = (session_pages.router, files.router, live.router, design.router, overview.router, run_curves.router)
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",
     413: "Too large", 429: "Too many calls", 500: "The server failed", 503: "The server is not ready",

@@ -21,6 +21,7 @@ from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
+from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
 from local_backend.services.definitions import DefinitionService
 from local_backend.services.execs import ExecService
@@ -59,6 +60,7 @@ class Services:
 
     base: Base
     execs: ExecService
+    curves: CurveService
     submissions: SubmissionService
     applications: ApplicationService
     plans: PlanService
@@ -125,6 +127,7 @@ def make_services(
     return Services(
         base=base,
         execs=execs,
+        curves=CurveService(execs),
         submissions=submissions,
         applications=ApplicationService(execs),
         plans=plans,

@@ -1,0 +1,50 @@
+"""GET /console/runs/{id}/curves: the curves of a run as the points of a chart."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from local_backend.api.as_json import JsonAnswer
+from local_backend.api.bulk import bulk
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.console import places
+from local_backend.console.rendering import HEADERS
+from local_backend.console.route import router as pages
+from local_backend.services.curves import DrawnCurve, StepWindow
+from local_backend.services.load import READING
+
+router = pages()
+
+
+@router.get(places.RUNS + "/{run}/curves")
+@bulk(READING)
+def curves(
+    *,
+    request: Request,
+    services: TheServices,
+    caller: TheCaller,
+    run: str,
+    width: int,
+    metric: Annotated[list[str] | None, Query()] = None,
+    start: Annotated[float | None, Query(alias="from")] = None,
+    stop: Annotated[float | None, Query(alias="to")] = None,
+) -> Response:
+    """Return the curves named `metric`, or all, as charts.js draws them."""
+    found = services.curves.drawn(caller, run, metric or (), StepWindow(width, start, stop))
+    return JsonAnswer(chart(found), headers=HEADERS)
+
+
+def chart(curves: list[DrawnCurve]) -> dict[str, Any]:
+    """Return curves as the object that charts.js draws."""
+    units = {curve.step_unit for curve in curves}
+    return {
+        "x": {"label": units.pop() if len(units) == 1 else "step", "kind": "number"},
+        "y": {"label": ""},
+        "series": [
+            {"name": curve.name, "x": [point[0] for point in curve.points], "y": [point[1] for point in curve.points]}
+            for curve in curves
+        ],
+    }
