@@ -387,7 +387,8 @@ class ExperimentPlanService:
         name = f"{draft.name.rpartition('/')[2]}-{definition.row.name}"
         line = exec_words(framework, name, command, definition.conda_env, definition.environment,
                           (*_options(part), *(["--create-data-path"] if draft.create_data else [])))
-        data = {wire.ARGV: line, wire.DATA_SOURCE: list(draft.data), wire.HARDWARE_SPEC: spec}
+        sources = {wire.DATA_SOURCE: list(draft.data)} if draft.data else {}
+        data = {wire.ARGV: line, wire.HARDWARE_SPEC: spec, **sources}
         request = SubmissionRequest(None, ReceivedUpload(data=json.dumps(data)), strict=True)
         try:
             workload = self.submissions.check_kept(caller, request, definition.code)
