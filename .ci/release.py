@@ -30,6 +30,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
+#: Files of other makers in the package, with versions, licenses and checksums.
+VENDORED = ROOT / "local_backend" / "console" / "static" / "vendored.json"
 #: The service with known vulnerabilities. Tests replace it.
 OSV = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")
 
@@ -111,7 +113,7 @@ def requirements(name: str, extras: frozenset[str] = frozenset()) -> Iterator[tu
 
 
 def bill_of_materials(version: str, target: Path) -> None:
-    """Write the packages of an installation without extras, with their versions, as CycloneDX JSON."""
+    """Write the packages of an installation without extras, and those of vendored files, as CycloneDX JSON."""
     listed = sorted({f"{name}=={number}" for name, number in requirements("dlicmd")}, key=str.lower)
     with tempfile.TemporaryDirectory() as folder:
         project, pinned = Path(folder, "pyproject.toml"), Path(folder, "requirements.txt")
@@ -119,6 +121,25 @@ def bill_of_materials(version: str, target: Path) -> None:
         pinned.write_text("\n".join(listed) + "\n")
         _tool("cyclonedx_py", "requirements", "--output-reproducible", "--pyproject", str(project), "--mc-type",
               "application", "--of", "JSON", "-o", str(target), str(pinned))
+    bill = json.loads(target.read_text(encoding="utf-8"))
+    bill["components"] += vendored()
+    target.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+
+
+def vendored() -> list[dict[str, object]]:
+    """Return the packages of which the console contains files, as components of CycloneDX."""
+    found: dict[str, dict[str, object]] = {}
+    for one in json.loads(VENDORED.read_text(encoding="utf-8")):
+        reference = f"pkg:npm/{one['package']}@{one['version']}"
+        package = found.setdefault(reference, {
+            "type": "library", "name": one["package"], "version": one["version"], "bom-ref": reference,
+            "purl": reference, "licenses": [{"license": {"id": one["license"]}}], "components": [],
+        })
+        files = package["components"]
+        assert isinstance(files, list)
+        files.append({"type": "file", "name": one["file"], "bom-ref": f"{reference}#{one['path']}",
+                      "hashes": [{"alg": "SHA-256", "content": one["sha256"]}]})
+    return list(found.values())
 
 
 def audit() -> dict[str, object]:

@@ -2,11 +2,14 @@
 
     python .ci/supply.py licenses   # fail on a license that is unknown or not allowed; print the list
     python .ci/supply.py lock       # write constraints-hashed.txt with uv; asks the package index
-    python .ci/supply.py check      # fail if constraints-hashed.txt disagrees with constraints.txt; needs no network
+    python .ci/supply.py check      # fail if constraints-hashed.txt disagrees with constraints.txt, or vendored files
+                                    # with vendored.json; needs no network
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -19,6 +22,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS, HASHED = ROOT / "constraints.txt", ROOT / "constraints-hashed.txt"
+#: Files of other makers in the package, in a list with their versions, licenses and checksums.
+VENDORED = ROOT / "local_backend" / "console" / "static" / "vendored.json"
 #: Versions of CPython for which the hashes count.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 #: Licenses of packages that an installation of the product may bring along: SPDX ids, and the names that older packages
@@ -65,7 +70,10 @@ def license_of(package: Distribution) -> list[str]:
 
 
 def licenses() -> Iterator[tuple[str, str, bool]]:
-    """Yield name, license and whether it is allowed, for every installed package except this one."""
+    """Yield name, license and whether it is allowed, for every installed package except this one, and for every file
+    of another maker in this one."""
+    for one in _vendored():
+        yield f"{one['package']} {one['file']}", one["license"], one["license"].lower() in ALLOWED
     for package in sorted(distributions(), key=lambda one: one.metadata["Name"].lower()):
         name = canonicalize_name(package.metadata["Name"])
         if name == "dlicmd":
@@ -75,6 +83,22 @@ def licenses() -> Iterator[tuple[str, str, bool]]:
             yield name, EXCEPTIONS.get(name, "NVIDIA's license"), True
         else:
             yield name, " and ".join(found), bool(found) and all(one.lower() in ALLOWED for one in found)
+
+
+def _vendored() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(VENDORED.read_text(encoding="utf-8"))
+    return found
+
+
+def changed_files() -> Iterator[str]:
+    """Yield a sentence for each file of another maker that is not the one in the list, or has no license beside it."""
+    folder = VENDORED.parent
+    for one in _vendored():
+        content = (folder / one["file"]).read_bytes()
+        if hashlib.sha256(content).hexdigest() != one["sha256"]:
+            yield f"{one['file']} is not the file of {one['package']} {one['version']}: its checksum differs"
+        if not (folder / f"{one['package'].partition('.')[0]}.LICENSE").is_file():
+            yield f"{one['file']} has no license beside it"
 
 
 def pins(file: Path) -> list[tuple[Requirement, int]]:
@@ -134,6 +158,8 @@ def main(word: str) -> None:
     """Do what the word says."""
     if word == "lock":
         lock()
+    if word == "check" and (wrong := list(changed_files())):
+        sys.exit("\n".join(["supply: vendored files differ from vendored.json", *wrong]))
     if word in ("lock", "check"):
         wrong = list(disagreements())
         if wrong:

@@ -44,12 +44,13 @@ MAY_IMPORT = {
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
         "local_backend.hypersearch.definition", "local_backend.hypersearch.space", "local_backend.hypersearch",
         "local_backend.store.searches", "local_backend.store.models", "local_backend.store.saved_models",
+        "local_backend.store.labels",
         "local_backend.inference.control", "local_backend.inference",
     },
     # Pages show the objects of the API, and come through its guard.
     "local_backend.console": {
         "dlicmd.contract", "local_backend", "local_backend.services", "local_backend.api", "local_backend.store.execs",
-        "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler",
+        "local_backend.store.labels", "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler",
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.hypersearch": {
@@ -88,7 +89,7 @@ MAY_IMPORT = {
     "local_backend.serving": {
         "dlicmd.contract", "local_backend", "local_backend.api", "local_backend.services", "local_backend.submit",
         "local_backend.store", "local_backend.runtime", "local_backend.data", "local_backend.forward",
-        "local_backend.sources", "local_backend.console",
+        "local_backend.sources", "local_backend.console", "local_backend.scheduler",
     },
     "local_backend.commands": {
         "dlicmd.contract", "dlicmd.cli.show.progress", "local_backend", "local_backend.serving", "local_backend.api",
@@ -167,7 +168,7 @@ USERS_OF_THIS_MACHINE = {
     "local_backend.serving.server": {"runtime.cgroup", "runtime.local_launcher"},  # chooses the launcher
     "local_backend.cli": {"runtime.overlay"},  # shows the title of its own process
     "local_backend.serving.home_database": {"runtime.launch"},  # migrates files of an earlier version
-    "local_backend.commands.doctor": {"runtime.cgroup", "scheduler.slots"},  # examines this machine
+    "local_backend.serving.doctor": {"runtime.cgroup", "scheduler.slots"},  # examines this machine
     "local_backend.serving.isolation": {  # tests what the launcher needs
         "runtime.environment", "runtime.sandbox", "runtime.view",
     },
@@ -246,7 +247,7 @@ def test_every_error_code_of_the_server_is_listed() -> None:
                     constants = [word.value for word in node.args if isinstance(word, ast.Constant)]
                     found = [word for word in constants if isinstance(word, str) and CODE.fullmatch(word)]
                     raised |= set(found) if node.func.id in {*KINDS, "cls", "error_response"} else set()
-    listed = error_codes.SERVER.keys() - {"http.method", "http.no_such_path"}  # raised by FastAPI
+    listed = error_codes.SERVER.keys() - {"http.method"}  # raised by FastAPI
     assert raised == listed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import socket
 import subprocess
 import sys
@@ -126,6 +127,8 @@ def test_the_hashed_constraints_agree_with_the_others(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     for name in (".ci/supply.py", "constraints.txt", "constraints-hashed.txt", "setup.cfg"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    static = Path("local_backend", "console", "static")
+    shutil.copytree(ROOT / static, tmp_path / static)
     assert supply(tmp_path, "check").returncode == 0
     for name, old, new in (
         ("constraints.txt", "requests==", "requests==0"),
@@ -136,12 +139,15 @@ def test_the_hashed_constraints_agree_with_the_others(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content.replace(old, new))
         assert supply(tmp_path, "check").returncode == 1, name
         (tmp_path / name).write_text(content)
+    (tmp_path / static / "htmx.js").write_text("another()")
+    changed = supply(tmp_path, "check")
+    assert changed.returncode == 1 and "htmx.js is not the file of htmx.org" in changed.stderr
 
 
 def test_every_installed_package_has_an_allowed_license(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = supply(ROOT, "licenses")
     assert done.returncode == 0, done.stderr
-    assert "requests: Apache" in done.stdout
+    assert "requests: Apache" in done.stdout and "htmx.org htmx.js: 0BSD" in done.stdout
     for stated in ("License-Expression: AGPL-3.0-only\n", ""):
         about = tmp_path / "odd-1.0.dist-info" / "METADATA"
         about.parent.mkdir(exist_ok=True)
@@ -156,7 +162,7 @@ def test_the_bill_of_materials_lists_what_an_installation_needs(tmp_path: Path) 
     runpy.run_path(str(RELEASE))["bill_of_materials"]("1.2.3", tmp_path / "sbom.json")
     bill = json.loads((tmp_path / "sbom.json").read_text())
     names = {one["name"].lower() for one in bill["components"]}
-    assert {"torch", "requests", "urllib3"} <= names
+    assert {"torch", "requests", "urllib3", "htmx.org", "uplot"} <= names
     assert not {"pytest", "mkdocs-material"} & names
     assert bill["metadata"]["component"]["version"] == "1.2.3"
 
@@ -169,7 +175,9 @@ def test_the_wheel_contains_exactly_the_product_packages(wheel: Path) -> None:
         "redhareapi.py", "redhareapiversion.py",
     }
     assert {"dlicmd/samples/digits/train.py", "dlicmd/samples/digits/data/digits.csv.gz",
-            "dlicmd/samples/digits/.dlicmdignore", "dlicmd/samples/single/train.py", "dlicmd/py.typed"} <= names
+            "dlicmd/samples/digits/.dlicmdignore", "dlicmd/samples/single/train.py", "dlicmd/py.typed",
+            "local_backend/console/templates/base.html", "local_backend/console/static/htmx.js",
+            "local_backend/console/static/htmx.LICENSE", "local_backend/console/static/uplot.LICENSE"} <= names
     assert any(name.startswith("local_backend/store/migrations/versions/v") for name in names)
 
 

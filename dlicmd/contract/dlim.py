@@ -22,7 +22,7 @@ STORE = BASE + "/modelstore"
 START, STOP = "operation/start", "operation/stop"
 PROMOTE, ROLLBACK = "operation/promote", "operation/rollback"
 INSTANCE, PROFILE, README, STREAMING = "instance", "appprofile", "readme", "streaming"
-REVISIONS, TRAFFIC, LOGS, SHARED, WHY = "revisions", "traffic", "logs", "shared", "why"
+REVISIONS, TRAFFIC, LOGS, SHARED, WHY, LOAD = "revisions", "traffic", "logs", "shared", "why", "load"
 #: Actions on a model of the store.
 TO_SPACE, DEPLOY = "promote", "deploy"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: Codes of the local backend → meaning. An answer has its code in the header `X-DLI-Error-Code`.
 SERVER = {
+    "audit.unreadable": "the server cannot read the files of the audit log",
     "auth.admin_only": "only an administrator may do this",
     "auth.basic": "the Authorization header is not well-formed HTTP Basic",
     "auth.link": "the one-time link of the console was used already, or is too old",
@@ -68,6 +69,9 @@ SERVER = {
     "http.too_slow": "the body arrives too slowly",
     "instance.not_found": "no instance group with this id",
     "keys.failed": "the server cannot use its keys; nothing was changed",
+    "labels.ids": "too many execs for one change of labels, or none",
+    "labels.note": "the note is too long, or has a control character",
+    "labels.tag": "not a tag, or too many tags",
     "load.busy": "too many calls of the user wait for their turn",
     "model.description": "model.json, or what a request says about a model, is wrong",
     "model.exists": "a model with this name already exists",
@@ -96,9 +100,11 @@ SERVER = {
     "plan.not_found": "no resource plan with this name or path",
     "query.by": "unknown grouping of holdings",
     "query.cursor": "this server did not issue the cursor",
+    "query.find": "the search has an invalid word",
     "query.kind": "unknown kind of slot",
     "query.log": "unknown log",
     "query.number": "not a whole number, or too small",
+    "query.outcome": "unknown outcome of an action",
     "query.sort": "unknown field or direction to sort by",
     "query.start": "the start is beyond the end of the list",
     "query.state": "unknown state",

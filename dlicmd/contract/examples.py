@@ -13,6 +13,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--logoff": (("dlicmd --logoff --rest-host gpu1.example.org --rest-port 9443", "revoke the token there, too"),),
     "--whoami": (("dlicmd --whoami --rest-host gpu1.example.org --rest-port 9443", "as whom this server knows you"),),
     "--server": (("dlicmd --server use local", "verbs use the local backend again"),),
+    "--console": (
+        ("dlicmd --console", "watch, compare and start runs in the browser"),
+        ("dlicmd --console --no-browser", "print the address alone; it is valid once, for a minute"),
+    ),
     "--open": (("dlicmd --open last", "open the folder of your newest job"),),
     "--status": (("dlicmd --status", "show the status of the local backend"),),
     "--completion": (('eval "$(dlicmd --completion bash)"', "complete words in this shell; also in ~/.bashrc"),),
@@ -64,7 +68,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--top": (("dlicmd --top", "watch until you press q"),),
     "--rp-get-all": (("dlicmd --rp-get-all", "show all plans"),),
     "--rp-get": (("dlicmd --rp-get /local/training", "show 1 plan"),),
-    "--rp-apply": (("dlicmd --rp-apply plans.yaml", "replace the plans"),),
+    "--rp-apply": (("dlicmd --rp-apply plans.yaml --dry-run", "show who would get which slots"),
+                   ("dlicmd --rp-apply plans.yaml", "replace the plans")),
     "--rp-delete": (("dlicmd --rp-delete /local/research", "delete 1 plan"),),
     "--rp-usage": (
         ('dlicmd --rp-usage --query-args "from=2026-01-01&to=2026-02-01&by=user"', "slot-hours of January by user"),),

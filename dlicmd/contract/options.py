@@ -126,6 +126,12 @@ COMMANDS: tuple[Option, ...] = (
              "ID N|auto", arity=Arity.TWO),
     _command("--exec-deploy", "deploy the trained model: --kernel FILE; optional: --name, --runtime, --weight, "
              "--tag, --attributes, --envs", "ID"),
+    _command("--exec-tag", "add tags to a job, or with --remove remove them; without tags, show the labels of the job",
+             "ID [TAG...]", hidden=True, arity=Arity.MANY),
+    _command("--exec-note", "write a note about a job; an empty text removes the note", "ID TEXT", hidden=True,
+             arity=Arity.TWO),
+    _command("--exec-favorite", "make jobs your favorites; with --remove, they are none any more", "ID...", hidden=True,
+             arity=Arity.MANY),
     _command("--exec-delete-all", "delete all your jobs"),
     _command("--exec-launcherlogs", "show the launcher log of a job", "ID"),
     _command("--exec-outlogs", "show the standard output of every process of a job", "ID"),
@@ -206,7 +212,8 @@ PROFILE = _client("--profile", Form.TEXT, _C, "profile of the configuration file
 #: The value of `--profile` for no profile.
 NO_PROFILE = "none"
 #: For a submission alone: with another command, a user could take that command for harmless.
-DRY_RUN = _client("--dry-run", Form.FLAG, _O, "show the request of a submission without sending it")
+DRY_RUN = _client("--dry-run", Form.FLAG, _O, "show the request of a submission without sending it; with --rp-apply, "
+                  "show which plan, user and job would get which slots")
 
 OPTIONS: tuple[Option, ...] = (
     # Connection
@@ -368,6 +375,9 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
         _client("--of-version", Form.POSITIVE, _O, "number of the version; default: the newest one", "N", hidden=True),
     )),
     "--experiment-save": (_client("--run", Form.FLAG, _O, "with --experiment-save: run the experiment", hidden=True),),
+    **dict.fromkeys(("--exec-tag", "--exec-favorite"), (
+        _client("--remove", Form.FLAG, _O, "with --exec-tag and --exec-favorite: remove instead of add", hidden=True),
+    )),
     "--hpo-start": SEARCH_OPTIONS,
     "--hpo-algorithm-install": (
         _client("--name", Form.TEXT, Section.SEARCH, "with --hpo-algorithm-install: name of the algorithm; default: "

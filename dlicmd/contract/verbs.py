@@ -130,6 +130,7 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd ls", "the newest jobs"),
         ("dlicmd ls --state finished --limit 5", "the newest 5 finished jobs"),
         ("dlicmd ls --since 1d --sort loss", "the jobs of the last day, the smallest loss first"),
+        ("dlicmd ls --find 'lr=0.1 digits' --tag best", "jobs with this parameter, word and tag"),
     ), own=(
         _own("--limit", Form.COUNT, "show at most N jobs; 0: all; default on a terminal: 20", "N"),
         _own(STATE, Form.TEXT, f"only jobs in these states, such as running or error,killed; the states are "
@@ -139,6 +140,9 @@ VERBS: tuple[Verb, ...] = (
         _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: reverse order",
              "NAME"),
         _own("--search", Form.TEXT, "only the experiments of a search", "NAME"),
+        _own("--find", Form.TEXT, "only jobs that fit all words: parts of names, ids, users, tags and parameters; or "
+             "state:running, tag:best, user:ada, is:favorite, lr=0.1, 'loss<0.1', -tag:old", "WORDS"),
+        _own("--tag", Form.TEXT, "only jobs with this tag; repeatable", "TAG", multiple=True),
         _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
     )),
     Verb("get", "--exec-get", "ID", "show one job", (
@@ -171,6 +175,19 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd rm 7", "delete local-7"),
         ("dlicmd rm --all --state ERROR --yes", "delete all failed jobs without a question"),
     ), 0, MANY, MANY, own=_SELECTION),
+    Verb("tag", "--exec-tag", "ID [TAG...]", "add tags to a job, or show its labels", (
+        ("dlicmd tag last best baseline", "add 2 tags to your newest job; ls --tag best lists it"),
+        ("dlicmd tag 7 baseline --remove", "remove a tag of local-7"),
+        ("dlicmd tag 7", "show tags and note of local-7"),
+    ), 1, MANY, 1, own=(_own("--remove", Form.FLAG, "remove the tags"),)),
+    Verb("note", "--exec-note", "ID TEXT", "write a note about a job", (
+        ("dlicmd note last 'lower rate, same seed'", "dlicmd get shows the note"),
+        ("dlicmd note 7 ''", "remove the note"),
+    ), 2, 2, 1),
+    Verb("favorite", "--exec-favorite", "ID...", "make jobs your favorites", (
+        ("dlicmd favorite last", "dlicmd ls --find is:favorite lists your favorites"),
+        ("dlicmd favorite 7 --remove", "local-7 is no favorite any more"),
+    ), 1, MANY, MANY, own=(_own("--remove", Form.FLAG, "remove the jobs from your favorites"),)),
     Verb("result", "--exec-trainresult", "ID [PATH...]", "fetch the files that a job wrote", (
         ("dlicmd result last", "fetch the trained model as a zip"),
         ("dlicmd result last --list", "list all files that the job wrote"),
@@ -264,11 +281,15 @@ SYNONYMS: dict[str, str] = {
     **dict.fromkeys(("graph", "chart", "curve", "curves", "metrics", "metric", "loss", "draw"), "plot ID"),
     **dict.fromkeys(("compare", "cmp"), "diff ID ID"),
     **dict.fromkeys(("explain", "reason", "pending"), "why ID"),
-    **dict.fromkeys(("nvidia-smi", "gpu", "gpus", "slots", "sinfo", "nodes", "htop", "usage", "dashboard", "monitor"),
+    **dict.fromkeys(("label", "tags", "labels"), "tag ID TAG"),
+    **dict.fromkeys(("comment", "notes", "annotate"), "note ID TEXT"),
+    **dict.fromkeys(("star", "pin", "bookmark", "favorites"), "favorite ID"),
+    **dict.fromkeys(("nvidia-smi", "gpu", "gpus", "slots", "sinfo", "nodes", "htop", "usage", "monitor"),
                     "top"),
     **dict.fromkeys(("scale", "grow", "shrink"), "resize ID N"),
     **dict.fromkeys(("preview", "dataset", "datasets"), "data SOURCE"),
-    **dict.fromkeys(("folder", "ui", "console", "browse", "web"), "open ID"),
+    "folder": "open ID",
+    **dict.fromkeys(("ui", "browse", "browser", "web", "dashboard"), "console"),
     **dict.fromkeys(("example", "sample", "try", "hello", "quickstart", "init"), "demo"),
     **dict.fromkeys(("logon", "signin", "auth", "connect"), "login HOST"),
     **dict.fromkeys(("logoff", "signout", "disconnect"), "logout"),

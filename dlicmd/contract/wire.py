@@ -19,6 +19,7 @@ EXECS = BASE + "/execs"
 FRAMEWORKS = BASE + "/execs/frameworks"
 #: Checks a command line before a submission.
 CHECK = EXECS + "/check"
+LABELS = EXECS + "/labels"
 #: Names a request in the logs of both sides. If the client sends none, the server generates one.
 REQUEST_ID = "X-Request-ID"
 #: The number of items that a list without its limit would have.
@@ -34,6 +35,12 @@ STOP_MANY = APPLICATIONS + "/stop"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
 PLAN_TREE = BASE + "/resplans/resplantree"
 PLAN = BASE + "/resplans/resplan"
+#: Our own: slots that are due to plans and users, and a change of the plans before it is made.
+PLAN_SHARES = BASE + "/resplans/shares"
+PLAN_PREVIEW = BASE + "/resplans/preview"
+#: Our own: the audit log, and what the checks of the server find.
+AUDIT = BASE + "/audit"
+DOCTOR = BASE + "/doctor"
 SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
@@ -158,6 +165,9 @@ EXT_VERIFY = "verify"
 EXT_MODELS = "models"
 #: /definitions, /hardware, /experiments: model definitions, hardware specifications and experiments, kept for a team.
 EXT_EXPERIMENTS = "experiments"
+#: POST /execs/labels changes notes, tags and favorites of execs, and GET /execs/labels lists the tags; `find` and
+#: `offset` in the query of GET /execs.
+EXT_LABELS = "labels"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({
     EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_STAGED, EXT_IDEMPOTENCY,
@@ -267,6 +277,14 @@ RESIZES = "resizes"  # int, number of intended changes of the membership
 DEATHS = "deaths"  # int, workers that died without ending the job
 WANTED = "wanted"  # int, kernels that a service can use now
 READY_KERNELS = "ready"  # int, kernels of a service that take requests now
+
+# Labels of an exec, for clients that prefer DETAILS, and keys of POST /execs/labels, beside `ids` and `remove`
+TAGS = "tags"  # list of words
+NOTE = "note"
+FAVORITE = "favorite"  # bool: of the calling user
+ADD, REMOVE = "add", "remove"  # lists of tags
+COUNT = "count"  # of GET /execs/labels: the execs with this `tag`
+TAG = "tag"
 
 # Keys of an exec for clients that prefer DETAILS, and of the follow answer
 ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked
@@ -435,6 +453,8 @@ ENVIRONMENTS = "environments"
 
 # Keys of queries for lists of execs and of GET /scheduler/holdings; with `by` holding, its rows are the single holdings
 LIMIT = "limit"
+OFFSET = "offset"
+FIND = "find"
 SORT_BY = "sort_by"
 ALL = "all"
 FROM = "from"

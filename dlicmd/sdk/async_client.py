@@ -400,6 +400,16 @@ class AsyncClient:
         found: Plan = await self._call("replace_plans", document)
         return found
 
+    async def plan_shares(self) -> list[dict[str, Any]]:
+        """Call `Client.plan_shares` in a thread."""
+        found: list[dict[str, Any]] = await self._call("plan_shares")
+        return found
+
+    async def preview_plans(self, document: Any) -> dict[str, Any]:
+        """Call `Client.preview_plans` in a thread."""
+        found: dict[str, Any] = await self._call("preview_plans", document)
+        return found
+
     async def delete_plan(self, name: str) -> str:
         """Call `Client.delete_plan` in a thread."""
         found: str = await self._call("delete_plan", name)
@@ -554,6 +564,11 @@ class AsyncClient:
     async def model_why(self, name: str) -> ModelWhy:
         """Call `Client.model_why` in a thread."""
         found: ModelWhy = await self._call("model_why", name)
+        return found
+
+    async def model_load(self, name: str) -> list[dict[str, Any]]:
+        """Call `Client.model_load` in a thread."""
+        found: list[dict[str, Any]] = await self._call("model_load", name)
         return found
 
     async def model_log(

@@ -280,6 +280,19 @@ class ModelCalls(Calls):
         """
         return ModelWhy(an_object(self._model_call("GET", name, dlim.WHY)))
 
+    def model_load(self, name: str) -> list[dict[str, Any]]:
+        """Return what a model did in the last 15 minutes (local backend): an object for each 5 seconds, oldest first,
+        with `when` (epoch seconds), `requests` and `failed` per second, `waiting`, `running` and `kernels`, and the
+        latencies `p50` and `p99` in seconds if there were answers.
+
+        Args:
+            name: Name of the model.
+
+        Raises:
+            NoSuchModel: No model has this name.
+        """
+        return [dict(one) for one in objects(self._model_call("GET", name, dlim.LOAD).json())]
+
     def model_log(
         self, name: str, *, kernel: int | None = None, stream: str = dlim.STDERR, start: int = 0,
     ) -> LogPart:

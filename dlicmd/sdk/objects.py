@@ -127,6 +127,12 @@ class Exec(Record):
     """Name of the search that the exec is an experiment of. "" for other execs."""
     experiment = Key(wire.EXPERIMENT, whole_number)
     """Number of the experiment in its search. None for other execs."""
+    tags = Key(wire.TAGS, texts)
+    """Tags of the exec."""
+    note = Key(wire.NOTE, words)
+    """Note of the users that see the exec. "" without one."""
+    favorite = Key(wire.FAVORITE, truth)
+    """Whether the exec is a favorite of the user of this client."""
 
     @property
     def has_ended(self) -> bool:
@@ -150,6 +156,19 @@ class Execs(list[Exec]):
     def __init__(self, found: Iterable[Exec], total: int) -> None:
         super().__init__(found)
         self.total = total
+
+
+class Labelled(Record):
+    """The labels of an exec."""
+
+    id = Key(wire.ID, words)
+    """Id of the exec."""
+    tags = Key(wire.TAGS, texts)
+    """Tags, in the order of their letters."""
+    note = Key(wire.NOTE, words)
+    """Note. "" without one."""
+    favorite = Key(wire.FAVORITE, truth)
+    """Whether the exec is a favorite of the user of this client."""
 
 
 class Curve(Record):
@@ -454,7 +473,7 @@ class Plan(Record):
 
 #: All classes, for the documentation and its test.
 RECORDS: tuple[type[Record], ...] = (
-    Exec, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
+    Exec, Labelled, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
     SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, HyperParameter,
     MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
     ServingRuntime, SavedModel, ModelWhy, SavedDefinition, SavedHardware, SavedExperiment, RunOfExperiment, RunMember,

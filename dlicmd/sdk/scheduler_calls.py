@@ -231,6 +231,36 @@ class SchedulerCalls(Calls):
             raise refused(SubmissionRefused, "the server refused the plans", answer)
         return Plan(an_object(checked(answer, "the plans")))
 
+    def plan_shares(self) -> list[dict[str, Any]]:
+        """Return the slots that are due to each resource plan and user now, and the slots in use.
+
+        Only the local backend supports this call.
+
+        Returns:
+            One object for each plan, user and kind of slot, with the keys `kind`, `plan`, `user` (absent for the plan
+                as a whole), `due`, `used` and `wanted`.
+        """
+        return a_list(self._call("GET", wire.PLAN_SHARES))
+
+    def preview_plans(self, document: Any) -> dict[str, Any]:
+        """Return what would happen to the pending and running jobs if these plans replaced all resource plans.
+
+        Only the local backend supports this call.
+
+        Args:
+            document: The plans as a JSON object, `{"plans": [...]}`.
+
+        Returns:
+            An object with the keys `tree`, `now` and `then` (as `plan_shares` returns them), and `execs`.
+
+        Raises:
+            SubmissionRefused: The server refuses the plans (HTTP 400).
+        """
+        answer = self._send("POST", wire.PLAN_PREVIEW, {"Content-Type": JSON}, json.dumps(document).encode())
+        if answer.status == BAD_REQUEST:
+            raise refused(SubmissionRefused, "the server refused the plans", answer)
+        return an_object(checked(answer, "the plans"))
+
     def delete_plan(self, name: str) -> str:
         """Delete a resource plan and the plans below it.
 

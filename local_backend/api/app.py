@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from dlicmd import __version__
 from local_backend.api import (
+    administration,
     algorithms,
     auth,
     conductor,
@@ -31,6 +32,7 @@ from local_backend.api import (
     inference_deploy,
     inference_forward,
     inference_models,
+    labels,
     lines,
     logs,
     model_searches,
@@ -53,14 +55,14 @@ from local_backend.api.showing import Endings
 from local_backend.services.services import Services
 from local_backend.settings import Settings
 
-#: `conf` comes before `execs`, because /execs/frameworks is not an exec, and `algorithms` before `searches`.
+#: `conf` and `labels` come before `execs`, because /execs/frameworks is not an exec; `algorithms` before `searches`.
 ROUTERS = (
-    auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, files.router,
-    lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router, resplans.router, users.router,
-    connections.router, health.router, previews.router, exec_metrics.router, curves.router, submitted_code.router,
-    verifying.router, algorithms.router, searches.router, model_searches.router, tokens.router,
-    inference_auth.router, inference_models.router, inference_deploy.router, inference_forward.router,
-    edimodels.router, definitions.router, hardware.router, experiment_plans.router,
+    auth.router, conf.router, labels.router, execs.router, slots.router, follow.router, logs.router, results.router,
+    files.router, lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router,
+    resplans.router, users.router, connections.router, health.router, previews.router, exec_metrics.router,
+    curves.router, submitted_code.router, verifying.router, algorithms.router, searches.router, model_searches.router,
+    tokens.router, inference_auth.router, inference_models.router, inference_deploy.router, inference_forward.router,
+    edimodels.router, administration.router, definitions.router, hardware.router, experiment_plans.router,
 )
 
 

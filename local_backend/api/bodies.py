@@ -46,7 +46,10 @@ def bounded(scope: Scope, receive: Receive, begun: Callable[[], bool], caller: C
     if scope["method"] == "POST" and (
             is_upload(scope["path"]) or (pages is not None and pages.is_upload(scope["path"]))):
         return _paced(receive, begun)
-    declared, most = headers.get("content-length", "0"), _most(scope["path"], caller)
+    most = None if pages is None or caller is None else pages.largest(scope["path"])
+    if most is None:
+        most = _most(scope["path"], caller)
+    declared = headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > most:
         raise _too_large(most)
     received, receive = 0, _paced(receive, begun)

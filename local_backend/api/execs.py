@@ -40,7 +40,8 @@ router = APIRouter(tags=["execs"], route_class=Route)
 _SORTABLE = {
     wire.ID: "number", wire.STATE: "state", wire.FRAMEWORK: "framework", wire.APP_NAME: "app_name",
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
-    wire.NUM_WORKER: "num_worker",
+    wire.NUM_WORKER: "num_worker", wire.DURATION: "duration", wire.LOSS: "loss", wire.ACCURACY: "accuracy",
+    wire.TAGS: "tag", wire.FAVORITE: "favorite",
 }
 #: The body of a submission. The route itself reads the body as it arrives.
 _BODY = {
@@ -79,7 +80,7 @@ def _endings(request: Request) -> Endings:
 
 
 @router.get(wire.EXECS)
-@about(OWN_EXECS, errors={400: "query.number query.sort query.state query.value"}, headers=_DETAILS)
+@about(OWN_EXECS, errors={400: "query.find query.number query.sort query.state query.value"}, headers=_DETAILS)
 def list_execs(
     *,
     request: Request,
@@ -90,6 +91,9 @@ def list_execs(
     sort_by: str | None = None,
     everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
     search: Annotated[str | None, Query(description="name of a search: only its experiments are listed")] = None,
+    find: Annotated[str, Query(description="words that find execs: `state:running tag:best lr=0.1 digits`")] = "",
+    offset: Annotated[str | None, Query(
+        json_schema_extra={"pattern": "^[0-9]{0,10}$"}, description="number of execs to leave out")] = None,
     kind: Annotated[Literal["training", "service"], Query(
         description="`service`: the execs that run the kernels of models, instead of trainings")] = "training",
 ) -> JsonAnswer[list[Exec]]:
@@ -98,10 +102,11 @@ def list_execs(
     header `X-Total-Count` of the answer has their number without the limit."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
-    selection = ExecSelection(wanted, column, descending, most, everyone, search, kind)
+    begin = whole(offset, wire.OFFSET, 0) if offset else 0
+    selection = ExecSelection(wanted, column, descending, most, everyone, search, kind, find, begin)
     rows, total = services.execs.list(caller, selection)
-    found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url),
-                               wants_details(request.headers)))
+    labels = services.labels.of(caller, rows) if wants_details(request.headers) else None
+    found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url), labels))
     return JsonAnswer(b"[" + found + b"]", headers={wire.TOTAL: str(total)})
 
 
@@ -191,8 +196,9 @@ def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> Json
 @about(OWN_EXECS, errors={400: "exec.not_found"}, headers=_DETAILS)
 def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Exec]:
     """Return one exec."""
-    views = services.execs.views([services.execs.find(caller, exec_id)])
-    (found,) = show_json(_endings(request), views, str(request.base_url), wants_details(request.headers))
+    row = services.execs.find(caller, exec_id)
+    labels = services.labels.of(caller, [row]) if wants_details(request.headers) else None
+    (found,) = show_json(_endings(request), services.execs.views([row]), str(request.base_url), labels)
     return JsonAnswer(found)
 
 

@@ -33,6 +33,7 @@ from local_backend.services.services import Services
 from local_backend.services.views import is_parked
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
+from local_backend.store.labels import Labels
 from local_backend.store.states import shown_as
 
 router = APIRouter(tags=["execs"], route_class=Route)
@@ -143,7 +144,7 @@ async def _within(news: asyncio.Event, seconds: float) -> bool:
 def _news(services: Services, row: ExecRow, found: list[Event], base_url: str, seen: Cursor) -> tuple[News, bool]:
     """Return the answer, and whether it has news since `seen`. The row was read before the files: if the row is
     terminal, the files contain all output."""
-    shown = show(services.execs.view(row), base_url, details=True)
+    shown = show(services.execs.view(row), base_url, Labels())
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
     paths = services.execs.paths(row)
     lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)

@@ -4,8 +4,11 @@ they arrive. Clients that can reach the gateway need not come this way."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 import h11
 from fastapi import APIRouter, Request
@@ -38,6 +41,8 @@ _OWN_HEADERS = frozenset({
 _CHUNK = 1 << 16
 #: Seconds that a request waits for a gateway that is starting, and between two looks.
 _PATIENCE, _PAUSE = 10.0, 0.05
+#: Most seconds of a trial, and most bytes of its answer.
+TRIAL_SECONDS, TRIAL_SHOWN = 120.0, 256 << 10
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -73,6 +78,79 @@ async def _begun(services: Services, caller: Caller, name: str) -> GatewayAddres
             return address
         await asyncio.sleep(_PAUSE)
     raise Unavailable("gateway.absent", "The gateway of the models is starting; send the request again", retry_after=1)
+
+
+@dataclass(frozen=True)
+class TrialAnswer:
+    """The answer of a model to a trial. Of a long body, only the beginning is kept, and `is_cut`."""
+
+    status: int
+    media: str
+    body: bytes
+    is_cut: bool
+    seconds: float
+
+
+async def tried(services: Services, caller: Caller, name: str, body: bytes, media: str) -> TrialAnswer:
+    """Send a request to a model as a user, and return the answer. Raises NotFound (`model.not_found`), AccessDenied
+    (`auth.scope`), Unavailable (`model.stopped`, `gateway.absent`, `gateway.lost`)."""
+    caller.check_scope("inference.run")
+    began = time.monotonic()
+    async with resting():
+        address = services.models.facts.address() or await _begun(services, caller, name)
+        try:
+            status, kind, found, cut = await asyncio.wait_for(
+                _exchange(address, caller, dlim.inference_path(name), body, media), TRIAL_SECONDS)
+        except asyncio.TimeoutError:
+            raise Unavailable("gateway.lost", f"The model {name} has not answered within {TRIAL_SECONDS:.0f} s; send "
+                                              f"longer requests with dlim invoke {name}") from None
+        except (OSError, h11.RemoteProtocolError):
+            raise Unavailable("gateway.lost", "The gateway of the models ended before it answered; send the request "
+                                              "again", retry_after=1) from None
+    return TrialAnswer(status, kind, found, cut, time.monotonic() - began)
+
+
+async def _exchange(
+    address: GatewayAddress, caller: Caller, path: str, body: bytes, media: str
+) -> tuple[int, str, bytes, bool]:
+    """Return status, media type and beginning of an answer, and whether more follows."""
+    reader, writer = await asyncio.open_unix_connection(address.local)
+    try:
+        peer = h11.Connection(h11.CLIENT)
+        headers = [(b"host", b"gateway"), (b"content-length", str(len(body)).encode()),
+                   (b"content-type", media.encode("latin-1")), *_identity(caller), (b"connection", b"close")]
+        writer.write(peer.send(h11.Request(method="POST", target=path, headers=headers)) or b"")
+        writer.write(peer.send(h11.Data(data=body)) or b"")
+        writer.write(peer.send(h11.EndOfMessage()) or b"")
+        sender = asyncio.create_task(writer.drain())
+        status, kind, found = 0, "", bytearray()
+        try:
+            async for message in _answer(reader):
+                if message["type"] == "http.response.start":
+                    status, kind = _start(message)
+                else:
+                    piece = message["body"]
+                    found += piece if isinstance(piece, bytes) else b""
+                if len(found) > TRIAL_SHOWN:
+                    return status, kind, bytes(found[:TRIAL_SHOWN]), True
+        finally:
+            sender.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                await sender
+        return status, kind, bytes(found), False
+    finally:
+        writer.close()
+
+
+def _start(message: dict[str, Any]) -> tuple[int, str]:
+    headers = {bytes(name).lower(): bytes(value) for name, value in message["headers"]}
+    return int(message["status"]), headers.get(b"content-type", b"").decode("latin-1")
+
+
+def _identity(caller: Caller) -> Headers:
+    """Return the headers that say who sends a request to the gateway."""
+    return [(inference_wire.LOCAL_USER.encode(), caller.name.encode()),
+            (inference_wire.LOCAL_ADMIN.encode(), b"1" if caller.admin else b"0")]
 
 
 class ForwardedRequest(Response):
@@ -113,9 +191,8 @@ class ForwardedRequest(Response):
         peer = h11.Connection(h11.CLIENT)
         length = self._request.headers.get("content-length", "")
         framing = (b"content-length", length.encode()) if length.isdecimal() else (b"transfer-encoding", b"chunked")
-        headers = [(b"host", b"gateway"), framing, (inference_wire.LOCAL_USER.encode(), self._caller.name.encode()),
-                   (inference_wire.LOCAL_ADMIN.encode(), b"1" if self._caller.admin else b"0"),
-                   *_kept(self._request.headers.raw), (b"connection", b"close")]
+        headers = [(b"host", b"gateway"), framing, *_identity(self._caller), *_kept(self._request.headers.raw),
+                   (b"connection", b"close")]
         query = self._request.url.query
         target = self._path + (f"?{query}" if query else "")
         writer.write(peer.send(h11.Request(method="POST", target=target, headers=headers)) or b"")

@@ -15,10 +15,17 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import about
 from local_backend.api.errors import BodyRefused
 from local_backend.api.guard import host_name
-from local_backend.api.inference_objects import instance_object, model_object, revision_object, stream_uri
+from local_backend.api.inference_objects import (
+    instance_object,
+    load_object,
+    model_object,
+    revision_object,
+    stream_uri,
+)
 from local_backend.api.models.inference import (
     SHOWN,
     InstanceObject,
+    LoadObject,
     ModelExtensions,
     ModelObject,
     ModelWhyObject,
@@ -241,6 +248,14 @@ def logs(  # noqa: PLR0917
         caller, m, stream, whole(kernel, "kernel", 1) if kernel else None, whole(start, dlim.FROM, 0, 18),
         whole(revision, "revision", 1) if revision else None)
     return Response(piece.content, headers={dlim.NEXT_OFFSET: str(piece.end)}, media_type="text/plain; charset=utf-8")
+
+
+@router.get(f"{_ONE}/{dlim.LOAD}")
+@about(SEES, extension=wire.EXT_MODELS, errors=NOT_FOUND)
+def load(services: TheServices, caller: TheCaller, m: str) -> JsonAnswer[list[LoadObject]]:
+    """Return what a model did in the last 15 minutes, in steps of 5 seconds, oldest first. Empty if nothing is known,
+    because the model or the server has just started."""
+    return JsonAnswer([load_object(point) for point in services.models.view(caller, m).points])
 
 
 @router.get(f"{_ONE}/{dlim.WHY}")

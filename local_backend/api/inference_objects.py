@@ -14,6 +14,7 @@ from local_backend.api.models.inference import (
     SHOWN,
     InstanceObject,
     KernelObject,
+    LoadObject,
     ModelObject,
     ReplicaObject,
     RevisionObject,
@@ -22,6 +23,7 @@ from local_backend.api.models.inference import (
 )
 from local_backend.api.objects import iso
 from local_backend.inference.control import KernelLoad
+from local_backend.inference.serving_history import LoadPoint
 from local_backend.services.model_views import GatewayAddress, ModelView, ServiceInstance, job_id
 from local_backend.store.models import DRAINING, SERVING, STORED, RevisionRow, RuntimeRow
 from local_backend.store.saved_models import SavedModelRow
@@ -115,6 +117,11 @@ def _kernel(load: KernelLoad) -> KernelObject:
         "finished_task": load.finished,
         "failed_task": load.failed,
     }
+
+
+def load_object(point: LoadPoint) -> LoadObject:
+    """Return what a model did in one step."""
+    return present(cast("LoadObject", point._asdict()))
 
 
 def service_uri(address: GatewayAddress, name: str, host: str) -> str:

@@ -24,6 +24,7 @@ from local_backend.services.connections import ConnectionService
 from local_backend.services.views import HAS_SLOTS, ExecView, is_parked, pack_id, slots_of
 from local_backend.store.connections import ConnectionRow
 from local_backend.store.execs import NAMESPACE, ExecRow
+from local_backend.store.labels import Labels
 from local_backend.store.tokens import TokenRow
 from local_backend.store.users import UserRow
 from local_backend.workload import SERVICE
@@ -110,12 +111,15 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
     return cast("Exec", {**present(shown), **_progress(progress, row.state in HAS_SLOTS, is_parked(row))})
 
 
-def more(view: ExecView) -> MoreOfExec:
-    """Return the fields of an exec that are no scalars: the words of its program, and the last values of its
-    metrics."""
+def more(view: ExecView, labels: Labels) -> MoreOfExec:
+    """Return the fields of an exec for clients that want details: the words of its program, the last values of its
+    metrics, and its labels."""
     program = view.row.workload.program
     words = masked_arguments(program.user_cmd or program.arguments)
-    shown: MoreOfExec = {"arguments": words or None, "lastMetrics": view.progress.get(wire.LAST_METRICS) or None}
+    shown: MoreOfExec = {
+        "arguments": words or None, "lastMetrics": view.progress.get(wire.LAST_METRICS) or None,
+        "tags": list(labels.tags) or None, "note": labels.note or None, "favorite": labels.favorite or None,
+    }
     return present(shown)
 
 

@@ -19,6 +19,7 @@ from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api.errors import CODE, REFUSED
 from local_backend.measures import REQUEST_SECONDS, REQUESTS
+from local_backend.protection import PROTECTION
 from local_backend.store.execs import is_exec_id
 from local_backend.tracing import Span
 
@@ -28,17 +29,6 @@ _SANE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _LONGEST = 300
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: Headers of every answer that does not have them itself. A browser that shows an answer runs nothing in it, puts it
-#: into no page of another site, and names its address to no other site.
-_PROTECTION = (
-    (b"content-security-policy",
-     b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-)
 #: Route of a request that matched no route.
 _NOWHERE = "(none)"
 
@@ -92,7 +82,7 @@ class Observation:
                 message.setdefault("headers", [])
                 MutableHeaders(scope=message)[wire.REQUEST_ID] = self._id
                 present = {name for name, _ in message["headers"]}
-                message["headers"] += [pair for pair in _PROTECTION if pair[0] not in present]
+                message["headers"] += [pair for pair in PROTECTION if pair[0] not in present]
             await send(message)
 
         return watched

@@ -29,6 +29,10 @@ class Pages(Protocol):
     def is_upload(self, path: str) -> bool:
         """Return whether the form of a page contains files, and has a limit of its own."""
 
+    def largest(self, path: str) -> int | None:
+        """Return the maximum bytes of the form of a page that may be larger than other bodies; None for other
+        pages."""
+
     def error(self, scope: Scope, status: int, code: str, sentence: str, headers: Mapping[str, str]) -> Response:
         """Return the page for an error; without a session, the page that asks for one."""
 

@@ -10,9 +10,17 @@ from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import ADMINISTRATORS, EVERY_USER, UNNAMED, about
-from local_backend.api.models.plans import PlanChange, PlanNode, PlanObject, PlanTree
+from local_backend.api.models.plans import (
+    PlanChange,
+    PlanForecastObject,
+    PlanNode,
+    PlanObject,
+    PlanShareObject,
+    PlanTree,
+)
 from local_backend.api.route import Route
 from local_backend.scheduler import plans
+from local_backend.scheduler.forecast import PlanShare
 from local_backend.scheduler.model import ResourcePlan
 
 router = APIRouter(tags=["resource plans"], route_class=Route)
@@ -39,6 +47,28 @@ def replace_tree(services: TheServices, caller: TheCaller, body: Written = None)
     return _tree(services.plans.replace(caller, body))
 
 
+@router.get(wire.PLAN_SHARES)
+@about(f"{EVERY_USER}; only administrators see the users of a plan besides themselves", extension=UNNAMED)
+def shares(services: TheServices, caller: TheCaller) -> JsonAnswer[list[PlanShareObject]]:
+    """Return the slots that are due to each plan and user now, and the slots in use."""
+    return JsonAnswer([share_object(one) for one in services.plans.shares(caller)])
+
+
+@router.post(wire.PLAN_PREVIEW)
+@about(ADMINISTRATORS, extension=UNNAMED, errors=_REFUSED, body=PlanTree)
+def preview(services: TheServices, caller: TheCaller, body: Written = None) -> JsonAnswer[PlanForecastObject]:
+    """Return what would happen to the pending and running jobs if the plans of a document `{"plans": [...]}` replaced
+    all plans. Changes nothing."""
+    found = services.plans.preview(caller, body)
+    return JsonAnswer({
+        "tree": cast("PlanNode", plans.tree_object(found.tree)),
+        "now": [share_object(one) for one in found.now],
+        "then": [share_object(one) for one in found.then],
+        "execs": [{"id": one.id, "user": one.user, "planNow": one.plan_now, "planThen": one.plan_then,
+                   "slotsNow": one.slots_now, "slotsThen": one.slots_then} for one in found.execs],
+    })
+
+
 @router.get(wire.PLAN + "/{name:path}")
 @about(EVERY_USER, errors={404: "plan.not_found"})
 def plan(services: TheServices, _: TheCaller, name: PlanName) -> JsonAnswer[PlanObject]:
@@ -61,6 +91,13 @@ def delete_plan(services: TheServices, caller: TheCaller, name: PlanName) -> Res
     """Remove one plan and the plans below it."""
     services.plans.remove(caller, name)
     return Response(status_code=204)
+
+
+def share_object(one: PlanShare) -> PlanShareObject:
+    """Return the slots of a plan or user as clients read them."""
+    shown: PlanShareObject = {"kind": one.kind, "plan": one.plan, "due": round(one.due, 3),
+                              "used": round(one.used, 3), "wanted": round(one.wanted, 3)}
+    return {**shown, "user": one.user} if one.user else shown
 
 
 def _tree(found: ResourcePlan) -> JsonAnswer[PlanNode]:

@@ -82,10 +82,15 @@ def pareto(rows: Sequence[ExperimentRow], definition: Definition) -> list[int]:
     """Return the ids of the finished experiments that no other one beats: none is as good in all objectives, and better
     in one."""
     signs = [(metric, -1 if maximize else 1) for metric, maximize in definition.objectives]
-    found = []
+    points: dict[int, tuple[float, ...]] = {}
     for row in rows:
         if row.state == searches.FINISHED and row.measured:
             values = json.loads(row.measured)
-            found.append((row.id, tuple(sign * values[metric] for metric, sign in signs)))
-    return [number for number, mine in found
-            if not any(other != mine and all(a <= b for a, b in zip(other, mine, strict=True)) for _, other in found)]
+            points[row.id] = tuple(sign * values[metric] for metric, sign in signs)
+    front: list[tuple[float, ...]] = []
+    # A point that beats another one is smaller in this order, so only the front so far can beat the next point.
+    for point in sorted(set(points.values())):
+        if not any(all(a <= b for a, b in zip(other, point, strict=True)) for other in front):
+            front.append(point)
+    kept = set(front)
+    return [number for number, point in points.items() if point in kept]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from local_backend.api.as_json import encoded
 from local_backend.api.models.execs import Exec
 from local_backend.api.objects import exec_object, more, told
 from local_backend.services.views import ExecView
 from local_backend.store.execs import ExecRow
+from local_backend.store.labels import Labels
 
-#: An exec, the address of the server, whether there is a result, and whether details are shown.
-EndingKey = tuple[ExecRow, str, bool, bool]
+#: An exec, the address of the server, whether there is a result, and the labels if details are shown.
+EndingKey = tuple[ExecRow, str, bool, Labels | None]
 
 
 class Endings:
     """The most recently requested JSON objects of ended execs. Safe for use from any thread.
 
-    Only the row of an ended exec and the content of its model folder can change. Both are part of the key, so no
-    entry is ever outdated.
+    Only the row of an ended exec, its labels and the content of its model folder can change. All are part of the key,
+    so no entry is ever outdated.
     """
 
     #: Maximum number of entries, and of characters of a submission and its object: 40 MB in all.
@@ -46,20 +47,21 @@ class Endings:
         return found
 
 
-def show(view: ExecView, base_url: str, details: bool = False) -> Exec:
-    """Return the exec object, with the progress that the program reported last. With `details`, it has values that are
-    no scalars, too."""
+def show(view: ExecView, base_url: str, labels: Labels | None = None) -> Exec:
+    """Return the exec object, with the progress that the program reported last. With `labels`, it has all details."""
     found: Exec = {**exec_object(view, base_url.rstrip("/")), **told(view)}
-    return {**found, **more(view)} if details else found
+    return found if labels is None else {**found, **more(view, labels)}
 
 
-def show_json(endings: Endings, views: Iterable[ExecView], base_url: str, details: bool) -> list[bytes]:
-    """Return the exec object of each view as JSON."""
-    return [_as_json(endings, view, base_url, details) for view in views]
+def show_json(
+    endings: Endings, views: Iterable[ExecView], base_url: str, labels: Mapping[str, Labels] | None
+) -> list[bytes]:
+    """Return the exec object of each view as JSON. With `labels` by the ids of execs, it has all details."""
+    return [_as_json(endings, view, base_url, None if labels is None else labels.get(view.row.id, Labels()))
+            for view in views]
 
 
-def _as_json(endings: Endings, view: ExecView, base_url: str, details: bool) -> bytes:
+def _as_json(endings: Endings, view: ExecView, base_url: str, labels: Labels | None) -> bytes:
     if not view.row.terminal:
-        return encoded(show(view, base_url, details))
-    return endings.get((view.row, base_url, view.has_result, details),
-                       lambda: encoded(show(view, base_url, details)))
+        return encoded(show(view, base_url, labels))
+    return endings.get((view.row, base_url, view.has_result, labels), lambda: encoded(show(view, base_url, labels)))

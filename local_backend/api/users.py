@@ -14,7 +14,7 @@ from local_backend.api.bulk import resting
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import ADMINISTRATORS, EVERY_USER, UNNAMED, about
 from local_backend.api.guard import address_of
-from local_backend.api.models.accounts import NewPassword, NewSubject, NewUser, UserObject
+from local_backend.api.models.accounts import NewPassword, NewRole, NewSubject, NewUser, UserObject
 from local_backend.api.objects import user_object
 from local_backend.api.route import Route
 from local_backend.errors import AccessDenied, Invalid, Unauthorized
@@ -66,6 +66,16 @@ async def set_password(
         except Unauthorized:
             raise AccessDenied("auth.wrong_password", f"{wire.OLD_PASSWORD} is wrong") from None
     await run_in_threadpool(services.users.set_password, caller, name, given.get(wire.PASSWORD))
+    return Response(status_code=204)
+
+
+@router.put(_ONE + f"/{wire.ROLE}", status_code=204)
+@about(ADMINISTRATORS, extension=UNNAMED, body=NewRole, errors={
+    400: "body.json user.invalid user.role", 403: "auth.admin_only", 404: "user.not_found", 409: "user.last_admin",
+})
+def set_role(services: TheServices, caller: TheCaller, name: UserName, body: Written = None) -> Response:
+    """Change the `role` of a user (user or admin). The last administrator stays one. Only for administrators."""
+    services.users.set_role(caller, name, body.get(wire.ROLE) if isinstance(body, dict) else None)
     return Response(status_code=204)
 
 

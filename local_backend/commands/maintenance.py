@@ -101,7 +101,8 @@ def restore(file: Path, force: bool, key_file: Path | None, allow_untagged: bool
 @_OUTPUT
 def doctor(output: str) -> None:
     """Check DLICMD_HOME, its server and this machine for problems. The exit code is 1 if there is a problem."""
-    from local_backend.commands.doctor import OK, PROBLEM, Patient, examine
+    from local_backend.services.health import OK, PROBLEM
+    from local_backend.serving.doctor import Patient, examine
 
     def status() -> object:
         found = running()

@@ -1,38 +1,20 @@
-"""All sealed values of a home: check that they can be opened, and seal them with another key."""
+"""All sealed values of a home: seal them with another key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
 from local_backend.forward import orders
-from local_backend.runtime.paths import HomePaths
 from local_backend.serving.home_database import opened
 from local_backend.serving.server import locked, make_home
 from local_backend.settings import Settings
-from local_backend.store import execs as exec_store
 from local_backend.store import schema
 from local_backend.vault import Vault, VaultError
 from local_backend.workload import Workload
-
-
-def lost(connection: Connection, paths: HomePaths) -> Iterator[str]:
-    """Yield the objects with sealed values that cannot be opened: connections, execs that have not ended, metrics to
-    forward."""
-    vault = Vault(paths.vault)
-    connections = connection.execute(select(schema.connections.c.name, schema.connections.c.sealed)).all()
-    yield from (f"connection {name}" for name, sealed in connections if sealed and _is_lost(vault, sealed))
-    secrets: dict[str, str] = {row.exec_id: row.sealed for row in connection.execute(select(schema.exec_secrets))}
-    for row in exec_store.unfinished(connection):
-        texts = [*row.workload.environment.variables.values(), *filter(None, [secrets.get(row.id)])]
-        if not row.terminal and any(_is_lost(vault, text) for text in texts):
-            yield row.id
-    for exec_id in orders.open_orders(paths):
-        if orders.find(paths, exec_id) is None:
-            yield f"metrics of {exec_id}"
 
 
 def renew_key(settings: Settings) -> None:
@@ -53,14 +35,6 @@ def renew_key(settings: Settings) -> None:
         database.write(lambda c: _reseal(c, sealed_anew))
         orders.reseal(settings.paths, sealed_anew)
         vault.forget_old()
-
-
-def _is_lost(vault: Vault, sealed: str) -> bool:
-    try:
-        vault.open_text(sealed)
-    except VaultError:
-        return True
-    return False
 
 
 def _reseal(connection: Connection, anew: Callable[[str], str]) -> None:

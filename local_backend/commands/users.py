@@ -101,6 +101,17 @@ def passwd(name: str, password_stdin: bool) -> None:
 
 @user.command()
 @click.argument("name")
+@click.argument("role", type=click.Choice(_ROLES))
+def role(name: str, role: str) -> None:
+    """Change the ROLE of the user NAME to user or admin."""
+    _mind_name(name, new=False)
+    _change("PUT", wire.user_path(name, wire.ROLE), {wire.ROLE: role},
+            lambda users, caller: users.set_role(caller, name, role))
+    click.echo(f"{name} is {role} now")
+
+
+@user.command()
+@click.argument("name")
 @click.argument("subject")
 def link(name: str, subject: str) -> None:
     """Let the account of the OIDC issuer with this SUBJECT log on as the user NAME."""

@@ -1,39 +1,105 @@
-"""GET /console: the slots with who holds them, the queue, and what runs."""
+"""GET /console: the slots with who holds them, the queue, the shares of plans and users, services, and what runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fastapi import Request
-from starlette.responses import Response
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
 
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.slots_view import slots_view
 from local_backend.console import places
-from local_backend.console.rendering import page
+from local_backend.console.rendering import HEADERS, now, page, template
 from local_backend.console.route import router as pages
+from local_backend.console.shared import shared_parts
+from local_backend.scheduler.forecast import PlanShare
 from local_backend.services.access import Caller
 from local_backend.services.services import Services
 
 router = pages()
 
+#: Number of colors for runs.
+_COLORS = 8
+
 
 @router.get(places.HOME)
-def overview(request: Request, services: TheServices, caller: TheCaller) -> Response:
+async def overview(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Show the whole page."""
-    return page(request, "overview.html", **_found(request, services, caller))
+    return page(request, "overview.html", part=Markup(await _part(request, services, caller)))
 
 
-@router.get(places.HOME + "/parts/overview")
-def overview_part(request: Request, services: TheServices, caller: TheCaller) -> Response:
+@router.get(places.OVERVIEW_PART)
+async def overview_part(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Show the part that changes."""
-    return page(request, "overview_part.html", **_found(request, services, caller))
+    return HTMLResponse(await _part(request, services, caller), headers=HEADERS)
 
 
-def _found(request: Request, services: Services, caller: Caller) -> dict[str, Any]:
-    view = slots_view(services, caller, str(request.base_url))
+async def _part(request: Request, services: Services, caller: Caller) -> str:
+    base_url = str(request.base_url)
+
+    def rendering(memory: dict[str, Any]) -> str:
+        colors = memory.setdefault("colors", {})
+        return template("overview_part.html").render(_found(services, caller, base_url, colors))
+
+    return await shared_parts(request).text(services, caller, "overview", rendering)
+
+
+def _found(services: Services, caller: Caller, base_url: str, colors: dict[str, int]) -> dict[str, Any]:
+    view = slots_view(services, caller, base_url)
+    color(colors, (one["id"] for one in view["running"]))
     return {
         "view": view,
         "names": {one["id"]: one.get("appName", one["id"]) for one in (*view["running"], *view["queue"])},
+        "colors": colors,
         "free": sum(slot["state"] == "free" for slot in view["slots"]),
+        "starts": {one["id"]: _epoch(str(one["expectedStart"])) for one in view["queue"] if "expectedStart" in one},
+        "shares": bars(services.plans.shares(caller)),
+        "models": services.models.list(caller),
+        "now": now(),
     }
+
+
+def color(known: dict[str, int], present: Iterable[str]) -> None:
+    """Give each run that is present a color, and keep it. A color is used twice only when all are in use."""
+    there = dict.fromkeys(present)
+    for gone in known.keys() - there.keys():
+        del known[gone]
+    for one in there:
+        if one not in known:
+            taken = [*known.values()]
+            known[one] = min(range(1, _COLORS + 1), key=lambda number: (taken.count(number), number))
+
+
+@dataclass(frozen=True)
+class ShareBar:
+    """A share as a row of the table. `depth` is the number of plans above it; widths are percents of all slots."""
+
+    share: PlanShare
+    name: str
+    depth: int
+    used: float
+    due: float
+
+
+def bars(shares: Sequence[PlanShare]) -> Mapping[str, list[ShareBar]]:
+    """Return the rows of each kind of slot with a job or a share in use: those that have, or could use, slots."""
+    found: dict[str, list[ShareBar]] = {}
+    scale: dict[str, float] = {}
+    for one in shares:
+        # The first row of a kind is the outermost plan, to which all slots are due.
+        total = scale.setdefault(one.kind, max(one.due, one.used, 1.0))
+        if one.wanted or one.used or not one.user:
+            depth = one.plan.count("/") - 1 + bool(one.user)
+            name = one.user or one.plan.rpartition("/")[2]
+            found.setdefault(one.kind, []).append(ShareBar(
+                one, name, depth, min(100.0, 100 * one.used / total), min(100.0, 100 * one.due / total)))
+    return found
+
+
+def _epoch(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -10,12 +10,22 @@ HOME = "/console"
 LOGON, LOGOFF, ENTER = f"{HOME}/logon", f"{HOME}/logoff", f"{HOME}/enter"
 STATIC, LIVE, DESIGN = f"{HOME}/static", f"{HOME}/live", f"{HOME}/design"
 RUNS = f"{HOME}/runs"
+OVERVIEW_PART = f"{HOME}/parts/overview"
+ADMIN = f"{HOME}/admin"
+ADMIN_PLANS, ADMIN_USAGE, ADMIN_USERS = f"{ADMIN}/plans", f"{ADMIN}/usage", f"{ADMIN}/users"
+ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f"{ADMIN}/health"
+ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
+SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
+#: Models of the model store. No model has the name `-`.
+SAVED = f"{SERVICES}/-/saved"
+#: Maximum bytes of the form that tries a model.
+LARGEST_TRIAL = 8 << 20
 #: Pages whose forms contain files.
 UPLOADS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Section:
+class NavigationEntry:
     """An entry of the navigation. `key` is the key that opens it after `g`."""
 
     name: str
@@ -27,7 +37,10 @@ class Section:
 
 #: In the order in which pages show them.
 SECTIONS = (
-    Section("Overview", HOME, "o"),
+    NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Searches", SEARCHES, "s"),
+    NavigationEntry("Services", SERVICES, "v"),
+    NavigationEntry("Administration", ADMIN, "a", admin=True),
 )
 
 
@@ -36,12 +49,17 @@ def is_page(path: str) -> bool:
     return path in (ROOT, HOME) or path.startswith(f"{HOME}/")
 
 
+def is_trial(path: str) -> bool:
+    """Return whether a path takes the form that tries a model."""
+    return path.startswith(f"{SERVICES}/") and path.endswith("/try")
+
+
 def is_open(path: str) -> bool:
     """Return whether a page needs no session."""
     return path in (ROOT, LOGON, ENTER) or path.startswith(f"{STATIC}/")
 
 
-def current(path: str) -> Section | None:
+def current(path: str) -> NavigationEntry | None:
     """Return the section of a path."""
     found = [one for one in SECTIONS if path == one.path or (one.path != HOME and path.startswith(f"{one.path}/"))]
     return max(found, key=lambda one: len(one.path), default=None)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -39,8 +39,13 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page, or a part of one, made of a template."""
-    text = _environment().get_template(template).render(**_about(request), **values)
+    text = _environment().get_template(template).render(**_about(request), **{"status": status, **values})
     return HTMLResponse(text, status, HEADERS)
+
+
+def template(name: str) -> Template:
+    """Return a template, for parts of pages that are the same for many calls."""
+    return _environment().get_template(name)
 
 
 def _about(request: Request) -> dict[str, Any]:
@@ -122,6 +127,9 @@ _CLASSES: Mapping[str, str] = {
     states.SUBMITTED: "waits", states.PENDING: "waits", states.PENDING_JOB: "waits", states.LAUNCHING: "runs",
     states.RUNNING: "runs", states.RECOVERING: "runs",
     states.FINISHED: "good", states.ERROR: "bad", states.KILLED: "ended",
+    # Of searches and experiments; of models and their revisions.
+    "FAILED": "bad", "STOPPED": "ended", "NOTRUN": "waits", "WAITING": "waits",
+    "starting": "waits", "serving": "runs", "draining": "waits", "failed": "bad", "stored": "ended",
 }
 
 
@@ -130,7 +138,8 @@ def state_class(state: str) -> str:
     return _CLASSES.get(state, "ended")
 
 
-_WORDS: Mapping[str, str] = {states.PENDING: "pending", states.PENDING_JOB: "pending", states.LAUNCHING: "starting"}
+_WORDS: Mapping[str, str] = {states.PENDING: "pending", states.PENDING_JOB: "pending", states.LAUNCHING: "starting",
+                              "NOTRUN": "not submitted", "WAITING": "resting", "stored": "stopped"}
 
 
 def state_word(state: str) -> str:

@@ -10,11 +10,31 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from local_backend.console import design, files, live, overview, places, run_curves, session_pages
+from local_backend.console import (
+    admin,
+    admin_people,
+    admin_plans,
+    admin_usage,
+    design,
+    files,
+    live,
+    overview,
+    places,
+    run_curves,
+    saved_models,
+    searches,
+    service_changes,
+    services,
+    session_pages,
+)
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
-ROUTERS = (session_pages.router, files.router, live.router, design.router, overview.router, run_curves.router)
+ROUTERS = (
+    session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
+    admin_people.router, admin_plans.router, admin_usage.router, run_curves.router, searches.router,
+    saved_models.router, services.router, service_changes.router,
+)
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",
     413: "Too large", 429: "Too many calls", 500: "The server failed", 503: "The server is not ready",
@@ -42,6 +62,10 @@ class Console:
     def is_upload(self, path: str) -> bool:
         """Return whether the form of a page contains files, and has a limit of its own."""
         return path in places.UPLOADS
+
+    def largest(self, path: str) -> int | None:
+        """Return the maximum bytes of the form of a page that may be larger than other bodies."""
+        return places.LARGEST_TRIAL if places.is_trial(path) else None
 
     def error(self, scope: Scope, status: int, code: str, sentence: str, headers: Mapping[str, str]) -> Response:
         """Return the page for an error: the logon page for a browser without a session, one line for a part of a

@@ -8,13 +8,15 @@ something changed, at most a few times per second, and at once when requests beg
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 #: What the gateway does with a revision. `starting`: it may get requests as soon as a kernel is ready. `serving`.
 #: `draining`: it gets no new requests. `failed`: its kernels cannot start, and `why` says why.
 RevisionState = Literal["starting", "serving", "draining", "failed"]
+#: Upper bounds of the histogram of latencies: seconds from the head of a request until its answer.
+LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,12 @@ class RevisionLoad:
 
 @dataclass(frozen=True)
 class GatewayLoad:
-    """The load of all revisions. `when` is epoch seconds. `loads` is by model and revision number."""
+    """The load of all revisions. `when` is epoch seconds. `loads` is by model and revision number. `latencies` are the
+    counts of the histogram of each model since the gateway started: one for each of LATENCY_BOUNDS, and one above."""
 
     when: float
     loads: Mapping[str, Mapping[int, RevisionLoad]] = field(default_factory=dict)
+    latencies: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def to_line(message: GatewayState | GatewayLoad) -> bytes:
@@ -156,4 +160,5 @@ def load_of(value: Mapping[str, Any]) -> GatewayLoad:
     """Return the load of a received object. Raises KeyError, TypeError or ValueError for anything else."""
     return GatewayLoad(value["when"], {name: {
         int(number): RevisionLoad(**one | {"kernels": tuple(KernelLoad(**each) for each in one["kernels"])})
-        for number, one in revisions.items()} for name, revisions in value["loads"].items()})
+        for number, one in revisions.items()} for name, revisions in value["loads"].items()},
+        {name: tuple(map(int, counts)) for name, counts in value.get("latencies", {}).items()})

@@ -17,6 +17,7 @@ from typing import Any
 from dlicmd import __version__
 from local_backend.inference.control import GatewayLoad, GatewayState, Model, RevisionLoad, Token, load_of
 from local_backend.inference.gateway_process import GatewayHandle, GatewayLink, GatewayLost, GatewayReady
+from local_backend.inference.serving_history import ServingHistory
 
 _log = logging.getLogger(__name__)
 #: Seconds between two attempts to connect to a gateway that starts, and before a failed start is repeated.
@@ -64,6 +65,8 @@ class GatewaySession:
         self._version = 0
         self._load: GatewayLoad | None = None
         self._history: dict[tuple[str, int], _History] = {}
+        #: What the models did in the last minutes.
+        self.history = ServingHistory()
         self._tokens: dict[str, Token] = {}
         self._failures = 0
         self._not_before = 0.0
@@ -171,6 +174,7 @@ class GatewaySession:
         if operation == "load":
             with suppress(KeyError, TypeError, ValueError, AttributeError):  # of a gateway of another version
                 self._load = load_of(message)
+                self.history.add(self._load)
                 for model, revisions in self._load.loads.items():
                     for number, load in revisions.items():
                         self._history.setdefault((model, number), _History()).add(self._load.when, load)

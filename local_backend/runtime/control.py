@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, resizable
-from local_backend.scheduler.model import Decision, Reason
+from local_backend.scheduler.model import Decision, Reason, SchedulerJob
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.sources.connections import Connections
@@ -70,8 +70,9 @@ class Control:
         self._losses = LostRuns(self._records, launcher)
         self._adopter = Adopter(self._records, self._demand, launcher, self._losses)
         self._beginnings = Beginnings(settings, launcher, self._records, self._demand, self._fetching.delivered)
-        #: The last decision.
+        #: The last decision, and the jobs that it was about.
         self._decision = Decision()
+        self.jobs: Sequence[SchedulerJob] = ()
         self._unfinished = Unfinished()
         self._remover = Remover(settings.paths, database)
         self._active: dict[str, Active] = {}
@@ -276,7 +277,7 @@ class Control:
         rows = {row.id: row for row in unfinished}
         tree = self._plans.tree
         self._look_at_machine()
-        jobs = self._demand.jobs(unfinished, self._active, tree)
+        jobs = self.jobs = self._demand.jobs(unfinished, self._active, tree)
         with DECISION_SECONDS.time():
             decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():

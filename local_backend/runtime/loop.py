@@ -83,6 +83,8 @@ class Loop:
         self._turns = 0
         self._turns_change = threading.Condition()
         self._busy_since: float | None = None
+        #: When the last turn without an error ended (epoch seconds).
+        self.turned: float | None = None
 
     def start(self) -> None:
         """Start the thread, which begins with a turn."""
@@ -153,7 +155,8 @@ class Loop:
             self._busy_since = time.monotonic()
             due = self._turn(ready)
             self._busy_since = None
-            TURNED.labels(self.name).set_to_current_time()
+            self.turned = time.time()
+            TURNED.labels(self.name).set(self.turned)
             if failures := self._backoff.succeeded():
                 _log.warning("the %s loop works again after %d failures", self.name, failures)
             with self._turns_change:

@@ -11,7 +11,7 @@ import importlib
 import queue
 import time
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
@@ -23,7 +23,7 @@ from local_backend.runtime.launcher import Launcher
 from local_backend.runtime.loop import Backoff, Loop
 from local_backend.runtime.occupancy import SlotPlace, places
 from local_backend.runtime.resizing import Resized, held_by
-from local_backend.scheduler.model import Machine, Reason
+from local_backend.scheduler.model import Machine, Reason, SchedulerJob
 from local_backend.settings import Settings
 from local_backend.store.database import Database
 
@@ -65,6 +65,11 @@ class Supervisor:
         """Make the thread read the database now."""
         self._woken = True
         self._loop.wake()
+
+    @property
+    def jobs(self) -> Sequence[SchedulerJob]:
+        """The pending and running jobs as the last decision saw them. Times are on the monotonic clock."""
+        return self._control.jobs
 
     @property
     def machine(self) -> Machine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from local_backend.runtime.active import LiveValues
 from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.resizing import Resized
-from local_backend.scheduler.model import Machine, Reason
+from local_backend.scheduler.model import Machine, Reason, SchedulerJob
 from local_backend.services.access import Caller
 from local_backend.settings import Settings
 from local_backend.sources.volumes import roots
@@ -47,6 +47,10 @@ class SupervisorCalls(Protocol):
 
     def cpu_seconds(self) -> dict[str, float]:
         """Return the CPU time, in seconds, that the processes of each running exec used so far."""
+
+    @property
+    def jobs(self) -> Sequence[SchedulerJob]:
+        """The pending and running jobs as the last decision saw them. Times are on the monotonic clock."""
 
     @property
     def machine(self) -> Machine:

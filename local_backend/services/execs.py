@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
@@ -16,13 +16,16 @@ from local_backend.curves.answers import CurveAnswers
 from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
+from local_backend.services import run_query
 from local_backend.services.access import Caller
 from local_backend.services.base import Base, SupervisorCalls
+from local_backend.services.kept_lists import KeptLists
 from local_backend.services.views import ExecView, Sight
-from local_backend.store import events, execs, searches
+from local_backend.store import events, execs, run_lists, searches
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
-from local_backend.store.states import meant
+from local_backend.store.run_lists import ListedExecs
+from local_backend.store.states import meant, shown_as
 from local_backend.workload import TRAINING, Kind
 
 
@@ -40,6 +43,10 @@ class ExecSelection:
     search: str | None = None
     #: The kind of the listed execs.
     kind: Kind = TRAINING
+    #: Words that find execs, see run_query.py.
+    find: str = ""
+    #: Number of execs to leave out at the begin.
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class ExecService:
     base: Base
     supervisor: SupervisorCalls
     sight: Sight
+    kept: KeptLists
     curve_answers: CurveAnswers = field(default_factory=CurveAnswers)
 
     def find(self, caller: Caller, exec_id: str) -> ExecRow:
@@ -104,23 +112,37 @@ class ExecService:
 
     def list(self, caller: Caller, wanted: ExecSelection) -> tuple[list[ExecRow], int]:
         """Return the caller's execs, or those of all users that the caller sees, oldest first unless `wanted` says
-        otherwise; and their number without the limit."""
-        creator = caller.sees_of if wanted.everyone else caller.name
+        otherwise; and their number without the limit. Raises Invalid (`query.find`)."""
+        listed = self._listed(caller, wanted)
+        if listed.most is None and not listed.offset:
+            return self.base.database.read(lambda c: run_lists.listed(c, listed))
 
         def work(connection: Connection) -> tuple[list[ExecRow], int]:
-            parents = None
-            if wanted.search is not None:
-                parents = searches.parents_named(connection, wanted.search, creator)
-            rows = execs.of_user(
-                connection, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
-                parents=parents, kinds=(wanted.kind,),
-            )
-            is_cut = wanted.most is not None and len(rows) >= wanted.most
-            if not is_cut:
-                return rows, len(rows)
-            return rows, execs.count_of_user(connection, creator, wanted.states, parents, (wanted.kind,))
+            page, total = self.kept.get(listed, lambda: run_lists.numbers(connection, listed))
+            return run_lists.with_numbers(connection, page), total
 
         return self.base.database.read(work)
+
+    def state_counts(self, caller: Caller, wanted: ExecSelection) -> dict[str, int]:
+        """Return the number of the listed execs in each state as clients see it, without the limit. Raises Invalid
+        (`query.find`)."""
+        listed = replace(self._listed(caller, wanted), most=None, offset=0, sort=run_lists.NUMBER, descending=False)
+        key = ("counts", listed)
+        counts = self.base.database.read(lambda c: self.kept.get(key, lambda: run_lists.counts(c, listed)))
+        shown: dict[str, int] = {}
+        for state, count in counts.items():
+            shown[shown_as(state)] = shown.get(shown_as(state), 0) + count
+        return shown
+
+    def _listed(self, caller: Caller, wanted: ExecSelection) -> ListedExecs:
+        creator = caller.sees_of if wanted.everyone else caller.name
+        parents = None
+        if wanted.search is not None:
+            name = wanted.search
+            parents = frozenset(self.base.database.read(lambda c: searches.parents_named(c, name, creator)))
+        states = None if wanted.states is None else frozenset(wanted.states)
+        return ListedExecs(creator, states, run_query.parsed(wanted.find), parents, wanted.kind, caller.name,
+                           wanted.sort, wanted.descending, wanted.most, wanted.offset)
 
     def pending(self, caller: Caller, exec_id: str) -> Pending:
         """Return an exec with its rivals. Raises NotFound (`exec.not_found`)."""
@@ -150,6 +172,21 @@ class ExecService:
             row = self.find(caller, exec_id)
             self.base.database.write(lambda c: execs.note(c, row.id, stop_requested=True, deleted=True))
         self.base.wake()
+
+    def delete_many(self, caller: Caller, ids: Sequence[str]) -> Sequence[str]:
+        """Delete those of these execs that exist, and their files, in one transaction. Return their ids."""
+
+        def work(connection: Connection) -> Sequence[str]:
+            known = execs.with_ids(connection, [name for name in ids if execs.is_exec_id(name)])
+            found = [name for name, row in known.items() if caller.sees(row) and not row.deleted]
+            for name in found:
+                execs.note(connection, name, stop_requested=True, deleted=True)
+            return found
+
+        with self.base.recorded(caller, "exec.delete") as record:
+            record.about += (done := self.base.database.write(work))
+        self.base.wake()
+        return done
 
     def delete_all(self, caller: Caller) -> None:
         """Delete all execs of the caller, not those of other users that an administrator sees."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from local_backend.errors import Invalid
@@ -15,6 +16,7 @@ from local_backend.store import holdings
 
 #: Maximum number of intervals in one answer: some tens of MiB.
 _MOST = 100_000
+_MONTHS = 12
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,17 @@ class Period:
     since: float
     until: float
     kind: str | None = None
+
+
+@dataclass(frozen=True)
+class MonthUsage:
+    """The slot-seconds of a user in a month of UTC."""
+
+    #: YYYY-MM, and its begin in epoch seconds.
+    month: str
+    since: float
+    user: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,19 @@ class HoldingService:
         return self.base.database.read(lambda c: holdings.totals(
             c, period.since, period.until, time.time(), period.kind, column, caller.sees_of,
         ))
+
+    def monthly(self, caller: Caller) -> list[MonthUsage]:
+        """Return the slot-seconds of each user in each of the last 12 months, oldest month first, and in a month the
+        user with the most first. Users who are not administrators see only their own."""
+        at = datetime.now(timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        found: list[MonthUsage] = []
+        until = time.time()
+        for _ in range(_MONTHS):
+            since = at.timestamp()
+            totals = self.totals(caller, Period(since, until), "user")
+            found = [MonthUsage(f"{at:%Y-%m}", since, user, seconds) for user, seconds in totals] + found
+            until, at = since, (at - timedelta(days=1)).replace(day=1)
+        return found
 
     def intervals(self, caller: Caller, period: Period) -> Sequence[Mapping[str, Any]]:
         """Return the single intervals, oldest first. Raises Invalid (`holdings.too_many`)."""

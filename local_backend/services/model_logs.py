@@ -79,6 +79,18 @@ class ModelLogs:
             content, at = _part(paths, paths.capture(worker_task(number), stream, True), 0)
         return LogPiece(content, (number << _BITS) + at + len(content), number)
 
+    def tail(  # noqa: PLR0917
+        self, caller: Caller, name: str, stream: str, kernel: int | None, revision: int | None, most: int
+    ) -> LogPiece:
+        """Return the last bytes of a log, at most `most`, of the newest kernel unless `kernel` names another one.
+        Raises the errors of `read`."""
+        piece = self.read(caller, name, stream, kernel, 0, revision)
+        content, end = piece.content[-most:], piece.end
+        while piece.content:
+            piece = self.read(caller, name, stream, kernel or piece.kernel or None, end, revision)
+            content, end = (content + piece.content)[-most:], piece.end
+        return LogPiece(content, end, piece.kernel)
+
     def why(self, caller: Caller, name: str) -> ModelReason:
         """Return why a model does not serve, or has fewer kernels than it wants. Raises NotFound."""
         view = self.models.view(caller, name)

@@ -36,6 +36,8 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.saved_models import SavedModelRow
 from local_backend.submit.quota import check_room
 
+#: Names of the ready-made kernels.
+READY_MADE = tuple(description.READY_MADE)
 _CODE_LEFT_OUT = ("__pycache__",)
 #: Most characters of the name of a space, and most versions of saved models that a user may have.
 _LONGEST_SPACE, _MOST_SAVED = 200, 1000

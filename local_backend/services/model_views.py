@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from local_backend.inference.control import RevisionLoad
 from local_backend.inference.converging import shown_state
 from local_backend.inference.profile import ModelProfile, to_profile
+from local_backend.inference.serving_history import LoadPoint
 from local_backend.store.models import DRAINING, FAILED, SERVING, STARTING, ModelRow, RevisionRow
 
 #: Begins the id of the job that serves a revision, before the name of the model.
@@ -44,6 +45,12 @@ class ServingFacts(Protocol):
 
     def rates(self, model: str, number: int) -> ServingRates:
         """Return what a revision did per second in the last seconds."""
+
+    def points(self, model: str) -> Sequence[LoadPoint]:
+        """Return what a model did in the last minutes, oldest first."""
+
+    def latency(self, model: str) -> tuple[float | None, float | None]:
+        """Return the seconds below which half and 99 % of the latencies of the last minute were; None without one."""
 
     def address(self) -> GatewayAddress | None:
         """Return where the gateway takes requests; None while no gateway runs."""
@@ -98,6 +105,16 @@ class ModelView:
     def address(self) -> GatewayAddress | None:
         """Where the model takes requests; None while it is stopped."""
         return self._facts.address() if self.state in (SERVING, STARTING) else None
+
+    @property
+    def latency(self) -> tuple[float | None, float | None]:
+        """The seconds below which half and 99 % of the latencies of the last minute were; None without an answer."""
+        return self._facts.latency(self.row.name)
+
+    @property
+    def points(self) -> Sequence[LoadPoint]:
+        """What the model did in the last minutes, oldest first."""
+        return self._facts.points(self.row.name)
 
     @property
     def instances(self) -> list[ServiceInstance]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Set
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -14,6 +15,7 @@ from local_backend.inference.description import described
 from local_backend.inference.gateway_process import GatewayHandle, GatewayPlace
 from local_backend.inference.gateway_session import GatewaySession
 from local_backend.inference.profile import ModelProfile
+from local_backend.inference.serving_history import LoadPoint
 from local_backend.scheduler.model import Reason
 from local_backend.services.access import caller_named, caller_of
 from local_backend.services.base import Base
@@ -129,6 +131,14 @@ class GatewayFacts:
     def rates(self, model: str, number: int) -> ServingRates:
         """Return what a revision did per second in the last seconds."""
         return ServingRates(*self.session.rates(model, number))
+
+    def points(self, model: str) -> Sequence[LoadPoint]:
+        """Return what a model did in the last minutes, oldest first."""
+        return self.session.history.points(model, time.time())
+
+    def latency(self, model: str) -> tuple[float | None, float | None]:
+        """Return the seconds below which half and 99 % of the latencies of the last minute were."""
+        return self.session.history.latency(model, time.time())
 
     def address(self) -> GatewayAddress | None:
         """Return where the gateway takes requests; None while no gateway runs."""

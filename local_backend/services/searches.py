@@ -30,7 +30,7 @@ from local_backend.services.base import Base
 from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
 from local_backend.store import searches
 from local_backend.store.execs import ExecRow
-from local_backend.store.searches import Changed, Counts, ExperimentRow, Page, SearchRow
+from local_backend.store.searches import Changed, Counts, ExperimentRow, Page, RungCount, SearchRow
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.workload import Workload
 
@@ -77,6 +77,18 @@ class SearchSelection:
     down: bool = False
     most: int | None = None
     skipped: int = 0
+    #: Whether the experiments are left out.
+    brief: bool = False
+
+
+@dataclass(frozen=True)
+class SearchProgress:
+    """The values of the experiments of a search in the order in which they ended: id, epoch seconds, value. `best` has
+    those that were better than all before."""
+
+    metric: str
+    values: Sequence[tuple[int, float, float]]
+    best: Sequence[tuple[int, float, float]]
 
 
 @dataclass(frozen=True)
@@ -150,7 +162,7 @@ class SearchService:
                                                 wanted.name) if cut else len(rows)
 
         rows, total = self.base.database.read(work)
-        return self._views(rows), total
+        return self._views(rows, wanted.brief), total
 
     def stop(self, caller: Caller, name: str, force: bool = False) -> SearchRow:
         """Stop a search and its running experiments. With `force`, the search is over at once. Raises NotFound
@@ -224,6 +236,37 @@ class SearchService:
         """Return a search as its algorithm sees it. Raises NotFound (`search.not_found`)."""
         _, definition, rows, _ = self.experiments(caller, name, Page())
         return definition, [experiments.known(row, definition) for row in rows]
+
+    def progress(self, caller: Caller, name: str) -> SearchProgress:
+        """Return how the values of a search became better. Raises NotFound (`search.not_found`)."""
+        row = self.find(caller, name)
+        definition = Definition.from_json(row.definition)
+        found = self.base.database.read(lambda c: searches.curve(c, row.number))
+        best: list[tuple[int, float, float]] = []
+        for one in found:
+            if not best or (one[2] > best[-1][2] if definition.maximize else one[2] < best[-1][2]):
+                best.append(one)
+        return SearchProgress(definition.metric, found, best)
+
+    def sample(self, caller: Caller, name: str, most: int) -> tuple[Definition, Sequence[ExperimentRow]]:
+        """Return at most `most` finished experiments of a search, evenly among all, and the best one. Raises NotFound
+        (`search.not_found`)."""
+        row = self.find(caller, name)
+        definition = Definition.from_json(row.definition)
+
+        def work(connection: Connection) -> Sequence[ExperimentRow]:
+            rows = searches.sample(connection, row.number, most)
+            best = searches.best(connection, row.number, definition.maximize)
+            if best is None or best in rows:
+                return rows
+            return sorted([*rows[:most - 1], best], key=lambda one: one.id)
+
+        return definition, self.base.database.read(work)
+
+    def rungs(self, caller: Caller, name: str) -> Sequence[RungCount]:
+        """Return the rungs of a search with the numbers of their experiments. Raises NotFound (`search.not_found`)."""
+        number = self.find(caller, name).number
+        return self.base.database.read(lambda c: searches.rungs_of(c, number))
 
     def values(
         self, caller: Caller, name: str, number: int, points: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +20,7 @@ from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
 from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
+from local_backend.services.audit import AuditService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
@@ -27,7 +29,10 @@ from local_backend.services.definitions import DefinitionService
 from local_backend.services.execs import ExecService
 from local_backend.services.experiment_plans import ExperimentPlanService
 from local_backend.services.hardware import HardwareService
+from local_backend.services.health import Finding, HealthService
 from local_backend.services.holdings import HoldingService
+from local_backend.services.kept_lists import KeptLists
+from local_backend.services.labels import LabelService
 from local_backend.services.links import LinkService
 from local_backend.services.load import Load
 from local_backend.services.logons import LogonService
@@ -46,6 +51,7 @@ from local_backend.services.submissions import SubmissionService
 from local_backend.services.tokens import TokenService
 from local_backend.services.users import UserService
 from local_backend.services.views import Sight
+from local_backend.services.volumes import VolumeService
 from local_backend.settings import Settings
 from local_backend.sources.connections import Connections
 from local_backend.store import tokens
@@ -60,6 +66,7 @@ class Services:
 
     base: Base
     execs: ExecService
+    labels: LabelService
     curves: CurveService
     submissions: SubmissionService
     applications: ApplicationService
@@ -87,12 +94,17 @@ class Services:
     hardware: HardwareService
     experiments: ExperimentPlanService
     load: Load
+    audit: AuditService
+    health: HealthService
+    volumes: VolumeService
 
 
 def make_services(
-    settings: Settings, database: Database, supervisor: SupervisorCalls, token: str, password: str | None
+    settings: Settings, database: Database, supervisor: SupervisorCalls, token: str, password: str | None, *,
+    examine: Callable[[], Iterable[Finding]] = tuple,
 ) -> Services:
-    """Make the services of a server. `token` and `password` admit the user that it runs as.
+    """Make the services of a server. `token` and `password` admit the user that it runs as. `examine` checks server and
+    machine.
 
     Raises DataError when the file of connections cannot be used, VaultError.
     """
@@ -103,12 +115,12 @@ def make_services(
         """Return the kinds of slots, which are fixed while the server runs."""
         return frozenset(place.slot.kind for place in supervisor.places())
 
-    plans = PlanService(base, Plans(database))
+    plans = PlanService(base, Plans(database), supervisor)
     sight = Sight(
         paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, live=supervisor.live,
         consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
-    execs = ExecService(base, supervisor, sight)
+    execs = ExecService(base, supervisor, sight, KeptLists(database))
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
     outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
@@ -124,9 +136,11 @@ def make_services(
     controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
     searches = SearchService(base, submissions, controller.wake, algorithms.names)
     serving = _serving(base, execs, submissions, supervisor, token)
+    loops = (*supervisor.loops, forwarding.loop, housekeeper.loop, controller.loop, serving.controller.loop)
     return Services(
         base=base,
         execs=execs,
+        labels=LabelService(base),
         curves=CurveService(execs),
         submissions=submissions,
         applications=ApplicationService(execs),
@@ -141,8 +155,7 @@ def make_services(
         holdings=HoldingService(base),
         machine=MachineService(
             base, supervisor, Readiness(settings, database, supervisor.completes_turn),
-            (*supervisor.loops, forwarding.loop, housekeeper.loop, controller.loop, serving.controller.loop),
-            CpuLoad(supervisor.cpu_seconds),
+            loops, CpuLoad(supervisor.cpu_seconds),
         ),
         forwarding=forwarding,
         housekeeper=housekeeper,
@@ -158,6 +171,9 @@ def make_services(
         hardware=hardware,
         experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         load=Load(settings.quotas, shared=not settings.embedded),
+        audit=AuditService(base),
+        health=HealthService(examine, loops),
+        volumes=VolumeService(base),
     )
 
 

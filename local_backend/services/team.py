@@ -126,7 +126,8 @@ class TeamObjects:
         using = team_objects.users_of(connection, row.number)
         if using:
             names = ", ".join(one.label for one in using[:3]) + (", ..." if len(using) > 3 else "")
-            raise Conflict(f"{self.kind}.in_use", f"Experiments use the {self._word} {row.name}: {names}. Delete them first")
+            sentence = f"Experiments use the {self._word} {row.name}: {names}. Delete them first"
+            raise Conflict(f"{self.kind}.in_use", sentence)
         team_objects.remove(connection, row.number)
 
     def checked_text(self, what: str, text: str, most: int = LONGEST_DESCRIPTION) -> str:

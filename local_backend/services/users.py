@@ -36,11 +36,30 @@ class UserService:
         with self.base.recorded(caller, "user.add", *([name] if isinstance(name, str) else [])):
             caller.check_admin("adds users")
             name, password, role = _text(name, "name"), _text(password, "password"), _text(role, "role")
-            if role not in users.ROLES:
-                raise Invalid("user.role", f"role: unknown role {role[:40]!r}; use {' or '.join(users.ROLES)}")
-            if name == self.base.settings.user and role != users.ADMIN:
-                raise Invalid("user.role", f"role: the server runs as {name}, so {name} is always {users.ADMIN}")
+            self._check_role(name, role)
             self._change(lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)
+
+    def set_role(self, caller: Caller, name: str, role: object) -> None:
+        """Change the role of a user. Raises Denied, Invalid (`user.role`, `user.invalid`), NotFound
+        (`user.not_found`), Conflict (`user.last_admin`)."""
+        with self.base.recorded(caller, "user.role", name):
+            caller.check_admin("changes the roles of users")
+            role = _text(role, "role")
+            self._check_role(name, role)
+            try:
+                self.base.database.write(lambda c: users.change_role(c, name, role, self.base.settings.user))
+            except NoSuchUser as problem:
+                raise NotFound("user.not_found", str(problem)) from None
+            except LastAdmin as problem:
+                raise Conflict("user.last_admin", str(problem)) from None
+        # An administrator may use the connections of all users: the jobs of this user are checked again.
+        self.base.wake()
+
+    def _check_role(self, name: str, role: str) -> None:
+        if role not in users.ROLES:
+            raise Invalid("user.role", f"role: unknown role {role[:40]!r}; use {' or '.join(users.ROLES)}")
+        if name == self.base.settings.user and role != users.ADMIN:
+            raise Invalid("user.role", f"role: the server runs as {name}, so {name} is always {users.ADMIN}")
 
     def set_password(self, caller: Caller, name: str, password: object) -> None:
         """Change a user's password and revoke all tokens of this user. For users who change their own password, the

@@ -11,6 +11,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from local_backend.protection import PROTECTION
+
 #: Maximum of open files and sockets. A higher limit is not used: some programs visit every number up to theirs.
 _MOST_FILES = 65536
 #: Maximum bytes of a request line with its headers; it contains the command line of a submission.
@@ -73,7 +75,7 @@ class Protocol(H11Protocol):
             hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
             code = hint if hint in _NO_REQUESTS else 400
             reason, sentence = _NO_REQUESTS[code]
-            headers = [*self.server_state.default_headers, (b"Content-Type", b"text/plain; charset=utf-8"),
+            headers = [*self.server_state.default_headers, *PROTECTION, (b"Content-Type", b"text/plain; charset=utf-8"),
                        (b"Connection", b"close"), (b"Content-Length", str(len(sentence)).encode())]
             for event in (h11.Response(status_code=code, headers=headers, reason=reason),
                           h11.Data(data=sentence.encode("ascii")), h11.EndOfMessage()):

@@ -24,6 +24,7 @@ from local_backend.data.errors import DataError
 from local_backend.errors import ServingError
 from local_backend.files import read_json, write_json
 from local_backend.runtime import bundles
+from local_backend.services.health import Finding
 from local_backend.serving import isolation, served
 from local_backend.serving.connections import raise_file_limit
 from local_backend.serving.home_database import opened
@@ -276,7 +277,8 @@ def _run(
     password, *_ = [own_process.take(name) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
         supervisor = Supervisor(settings, database, LocalLauncher(settings, _control_group(settings)))
-        services = make_services(settings, database, supervisor, token, password)
+        services = make_services(settings, database, supervisor, token, password,
+                                 examine=partial(_findings, settings, database))
     except (DataError, VaultError) as problem:
         raise ServingError(str(problem)) from None
     server = make_server(create_app(services, Console()), settings, own_tls)
@@ -304,6 +306,15 @@ def _run(
     if not server.may_go_on():
         raise ServingError(f"{settings.home} was removed or replaced while the server was running; its running jobs "
                           "stop on their own")
+
+
+def _findings(settings: Settings, database: Database) -> Iterator[Finding]:
+    """Yield what the checks of `local-backend doctor` find on a running server."""
+    from local_backend.serving.doctor import Patient, examine
+
+    patient = Patient(settings, os.getpid(), lambda: None)
+    patient.database = database
+    yield from examine(patient)
 
 
 def _control_group(settings: Settings) -> Path | None:

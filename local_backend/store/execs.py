@@ -11,12 +11,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, select, update
 
-from dlicmd.contract import wire
+from dlicmd.contract import metric_names, wire
+from dlicmd.contract.secret import masked_arguments
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
-from local_backend.store import events, exec_secrets, holdings, models, saved_models, team_objects
+from local_backend.store import events, exec_secrets, holdings, labels, models, saved_models, team_objects
 from local_backend.store.holdings import SlotPart
-from local_backend.store.schema import execs, experiments, searches, sequences
+from local_backend.store.schema import exec_texts, execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
 from local_backend.workload import SERVICE, TRAINING, Workload
 
@@ -130,11 +131,12 @@ class Brief:
 Likeness = tuple[str, str, str, int]
 #: Begins the ids of searches.
 SEARCH = "search-"
+#: Columns of numbers hold no integer beyond the range of floats.
+_MOST_MEASURED = 1e300
 _UNFINISHED = sorted(MOVES.keys() - TERMINAL)
 #: Columns that the event of a new state contains, and their names there.
 _TOLD = {"message": wire.MESSAGE, "reason": wire.REASON, "exit_code": wire.EXIT_CODE}
-_COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
-_SHOWN_STATE = case((execs.c.state == RECOVERING, shown_as(RECOVERING)), else_=execs.c.state)
+COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
 
 
 def next_number(connection: Connection) -> int:
@@ -175,15 +177,25 @@ def create(  # noqa: PLR0917
             attempt=0, create_time=time.time(), stop_requested=False, deleted=False,
         )
     )
+    connection.execute(insert(exec_texts).values(number=number, text=_text(spec)))
     events.append(connection, spec.id, events.STATE, {wire.STATE: SUBMITTED})
     row = get(connection, spec.id)
     assert row is not None
     return row
 
 
+def _text(spec: Workload) -> str:
+    """Return the words by which an exec is found, in small letters: its name, id, creator and framework in lines, then
+    the words of its program between spaces."""
+    program = spec.program
+    words = [f"{name}={value}" for name, value in (program.parameters or {}).items()]
+    words += masked_arguments(program.user_cmd or program.arguments)
+    return "\n".join([spec.name, spec.id, spec.creator, program.framework, f" {' '.join(words)} "]).lower()
+
+
 def get(connection: Connection, exec_id: str, deleted: bool = False) -> ExecRow | None:
     """Return one exec, or None. A deleted exec is found only with `deleted`."""
-    query = select(*_COLUMNS).where(execs.c.id == exec_id)
+    query = select(*COLUMNS).where(execs.c.id == exec_id)
     if not deleted:
         query = query.where(execs.c.deleted.is_(False))
     found = connection.execute(query).first()
@@ -191,50 +203,17 @@ def get(connection: Connection, exec_id: str, deleted: bool = False) -> ExecRow 
 
 
 def of_user(
-    connection: Connection,
-    creator: str | None,
-    states: Collection[str] | None = None,
-    *,
-    sort: str = "number",
-    down: bool = False,
-    most: int | None = None,
-    parents: Collection[str] | None = None,
+    connection: Connection, creator: str | None, states: Collection[str] | None = None,
     kinds: Collection[str] = (TRAINING,),
 ) -> list[ExecRow]:
-    """Return the execs of these kinds of one user (None: of all users) that are not deleted, oldest first.
-
-    With `states`, return only execs in one of these states, and with `parents`, only parts of these searches. `sort`
-    is a column to sort by instead, and `down` sorts from the largest down. Rows without a value are the smallest, and
-    of equal rows the older comes first. `most` limits the number of rows after sorting.
-    """
-    query = select(*_COLUMNS).where(*_selected(creator, states, parents, kinds))
-    by = _SHOWN_STATE if sort == "state" else execs.c[sort]
-    order = [by] if sort == "number" else [by.is_not(None), by]
-    query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
-    return [ExecRow(*found) for found in connection.execute(query)]
-
-
-def count_of_user(
-    connection: Connection, creator: str | None, states: Collection[str] | None = None,
-    parents: Collection[str] | None = None, kinds: Collection[str] = (TRAINING,),
-) -> int:
-    """Return how many execs `of_user` returns without a limit."""
-    query = select(func.count()).where(*_selected(creator, states, parents, kinds))
-    return int(connection.execute(query).scalar_one())
-
-
-def _selected(
-    creator: str | None, states: Collection[str] | None, parents: Collection[str] | None, kinds: Collection[str]
-) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of execs that are not deleted."""
-    found: list[ColumnElement[bool]] = [execs.c.deleted.is_(False), execs.c.kind.in_(kinds)]
+    """Return the execs of these kinds of one user (None: of all users) that are not deleted, oldest first. With
+    `states`, return only execs in one of these states. For selected, sorted and partial lists, see run_lists.py."""
+    query = select(*COLUMNS).where(execs.c.deleted.is_(False), execs.c.kind.in_(kinds)).order_by(execs.c.number)
     if creator is not None:
-        found.append(execs.c.creator == creator)
+        query = query.where(execs.c.creator == creator)
     if states is not None:
-        found.append(execs.c.state.in_(states))
-    if parents is not None:
-        found.append(execs.c.parent.in_(parents))
-    return found
+        query = query.where(execs.c.state.in_(states))
+    return [ExecRow(*found) for found in connection.execute(query)]
 
 
 def count(connection: Connection, creator: str) -> tuple[int, int]:
@@ -260,7 +239,7 @@ def briefs(connection: Connection) -> list[Brief]:
 
 def unfinished(connection: Connection) -> list[ExecRow]:
     """Return the execs that need the supervisor: not terminal, or deleted with files left. Oldest first."""
-    return [ExecRow(*found) for found in connection.execute(of_unfinished(_COLUMNS))]
+    return [ExecRow(*found) for found in connection.execute(of_unfinished(COLUMNS))]
 
 
 def of_unfinished(columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
@@ -272,7 +251,7 @@ def of_unfinished(columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
 
 def numbered(connection: Connection, numbers: Collection[int]) -> list[ExecRow]:
     """Return the existing execs with these numbers, which must be few enough for the parameters of one query."""
-    query = select(*_COLUMNS).where(execs.c.number.in_(numbers))
+    query = select(*COLUMNS).where(execs.c.number.in_(numbers))
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
@@ -281,14 +260,14 @@ def with_ids(connection: Connection, ids: Collection[str]) -> dict[str, ExecRow]
     found: dict[str, ExecRow] = {}
     wanted = sorted(ids)
     for at in range(0, len(wanted), 500):  # databases limit the number of parameters
-        query = select(*_COLUMNS).where(execs.c.id.in_(wanted[at : at + 500]))
+        query = select(*COLUMNS).where(execs.c.id.in_(wanted[at : at + 500]))
         found.update((row.id, ExecRow(*row)) for row in connection.execute(query))
     return found
 
 
 def running(connection: Connection) -> list[ExecRow]:
     """Return the running execs, including deleted ones that have not stopped. Oldest first."""
-    query = select(*_COLUMNS).where(execs.c.state.in_((RECOVERING, RUNNING))).order_by(execs.c.number)
+    query = select(*COLUMNS).where(execs.c.state.in_((RECOVERING, RUNNING))).order_by(execs.c.number)
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
@@ -356,7 +335,7 @@ def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]
 
 def damaged(connection: Connection) -> str | None:
     """Return the id of an exec with an invalid row; None if all are valid. For a possibly damaged database file."""
-    for found in connection.execute(select(*_COLUMNS)):
+    for found in connection.execute(select(*COLUMNS)):
         row = ExecRow(*found)
         try:
             sound = row.workload.id == row.id == exec_id(row.number) and row.state in MOVES
@@ -386,6 +365,8 @@ def transition(
     if to in TERMINAL:
         ended = values.setdefault("end_time", now)
         values["start_time"] = case((execs.c.start_time > ended, ended), else_=execs.c.start_time)
+    if values.get("progress"):
+        values |= _measured(values["progress"])
     if to == KILLED and (why := _set_aside(connection, exec_id)) is not None:
         values["message"] = why
     if to == RUNNING:
@@ -409,6 +390,17 @@ def transition(
         told[wire.SLOTS] = len(_ids(moved.slots))
     events.append(connection, exec_id, events.STATE, {wire.STATE: to} | told)
     return True
+
+
+def _measured(progress: str) -> dict[str, float | None]:
+    """Return the columns for the last loss and accuracy of a progress; None for unknown and infinite values."""
+    found = json.loads(progress)
+    last = {name: one.get(wire.VALUE) for name, one in (found.get(wire.LAST_METRICS) or {}).items()}
+    losses = [value for name, value in last.items() if metric_names.is_loss(name)]
+    others = [value for name, value in last.items() if metric_names.kind(name) == wire.ACCURACY]
+    wanted = {wire.LOSS: [found.get(wire.LOSS), *losses], wire.ACCURACY: [found.get(wire.ACCURACY), *others]}
+    return {name: next((value for value in values if value is not None and -_MOST_MEASURED < value < _MOST_MEASURED),
+                       None) for name, values in wanted.items()}
 
 
 def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[SlotPart], consumer: str) -> int:
@@ -545,8 +537,11 @@ def remove(connection: Connection, *ids: str) -> set[str]:
     named: set[str | None] = set()
     for exec_id in ids:
         release(connection, exec_id)
-        gone = delete(execs).where(execs.c.id == exec_id).returning(execs.c.bundle)
-        named.update(connection.execute(gone).scalars())
+        gone = delete(execs).where(execs.c.id == exec_id).returning(execs.c.number, execs.c.bundle)
+        for number, bundle in connection.execute(gone).all():
+            connection.execute(delete(exec_texts).where(exec_texts.c.number == number))
+            named.add(bundle)
         events.forget(connection, exec_id)
         exec_secrets.forget(connection, exec_id)
+        labels.forget(connection, exec_id)
     return {name for name in named if name is not None}

@@ -42,15 +42,54 @@ execs = Table(
     Column("promoted", Float),  # epoch seconds: when `rest_after` was set last
     Column("wanted", Integer),  # kernels that a service can use now; NULL: as many as it has at least
     Column("least", Integer),  # kernels that a service has at least; NULL: as many as its workload says
+    Column("loss", Float),  # last loss and accuracy in `progress`, to sort by; NULL: unknown
+    Column("accuracy", Float),
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
     Index("execs_by_bundle", "bundle"),
     Index("execs_by_parent", "parent"),
+    # All columns that lists select and sort by, so that a list of 100,000 execs reads no submissions.
+    Index("execs_listed", "kind", "deleted", "creator", "state", "app_name", "framework", "create_time", "start_time",
+          "end_time", "num_worker", "loss", "accuracy", "parent", "number", "id"),
 )
 #: Partial. SQLite would otherwise use it for `false`, too, the value of nearly all rows.
 Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),
       postgresql_where=execs.c.deleted.is_(True))
+
+#: The words by which an exec is found, in a table without its submission, which is much larger; see run_lists.py.
+exec_texts = Table(
+    "exec_texts",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("text", Text, nullable=False),
+)
+
+#: The note of an exec; see labels.py.
+exec_notes = Table(
+    "exec_notes",
+    metadata,
+    Column("exec_id", String(40), primary_key=True),
+    Column("text", Text, nullable=False),
+)
+
+#: The tags of execs.
+exec_tags = Table(
+    "exec_tags",
+    metadata,
+    Column("exec_id", String(40), primary_key=True),
+    Column("tag", String(40), primary_key=True),
+    Index("exec_tags_by_tag", "tag", "exec_id"),
+)
+
+#: The favorites of each user.
+favorites = Table(
+    "favorites",
+    metadata,
+    Column("user", String(200), primary_key=True),
+    Column("exec_id", String(40), primary_key=True),
+    Index("favorites_by_exec", "exec_id"),
+)
 
 #: The changes of execs that users see, in order; see events.py. SQLite would otherwise use the id of a deleted last
 #: row again.

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
@@ -101,6 +101,12 @@ class ExperimentRow:
         return found
 
     @property
+    def measures(self) -> dict[str, float]:
+        """Name → value of its metrics; empty while they are unknown."""
+        found: dict[str, float] = json.loads(self.measured) if self.measured else {}
+        return found
+
+    @property
     def open(self) -> bool:
         """Whether the experiment is to run, or runs."""
         return self.state in OPEN
@@ -114,6 +120,21 @@ class Counts:
     running: int = 0
     complete: int = 0
     failed: int = 0
+    #: Those that are set aside at a rung.
+    resting: int = 0
+
+
+class RungCount(NamedTuple):
+    """Numbers of the experiments whose last rung is this one."""
+
+    bracket: int
+    rung: int
+    resource: int
+    all: int
+    running: int
+    resting: int
+    finished: int
+    failed: int
 
 
 @dataclass(frozen=True)
@@ -388,7 +409,8 @@ def _of(number: int, states: Collection[str] | None) -> list[ColumnElement[bool]
 def counts(connection: Connection, numbers: Collection[int]) -> dict[int, Counts]:
     """Return the numbers of experiments of these searches."""
     state = experiments.c.state
-    columns = (func.count(), _sum(state.in_((SUBMITTED, RUNNING))), _sum(state.in_(_COMPLETE)), _sum(state == FAILED))
+    columns = (func.count(), _sum(state.in_((SUBMITTED, RUNNING))), _sum(state.in_(_COMPLETE)), _sum(state == FAILED),
+               _sum(state == WAITING))
     query = select(experiments.c.search, *columns).where(experiments.c.search.in_(numbers))
     return {int(found[0]): Counts(*(int(one or 0) for one in found[1:]))
             for found in connection.execute(query.group_by(experiments.c.search))}
@@ -413,6 +435,26 @@ def curve(connection: Connection, number: int) -> list[tuple[int, float, float]]
     query = select(c.id, c.end_time, c.metric).where(
         c.search == number, c.state == FINISHED, c.metric.is_not(None)).order_by(c.end_time, c.id)
     return [(int(id_), float(at or 0.0), float(value)) for id_, at, value in connection.execute(query)]
+
+
+def sample(connection: Connection, number: int, most: int) -> list[ExperimentRow]:
+    """Return at most `most` finished experiments of a search with a value, by id, evenly among all experiments."""
+    c = experiments.c
+    last = connection.execute(select(func.max(c.id)).where(c.search == number)).scalar()
+    step = int(last or 0) // most + 1
+    query = select(*_EXPERIMENT).where(
+        c.search == number, c.state == FINISHED, c.metric.is_not(None), c.id % step == 0).order_by(c.id).limit(most)
+    return [ExperimentRow(*found) for found in connection.execute(query)]
+
+
+def rungs_of(connection: Connection, number: int) -> list[RungCount]:
+    """Return the rungs of a search, by bracket and rung."""
+    c = experiments.c
+    counted = (func.count(), _sum(c.state.in_((SUBMITTED, RUNNING))), _sum(c.state == WAITING),
+               _sum(c.state == FINISHED), _sum(c.state == FAILED))
+    query = select(c.bracket, c.rung, func.max(c.resource), *counted).where(
+        c.search == number, c.resource.is_not(None)).group_by(c.bracket, c.rung).order_by(c.bracket, c.rung)
+    return [RungCount(*(int(one or 0) for one in found)) for found in connection.execute(query)]
 
 
 def parents_named(connection: Connection, name: str, creator: str | None) -> list[str]:

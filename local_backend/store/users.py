@@ -106,6 +106,17 @@ def set_role(connection: Connection, name: str, role: str) -> None:
     connection.execute(update(users).where(users.c.name == name).values(role=role))
 
 
+def change_role(connection: Connection, name: str, role: str, owner: str) -> None:
+    """Set the role of a user as an administrator wants it. `owner` is the user that the server runs as. Raises
+    NoSuchUser, LastAdmin."""
+    everyone = {row.name: row.role for row in everybody(connection)}
+    if name not in everyone:
+        raise NoSuchUser(name)
+    if role != ADMIN and name != owner and {one for one, its in everyone.items() if its == ADMIN} == {name}:
+        raise LastAdmin(name)
+    set_role(connection, name, role)
+
+
 def everybody(connection: Connection) -> list[UserRow]:
     """Return all users, by name."""
     return [UserRow(**found) for found in connection.execute(select(users).order_by(users.c.name)).mappings()]

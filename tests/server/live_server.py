@@ -26,6 +26,7 @@ from support import PATIENCE, eventually
 from dlicmd.contract import wire
 from dlicmd.contract.states import PENDING, RUNNING, TERMINAL
 from local_backend.api.app import create_app
+from local_backend.api.pages import Pages
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import bundles, progress
 from local_backend.runtime.active import LiveValues as Said
@@ -33,7 +34,7 @@ from local_backend.runtime.loop import Loop
 from local_backend.runtime.occupancy import SlotPlace
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
-from local_backend.scheduler.model import Machine, Reason
+from local_backend.scheduler.model import Machine, Reason, SchedulerJob
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.services.services import make_services
 from local_backend.serving.server import make_home, open_database
@@ -62,6 +63,7 @@ class QuietSupervisor:
     lives: dict[str, Said] = field(default_factory=dict)
     memory: int | None = None
     cpu: dict[str, float] = field(default_factory=dict)
+    jobs: list[SchedulerJob] = field(default_factory=list)
     held: list[SlotPlace] = field(default_factory=lambda: [SlotPlace(slot) for slot in cpu_slots(2)])
 
     @property
@@ -125,6 +127,8 @@ class Live:
     settings: Settings
     token: str = TOKEN
     supervisor: QuietSupervisor = field(default_factory=QuietSupervisor)
+    #: The pages for browsers; None for a server without them.
+    pages: Pages | None = None
 
     def __post_init__(self) -> None:
         make_home(self.settings)
@@ -132,7 +136,7 @@ class Live:
             self.settings.paths.database.write_bytes(_empty_database())
         self.database = open_database(self.settings)
         self.services = make_services(self.settings, self.database, self.supervisor, self.token, PASSWORD)
-        self.guard = create_app(self.services)
+        self.guard = create_app(self.services, self.pages)
         self.server: Server = make_server(self.guard, self.settings)
         self.sock = socket.create_server(("127.0.0.1", 0))
         # Set TCP_NODELAY, as on the sockets of the real server; else each answer on a kept connection takes 40 ms.

@@ -11,7 +11,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from live_server import settings_for
 
-from local_backend.commands.doctor import OK, PROBLEM, WARNING, Finding, Patient, examine
+from local_backend.services.health import OK, PROBLEM, WARNING, Finding
+from local_backend.serving.doctor import Patient, examine
 from local_backend.serving.self_signed import SelfSigned
 from local_backend.serving.server import make_home
 from local_backend.signing import SigningKeys
@@ -21,7 +22,7 @@ Look = Callable[..., list[Finding]]
 
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
-    monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _: iter(()))
+    monkeypatch.setattr("local_backend.serving.doctor._torch", lambda _: iter(()))
 
     def found(check: str, **more: object) -> list[Finding]:
         settings = settings_for(tmp_path / "home", **more)

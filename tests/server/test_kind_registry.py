@@ -14,10 +14,10 @@ from data_source_calls import START
 from kind_package import put_package
 from live_server import Live
 
-from local_backend.commands import doctor
 from local_backend.data import registry
 from local_backend.data.errors import DataError, KindUnusable
 from local_backend.data.kind import Kind
+from local_backend.serving import doctor
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = """

@@ -59,7 +59,7 @@ def old(tmp_path: Path) -> Settings:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs `local-backend` on the home."""
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _patient: iter(()))
+    monkeypatch.setattr("local_backend.serving.doctor._torch", lambda _patient: iter(()))
     return lambda *words: CliRunner().invoke(main, words)
 
 

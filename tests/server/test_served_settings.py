@@ -59,7 +59,7 @@ def test_commands_use_the_settings_of_the_running_server(home: Path, monkeypatch
         assert found["DLI_OPEN_METRICS"] == ("true", "--open-metrics")
         pruned = CliRunner().invoke(main, ["prune"], catch_exceptions=False)
         assert (pruned.exit_code, pruned.output) == (0, "removed: 0 (0B)\n"), "prune must use the server's keep_days"
-        monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _: iter(()))
+        monkeypatch.setattr("local_backend.serving.doctor._torch", lambda _: iter(()))
         sick = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
         assert "slots: 3 cpu" in sick.output and f"{home / 'far'} has" in sick.output
         left = home / "served.json"

@@ -214,6 +214,7 @@ def test_a_missing_log_daemon_is_reported_once_and_used_once_it_runs(
 #: The record of every call that changes something. The body may be valid or not.
 CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.LOGOFF): (None, "auth.logoff"),
+    ("POST", wire.LINK): (None, "auth.link"),
     ("POST", wire.EXECS): (None, "exec.submit"),
     ("DELETE", wire.EXECS): (None, "exec.delete"),
     ("DELETE", wire.EXECS + "/{exec_id}"): (None, "exec.delete"),
@@ -224,12 +225,14 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("PUT", wire.APPLICATIONS + "/{app_id}/stop"): (None, "application.stop"),
     ("POST", wire.STOP_MANY): ({"ids": ["local-1"]}, "application.stop"),
     ("PUT", wire.PLAN_TREE): ({"plans": 3}, "plan.replace"),
+    ("POST", wire.PLAN_PREVIEW): ({"plans": 3}, "plan.preview"),
     ("PUT", wire.PLAN + "/{name:path}"): ({}, "plan.put"),
     ("DELETE", wire.PLAN + "/{name:path}"): (None, "plan.remove"),
     ("POST", wire.USERS): (None, "user.add"),
     ("PUT", wire.USERS + "/{name}/password"): (None, "user.password"),
     ("DELETE", wire.USERS + "/{name}"): (None, "user.remove"),
     ("PUT", wire.USERS + "/{name}/subject"): ({"subject": "x"}, "user.link"),
+    ("PUT", wire.USERS + "/{name}/role"): ({"role": "admin"}, "user.role"),
     ("POST", wire.TOKENS): ({"name": "ci", "scope": "read", "expiresIn": 1}, "token.create"),
     ("DELETE", wire.TOKENS + "/{name}"): (None, "token.revoke"),
     ("POST", wire.CONNECTIONS): ({"name": "c", "type": "none"}, "connection.add"),

@@ -20,7 +20,7 @@ def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
         "data-preview", "stop-many", "metrics", "curves", "code", "files", "log-lines", "verify", "create-data-path",
-        "searches", "models",
+        "searches", "models", "labels",
         "allow-cpu",
         "check", "local-paths", "staged-folder",
     ]

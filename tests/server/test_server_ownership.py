@@ -27,6 +27,7 @@ CHANGES = {
     ("POST", wire.CHECK): 400,  # without a command line
     ("DELETE", wire.EXECS): 204,
     ("POST", wire.LOGOFF): 200,
+    ("POST", wire.LINK): 200,
     ("PUT", wire.PLAN_TREE): 403,
     ("PUT", wire.PLAN + "/{name:path}"): 403,
     ("DELETE", wire.PLAN + "/{name:path}"): 403,

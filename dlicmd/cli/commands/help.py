@@ -154,7 +154,8 @@ def _names_of(command: str) -> Sequence[str]:
         "--logoff": ("--rest-host", "--rest-port"),
         "--hpo-start": ("--model-dir", "--model-main", "--dry-run", *_OF_SEARCHES), "--hpo-get": _OF_SEARCHES,
         "--hpo-restart": _OF_SEARCHES, "--hpo-get-all": ("--query-args",),
-        "--exec-get-all": ("--query-args",), "--rp-usage": ("--query-args",), "--exec-verify": _OF_WAITING,
+        "--exec-get-all": ("--query-args",), "--rp-apply": ("--dry-run",),
+        "--rp-usage": ("--query-args",), "--exec-verify": _OF_WAITING,
         "--exec-trainresult": ("--to", "--unpack", "--force"), "--app-wait": ("--wait-timeout", "--pass-exit-code"),
     }.get(command, ())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from dlicmd.cli.console import paint
 from dlicmd.cli.render import emit, emit_value, show_columns
@@ -55,7 +56,8 @@ def _cell(job: Mapping[str, Any], name: str) -> str:
 
 
 def _narrows(session: Session) -> bool:
-    return any(session.line.text(name) is not None for name in ("--state", "--since", "--search"))
+    names = ("--state", "--since", "--search", "--find")
+    return any(session.line.text(name) is not None for name in names) or bool(session.line.many("--tag"))
 
 
 def _selected(session: Session, limit: int) -> tuple[Execs, str]:
@@ -74,6 +76,9 @@ def _selected(session: Session, limit: int) -> tuple[Execs, str]:
         query.append(f"{wire.ALL}=true")
     if (search := line.text("--search")) is not None:
         query.append(wire.search_query(search))
+    if words := _words(session):
+        session.need(wire.EXT_LABELS, "cannot find jobs by words and tags")
+        query.append(f"{wire.FIND}={quote(words, safe='')}")
     found = session.client.execs("&".join(query) or None)
     kept = [job for job in found if (wanted is None or job.state in wanted)
             and (since is None or (epoch(job.create_time) or 0.0) >= since) and search in (None, job.search)]
@@ -81,6 +86,12 @@ def _selected(session: Session, limit: int) -> tuple[Execs, str]:
     kept.sort(key=_age, reverse=True)
     jobs, metric = (kept, "") if sort is None else _sorted(kept, sort)
     return Execs(jobs, total), metric
+
+
+def _words(session: Session) -> str:
+    """Return the words that the server finds jobs by: those of --find, and the tags."""
+    return " ".join(filter(None, [session.line.text("--find") or "",
+                                  *(f'tag:"{tag}"' for tag in session.line.many("--tag"))]))
 
 
 def _states(text: str | None) -> frozenset[str] | None:

@@ -51,7 +51,10 @@ def get(session: Session) -> int:
 
 
 def apply(session: Session) -> int:
-    """Replace all plans by those in a YAML file, and print the new tree without jobs."""
+    """Replace all plans by those in a YAML file, and print the new tree without jobs. With `--dry-run`, print what
+    would happen to the jobs instead."""
+    if session.line.flag("--dry-run"):
+        return _preview(session)
     tree = _replaced(session.client, _read_plans(session.operand))
     if session.output.is_data:
         emit_value(tree, session.output)
@@ -70,6 +73,27 @@ def usage(session: Session) -> int:
     """Print slot-hours of users, consumers, execs or slots."""
     session.need(wire.EXT_HOLDINGS, "does not record the use of its slots")
     _show_usage(session.client.holdings(session.query(OF_HOLDINGS)), session.output)
+    return Exit.DONE
+
+
+def _preview(session: Session) -> int:
+    """Print the slots of each plan and user, and of each job, now and after a change of the plans."""
+    found, output = session.client.preview_plans(_read_plans(session.operand)), session.output
+    if output.is_data:
+        emit_value(found, output)
+        return Exit.DONE
+    shown: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for moment in ("now", "then"):
+        for one in found[moment]:
+            key = words(one.get("kind")), words(one.get("plan")), words(one.get("user"))
+            row = shown.setdefault(key, dict(zip(("kind", "plan", "user"), key, strict=True)))
+            row |= {f"due {moment}": number(one.get("due")), f"slots {moment}": number(one.get("used"))}
+    show_rows([*shown.values()], output, ("kind", "plan", "user", "due now", "due then", "slots now", "slots then"),
+              lambda row, column: scalar(row.get(column)))
+    if found["execs"]:
+        emit("")
+        columns = ("id", "user", "planThen", "slotsNow", "slotsThen")
+        show_rows(found["execs"], output, columns, lambda row, column: scalar(row.get(column)))
     return Exit.DONE
 
 

@@ -40,6 +40,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--exec-delete-all": ("execs", "delete_all"),
     "--exec-resize": ("execs", "resize"),
     "--exec-deploy": ("execs", "deploy"),
+    "--exec-tag": ("labels", "tag"),
+    "--exec-note": ("labels", "note"),
+    "--exec-favorite": ("labels", "favorite"),
     "--exec-launcherlogs": ("logs", "exec_launcherlogs"),
     "--exec-outlogs": ("logs", "exec_outlogs"),
     "--exec-errlogs": ("logs", "exec_errlogs"),
@@ -143,8 +146,8 @@ def run(session: Session) -> int:
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
-    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM:
-        raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
+    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM | {"--rp-apply"}:
+        raise UsageProblem(f"--dry-run is only for submissions and --rp-apply: {command} has no dry run")
     unknown = None
     if session.line.verb is not None:
         unknown = _name_jobs(session)

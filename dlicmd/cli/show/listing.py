@@ -16,8 +16,8 @@ from dlicmd.contract.reading import items, number, words
 STATE_STYLES = {
     states.RUNNING: "green", states.ERROR: "red", states.KILLED: "yellow", "PENDING": "cyan", states.SUBMITTED: "cyan",
 }
-_ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _AT, _NOTE, _WORKERS, _FRAMEWORK = (
-    "id", "name", "user", "state", "took", "metric", "at", "note", "workers", "framework")
+_ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _AT, _TAGS, _NOTE, _WORKERS, _FRAMEWORK = (
+    "id", "name", "user", "state", "took", "metric", "at", "tags", "note", "workers", "framework")
 #: Smallest widths of cells that may be cut.
 _LEAST_NAME, _LEAST_NOTE, _MOST_METRIC = 16, 12, 28
 
@@ -29,8 +29,8 @@ def lines(jobs: Sequence[Mapping[str, Any]], width: int | None, *, users: bool =
     columns = (
         Column(_ID, style=lambda _: "bold"), Column(_NAME, _LEAST_NAME), *([Column(_USER)] if users else ()),
         Column(_STATE, style=lambda state: STATE_STYLES.get(state, "")), Column(started, 0, 1),
-        Column(_TOOK, 0, 2), Column(metric or _METRIC, _MOST_METRIC, 3), Column(_AT, 0, 5),
-        Column(_NOTE, _LEAST_NOTE, 4), Column(_WORKERS, 0, 6), Column(_FRAMEWORK, 0, 7),
+        Column(_TOOK, 0, 2), Column(metric or _METRIC, _MOST_METRIC, 3), Column(_AT, 0, 6), Column(_TAGS, 0, 5),
+        Column(_NOTE, _LEAST_NOTE, 4), Column(_WORKERS, 0, 7), Column(_FRAMEWORK, 0, 8),
     )
     rows = [{**_row(job), started: short(job.get(wire.START_TIME)), metric or _METRIC: metric_text(job, metric),
              _AT: metric_step(job, metric)} for job in jobs]
@@ -56,6 +56,7 @@ def _row(job: Mapping[str, Any]) -> dict[str, str]:
         _USER: user_of(job),
         _STATE: states.plain(words(job.get(wire.STATE))),
         _TOOK: elapsed(job) or "",
+        _TAGS: tags(job),
         _NOTE: note(job),
         _WORKERS: words(job.get(wire.WORKERS)) or words(job.get(wire.NUM_WORKER)),
         _FRAMEWORK: words(job.get(wire.FRAMEWORK)),
@@ -94,6 +95,11 @@ def metric_step(job: Mapping[str, Any], name: str = "") -> str:
     """Return the step of the metric that `metric_text` shows: `epoch 3/10`; "" if there is none."""
     found = last_steps(job)
     return found.get(spelled(name, found) or "", "") if name else next(iter(found.values()), "")
+
+
+def tags(job: Mapping[str, Any]) -> str:
+    """Return the tags of a job, with commas between them."""
+    return ", ".join(words(one) for one in items(job.get(wire.TAGS)))
 
 
 def note(job: Mapping[str, Any]) -> str:

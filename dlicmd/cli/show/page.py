@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.console import paint
-from dlicmd.cli.show.listing import STATE_STYLES, metrics_of, parameters, user_of
+from dlicmd.cli.show.listing import STATE_STYLES, metrics_of, parameters, tags, user_of
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.remedies import remedy
 from dlicmd.cli.show.times import precise, since
@@ -79,6 +79,8 @@ def _facts(job: Mapping[str, Any], is_terminal: bool) -> Iterator[tuple[str, str
     yield "metrics", metrics(job)
     speed = number(job.get(wire.SAMPLES_PER_SECOND))
     yield "speed", "" if speed is None else shown(speed, "samples/s")
+    yield "tags", ", ".join(filter(None, (tags(job), "favorite" if job.get(wire.FAVORITE) is True else "")))
+    yield "note", words(job.get(wire.NOTE))
     yield "workers", _workers(job)
     yield "devices", _devices(line)
     yield "framework", words(job.get(wire.FRAMEWORK)) + (" (elastic)" if str(job.get(wire.ELASTIC)) == "True" else "")

@@ -113,6 +113,14 @@ class NewUser(TypedDict):
 
 
 @described
+class NewRole(TypedDict):
+    """A role for a user."""
+
+    role: Annotated[str, _ROLE]
+    """The role"""
+
+
+@described
 class NewSubject(TypedDict):
     """An account of the OIDC issuer."""
 

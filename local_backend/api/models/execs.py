@@ -52,6 +52,9 @@ class MoreOfExec(TypedDict, total=False):
 
     arguments: list[str] | None
     lastMetrics: dict[str, LastMetric] | None
+    tags: list[str] | None
+    note: str | None
+    favorite: bool | None
 
 
 @described
@@ -153,6 +156,12 @@ class Exec(TypedDict):
     lastMetrics: NotRequired[Known[dict[str, LastMetric]]]
     """The last values of at most 8 metrics by their names, losses first; only for a call with `Prefer: details`, and in
     the follow answer"""
+    tags: NotRequired[Known[list[str]]]
+    """Tags; only for a call with `Prefer: details`, like the next 2 keys"""
+    note: NotRequired[Known[str]]
+    """Note of the users that see the exec"""
+    favorite: NotRequired[Known[bool]]
+    """true if the exec is a favorite of the calling user"""
     queuePosition: NotRequired[Known[int]]
     """Position of a pending exec in the queue, from 1"""
     expectedStart: NotRequired[Known[Time]]

@@ -142,6 +142,28 @@ class ModelObject(TypedDict):
 
 
 @described
+class LoadObject(TypedDict):
+    """What a model did in the 5 seconds before a time."""
+
+    when: float
+    """The time, in epoch seconds"""
+    requests: float
+    """Answers per second"""
+    failed: float
+    """Failures per second"""
+    waiting: int
+    """Requests that waited for a kernel at this time"""
+    running: int
+    """Requests that kernels had at this time"""
+    kernels: int
+    """Kernels that took requests at this time"""
+    p50: NotRequired[Known[float]]
+    """Seconds below which half of the latencies were; absent without an answer"""
+    p99: NotRequired[Known[float]]
+    """Seconds below which 99 % of the latencies were; absent without an answer"""
+
+
+@described
 class ModelExtension(TypedDict):
     """The resource plan of a model."""
 

@@ -86,3 +86,53 @@ class PlanObject(TypedDict):
     """Seconds that another plan waits for lent slots before fixed-size jobs of this plan end and are queued again"""
     plans: NotRequired[list[PlanChange]]
     """The plans below it"""
+
+
+@described
+class PlanShareObject(TypedDict):
+    """Slots of one kind of a plan, or of one of its users."""
+
+    kind: str
+    """Kind of the slots"""
+    plan: str
+    """Path of the plan"""
+    user: NotRequired[str]
+    """The user; absent for the plan as a whole"""
+    due: float
+    """Slots that are due to it, given what all jobs want now"""
+    used: float
+    """Slots that its jobs have"""
+    wanted: float
+    """Slots that its jobs could use"""
+
+
+@described
+class ExecForecastObject(TypedDict):
+    """An exec before and after a change of the plans."""
+
+    id: str
+    """ID of the exec"""
+    user: str
+    """User that it counts for"""
+    planNow: str
+    """Path of its plan"""
+    planThen: str
+    """Path of its plan after the change"""
+    slotsNow: int
+    """Number of its slots"""
+    slotsThen: int
+    """Number of its slots after the change; 0 if it waits"""
+
+
+@described
+class PlanForecastObject(TypedDict):
+    """The consequences of a change of the plans for the present jobs."""
+
+    tree: PlanNode
+    """The plans after the change"""
+    now: list[PlanShareObject]
+    """Slots that are due and used now"""
+    then: list[PlanShareObject]
+    """The same after the change"""
+    execs: list[ExecForecastObject]
+    """The pending and running execs"""

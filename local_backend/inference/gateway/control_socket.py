@@ -9,7 +9,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from dlicmd import __version__
@@ -36,6 +37,8 @@ class ControlSocket:
         self.models = models
         self.kernels = kernels
         self.access: AccessControl | None = None
+        #: Returns the histograms of latencies by model.
+        self.latencies: Callable[[], Mapping[str, Sequence[int]]] = dict
         self.about = about
         self.take_over = take_over
         self.connections: set[ControlConnection] = set()
@@ -80,7 +83,8 @@ class ControlSocket:
     def load_line(self) -> bytes:
         """Return the load as a line."""
         load: GatewayLoad = self.models.load(time.time(), self._loop.time())
-        return to_line(load)
+        known = self.latencies()
+        return to_line(replace(load, latencies={name: known[name] for name in load.loads if name in known}))
 
     def take(self, connection: ControlConnection, message: dict[str, Any]) -> None:
         """Follow a message. An operation that this version does not know is passed over."""

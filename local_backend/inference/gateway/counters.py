@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from local_backend.inference.control import LATENCY_BOUNDS
 from local_backend.inference.gateway.served_models import ServedModels
 
-#: Upper bounds of the histogram of seconds.
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 #: Content type of the page.
 PAGE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -19,18 +18,18 @@ class LatencyHistogram:
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one request."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self.total += seconds
 
     def lines(self, name: str, labels: str) -> Iterable[str]:
         """Yield the lines of the histogram."""
         seen = 0
-        for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*map(str, LATENCY_BOUNDS), "+Inf"), self.counts, strict=True):
             seen += count
             yield f'{name}_bucket{{{labels},le="{bound}"}} {seen}'
         yield f"{name}_sum{{{labels}}} {self.total:.6f}"
@@ -55,6 +54,10 @@ class GatewayCounters:
             if found is None:
                 found = self.latencies[model] = LatencyHistogram()
             found.add(seconds)
+
+    def histograms(self) -> dict[str, list[int]]:
+        """Return the counts of the latencies of each model."""
+        return {name: list(histogram.counts) for name, histogram in self.latencies.items()}
 
     def page(self, models: ServedModels, names: set[str], held: int) -> str:
         """Return the page about these models. `held`: bytes of bodies that the gateway holds."""

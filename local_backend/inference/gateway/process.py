@@ -53,6 +53,7 @@ class GatewayProcess:
         self.control = ControlSocket(self.models, self.kernels, about, self._operate)
         access = self.control.access = AccessControl(self.models, self.control.ask)
         counters = GatewayCounters()
+        self.control.latencies = counters.histograms
         self.endpoints = Endpoints(self.models, access, counters, self.loop)
         self.frontend = HttpFrontend(self.endpoints, counters, config.origin_limits, config.access_log)
         self.servers: dict[str, asyncio.Server] = {}

@@ -27,12 +27,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.sizes import show_size
-from local_backend.commands import sealed
 from local_backend.data import registry
 from local_backend.files import read_json
 from local_backend.runtime import cgroup
 from local_backend.runtime.condition import last_backup
+from local_backend.services.health import OK, PROBLEM, WARNING, Finding
 from local_backend.serving import isolation
+from local_backend.serving.lost_secrets import lost as lost_secrets
 from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
 from local_backend.signing import SigningKeys
@@ -44,7 +45,6 @@ from local_backend.store.migrations.upgrade import VERSIONS, version
 from local_backend.store.sqlite import wal_is_safe
 from local_backend.vault import Vault, VaultError
 
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
 #: Free bytes below which a disk gets a warning.
 _ROOM = 2 * 2**30
 _TORCH_PATIENCE = 300.0
@@ -59,17 +59,6 @@ _OLD_KEY, _OLD_BACKUP = 365.0, 7.0
 _PUBLIC = (SETTINGS_FILE, "ca.pem")
 #: Remaining validity below which a certificate gets a warning. The server renews its own certificates earlier.
 _SOON = timedelta(days=21)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check. `level` is ok, warning or problem. `do` is the remedy, empty if nothing needs to be
-    done."""
-
-    check: str
-    level: str
-    what: str
-    do: str = ""
 
 
 @dataclass
@@ -311,7 +300,7 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
     there = not isinstance(where, Path) or where.exists()
     if not there or patient.database.read(version) != VERSIONS[-1]:
         return
-    lost = patient.database.read(lambda connection: list(sealed.lost(connection, paths)))
+    lost = patient.database.read(lambda connection: list(lost_secrets(connection, paths)))
     if lost:
         yield Finding("secrets", PROBLEM, f"{_named(lost)}: sealed with a key that is not in {paths.vault}",
                       "restore the key from a copy of that file, or enter these secrets again")

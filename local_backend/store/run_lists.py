@@ -1,0 +1,222 @@
+"""Lists of execs: selected, sorted, and in pages. Each function takes the connection of a transaction (database.py).
+
+The rows of `execs` contain the submissions, so a list is made in two steps. The first step finds the numbers of the
+execs in the index `execs_listed`, which has all columns that lists select and sort by, and in the narrow tables of
+texts and tags. The second step reads the rows of one page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_, or_, select, union_all
+
+from dlicmd.contract.states import RECOVERING
+from local_backend.store.execs import COLUMNS, ExecRow, numbered
+from local_backend.store.schema import exec_tags, exec_texts, execs, favorites
+from local_backend.store.states import MOVES, shown_as
+from local_backend.workload import TRAINING
+
+#: Orders that are no columns, and the order of submission.
+STATE, TAG, FAVORITE, NUMBER = "state", "tag", "favorite", "number"
+#: Columns of numbers that a term compares.
+MEASURES = ("loss", "accuracy")
+#: Maximum number of rows that one query reads by their numbers.
+_TOGETHER = 500
+#: Shorter words name no state.
+_LEAST_STATE = 3
+
+
+class TermField(Enum):
+    """The part of an exec that a term is about."""
+
+    WORD = "word"
+    NAME = "name"
+    ID = "id"
+    USER = "user"
+    FRAMEWORK = "framework"
+    STATE = "state"
+    TAG = "tag"
+    PARAMETER = "parameter"
+    FAVORITE = "favorite"
+    AMOUNT = "amount"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One condition on an exec: one of `values` fits its `field`. With `negated`, none of them may fit.
+
+    For WORD, any of name, id, user, framework, state, tag and words of the program contains the value. For PARAMETER,
+    `name` is that of the parameter. For AMOUNT, `name` is one of MEASURES, and `operator` is <, <=, > or >=. For STATE,
+    the values are stored states."""
+
+    field: TermField
+    values: tuple[str, ...] = ()
+    negated: bool = False
+    name: str = ""
+    operator: str = ""
+
+
+@dataclass(frozen=True)
+class ListedExecs:
+    """The execs that a list contains, their order, and the part of it to return. None stands for all."""
+
+    creator: str | None = None
+    states: frozenset[str] | None = None
+    terms: tuple[Term, ...] = ()
+    #: Ids of searches whose experiments alone are listed.
+    parents: frozenset[str] | None = None
+    kind: str = TRAINING
+    #: The user of FAVORITE and of the order by favorites.
+    user: str = ""
+    sort: str = NUMBER
+    descending: bool = False
+    most: int | None = None
+    offset: int = 0
+    #: Epoch seconds until which an exec runs that has no end.
+    now: float = field(default_factory=time.time, compare=False)
+
+
+#: Fields that are searched in the texts of execs.
+_IN_TEXTS = frozenset({TermField.WORD, TermField.PARAMETER})
+
+
+def numbers(connection: Connection, wanted: ListedExecs) -> tuple[list[int], int]:
+    """Return the numbers of the listed execs in their order, and how many there are without a limit."""
+    query = select(execs.c.number).where(*_selected(wanted)).order_by(*_order(wanted))
+    if any(term.field in _IN_TEXTS for term in wanted.terms):
+        # A search in texts reads all of them, so one query finds both the page and the count.
+        found = list(connection.execute(query).scalars())
+        end = None if wanted.most is None else wanted.offset + wanted.most
+        return found[wanted.offset : end], len(found)
+    limit = wanted.most if wanted.most is not None or not wanted.offset else -1
+    page = list(connection.execute(query.offset(wanted.offset or None).limit(limit)).scalars())
+    if (page or not wanted.offset) and (wanted.most is None or len(page) < wanted.most):
+        return page, wanted.offset + len(page)
+    return page, int(connection.execute(select(func.count()).where(*_selected(wanted))).scalar_one())
+
+
+def listed(connection: Connection, wanted: ListedExecs) -> tuple[list[ExecRow], int]:
+    """Return the listed execs, and how many there are without a limit."""
+    if wanted.most is None and not wanted.offset:
+        rows = connection.execute(select(*COLUMNS).where(*_selected(wanted)).order_by(*_order(wanted)))
+        found = [ExecRow(*row) for row in rows]
+        return found, len(found)
+    page, total = numbers(connection, wanted)
+    return with_numbers(connection, page), total
+
+
+def with_numbers(connection: Connection, page: Sequence[int]) -> list[ExecRow]:
+    """Return the existing execs with these numbers, in this order."""
+    found: dict[int, ExecRow] = {}
+    for at in range(0, len(page), _TOGETHER):
+        found.update((row.number, row) for row in numbered(connection, page[at : at + _TOGETHER]))
+    return [found[number] for number in page if number in found]
+
+
+def counts(connection: Connection, wanted: ListedExecs) -> dict[str, int]:
+    """Return the number of the execs in each state, without the limit."""
+    query = select(execs.c.state, func.count()).where(*_selected(wanted)).group_by(execs.c.state)
+    return {str(state): int(count) for state, count in connection.execute(query)}
+
+
+def _selected(wanted: ListedExecs) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = [execs.c.deleted.is_(False), execs.c.kind == wanted.kind]
+    if wanted.creator is not None:
+        found.append(execs.c.creator == wanted.creator)
+    if wanted.states is not None:
+        found.append(execs.c.state.in_(wanted.states))
+    if wanted.parents is not None:
+        found.append(execs.c.parent.in_(wanted.parents))
+    for term in wanted.terms:
+        fits = or_(*(_fits(term, value, wanted.user) for value in term.values))
+        found.append(not_(fits) if term.negated else fits)
+    return found
+
+
+def _fits(term: Term, value: str, user: str) -> ColumnElement[bool]:
+    """Return the condition that one value of a term fits."""
+    small = value.lower()
+    match term.field:
+        case TermField.WORD:
+            return or_(_has_word(value), execs.c.state.in_(_states_with(small)))
+        case TermField.PARAMETER:
+            # `--lr 0.1`, `--lr=0.1`, `-lr 0.1` and `lr=0.1` are words between spaces.
+            begins = ((" ", "="), ("-", "="), ("-", " "))
+            return or_(*(_text_has(f"{begin}{term.name.lower()}{middle}{small} ") for begin, middle in begins))
+        case TermField.AMOUNT:
+            return _compared(execs.c[term.name], term.operator, float(value))
+        case TermField.TAG:
+            return _tagged(exec_tags.c.tag == value)
+        case TermField.FAVORITE:
+            return execs.c.id.in_(select(favorites.c.exec_id).where(favorites.c.user == user))
+    return _field_fits(term.field, value)
+
+
+def _field_fits(name: TermField, value: str) -> ColumnElement[bool]:
+    if name is TermField.ID:
+        return execs.c.id.endswith(f"-{value}", autoescape=True) if value.isdigit() else execs.c.id == value
+    if name is TermField.NAME:
+        return execs.c.app_name.icontains(value, autoescape=True)
+    if name is TermField.STATE:
+        return execs.c.state == value
+    column = {TermField.USER: execs.c.creator, TermField.FRAMEWORK: execs.c.framework}[name]
+    return func.lower(column) == value.lower()
+
+
+def _compared(column: ColumnElement[float], operator: str, limit: float) -> ColumnElement[bool]:
+    compared: ColumnElement[bool] = column.op(operator, is_comparison=True)(limit)
+    return and_(column.is_not(None), compared)
+
+
+def _states_with(text: str) -> list[str]:
+    """Return the states whose shown name contains a text, in small letters."""
+    return sorted(state for state in MOVES if len(text) >= _LEAST_STATE and text in shown_as(state).lower())
+
+
+def _has_word(value: str) -> ColumnElement[bool]:
+    """Return the condition that a text or a tag of an exec contains a value. One subquery is faster than two."""
+    tagged = select(execs.c.number).join(exec_tags, exec_tags.c.exec_id == execs.c.id).where(
+        exec_tags.c.tag.icontains(value, autoescape=True)).correlate(None)
+    return execs.c.number.in_(union_all(_with_text(value.lower()), tagged))
+
+
+def _text_has(text: str) -> ColumnElement[bool]:
+    return execs.c.number.in_(_with_text(text))
+
+
+def _with_text(text: str) -> Select[tuple[int]]:
+    return select(exec_texts.c.number).where(exec_texts.c.text.contains(text, autoescape=True))
+
+
+def _tagged(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    return execs.c.id.in_(select(exec_tags.c.exec_id).where(condition))
+
+
+def _order(wanted: ListedExecs) -> list[ColumnElement[Any]]:
+    """Return what a list is sorted by. Rows without a value are the smallest; those without a loss, an accuracy or tags
+    come last. Of equal rows, the older comes first."""
+    sort = wanted.sort
+    if sort == NUMBER:
+        return [execs.c.number.desc() if wanted.descending else execs.c.number]
+    by = _column(sort, wanted)
+    order = [by.is_not(None), by]
+    if sort in (*MEASURES, TAG):
+        return [by.is_(None), by.desc() if wanted.descending else by, execs.c.number]
+    return [*(column.desc() if wanted.descending else column for column in order), execs.c.number]
+
+
+def _column(sort: str, wanted: ListedExecs) -> ColumnElement[Any]:
+    if sort == STATE:
+        return case((execs.c.state == RECOVERING, shown_as(RECOVERING)), else_=execs.c.state)
+    if sort == "duration":
+        return func.coalesce(execs.c.end_time, wanted.now) - execs.c.start_time
+    if sort == TAG:
+        return select(func.min(exec_tags.c.tag)).where(exec_tags.c.exec_id == execs.c.id).scalar_subquery()
+    if sort == FAVORITE:
+        liked: Select[tuple[str]] = select(favorites.c.exec_id).where(favorites.c.user == wanted.user)
+        return case((execs.c.id.in_(liked), 1), else_=0)
+    return execs.c[sort]

@@ -1,0 +1,125 @@
+"""The overview: who holds the slots, the queue, the shares, and that many open pages cost one rendering."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from live_server import TOKEN, Live
+from page_desk import get, words
+
+from local_backend.console.overview import color
+from local_backend.runtime.occupancy import Holder, SlotPlace
+from local_backend.scheduler.forecast import PlanShare
+from local_backend.scheduler.model import Reason, SchedulerJob
+from local_backend.scheduler.slots import cpu_slots
+from local_backend.services.access import Caller
+from local_backend.services.plans import PlanService
+
+HOME, PART = "/console", "/console/parts/overview"
+SLOTS = cpu_slots(4)
+
+
+def job(exec_id: str, user: str, **more: object) -> SchedulerJob:
+    values = {"kind": "cpu", "plan": ("local", "training"), "since": 0.0, "most": 4, "elastic": True}
+    return SchedulerJob(exec_id, user, **values | more)  # type: ignore[arg-type]
+
+
+def hold(live: Live, *holders: str | None) -> None:
+    """Have execs hold the four slots."""
+    live.supervisor.held = [
+        SlotPlace(slot, (Holder(name),) if name else ()) for slot, name in zip(SLOTS, holders, strict=True)
+    ]
+
+
+def slots(text: str) -> list[tuple[str, str]]:
+    """Return the class and the words of each slot."""
+    found = re.findall(r'<li class="slot ([^"]*)" id="slot-[^"]*">(.*?)</li>', text, re.DOTALL)
+    return [(name, " ".join(re.sub(r"<[^>]*>", " ", inside).split())) for name, inside in found]
+
+
+def test_two_jobs_share_the_slots_and_one_gets_them_back(live: Live) -> None:
+    first = live.submitted("--exec-start PyTorch --model-main main.py --appName first")
+    live.run_on(first, "cpu-0", "cpu-1", "cpu-2", "cpu-3")
+    hold(live, first, first, first, first)
+    assert [name for name, _ in slots(get(live, HOME).text)] == ["used k1"] * 4
+    second = live.submitted("--exec-start PyTorch --model-main main.py --appName second")
+    live.run_on(second, "cpu-2", "cpu-3")
+    hold(live, first, first, second, second)
+    shown = slots(get(live, PART, part=True).text)
+    assert [name for name, _ in shown] == ["used k1", "used k1", "used k2", "used k2"]
+    assert [inside.split()[1] for _, inside in shown] == ["first", "first", "second", "second"]
+    live.move(second, "FINISHED")
+    hold(live, first, first, first, first)
+    assert [name for name, _ in slots(get(live, PART, part=True).text)] == ["used k1"] * 4
+
+
+def test_other_users_see_neither_names_nor_ids(team: Live) -> None:
+    bob = team.add_user("bob")
+    mine = team.submitted("--exec-start PyTorch --model-main main.py --appName secret-of-alice")
+    team.run_on(mine, "cpu-0", "cpu-1")
+    hold(team, mine, mine, None, None)
+    team.supervisor.jobs = [job(mine, "alice", running=True), job("local-99", "bob")]
+    for path in (HOME, PART):
+        text = get(team, path, bob).text
+        assert "another user" in text and "secret-of-alice" not in text and mine not in text and "alice" not in text
+        assert [name for name, _ in slots(text)][:2] == ["used", "used"]
+    assert "secret-of-alice" in get(team, PART).text
+
+
+def test_the_shares_show_what_users_deserve_and_use(team: Live) -> None:
+    bob = team.add_user("bob")
+    mine = team.submitted()
+    team.run_on(mine, "cpu-0", "cpu-1", "cpu-2")
+    hold(team, mine, mine, mine, None)
+    team.supervisor.jobs = [job(mine, "alice", running=True), job("local-98", "bob")]
+    told = words(get(team, HOME))
+    assert "user alice 3 2 4" in told and "user bob 0 2 4" in told and "training 3 4 8" in told
+    seen = words(get(team, HOME, bob))
+    assert "user bob 0 2 4" in seen and "training 3 4 8" in seen and "user alice" not in seen
+    answer = team.call("GET", "/resplans/shares", token=bob).json()
+    assert {one.get("user") for one in answer} == {None, "bob"}
+
+
+def test_the_queue_tells_reasons_and_starts(live: Live) -> None:
+    waits = live.submitted()
+    live.supervisor.reasons[waits] = Reason("SLOTS", "waiting for 2 CPU slots", 1, 4_000_000_000.0)
+    text = get(live, HOME).text
+    assert "waiting for 2 CPU slots; position 1 in the queue" in words(get(live, HOME))
+    assert 'datetime="2096-10-02T07:06:40Z"' in text
+
+
+def test_names_of_runs_are_escaped(live: Live) -> None:
+    exec_id = live.submitted("--exec-start PyTorch --model-main main.py --appName \"<img src=x>\"")
+    assert exec_id in get(live, HOME).text and "<img src=x>" not in get(live, HOME).text
+
+
+def test_many_pages_of_a_user_cost_one_rendering(team: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    bob = team.add_user("bob")
+    renderings: list[str] = []
+    found = PlanService.shares
+
+    def shares(service: PlanService, caller: Caller) -> list[PlanShare]:
+        renderings.append(caller.name)  # each rendering asks for the shares once
+        return found(service, caller)
+
+    monkeypatch.setattr(PlanService, "shares", shares)
+    monkeypatch.setattr("local_backend.console.shared._NEW", 3600.0)
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda number: get(team, PART, bob if number % 2 else TOKEN), range(200)))
+    assert {answer.status for answer in answers} == {200}
+    assert sorted(renderings) == ["alice", "bob"]
+    team.submitted()  # a change is seen at once
+    assert "local-1" in get(team, PART).text
+    assert sorted(renderings) == ["alice", "alice", "bob"]
+
+
+def test_runs_keep_their_colors() -> None:
+    known: dict[str, int] = {}
+    color(known, ["a", "b", "c"])
+    assert known == {"a": 1, "b": 2, "c": 3}
+    color(known, ["d", "c", "b"])
+    assert known == {"b": 2, "c": 3, "d": 1}
+    color(known, map(str, range(9)))
+    assert sorted(known.values()) == [1, 1, 2, 3, 4, 5, 6, 7, 8]
