@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from dlicmd.contract import wire
 from local_backend.api.models.common import present
@@ -129,6 +129,16 @@ def experiment_draft(body: NewExperiment) -> PlanDraft:
                       one.hardware, one.hardwareVersion, one.migProfile) for one in body.definitions]
     return PlanDraft(body.name, parts, body.description, body.dataSource, body.createDataPath, body.command,
                      read_shared(body.sharedWith))
+
+
+def draft_body(draft: PlanDraft) -> dict[str, Any]:
+    """Return the body that describes a draft, without values that are defaults."""
+    parts = [{key: value for key, value in _planned(part).items() if value != "" and (
+        key != wire.VERSION or part.version is not None)} for part in draft.parts]
+    body = {wire.NAME: draft.name, wire.DESCRIPTION: draft.description, wire.DATA_SOURCE: list(draft.data),
+            wire.CREATE_DATA_PATH: draft.create_data, wire.COMMAND: draft.command, wire.DEFINITIONS_OF: parts,
+            wire.SHARED_WITH: shown_shared(draft.shared or [])}
+    return {key: value for key, value in body.items() if value or key == wire.NAME}
 
 
 def read_shared(given: _Shared | None) -> Sequence[str] | bool | None:

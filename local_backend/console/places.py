@@ -20,8 +20,11 @@ SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
 SAVED = f"{SERVICES}/-/saved"
 #: Maximum bytes of the form that tries a model.
 LARGEST_TRIAL = 8 << 20
+EXPERIMENTS = f"{HOME}/experiments"
+NEW_EXPERIMENT, EXPERIMENT_FORM = f"{EXPERIMENTS}/new", f"{EXPERIMENTS}/-/form"
+DEFINITIONS, HARDWARE = f"{EXPERIMENTS}/-/definitions", f"{EXPERIMENTS}/-/hardware"
 #: Pages whose forms contain files.
-UPLOADS: frozenset[str] = frozenset()
+UPLOADS: frozenset[str] = frozenset({DEFINITIONS})
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class NavigationEntry:
 #: In the order in which pages show them.
 SECTIONS = (
     NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Experiments", EXPERIMENTS, "e"),
     NavigationEntry("Searches", SEARCHES, "s"),
     NavigationEntry("Services", SERVICES, "v"),
     NavigationEntry("Administration", ADMIN, "a", admin=True),

@@ -15,8 +15,12 @@ from local_backend.console import (
     admin_people,
     admin_plans,
     admin_usage,
+    builder,
+    definitions,
     design,
+    experiments,
     files,
+    hardware,
     live,
     overview,
     places,
@@ -33,7 +37,8 @@ from local_backend.console.session_pages import onward
 ROUTERS = (
     session_pages.router, files.router, live.router, design.router, overview.router, admin.router,
     admin_people.router, admin_plans.router, admin_usage.router, run_curves.router, searches.router,
-    saved_models.router, services.router, service_changes.router,
+    saved_models.router, services.router, service_changes.router, definitions.router, hardware.router,
+    builder.router, experiments.router,
 )
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",

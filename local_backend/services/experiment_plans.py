@@ -163,17 +163,16 @@ class ExperimentPlanService:
 
     def check(self, caller: Caller, draft: PlanDraft) -> PlanCheck:
         """Return all mistakes in an experiment, and what would run. Nothing is stored."""
-        with self.base.recorded(caller, "experiment.check"):
-            problems = self._problems_of_head(caller, draft)
-            summaries: list[str | None] = []
-            for number, part in enumerate(draft.parts):
-                try:
-                    ready = self._ready(caller, draft, part)
-                    summaries.append(summary(ready.spec))
-                except BackendError as problem:
-                    problems.append(_problem_of_part(number, problem))
-                    summaries.append(None)
-            return PlanCheck(_once(problems), summaries)
+        problems = self._problems_of_head(caller, draft)
+        summaries: list[str | None] = []
+        for number, part in enumerate(draft.parts):
+            try:
+                ready = self._ready(caller, draft, part)
+                summaries.append(summary(ready.spec))
+            except BackendError as problem:
+                problems.append(_problem_of_part(number, problem))
+                summaries.append(None)
+        return PlanCheck(_once(problems), summaries)
 
     def save(self, caller: Caller, draft: PlanDraft) -> ExperimentPlan:
         """Store an experiment, or a new version of it. The versions of its model definitions and hardware

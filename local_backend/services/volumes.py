@@ -84,6 +84,10 @@ class VolumeService:
                 ) from None
             return Volume(place.name, place, users or None)
 
+    def visible(self, caller: Caller) -> Sequence[Volume]:
+        """Return the volumes that the caller may use. Raises StorageFailed (`volume.unreadable`)."""
+        return [one for one in self.list() if caller.admin or one.users is None or caller.name in one.users]
+
     def allow(self, caller: Caller, name: str, users: Sequence[str]) -> Volume:
         """Set the users of a volume for later submissions; an empty list means all users. Raises Denied, Invalid
         (`volume.invalid`), NotFound (`volume.not_found`), StorageFailed (`volume.failed`, `volume.unreadable`)."""
