@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -24,10 +23,9 @@ from local_backend.console.experiments import TheLabel, number_of
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.errors import Invalid
-from local_backend.services.definitions import DefinitionDraft, TrainingDefinition
+from local_backend.services.definitions import DefinitionDraft, TrainingDefinition, sent_by_browser
 from local_backend.services.load import UPLOAD
 from local_backend.services.services import Services
-from local_backend.submit.receive import ReceivedUpload
 
 router = pages()
 
@@ -62,7 +60,7 @@ async def save(request: Request, services: TheServices, caller: TheCaller) -> Re
     one more model definition; any other form leads to the page of the definition."""
     async with uploads.upload_of(request, services, caller, "definition.save", folders=True) as (upload, folder):
         texts = upload.texts
-        work = partial(services.definitions.save, caller, _draft(texts), _files_of(upload), folder / "code")
+        work = partial(services.definitions.save, caller, _draft(texts), sent_by_browser(upload), folder / "code")
         made = await in_turn(services.load, UPLOAD, caller.name, work)
     if "part-rows" not in texts:
         return done(request, definition_path(made.row.label))
@@ -95,12 +93,6 @@ def _environment(text: str) -> dict[str, str]:
             raise Invalid("definition.invalid", sentence)
         found[name.strip()] = value.strip()
     return found
-
-
-def _files_of(upload: ReceivedUpload) -> ReceivedUpload:
-    """Return the uploaded files; browsers send an unnamed, empty one for each field without files."""
-    files = [(name, path) for name, path in upload.files if name]
-    return replace(upload, files=files, is_folder=any("/" in name for name, _ in files))
 
 
 def _files(services: Services, found: TrainingDefinition) -> list[dict[str, Any]]:

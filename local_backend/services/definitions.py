@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args, split_args
 from dlicmd.contract.secret import looks_secret
-from local_backend.errors import Invalid
+from local_backend.errors import Conflict, Invalid
 from local_backend.runtime import bundles
 from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.sizes import on_disk
@@ -19,6 +19,7 @@ from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
 from local_backend.services.team import TeamObjects
+from local_backend.store import team_objects
 from local_backend.store.team_objects import DEFINITION, NewVersion, TeamObjectRow
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.workload import Program
@@ -135,7 +136,14 @@ class DefinitionService:
             row = self.objects.find(caller, name)
             self.objects.check_owner(caller, row)
             versions = self.objects.versions(caller, row.label)
-            self.base.database.write(lambda connection: self.objects.remove(connection, row))
+
+            def work(connection: Connection) -> None:
+                used = self.objects.use_of(connection, row)
+                if used is not None:
+                    raise Conflict("definition.in_use", used)
+                team_objects.remove(connection, row.number)
+
+            self.base.database.write(work)
             bundles.drop(self.base.settings.paths, self.base.database, {str(one.bundle) for one in versions})
 
     def _with_code_of(
@@ -201,6 +209,13 @@ def as_archive(upload: ReceivedUpload) -> ReceivedUpload:
     if len(upload.files) == 1 and upload.files[0][0].lower().endswith(_PACKED):
         return replace(upload, files=[(f"code{wire.ARCHIVE_SUFFIX}", upload.files[0][1])])
     return upload
+
+
+def sent_by_browser(upload: ReceivedUpload) -> ReceivedUpload:
+    """Return the upload of a form: browsers send an unnamed, empty file for each field without files, and the files of
+    a folder with their paths."""
+    files = [(name, path) for name, path in upload.files if name]
+    return replace(upload, files=files, is_folder=any("/" in name for name, _ in files))
 
 
 def lost(row: TeamObjectRow) -> Invalid:

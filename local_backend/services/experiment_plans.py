@@ -209,7 +209,7 @@ class ExperimentPlanService:
             self.objects.check_owner(caller, row)
 
             def work(connection: Connection) -> None:
-                self.objects.remove(connection, row)
+                team_objects.remove(connection, row.number)
                 experiment_runs.remove(connection, row.number)
 
             self.base.database.write(work)

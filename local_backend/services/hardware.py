@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy import Connection
+
 from local_backend.errors import Conflict, Invalid
 from local_backend.runtime import needs
 from local_backend.scheduler.model import Machine
 from local_backend.services.access import Caller
 from local_backend.services.base import Base, SupervisorCalls
 from local_backend.services.team import TeamObjects
+from local_backend.store import team_objects
 from local_backend.store.team_objects import HARDWARE, NewVersion, TeamObjectRow
 from local_backend.submit import words
 from local_backend.submit.catalogue import BY_NAME
@@ -119,7 +122,14 @@ class HardwareService:
                 raise Conflict("hardware.predefined", f"{name} is predefined and cannot be deleted")
             row = self.objects.find(caller, name)
             self.objects.check_owner(caller, row)
-            self.base.database.write(lambda c: self.objects.remove(c, row))
+
+            def work(connection: Connection) -> None:
+                used = self.objects.use_of(connection, row)
+                if used is not None:
+                    raise Conflict("hardware.in_use", used)
+                team_objects.remove(connection, row.number)
+
+            self.base.database.write(work)
 
     def _shown(self, one: HardwareSpecification) -> HardwareSpecification:
         """Return a specification, and whether this machine has what it names."""

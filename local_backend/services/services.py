@@ -128,10 +128,12 @@ def make_services(
     logons = LogonService(base, refused, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
+    hardware = HardwareService(base, supervisor)
     submissions = SubmissionService(
-        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
+        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database),
+        lambda caller, name: hardware.find(caller, name).spec,
     )
-    definitions, hardware = DefinitionService(base, submissions), HardwareService(base, supervisor)
+    definitions = DefinitionService(base, submissions)
     algorithms = AlgorithmService(base)
     controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
     searches = SearchService(base, submissions, controller.wake, algorithms.names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +42,7 @@ from local_backend.submit.data import create, data_of
 from local_backend.submit.place import located, place
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import ReceivedUpload
+from local_backend.submit.words import Asked
 from local_backend.vault import Vault
 from local_backend.workload import Program, Workload
 
@@ -123,6 +124,8 @@ class SubmissionService:
     sizes: Sizes
     forwarding: Forwarding
     keys: SubmissionKeys
+    #: Returns the hardware specification of a name that the user may use. Raises NotFound, Invalid.
+    hardware: Callable[[Caller, str], Mapping[str, Any]]
 
     def folder(self) -> Path:
         """Return the name of a new folder for an upload."""
@@ -333,7 +336,7 @@ class SubmissionService:
 
     def _checked(self, caller: Caller, request: SubmissionRequest) -> _Checked:
         """Return a submission without mistakes. Raises the errors of `submit` that need no file."""
-        asked = words.read(request.args, request.upload.data)
+        asked = self._read(caller, request)
         lack = unbuilt(asked.line)
         if lack is not None and request.strict:
             raise lack
@@ -355,6 +358,17 @@ class SubmissionService:
             self._staged(asked.staged),
             (*data.notes, *(needs.remarks(spec.resources, machine) if request.strict else ())),
         )
+
+    def _read(self, caller: Caller, request: SubmissionRequest) -> Asked:
+        """Return the words of a submission, with the hardware specification that it names. Raises Invalid."""
+        asked = words.read(request.args, request.upload.data)
+        name = asked.hardware.get(wire.NAME)
+        if isinstance(name, str) and "nodes" not in asked.hardware:
+            try:
+                asked.hardware = dict(self.hardware(caller, name))
+            except BackendError as problem:
+                raise Invalid("submission.hardware", f"hardwareSpec: {problem}") from None
+        return asked
 
     def _staged(self, name: str | None) -> Path | None:
         """Return a staged folder. Raises Invalid unless the server's own user is the only one."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, OverQuota
+from local_backend.errors import AccessDenied, Invalid, NotFound, OverQuota
 from local_backend.services.access import Caller
 from local_backend.store import team_objects
 from local_backend.store.database import Database
@@ -120,15 +120,11 @@ class TeamObjects:
         assert made is not None
         return made
 
-    def remove(self, connection: Connection, row: TeamObjectRow) -> None:
-        """Remove an object with all its versions, in a transaction. Raises Conflict (`*.in_use`) while an experiment
-        uses it."""
+    def use_of(self, connection: Connection, row: TeamObjectRow) -> str | None:
+        """Return the sentence that says which experiments use an object; None if none uses it."""
         using = team_objects.users_of(connection, row.number)
-        if using:
-            names = ", ".join(one.label for one in using[:3]) + (", ..." if len(using) > 3 else "")
-            sentence = f"Experiments use the {self._word} {row.name}: {names}. Delete them first"
-            raise Conflict(f"{self.kind}.in_use", sentence)
-        team_objects.remove(connection, row.number)
+        names = ", ".join(one.label for one in using[:3]) + (", ..." if len(using) > 3 else "")
+        return f"Experiments use the {self._word} {row.name}: {names}. Delete them first" if using else None
 
     def checked_text(self, what: str, text: str, most: int = LONGEST_DESCRIPTION) -> str:
         """Return a text. Raises Invalid if it is too long, or contains control characters."""

@@ -56,6 +56,15 @@ CHANGES = {
     ("DELETE", dlim.STORE + "/{name}"): 404,
     ("PUT", dlim.STORE + "/{name}/promote"): 400,  # without a space
     ("POST", dlim.STORE + "/{name}/deploy"): 404,
+    ("POST", wire.DEFINITIONS): 400,  # without a definition
+    ("DELETE", wire.DEFINITIONS + "/{name:path}"): 404,
+    ("POST", wire.HARDWARE): 400,  # without a specification
+    ("DELETE", wire.HARDWARE + "/{name:path}"): 404,
+    ("POST", wire.PLANS_OF_EXPERIMENTS): 400,  # without an experiment
+    ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"): 400,  # without an experiment
+    ("DELETE", wire.PLANS_OF_EXPERIMENTS + "/{name:path}"): 404,
+    ("POST", wire.PLANS_OF_EXPERIMENTS + "/{name:path}/run"): 404,
+    ("POST", wire.PLANS_OF_EXPERIMENTS + "/{name:path}/runs/{run}"): 404,
     ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
 #: Calls that only administrators may make.
@@ -87,7 +96,7 @@ class Team:
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
                             ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID),
                             ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"),
-                            ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0")):
+                            ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0"), ("{run}", "1")):
             path = path.replace(part, quoted(value))
         return self.live.call(method, path, token=token, base="")
 
