@@ -20,6 +20,7 @@ from dlicmd.contract import home as home_contract
 from dlicmd.contract.exits import Exit
 from local_backend import logs
 from local_backend.commands import maintenance
+from local_backend.commands.audit import audit
 from local_backend.commands.connections import connection
 from local_backend.commands.running import call, fail, is_suspended, running, said, settings_of
 from local_backend.commands.tokens import token
@@ -39,7 +40,7 @@ def main() -> None:
     """Manage the local backend of dlicmd. Its state is in DLICMD_HOME."""
 
 
-for _command in (*maintenance.COMMANDS, user, token, volume, connection):
+for _command in (*maintenance.COMMANDS, audit, user, token, volume, connection):
     main.add_command(_command)
 
 

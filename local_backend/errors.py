@@ -13,7 +13,6 @@
     ├── Busy               too many calls of this kind at present
     ├── OverQuota          over a quota of the user
     ├── StorageFailed      the disk or the database is full or refuses writes
-    ├── Unsupported        the local backend does not do this
     └── Unavailable        not possible until the server has recovered
 
 Each BackendError has a code such as `exec.not_found`. Codes are stable: clients and tests rely on them.
@@ -94,10 +93,6 @@ class StorageFailed(BackendError):
                        "the server's disk is full; nothing was stored. Free some space and submit again")
         reason = problem.strerror or type(problem).__name__
         return cls("storage.failed", f"the server could not store the submission ({reason}); nothing was stored")
-
-
-class Unsupported(BackendError):
-    """The local backend does not do this."""
 
 
 class Unavailable(BackendError):

@@ -197,6 +197,8 @@ class Workload:
     parent: str | None = None
     #: Its place in a search; None if it is no experiment.
     experiment: Membership | None = None
+    #: Id of the workload that it repeats or verifies; None if it is a new one.
+    repeats: str | None = None
     #: What its kernels need; None if it is no service.
     service: Service | None = None
     #: The `sigName` of a client of the first product generation; such clients get it back. None for other clients.

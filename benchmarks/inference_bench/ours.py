@@ -12,13 +12,17 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inference_bench.sides import HERE, NOOP, Side, ask, command
+from dlicmd.contract import dlim
+from dlicmd.contract.wire import EXECS
+from inference_bench.load import load
+from inference_bench.sides import HERE, IMAGE, NOOP, Side, ask, command, read
 from local_backend.inference.kernel import frames
 
 DIGITS = HERE.parents[1] / "samples" / "digits"
@@ -36,7 +40,6 @@ def serving(name: str, **policy: Any) -> Iterator[Side]:
         command("dlim", "model", "deploy", "-p", copy, "-f")
         profile = json.loads(command("dlim", "model", "viewprofile", name, "-j"))
         profile["policy"] |= policy
-        profile["kernel"]["envs"].append({"name": "OMP_NUM_THREADS", "value": "1"})
         changed = Path(copy, "profile.json")
         changed.write_text(json.dumps(profile))
         command("dlim", "model", "updateprofile", name, "-f", str(changed))
@@ -129,41 +132,36 @@ def burst(seconds: float) -> tuple[float, float, bool]:
     the final weights are those of an undisturbed run."""
     def train(*words: str) -> str:
         line = ["run", str(DIGITS / "train.py"), "--workers", "4", "--data", str(DIGITS / "data"), *words, "-o", "json",
-                "--", "--epochs", "60"]
+                "--", "--engines", "4", "--epochs", "60"]
         return str(json.loads(command("dlicmd", *line))["id"])
 
     alone = _weights(train("--wait"))
-    with serving("cnn", kernel_max=3, kernel_delay_release_time=1, schedule_interval=1) as side:
+    with serving("cnn", kernel_max=2, kernel_delay_release_time=1, schedule_interval=1) as side:
         disturbed = train("--no-follow")
         _until(lambda: _workers(disturbed) == 3)
-        ending = threading.Event()
-        senders = [threading.Thread(target=_send, args=(side, ending)) for _ in range(24)]
+        crowd = threading.Thread(target=load, args=(side.url, IMAGE, side.headers, 256, seconds))
         began = time.perf_counter()
-        for one in senders:
-            one.start()
-        _until(lambda: len(_kernels("cnn")) >= 2)
+        crowd.start()
+        _until(lambda: _ready_kernels("cnn") == 2 and _workers(disturbed) == 2)
         there = time.perf_counter() - began
-        ending.wait(seconds)
-        ending.set()
+        crowd.join()
         began = time.perf_counter()
-        for one in senders:
-            one.join()
         _until(lambda: _workers(disturbed) == 3)
         back = time.perf_counter() - began
         command("dlicmd", "wait", disturbed)
         return there, back, _weights(disturbed) == alone
 
 
-def _send(side: Side, ending: threading.Event) -> None:
-    from inference_bench.sides import IMAGE
-
-    while not ending.is_set():
-        ask(side.url, IMAGE, side.headers)
-
-
 def _workers(job: str) -> int:
-    found = json.loads(command("dlicmd", "get", job, "-o", "json"))
-    return len(found.get("slots") or ())
+    """Return the workers with which a job trains."""
+    found = read(f"{EXECS}/{job}")
+    return int(found.get("workers") or 0) if found.get("state") == "RUNNING" else 0
+
+
+def _ready_kernels(name: str) -> int:
+    found = read(dlim.model_path(name, dlim.INSTANCE))
+    return sum(one[dlim.KERNEL_STATUS] in (dlim.IDLE, "RUNNING")
+               for each in found[dlim.INSTANCES] for one in each[dlim.CONTAINERS])
 
 
 def _weights(job: str) -> str:
@@ -176,72 +174,97 @@ def _weights(job: str) -> str:
 
 @dataclass
 class Disturbed:
-    """Answers under disturbance. `reset` counts connections that the death of a gateway cut."""
+    """Requests under disturbance. `reset`: the death of a gateway cut their connection. `unconnected`: attempts to
+    connect while no gateway was there; they are repeated."""
 
     right: int = 0
     wrong: int = 0
     refused: int = 0
     reset: int = 0
+    unconnected: int = 0
+    killed_kernels: int = 0
+    killed_gateways: int = 0
 
     @property
     def summary(self) -> str:
         """All counts, for the notes of the table."""
-        return f"{self.right} right, {self.wrong} wrong, {self.refused} refused, {self.reset} reset"
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in vars(self).items())
+
+    def send(self, side: Side, sender: int, ending: threading.Event) -> None:
+        """Send requests with numbers of their own until the end, and count the answers."""
+        number = 0
+        while not ending.is_set():
+            number += 1
+            name = _answered(side, NOOP | {"seq": sender * 10**9 + number})
+            with _counting:
+                setattr(self, name, getattr(self, name) + 1)
+            if name == "unconnected":
+                time.sleep(0.01)
+
+    def disturb(self, kernels: int, deployments: int, gateways: int) -> None:
+        """Kill kernels and gateways, and deploy again."""
+        for turn in range(deployments):
+            command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
+            for _ in range(kernels // deployments):
+                (*_, newest) = _until(lambda: _pids(" worker ") if _ready_kernels("noop") >= 2 else ())
+                self.killed_kernels += _kill(newest)
+            if turn % (deployments // gateways) == 0:
+                self.killed_gateways += _kill(_pids("local_backend.inference.gateway")[0])
+        _until(lambda: _ready_kernels("noop") >= 2)
+
+
+_counting = threading.Lock()
+
+
+def _answered(side: Side, body: dict[str, Any]) -> str:
+    """Send a request. Return the name of the count that its answer belongs to."""
+    try:
+        return "right" if json.loads(ask(side.url, body, side.headers)) == body else "wrong"
+    except urllib.error.HTTPError as refusal:
+        return "refused" if refusal.code in (429, 503) else "wrong"
+    except OSError as problem:
+        reason = getattr(problem, "reason", problem)
+        return "unconnected" if isinstance(reason, ConnectionRefusedError) else \
+            "reset" if isinstance(reason, ConnectionError) else "wrong"
 
 
 def disturbed(kernels: int, deployments: int, gateways: int) -> Disturbed:
     """Kill kernels and gateways, and deploy again, while 8 threads send numbered requests."""
-    found, lock, ending = Disturbed(), threading.Lock(), threading.Event()
-
-    def send(side: Side, sender: int) -> None:
-        number = 0
-        while not ending.is_set():
-            number += 1
-            body = NOOP | {"seq": sender * 10**9 + number}
-            try:
-                answer = json.loads(ask(side.url, body, side.headers))
-                name = "right" if answer == body else "wrong"
-            except OSError as problem:
-                code = getattr(problem, "code", None)
-                name = "reset" if code is None else "refused" if code in (429, 503) else "wrong"
-            with lock:
-                setattr(found, name, getattr(found, name) + 1)
-
+    found, ending = Disturbed(), threading.Event()
     with serving("noop", kernel_min=2) as side:
-        senders = [threading.Thread(target=send, args=(side, number)) for number in range(8)]
+        senders = [threading.Thread(target=found.send, args=(side, number, ending)) for number in range(8)]
         for one in senders:
             one.start()
-        for number in range(max(kernels, deployments, gateways)):
-            for pid in _pids("kernel")[:1] if number < kernels else ():
-                _kill(pid)
-            if number % max(1, kernels // deployments) == 1:
-                command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
-            if number % max(1, kernels // gateways) == 2:
-                for pid in _pids("local_backend.inference.gateway"):
-                    _kill(pid)
-            time.sleep(0.2)
-        ending.set()
-        for one in senders:
-            one.join()
+        try:
+            found.disturb(kernels, deployments, gateways)
+        finally:
+            ending.set()
+            for one in senders:
+                one.join()
     return found
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int) -> bool:
+    """Kill a process. Return whether it was there."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass
+        return False
+    return True
 
 
 def _pids(words: str) -> list[int]:
-    """Return the processes of our home whose command line has these words."""
-    home, found = os.environ["DLICMD_HOME"], []
+    """Return the processes that descend from our server and whose command line has these words."""
+    parents, lines = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            inside = home in (folder / "environ").read_bytes().decode(errors="replace")
+            lines[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if words in line and inside:
-            found.append(int(folder.name))
-    return found
+    server = json.loads(Path(os.environ["DLICMD_HOME"], "backend.json").read_text())["pid"]
+
+    def descends(pid: int) -> bool:
+        return pid == server or (pid in parents and descends(parents[pid]))
+
+    return sorted(pid for pid, line in lines.items() if words in line and descends(pid))

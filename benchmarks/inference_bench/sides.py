@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlicmd.contract.wire import STATUS
+
 HERE = Path(__file__).parent
 NOOP: Any = {"data": [1.0, 2.0, 3.0, 4.0], "seq": 7}
 IMAGE: Any = {"data": [0.5] * 784}
@@ -88,6 +90,14 @@ def _first(url: str, body: Any, headers: dict[str, str], began: float) -> float:
             return time.perf_counter() - began
 
 
+def read(path: str) -> Any:
+    """Return the object at a path of our server. A process of a command would take longer than what is measured."""
+    server = json.loads(Path(os.environ["DLICMD_HOME"], "backend.json").read_text())
+    request = urllib.request.Request(server["url"] + path, headers={"Authorization": f"Bearer {server['token']}"})
+    with urllib.request.urlopen(request, timeout=60.0) as answer:
+        return json.load(answer)
+
+
 @contextmanager
 def backend(slots: int = 2) -> Iterator[Path]:
     """Run a local backend of our own, warm as after a first job. Yield its home."""
@@ -95,6 +105,8 @@ def backend(slots: int = 2) -> Iterator[Path]:
     os.environ |= {"DLICMD_HOME": str(home), "DLI_SLOTS": str(slots)}
     try:
         command("dlicmd", "run", "--name", "warm", "--wait", "--", sys.executable, "-c", "0")
+        while read(STATUS)["nursery"]["state"] != "ready":
+            time.sleep(0.05)
         yield home
     finally:
         for words in (["local-backend", "stop", "--jobs"], ["local-backend", "stop"]):

@@ -84,8 +84,9 @@ def is_ours(line: CommandLine) -> bool:
 _OF_EXPERIMENTS = ("--definition-", "--hardware-", "--experiment-")
 _OUR_COMMANDS = frozenset({
     "--version", "--completion", "--config-show", "--data-preview", "--exec-why", "--exec-diff", "--exec-plot",
-    "--exec-verify", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait", "--hpo-plot", "--hpo-export",
-    "--hpo-algorithm-install", *(name for name in COMMAND_NAMES if name.startswith(_OF_EXPERIMENTS)),
+    "--exec-verify", "--exec-again", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait", "--hpo-plot",
+    "--hpo-export", "--hpo-algorithm-install",
+    *(name for name in COMMAND_NAMES if name.startswith(_OF_EXPERIMENTS)),
 })
 _OUR_OPTIONS = frozenset({"--wait", "--follow", "--wait-timeout", "--pass-exit-code", "--junit", "--dry-run"}) | {
     option.name for option in SEARCH_OPTIONS}

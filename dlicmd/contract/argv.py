@@ -18,7 +18,7 @@ from dlicmd.contract.sizes import parse_size
 #: Commands that pass unknown words to the program; for other commands, an unknown word is an error.
 SUBMITTING = frozenset({"--exec-start", "--demo"})
 #: Commands that take words of the program after `--` alone.
-WITH_PROGRAM = frozenset({"--hpo-start"})
+WITH_PROGRAM = frozenset({"--hpo-start", "--exec-again"})
 #: Flags that are a command with an operand when no command precedes them.
 _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
 #: Client options that other clients let slip into `args`, as `--password=S`. The server drops them, because they do

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--exec-why": (("dlicmd --exec-why last", "explain the state of your newest job"),),
     "--exec-diff": (("dlicmd --exec-diff local-7 local-9", "compare 2 jobs"),),
     "--exec-plot": (("dlicmd --exec-plot last", "draw the losses of your newest job"),),
+    "--exec-again": (("dlicmd --exec-again local-7 --numWorker 4", "run local-7 again with 4 workers"),),
     "--exec-verify": (("dlicmd --exec-verify local-7 --steps 50", "compute the first 50 steps again"),),
     "--exec-stop": (("dlicmd --exec-stop local-7", "stop 1 job"),),
     "--exec-delete": (("dlicmd --exec-delete local-7", "delete 1 job and its files"),),

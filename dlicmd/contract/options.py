@@ -120,6 +120,8 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-plot", "draw the losses of a job as a curve", "ID"),
     _command("--exec-verify", "compute the first steps of a job again with 2 numbers of workers, and compare them "
              "(--steps N, default 20)", "ID"),
+    _command("--exec-again", "submit a job again; optional: --appName, --numWorker, and after --, other arguments of "
+             "the program", "ID"),
     _command("--exec-stop", "stop a job", "ID"),
     _command("--exec-delete", "delete a job and its files", "ID"),
     _command("--exec-resize", "fix the number of slots of a running elastic job, or return to its fair share",
@@ -128,8 +130,8 @@ COMMANDS: tuple[Option, ...] = (
              "--tag, --attributes, --envs", "ID"),
     _command("--exec-tag", "add tags to a job, or with --remove remove them; without tags, show the labels of the job",
              "ID [TAG...]", hidden=True, arity=Arity.MANY),
-    _command("--exec-note", "write a note about a job; an empty text removes the note", "ID TEXT", hidden=True,
-             arity=Arity.TWO),
+    _command("--exec-note", "write a note about a job, or with --remove remove it", "ID [TEXT]", hidden=True,
+             arity=Arity.MANY),
     _command("--exec-favorite", "make jobs your favorites; with --remove, they are none any more", "ID...", hidden=True,
              arity=Arity.MANY),
     _command("--exec-delete-all", "delete all your jobs"),
@@ -375,8 +377,9 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
         _client("--of-version", Form.POSITIVE, _O, "number of the version; default: the newest one", "N", hidden=True),
     )),
     "--experiment-save": (_client("--run", Form.FLAG, _O, "with --experiment-save: run the experiment", hidden=True),),
-    **dict.fromkeys(("--exec-tag", "--exec-favorite"), (
-        _client("--remove", Form.FLAG, _O, "with --exec-tag and --exec-favorite: remove instead of add", hidden=True),
+    **dict.fromkeys(("--exec-tag", "--exec-note", "--exec-favorite"), (
+        _client("--remove", Form.FLAG, _O, "with --exec-tag, --exec-note and --exec-favorite: remove instead of add",
+                hidden=True),
     )),
     "--hpo-start": SEARCH_OPTIONS,
     "--hpo-algorithm-install": (

@@ -180,10 +180,10 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd tag 7 baseline --remove", "remove a tag of local-7"),
         ("dlicmd tag 7", "show tags and note of local-7"),
     ), 1, MANY, 1, own=(_own("--remove", Form.FLAG, "remove the tags"),)),
-    Verb("note", "--exec-note", "ID TEXT", "write a note about a job", (
-        ("dlicmd note last 'lower rate, same seed'", "dlicmd get shows the note"),
-        ("dlicmd note 7 ''", "remove the note"),
-    ), 2, 2, 1),
+    Verb("note", "--exec-note", "ID [TEXT]", "write a note about a job, or show its labels", (
+        ("dlicmd note last 'lower rate, same seed'", "dlicmd get shows the note, too"),
+        ("dlicmd note 7 --remove", "remove the note"),
+    ), 1, 2, 1, own=(_own("--remove", Form.FLAG, "remove the note"),)),
     Verb("favorite", "--exec-favorite", "ID...", "make jobs your favorites", (
         ("dlicmd favorite last", "dlicmd ls --find is:favorite lists your favorites"),
         ("dlicmd favorite 7 --remove", "local-7 is no favorite any more"),
@@ -242,6 +242,12 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd verify last --steps 50", "compare the first 50 steps with 2 numbers of workers"),
     ), 1, 1, 1, own=(_own("--steps", Form.POSITIVE, "steps to compare; default 20", "N"),), takes=(
         *_WATCHING,)),
+    Verb("again", "--exec-again", "ID", "submit a job again, as it was or with changes", (
+        ("dlicmd again last", "run your newest job again, and follow it"),
+        ("dlicmd again 7 --workers 4 --name wide", "the same with 4 workers and another name"),
+        ("dlicmd again 7 -- --epochs 20", "the same program with other arguments"),
+    ), 1, 1, 1, own=tuple(one for one in _RUN_OPTIONS if one.name in ("--name", "--workers", "--no-follow")),
+        takes=_WATCHING, program=True),
     Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
         ("dlicmd login gpu1.example.org:9443", "ask for user and password"),
         ("dlicmd login gpu1.example.org:9443 --oidc", "confirm the logon in a browser"),

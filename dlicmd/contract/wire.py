@@ -52,6 +52,10 @@ DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
 #: Objects of the experiment builder, which teams share.
 DEFINITIONS, HARDWARE, PLANS_OF_EXPERIMENTS = BASE + "/definitions", BASE + "/hardware", BASE + "/experiments"
+#: Our own: kinds of connections with their fields; volumes; folders and files of data.
+CONNECTION_KINDS = BASE + "/connection-kinds"
+VOLUMES = BASE + "/volumes"
+DATA_FILES, DATA_FILE = BASE + "/data/files", BASE + "/data/file"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -161,6 +165,8 @@ EXT_FILES = "files"
 EXT_LINES = "log-lines"
 #: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
+#: POST /execs/{id}/again submits an exec once more, perhaps with another name, number of workers, or other arguments.
+EXT_AGAIN = "again"
 #: /dlim/v1: revisions, traffic, sharing, logs and the store of models; POST /execs/{id}/deploy.
 EXT_MODELS = "models"
 #: /definitions, /hardware, /experiments: model definitions, hardware specifications and experiments, kept for a team.

@@ -271,6 +271,14 @@ class AsyncClient:
         found: Exec = await self._call("verify_exec", exec_id, steps)
         return found
 
+    async def run_again(
+        self, exec_id: str, *, name: str | None = None, workers: int | None = None,
+        arguments: Sequence[str] | None = None,
+    ) -> Exec:
+        """Call `Client.run_again` in a thread."""
+        found: Exec = await self._call("run_again", exec_id, name=name, workers=workers, arguments=arguments)
+        return found
+
     async def delete_exec(self, exec_id: str) -> int:
         """Call `Client.delete_exec` in a thread."""
         found: int = await self._call("delete_exec", exec_id)

@@ -149,14 +149,19 @@ class NoSuchExec(ServerError):
         status: HTTP status of the answer, 400 or 404.
         body: Content of the answer.
         nor_search: Whether the id could have been the name of a search, too.
+        is_search: Whether the id is the name of a search.
     """
 
     exit_code = Exit.NO_SUCH_ID
     code = "exec.not_found"
 
-    def __init__(self, exec_id: str, status: int = 404, body: str = "", nor_search: bool = False) -> None:
+    def __init__(  # noqa: PLR0917
+        self, exec_id: str, status: int = 404, body: str = "", nor_search: bool = False, is_search: bool = False
+    ) -> None:
         listed, what = f"{hints.all_execs()} lists your jobs", hints.job()
-        if nor_search:
+        if is_search:
+            listed = f"a search has this name: {hints.command('--hpo-get', exec_id)}"
+        elif nor_search:
             listed += f", {hints.command('--hpo-get-all')} your searches"
             what += " and no search"
         super().__init__(f"there is no {what} '{exec_id}'; {listed}", status, body=body)

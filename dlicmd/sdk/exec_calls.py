@@ -258,6 +258,31 @@ class ExecCalls(Calls):
         return Exec(an_object(self._exec_call(
             "POST", exec_id, "verify {}", "verify", query, timeout=SUBMIT_TIMEOUT)))
 
+    def run_again(
+        self, exec_id: str, *, name: str | None = None, workers: int | None = None,
+        arguments: Sequence[str] | None = None,
+    ) -> Exec:
+        """Submit an exec once more as a new exec, with the same code, data and environment (extension `again`).
+
+        Args:
+            exec_id: Id of the exec.
+            name: Name of the new exec. By default that of the exec.
+            workers: Number of workers, for an elastic exec the maximum. By default that of the exec.
+            arguments: All words of the program after its name; for a command, the whole command. By default those of
+                the exec.
+
+        Returns:
+            The new exec.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+            ServerError: The exec cannot be repeated, or a change is not possible.
+        """
+        changes = {"name": name, "workers": workers, "arguments": None if arguments is None else list(arguments)}
+        body = json.dumps({key: value for key, value in changes.items() if value is not None}).encode()
+        return Exec(an_object(self._exec_call(
+            "POST", exec_id, "repeat {}", "again", headers={"Content-Type": JSON}, body=body, timeout=SUBMIT_TIMEOUT)))
+
     def delete_exec(self, exec_id: str) -> int:
         """Delete an exec and its files.
 

@@ -34,7 +34,7 @@ def audit_filter(user: str, action: str, outcome: str, begin: str, end: str) -> 
 
 @router.get(wire.AUDIT)
 @about(ADMINISTRATORS, extension=UNNAMED, errors={
-    400: "query.number query.outcome query.time", 403: "auth.admin_only", 500: "audit.unreadable",
+    400: "query.number query.outcome query.time", 403: "auth.admin_only", 507: "audit.unreadable",
 })
 @bulk(READING, stream=False)
 def audit(

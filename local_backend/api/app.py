@@ -37,6 +37,7 @@ from local_backend.api import (
     logs,
     model_searches,
     previews,
+    repeating,
     resplans,
     results,
     scheduler,
@@ -60,9 +61,10 @@ ROUTERS = (
     auth.router, conf.router, labels.router, execs.router, slots.router, follow.router, logs.router, results.router,
     files.router, lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router,
     resplans.router, users.router, connections.router, health.router, previews.router, exec_metrics.router,
-    curves.router, submitted_code.router, verifying.router, algorithms.router, searches.router, model_searches.router,
-    tokens.router, inference_auth.router, inference_models.router, inference_deploy.router, inference_forward.router,
-    edimodels.router, administration.router, definitions.router, hardware.router, experiment_plans.router,
+    curves.router, submitted_code.router, verifying.router, repeating.router, algorithms.router, searches.router,
+    model_searches.router, tokens.router, inference_auth.router, inference_models.router, inference_deploy.router,
+    inference_forward.router, edimodels.router, administration.router, definitions.router, hardware.router,
+    experiment_plans.router,
 )
 
 

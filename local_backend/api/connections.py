@@ -13,7 +13,7 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, OWNER, about
-from local_backend.api.models.accounts import ConnectionObject, NewConnection, TestResult
+from local_backend.api.models.accounts import ConnectionChange, ConnectionObject, KindObject, NewConnection, TestResult
 from local_backend.api.models.common import present
 from local_backend.api.objects import connection_object
 from local_backend.api.route import Route
@@ -45,6 +45,32 @@ def add(services: TheServices, caller: TheCaller, body: NewConnection) -> JsonAn
     that name."""
     shared = True if body.sharedWith == wire.EVERYBODY else body.sharedWith
     row = services.connections.add(caller, body.name, body.type, body.values, shared, body.replace)
+    return JsonAnswer(connection_object(row, caller, services.connections))
+
+
+@router.get(wire.CONNECTION_KINDS)
+@about(EVERY_USER, extension=wire.EXT_CONNECTIONS)
+def kinds(services: TheServices, _: TheCaller) -> JsonAnswer[list[KindObject]]:
+    """List the kinds of connections with their fields."""
+    return JsonAnswer([
+        {"name": kind.name, "title": kind.title, "fields": [
+            {"name": one.name, "help": one.help, "required": one.required, "secret": one.secret} for one in kind.fields
+        ]} for kind in services.connections.kinds()
+    ])
+
+
+@router.put(_ONE)
+@about(OWNER, extension=wire.EXT_CONNECTIONS, errors={
+    400: "body.json body.value connection.invalid data.kind_unusable",
+    403: "auth.admin_only connection.of_another_user", 404: "connection.not_found",
+})
+def change(
+    services: TheServices, caller: TheCaller, name: Reference, body: ConnectionChange
+) -> JsonAnswer[ConnectionObject]:
+    """Give a connection new `values`, and share it with the users `sharedWith`. Secrets that are absent stay as they
+    are, if all other values do. Only for its owner and administrators."""
+    shared = True if body.sharedWith == wire.EVERYBODY else body.sharedWith
+    row = services.connections.change(caller, name, body.values, shared)
     return JsonAnswer(connection_object(row, caller, services.connections))
 
 

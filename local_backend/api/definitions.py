@@ -16,13 +16,12 @@ from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
 from local_backend.api.experiment_objects import definition_draft, definition_object
-from local_backend.api.models.execs import Code, CodeFile
+from local_backend.api.models.execs import Code
 from local_backend.api.models.experiments import DefinitionObject, DefinitionParts, NewDefinition
 from local_backend.api.queries import whole
 from local_backend.api.route import Route, refused_field
-from local_backend.api.submitted_code import CodeReader
+from local_backend.api.submitted_code import code_file
 from local_backend.errors import Invalid
-from local_backend.services.definitions import MOST_FILES
 from local_backend.services.load import READING, UPLOAD
 
 router = APIRouter(tags=["experiments"], route_class=Route)
@@ -69,12 +68,8 @@ def definition_code(
 ) -> JsonAnswer[Code]:
     """Return the files of a version of a model definition, small ones with their text."""
     found = services.definitions.find(caller, name, _number(version))
-    folder, names = services.definitions.code(found)
-    reader, files = CodeReader(), list[CodeFile]()
-    for one in names:
-        with (folder / one).open("rb") as file:
-            files.append({"path": one, **reader.read(file)})
-    return JsonAnswer({"files": files, "complete": len(names) < MOST_FILES})
+    files, complete = services.definitions.code(found)
+    return JsonAnswer({"files": [code_file(file) for file in files], "complete": complete})
 
 
 @router.get(_ONE + "/versions")

@@ -52,7 +52,7 @@ _STATUS: dict[type[BackendError], int] = {
     Invalid: 400, errors.Unauthorized: 401, errors.AccessDenied: 403, errors.NotFound: 404, errors.TooSlow: 408,
     errors.Conflict: 409,
     errors.TooLarge: 413, BodyCompressed: 415, RangeUnsatisfied: 416, errors.Mismatch: 422, errors.Busy: 429,
-    errors.Unsupported: 501, Unavailable: 503, OverQuota: 507, StorageFailed: 507,
+    Unavailable: 503, OverQuota: 507, StorageFailed: 507,
 }
 #: Codes whose status in the contract differs from the status of their error class.
 _QUIRKS = {

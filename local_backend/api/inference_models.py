@@ -84,7 +84,8 @@ def extensions(request: Request, services: TheServices, caller: TheCaller) -> Js
     views = services.models.list(caller)
     return JsonAnswer({
         "model_list": [shown(request, services, view) for view in views],
-        "extension_list": [{"name": view.row.name, "resource_plan": view.profile.resource_plan} for view in views],
+        "extension_list": [{"name": view.row.name, "resource_plan": view.profile.resource_plan.lstrip("/")}
+                           for view in views],
     })
 
 

@@ -1,7 +1,9 @@
-"""The paths of searches of the first product generation, below the paths of models. The name of the model counts for
-nothing: this server keeps no models, and each search has its own code."""
+"""The paths of searches of the first product generation, below the paths of models. Each search has its own code, so
+the name of the model counts only for `update`: the saved model that gets the best result as its next version."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -11,6 +13,9 @@ from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
+from local_backend.api.inference_deploy import assembled
+from local_backend.api.inference_objects import saved_object
+from local_backend.api.models.inference import SavedModelObject
 from local_backend.api.models.searches import SearchCreated, SearchObject, SearchParts
 from local_backend.api.route import Route
 from local_backend.api.search_objects import search_object
@@ -22,6 +27,11 @@ router = APIRouter(tags=["searches"], route_class=Route)
 
 _ALL = wire.MODELS + "/{m}/hypersearch"
 _ONE = _ALL + "/{t}"
+#: Refusals of saving a result as a model.
+_NOT_SAVED = {
+    400: "exec.no_result exec.not_found model.description model.files", 403: "model.of_another_user",
+    404: "search.not_found", 429: "load.busy", 507: "quota.models storage.failed storage.full",
+}
 
 
 @router.get(_ALL)
@@ -80,14 +90,18 @@ def restart(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAns
 
 
 @router.put(_ONE + "/update")
-@about(OWN, errors={**UNKNOWN, 501: "search.models"})
-def update(services: TheServices, caller: TheCaller, m: str, t: str) -> None:
-    """Refuse to change a model: the local backend keeps no models."""
-    services.searches.to_model(caller, t)
+@about(OWN, errors={**_NOT_SAVED, 409: "exec.not_finished search.no_best"})
+async def update(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAnswer[SavedModelObject]:
+    """Save the result of the best experiment as the next version of the saved model `m`."""
+    row = await assembled(services, caller, partial(
+        services.model_sources.save_best, caller, t, m, new=False))
+    return JsonAnswer(saved_object(row))
 
 
-@router.post(_ONE + "/create/{new}")
-@about(OWN, errors={**UNKNOWN, 501: "search.models"})
-def make(services: TheServices, caller: TheCaller, m: str, t: str, new: str) -> None:
-    """Refuse to make a model: the local backend keeps no models."""
-    services.searches.to_model(caller, t)
+@router.post(_ONE + "/create/{new}", status_code=201)
+@about(OWN, errors={**_NOT_SAVED, 409: "exec.not_finished model.exists search.no_best"})
+async def make(services: TheServices, caller: TheCaller, m: str, t: str, new: str) -> JsonAnswer[SavedModelObject]:
+    """Save the result of the best experiment as a new saved model."""
+    row = await assembled(services, caller, partial(
+        services.model_sources.save_best, caller, t, new, new=True))
+    return JsonAnswer(saved_object(row), 201)

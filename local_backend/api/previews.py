@@ -1,21 +1,59 @@
-"""Previews of data before a job is submitted."""
+"""Data before a job is submitted: previews, volumes, folders and files."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Annotated, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from starlette.responses import Response
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
-from local_backend.api.models.data import PreviewObject, PreviewRequest
+from local_backend.api.models.data import PlaceObject, PreviewObject, PreviewRequest, VolumeObject
+from local_backend.api.objects import iso
 from local_backend.api.route import Route
 from local_backend.services.load import PREVIEW
 
 router = APIRouter(tags=["data"], route_class=Route)
+
+
+Volume = Annotated[str, Query(description="name of a volume; DLI_DATA_FS by default")]
+RelativePath = Annotated[str, Query(alias="path", description="path in the volume, or in DLI_DATA_FS")]
+
+
+@router.get(wire.VOLUMES)
+@about(EVERY_USER, extension=wire.EXT_DATA_PREVIEW, errors={500: "volume.unreadable"})
+def volumes(services: TheServices, caller: TheCaller) -> JsonAnswer[list[VolumeObject]]:
+    """List the volumes that the caller may use."""
+    return JsonAnswer([{"name": one.name, "exists": one.exists} for one in services.volumes.visible(caller)])
+
+
+@router.get(wire.DATA_FILES)
+@about(EVERY_USER, extension=wire.EXT_DATA_PREVIEW, errors={404: "data.not_found", 500: "volume.unreadable"})
+@bulk(PREVIEW, stream=False)
+def files(
+    services: TheServices, caller: TheCaller, volume: Volume = "", path: RelativePath = ""
+) -> JsonAnswer[PlaceObject]:
+    """Return what a path of data means: a file, or a folder with its first 1,000 entries."""
+    found = services.browsing.place(caller, volume, path)
+    return JsonAnswer({
+        "folder": found.is_folder, "bytes": found.size, "modified": iso(found.modified), "more": found.more,
+        "entries": [{"name": one.name, "folder": one.is_folder, "bytes": one.size, "modified": iso(one.modified)}
+                    for one in found.entries],
+    })
+
+
+@router.get(wire.DATA_FILE)
+@about(EVERY_USER, extension=wire.EXT_DATA_PREVIEW, media="application/octet-stream", errors={
+    400: "data.invalid", 404: "data.not_found", 500: "volume.unreadable",
+})
+@bulk(PREVIEW, stream=False)
+def file(services: TheServices, caller: TheCaller, volume: Volume = "", path: RelativePath = "") -> Response:
+    """Return a file of data, at most its first 16 MiB."""
+    return Response(services.browsing.head(caller, volume, path), media_type="application/octet-stream")
 
 
 @router.post(wire.DATA_PREVIEW)

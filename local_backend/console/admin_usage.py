@@ -43,7 +43,7 @@ def usage(request: Request, services: TheServices, caller: TheCaller) -> Respons
 def curves(services: TheServices, caller: TheCaller) -> Response:
     """Return the curves of the users with the most hours."""
     found = services.holdings.monthly(caller)
-    starts = sorted({one.since for one in found})
+    starts = [since for _, since in services.holdings.months()]
     series = []
     for number, user in enumerate(_users(found)[:_CURVES], 1):
         hours = {one.since: round(one.seconds / _HOUR, 3) for one in found if one.user == user}

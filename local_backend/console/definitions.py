@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
@@ -14,7 +13,6 @@ from starlette.responses import Response
 from local_backend.api import uploads
 from local_backend.api.bulk import in_turn
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.api.submitted_code import CodeReader
 from local_backend.console import places
 from local_backend.console.builder import builder_part
 from local_backend.console.builder_form import form_of, shared_of
@@ -23,9 +21,8 @@ from local_backend.console.experiments import TheLabel, number_of
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.errors import Invalid
-from local_backend.services.definitions import DefinitionDraft, TrainingDefinition, sent_by_browser
+from local_backend.services.definitions import DefinitionDraft, sent_by_browser
 from local_backend.services.load import UPLOAD
-from local_backend.services.services import Services
 
 router = pages()
 
@@ -51,7 +48,7 @@ def definition_page(
     """Show a model definition with its versions and its code."""
     found = services.definitions.find(caller, label, number_of(version))
     return page(request, "definition.html", found=found, versions=services.definitions.versions(caller, label),
-                files=_files(services, found), embedded=services.base.settings.embedded)
+                files=services.definitions.code(found)[0], embedded=services.base.settings.embedded)
 
 
 @router.post(places.DEFINITIONS)
@@ -93,12 +90,3 @@ def _environment(text: str) -> dict[str, str]:
             raise Invalid("definition.invalid", sentence)
         found[name.strip()] = value.strip()
     return found
-
-
-def _files(services: Services, found: TrainingDefinition) -> list[dict[str, Any]]:
-    folder, names = services.definitions.code(found)
-    reader, files = CodeReader(), []
-    for name in names:
-        with (folder / name).open("rb") as file:
-            files.append({"path": name, "text": None, "bytes": 0, **reader.read(file)})
-    return files

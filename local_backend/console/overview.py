@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,7 +59,7 @@ def _found(services: Services, caller: Caller, base_url: str, colors: dict[str, 
         "colors": colors,
         "free": sum(slot["state"] == "free" for slot in view["slots"]),
         "starts": {one["id"]: _epoch(str(one["expectedStart"])) for one in view["queue"] if "expectedStart" in one},
-        "shares": bars(services.plans.shares(caller)),
+        "shares": bars(services.plans.shares(caller), Counter(slot["kind"] for slot in view["slots"])),
         "models": services.models.list(caller),
         "now": now(),
     }
@@ -86,13 +87,12 @@ class ShareBar:
     due: float
 
 
-def bars(shares: Sequence[PlanShare]) -> Mapping[str, list[ShareBar]]:
-    """Return the rows of each kind of slot with a job or a share in use: those that have, or could use, slots."""
+def bars(shares: Sequence[PlanShare], slots: Mapping[str, int]) -> Mapping[str, list[ShareBar]]:
+    """Return the rows for each kind of slot: all plans, and the users that have or could use slots. `slots` is the
+    number of slots of each kind."""
     found: dict[str, list[ShareBar]] = {}
-    scale: dict[str, float] = {}
     for one in shares:
-        # The first row of a kind is the outermost plan, to which all slots are due.
-        total = scale.setdefault(one.kind, max(one.due, one.used, 1.0))
+        total = max(1, slots.get(one.kind, 0))
         if one.wanted or one.used or not one.user:
             depth = one.plan.count("/") - 1 + bool(one.user)
             name = one.user or one.plan.rpartition("/")[2]

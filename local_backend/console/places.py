@@ -15,6 +15,10 @@ ADMIN = f"{HOME}/admin"
 ADMIN_PLANS, ADMIN_USAGE, ADMIN_USERS = f"{ADMIN}/plans", f"{ADMIN}/usage", f"{ADMIN}/users"
 ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f"{ADMIN}/health"
 ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
+DATA = f"{HOME}/data"
+DATA_FILES, DATA_PREVIEW, DATA_PICTURE = f"{DATA}/files", f"{DATA}/preview", f"{DATA}/picture"
+CONNECTION_NEW, CONNECTION_EDIT = f"{DATA}/connections/new", f"{DATA}/connections/edit"
+CONNECTION_TEST, CONNECTION_REMOVE = f"{DATA}/connections/test", f"{DATA}/connections/remove"
 SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
 #: Models of the model store. No model has the name `-`.
 SAVED = f"{SERVICES}/-/saved"
@@ -41,9 +45,11 @@ class NavigationEntry:
 #: In the order in which pages show them.
 SECTIONS = (
     NavigationEntry("Overview", HOME, "o"),
+    NavigationEntry("Runs", RUNS, "r"),
     NavigationEntry("Experiments", EXPERIMENTS, "e"),
     NavigationEntry("Searches", SEARCHES, "s"),
     NavigationEntry("Services", SERVICES, "v"),
+    NavigationEntry("Data", DATA, "d"),
     NavigationEntry("Administration", ADMIN, "a", admin=True),
 )
 

@@ -140,19 +140,20 @@ async def trial(request: Request, services: TheServices, caller: TheCaller, m: s
 
 
 async def _trial_body(form: FormData) -> tuple[bytes, str]:
-    """Return the body of a trial and its media type: the file, or else the text. Raises Invalid (`inference.body`)."""
+    """Return the body of a trial and its media type: the file, or else the text. Raises Invalid (`body.json`,
+    `body.value`)."""
     file = form.get("file")
     if isinstance(file, UploadFile) and file.filename:
         kind = file.content_type or "application/octet-stream"
         return await file.read(), kind if kind.isascii() and kind.isprintable() else "application/octet-stream"
     text, media = form.get("text"), field(form, "type")
     if not isinstance(text, str) or media not in _TEXTS:
-        raise Invalid("inference.body", f"type must be one of {', '.join(_TEXTS)}, and text must be a text")
+        raise Invalid("body.value", f"type must be one of {', '.join(_TEXTS)}, and text must be a text")
     if media == _TEXTS[0]:
         try:
             json.loads(text)
         except (ValueError, RecursionError) as problem:
-            raise Invalid("inference.body", f"The input is no JSON: {problem}. To send a text, choose text") from None
+            raise Invalid("body.json", f"The input is no JSON: {problem}. To send a text, choose text") from None
     return text.encode(), media
 
 

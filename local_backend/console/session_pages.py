@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 from fastapi import Request
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
@@ -25,7 +27,9 @@ def texts(form: FormData, *names: str) -> dict[str, str]:
 def onward(path: str) -> str:
     """Return a path of the console to go to; the overview for anything else, such as the address of another server."""
     plain, _, _ = path.partition("?")
-    sound = places.is_page(plain) and "//" not in plain and "\\" not in path and path.isprintable()
+    parts = [unquote(part) for part in plain.split("/")]
+    sound = (places.is_page(plain) and path.isprintable() and "\\" not in path and "//" not in plain
+             and not any(part in (".", "..") or "/" in part or "\\" in part for part in parts))
     return path if sound and not places.is_open(plain) else places.HOME
 
 

@@ -7,7 +7,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from dlicmd.contract.reading import whole
 from local_backend.curves.model import SOURCES, MetricValue, clean, sound
@@ -145,11 +145,25 @@ class Book:
         return found
 
 
-def shown(curves: Iterable[KeptCurve]) -> list[KeptCurve]:
+class SourcedCurve(Protocol):
+    """A curve, as far as the choice between sources needs it."""
+
+    name: str
+    source: str
+    left: int
+
+    def __len__(self) -> int:
+        """Return the number of points, or whether there are any."""
+
+
+C = TypeVar("C", bound=SourcedCurve)
+
+
+def shown(curves: Iterable[C]) -> list[C]:
     """Return the curves without those that a more trusted source has, too. `train/loss` of one source is `loss` of
     another, and names differ in case and signs."""
     ordered = sorted((curve for curve in curves if len(curve) or curve.left), key=lambda one: SOURCES.index(one.source))
-    kept: list[KeptCurve] = []
+    kept: list[C] = []
     seen: dict[str, str] = {}
     for curve in ordered:
         if seen.setdefault(same(curve.name), curve.source) == curve.source:

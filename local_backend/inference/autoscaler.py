@@ -36,6 +36,9 @@ class ScalerMemory:
     when: float | None = None
     arrived: int = 0
     rate: float = 0.0
+    #: Arrivals per second since the call before, where they are fewer than on average. The need falls with them at
+    #: once: `needs` alone decides how long kernels stay.
+    recent: float = 0.0
     #: Needs within the release time, each smaller than the one before, with the last time at which each was the need.
     needs: tuple[tuple[float, int], ...] = ()
     #: The last answer. Since when more kernels are wanted than are ready, and how many were ready then.
@@ -85,10 +88,9 @@ def _observed(loads: RevisionLoad, profile: ModelProfile, memory: ScalerMemory, 
     seen = now - memory.when
     rate = (more if more >= 0 else loads.arrived) / seen  # a new gateway counts from 0
     part = 1.0 - math.exp(-seen / (_AVERAGED * profile.schedule_interval))
-    return replace(
-        memory, when=now, arrived=loads.arrived, rate=memory.rate + part * (rate - memory.rate), since=since,
-        start=start,
-    )
+    average = memory.rate + part * (rate - memory.rate)
+    return replace(memory, when=now, arrived=loads.arrived, rate=average, recent=min(average, rate), since=since,
+                   start=start)
 
 
 def _need(loads: RevisionLoad, profile: ModelProfile, memory: ScalerMemory, now: float) -> int:
@@ -99,12 +101,12 @@ def _need(loads: RevisionLoad, profile: ModelProfile, memory: ScalerMemory, now:
     if loads.batch_seconds <= 0.0:
         return _unknown(loads, profile, ready)
     answers = limits.batch_size * limits.parallel_size / loads.batch_seconds
-    need = memory.rate / (BUSY * answers)
+    need = memory.recent / (BUSY * answers)
     target = _target(loads, profile)
     if loads.queued and (not ready or loads.queued / (ready * answers) > target):
         # Kernels that start now help when they are ready: until then, the queue is longer than it will be.
         starting = memory.start if memory.since is None else max(memory.start, now - memory.since)
-        need = max(need, (memory.rate + loads.queued / max(target, starting)) / answers)
+        need = max(need, (memory.recent + loads.queued / max(target, starting)) / answers)
     return max(1, math.ceil(need - 1e-6))
 
 

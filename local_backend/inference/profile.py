@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from local_backend.errors import Invalid
-from local_backend.fields import Fields, shown
+from local_backend.fields import Fields, number_of, shown
 from local_backend.inference.control import RequestLimits
 
 #: `no`: kernels run on CPU slots. `exclusive`: each kernel has a GPU slot. `shared`: several kernels share a GPU slot.
@@ -120,7 +120,8 @@ def changed_profile(before: Mapping[str, Any], given: object, now: float) -> dic
     merged["create_time"] = before["create_time"]
     merged["last_update_time"] = stamp(now)
     to_profile(merged)
-    return merged
+    typed: dict[str, Any] = _typed(merged, _DEFAULTS)
+    return typed
 
 
 def fixed_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -170,6 +171,15 @@ def _merged(before: Mapping[str, Any], given: Any) -> dict[str, Any]:
         else:
             found[key] = value
     return found
+
+
+def _typed(value: Any, like: Any) -> Any:
+    """Return a valid value with numbers and truth values in place of their texts, where `like` has such values."""
+    if isinstance(like, Mapping):
+        return {key: _typed(one, like.get(key)) for key, one in value.items()}
+    if isinstance(value, str) and isinstance(like, bool):
+        return value.strip().lower() == "true"
+    return number_of(value) if isinstance(value, str) and isinstance(like, int | float) else value
 
 
 def _at(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:

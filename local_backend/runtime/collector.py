@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from typing import Any
 from dlicmd import program_log
 from dlicmd.contract import wire
 from local_backend.curves.binary import EventsReader, WandbReader
-from local_backend.curves.book import Book
+from local_backend.curves.book import Book, KeptCurve
 from local_backend.curves.file import CurveFile, began, load
+from local_backend.curves.layout import BEGIN
 from local_backend.curves.model import FABRIC, STEP, MakeReader, MetricValue, Reader
+from local_backend.curves.points import Key, PointWriter
 from local_backend.curves.printed import PrintedReader
 from local_backend.curves.records import (
     LONGEST,
@@ -68,6 +70,9 @@ class Collector:
         self._paths, self._tell = paths, tell
         self._book = Book()
         self._file: CurveFile | None = None
+        #: Keeps all points of a long training; None before BEGIN points, and after a failure. The points so far.
+        self._points: PointWriter | None = None
+        self._seen = 0
         self._files = {path: _File(path, PrintedReader()) for path in streams}
         self._search_at = 0.0
         #: Folder of the first run, for libraries that keep several runs.
@@ -142,6 +147,7 @@ class Collector:
             self._told = last
             self._tell({wire.LAST_METRICS: last})
         file.flush()
+        self._flush_points()
 
     def _open(self) -> CurveFile:
         """Return the file with the curves, which continues those of an earlier attempt."""
@@ -152,6 +158,9 @@ class Collector:
                     self._began = began(found) or self._began
                     load(found, self._book)
             self._file = CurveFile(self._paths.curves, self._book, self._began)
+            self._seen = sum(map(len, self._book.curves))
+            if self._seen >= BEGIN or self._paths.points.exists():
+                self._begin_points()
         return self._file
 
     # --- files
@@ -265,6 +274,56 @@ class Collector:
             found = self._book.add(source, value)
             if found is not None and self._file is not None:
                 self._file.note(*found, value.value, value.time)
+                self._note_point(*found, value.value)
+
+    # --- all points
+
+    def _note_point(self, index: int, step: float, value: float) -> None:
+        """Keep a point in full. The first BEGIN points follow when there are so many."""
+        self._seen += 1
+        if self._points is not None:
+            self._add_points([(_key(self._book.curves[index]), step, value)])
+        elif self._seen == BEGIN:
+            self._begin_points()
+
+    def _begin_points(self) -> None:
+        """Begin to keep all points, with those of the book, or continue the files of an earlier attempt."""
+        is_new = not self._paths.points.exists()
+        try:
+            self._points = PointWriter(self._paths.points)
+        except OSError as problem:
+            self._fail_points(problem)
+        self._seen = max(self._seen, BEGIN)
+        if is_new:
+            self._add_points((_key(curve), step, value) for curve in self._book.curves
+                             for step, value, _ in curve.points())
+
+    def _add_points(self, points: Iterable[tuple[Key, float, float]]) -> None:
+        """Keep points. A failure does no harm to the thinned curves."""
+        if self._points is None:
+            return
+        try:
+            for key, step, value in points:
+                self._points.add(key, step, value)
+        except OSError as problem:
+            self._fail_points(problem)
+
+    def _flush_points(self) -> None:
+        if self._points is None:
+            return
+        try:
+            self._points.flush()
+        except OSError as problem:
+            self._fail_points(problem)
+
+    def _fail_points(self, problem: OSError) -> None:
+        self._points = None
+        launcher_log.note(self._paths.launcher_log, "runner", f"cannot keep all points of the curves: {problem}",
+                          "WARNING")
+
+
+def _key(curve: KeptCurve) -> Key:
+    return curve.source, curve.name, curve.unit
 
 
 class _Unreadable:

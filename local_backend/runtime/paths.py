@@ -370,6 +370,11 @@ class ExecPaths:
         return self.state / "curves.jsonl"
 
     @property
+    def points(self) -> Path:
+        """Folder with all points of long curves; see curves/layout.py."""
+        return self.state / "points"
+
+    @property
     def launcher_log(self) -> Path:
         return self.state / "launcher.log"
 

@@ -12,7 +12,7 @@ from local_backend.scheduler.tree import PlanNode, grow
 
 #: Seconds from now in which decisions count, and the maximum number of decisions. Elastic jobs keep their slots for a
 #: while after a move, and a slot that two jobs claim equally rotates without end.
-HORIZON, _MOST = 60.0, 50
+HORIZON, _MOST = 30.0, 50
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def settled(machine: Machine, plans: ResourcePlan, jobs: Iterable[SchedulerJob],
         elif decision.again is None or decision.again > now + HORIZON:
             break
         else:
-            at = decision.again
+            passed, at = decision.again - at, decision.again
+            present = [replace(job, service=job.service + passed * len(job.held)) for job in present]
     return present
 
 
@@ -90,7 +91,8 @@ def _of_node(node: PlanNode, kind: str, used: dict[tuple[str, str], float]) -> I
     """Yield the shares of a plan, of its users, and of the plans below it."""
     below = f"{node.name}/"
     there = sum(slots for (plan, _), slots in used.items() if plan == node.name or plan.startswith(below))
-    yield PlanShare(kind, node.name, "", node.due, there, node.wanted)
+    due = node.due if node.parent else min(node.due, node.wanted)
+    yield PlanShare(kind, node.name, "", due, there, node.wanted)
     # The users of a plan with plans below it are below a node of their own, which has the same name.
     users = [one for child in node.children for one in ([child] if child.is_user else child.children)
              if one.is_user and (child.is_user or child.name == node.name)]

@@ -19,7 +19,7 @@ _CHANGES = {
     READ: frozenset({"auth.logoff"}),
     SUBMIT: frozenset({
         "auth.logoff", "auth.token_inference", "application.stop", "data.preview", "definition.save",
-        "exec.check", "exec.label", "exec.stop", "exec.submit", "exec.verify",
+        "exec.again", "exec.check", "exec.label", "exec.stop", "exec.submit", "exec.verify",
         "experiment.run", "experiment.save", "hardware.save",
         "hpo.create", "hpo.restart", "hpo.stop",
         "inference.run", "model.deploy", "model.promote", "model.redeploy", "model.rollback", "model.save",

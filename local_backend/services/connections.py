@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from local_backend.data import registry
 from local_backend.data.errors import DataError, KindUnusable
+from local_backend.data.kind import Kind
 from local_backend.data.probe import tested
 from local_backend.data.storage import DataRoots
 from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound
@@ -54,13 +56,47 @@ class ConnectionService:
         self.base.wake()
         return row
 
+    def kinds(self) -> Sequence[Kind]:
+        """Return the kinds of connections with their fields, by title."""
+        return sorted(registry.every().values(), key=lambda kind: kind.title.lower())
+
+    def change(
+        self, caller: Caller, name: str, values: Mapping[str, Any], shared: Sequence[str] | bool
+    ) -> ConnectionRow:
+        """Give a connection new values, and share it with these users; True means all. Secrets that are absent stay as
+        they are, if all other values do. Users may change their own, administrators any.
+
+        Raises NotFound (`connection.not_found`), Denied (`connection.of_another_user`), Invalid (`connection.invalid`,
+        `data.kind_unusable`), VaultError.
+        """
+        with self.base.recorded(caller, "connection.change", name):
+            row = self._found(caller, name)
+            self._check_owner(caller, row)
+            if references(values):
+                caller.check_admin("uses secrets from the environment or keyring of the server")
+            try:
+                row = self.known.change(row, values, shared)
+            except KindUnusable as problem:
+                raise Invalid("data.kind_unusable", str(problem)) from None
+            except DataError as problem:
+                raise Invalid("connection.invalid", str(problem)) from None
+        self.base.wake()
+        return row
+
+    def may_change(self, caller: Caller, row: ConnectionRow) -> bool:
+        """Return whether the caller may change and remove a connection."""
+        return (caller.admin or row.owner == caller.name) and not self.known.is_of_file(row)
+
+    def found(self, caller: Caller, name: str) -> ConnectionRow:
+        """Return a connection that the caller may use, by name or id. Raises NotFound (`connection.not_found`)."""
+        return self._found(caller, name)
+
     def remove(self, caller: Caller, name: str) -> None:
         """Remove a connection by name or id. Users may remove their own, administrators any. Raises NotFound
         (`connection.not_found`), Denied (`connection.of_another_user`), Conflict (`connection.of_file`)."""
         with self.base.recorded(caller, "connection.remove", name):
             row = self._found(caller, name)
-            if not (caller.admin or row.owner == caller.name):
-                raise AccessDenied("connection.of_another_user", f"Connection {row.name!r} belongs to {row.owner}")
+            self._check_owner(caller, row)
             try:
                 self.known.remove(row)
             except DataError as problem:
@@ -84,6 +120,11 @@ class ConnectionService:
         """Return where each secret of a connection is kept. The result is empty for other users than the owner and
         administrators."""
         return self.known.secrets(row) if caller.admin or row.owner == caller.name else {}
+
+    @staticmethod
+    def _check_owner(caller: Caller, row: ConnectionRow) -> None:
+        if not (caller.admin or row.owner == caller.name):
+            raise AccessDenied("connection.of_another_user", f"Connection {row.name!r} belongs to {row.owner}")
 
     def _found(self, caller: Caller, name: str) -> ConnectionRow:
         try:

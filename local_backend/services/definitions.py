@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.sizes import on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
+from local_backend.services.code_listing import CodeReader, ListedFile
 from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
 from local_backend.services.team import TeamObjects
 from local_backend.store import team_objects
@@ -102,14 +104,18 @@ class DefinitionService:
         """Return all versions of a model definition, newest first. Raises NotFound (`definition.not_found`)."""
         return [TrainingDefinition(row) for row in self.objects.versions(caller, name)]
 
-    def code(self, found: TrainingDefinition) -> tuple[Path, list[str]]:
-        """Return the folder with the code of a version, and the names of its files, at most `MOST_FILES`."""
-        folder = self.base.settings.paths.bundle(str(found.row.bundle))
+    def code(self, found: TrainingDefinition) -> tuple[Sequence[ListedFile], bool]:
+        """Return the files of a version, at most `MOST_FILES`, and whether these are all. Code that is no longer stored
+        has no files."""
+        folder, reader, files = self.base.settings.paths.bundle(str(found.row.bundle)), CodeReader(), []
         try:
             names = [name for name, mode in bundles.entries(folder) if mode is not None]
+            for name in names[:MOST_FILES]:
+                with (folder / name).open("rb") as file:
+                    files.append(reader.read(os.fsencode(name).decode("utf-8", "replace"), file))
         except (OSError, BundleLost):
-            return folder, []
-        return folder, names[:MOST_FILES]
+            return [], True
+        return files, len(names) <= MOST_FILES
 
     def save(self, caller: Caller, draft: DefinitionDraft, upload: ReceivedUpload, folder: Path) -> TrainingDefinition:
         """Store a model definition, or a new version of it. Without uploaded files, the new version has the code of the

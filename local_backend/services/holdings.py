@@ -51,18 +51,26 @@ class HoldingService:
             c, period.since, period.until, time.time(), period.kind, column, caller.sees_of,
         ))
 
+    @staticmethod
+    def months() -> list[tuple[str, float]]:
+        """Return name (YYYY-MM) and begin (epoch seconds) of the last 12 months of UTC, the oldest first."""
+        at = datetime.now(timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        found = []
+        for _ in range(_MONTHS):
+            found.append((f"{at:%Y-%m}", at.timestamp()))
+            at = (at - timedelta(days=1)).replace(day=1)
+        return found[::-1]
+
     def monthly(self, caller: Caller) -> list[MonthUsage]:
         """Return the slot-seconds of each user in each of the last 12 months, oldest month first, and in a month the
         user with the most first. Users who are not administrators see only their own."""
-        at = datetime.now(timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        found: list[MonthUsage] = []
-        until = time.time()
-        for _ in range(_MONTHS):
-            since = at.timestamp()
-            totals = self.totals(caller, Period(since, until), "user")
-            found = [MonthUsage(f"{at:%Y-%m}", since, user, seconds) for user, seconds in totals] + found
-            until, at = since, (at - timedelta(days=1)).replace(day=1)
-        return found
+        months = self.months()
+        ends = [*(since for _, since in months[1:]), time.time()]
+        return [
+            MonthUsage(name, since, user, seconds)
+            for (name, since), until in zip(months, ends, strict=True)
+            for user, seconds in self.totals(caller, Period(since, until), "user")
+        ]
 
     def intervals(self, caller: Caller, period: Period) -> Sequence[Mapping[str, Any]]:
         """Return the single intervals, oldest first. Raises Invalid (`holdings.too_many`)."""

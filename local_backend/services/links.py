@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from local_backend.errors import AccessDenied, Busy, Invalid
@@ -23,6 +24,8 @@ class LinkService:
 
     base: Base
     logons: LogonService
+    #: Returns seconds.
+    clock: Callable[[], float] = time.monotonic
     _codes: dict[bytes, tuple[Caller, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -32,7 +35,7 @@ class LinkService:
         with self.base.recorded(caller, "auth.link"):
             if caller.scope:
                 raise AccessDenied("auth.scope", f"The token {caller.token} is for a program; log on as a user first")
-            now, code = time.monotonic(), secrets.token_urlsafe(32)
+            now, code = self.clock(), secrets.token_urlsafe(32)
             with self._lock:
                 for key in [key for key, (_, ends) in self._codes.items() if ends <= now]:
                     del self._codes[key]
@@ -47,7 +50,7 @@ class LinkService:
         StorageFailed."""
         with self._lock:
             found = self._codes.pop(_digest(code), None)
-        if found is None or found[1] <= time.monotonic():
+        if found is None or found[1] <= self.clock():
             raise Invalid("auth.link", "This link was used already, or is too old; run dlicmd --console again")
         made = self.logons.issue(found[0])
         self.base.note(made.caller, "auth.logon", ["link"], "done", None)

@@ -129,7 +129,7 @@ class LogonService:
     def for_requests(self, caller: Caller, shown: str | None = None) -> str:
         """Make a token of an admitted user that only sends requests to models. `shown` is the token of the call, if it
         has one: one that only sends requests is returned as it is, and the new token of a program's token does not
-        outlive it. Raises Denied (`auth.scope`), Unauthorized (`auth.wrong_password`) if the user was removed
+        outlive it: it is revoked with it. Raises Denied (`auth.scope`), Unauthorized (`auth.wrong_password`) if the user was removed
         meanwhile."""
         with self._base.recorded(caller, "auth.token_inference"):
             def keep(connection: Connection) -> str | None:
@@ -141,7 +141,7 @@ class LogonService:
                     if row.scope == tokens.INFERENCE:
                         return shown
                     ends = min(ends, row.expires)
-                return tokens.make_for_requests(connection, caller.name, ends)
+                return tokens.make_for_requests(connection, caller.name, ends, None if row is None else row.id)
 
             token = self._base.database.write(keep)
             if token is None:

@@ -31,6 +31,7 @@ from local_backend.services.base import Base
 from local_backend.services.execs import ExecService
 from local_backend.services.model_views import ModelView
 from local_backend.services.models import ModelService
+from local_backend.services.searches import SearchService
 from local_backend.store import saved_models
 from local_backend.store.execs import ExecRow
 from local_backend.store.saved_models import SavedModelRow
@@ -79,6 +80,7 @@ class ModelSourceService:
     base: Base
     execs: ExecService
     models: ModelService
+    searches: SearchService
 
     # --- deploy an exec
 
@@ -128,10 +130,23 @@ class ModelSourceService:
         """Return the saved models of the caller and those in spaces, by name and version."""
         return self.base.database.read(lambda c: saved_models.everything(c, caller.sees_of))
 
-    def save(self, caller: Caller, name: str, exec_id: str, path: str, folder: Path) -> SavedModelRow:
+    def save_best(self, caller: Caller, search: str, name: str, folder: Path, *, new: bool) -> SavedModelRow:
+        """Save the result of the best experiment of a search, as `save` does. Raises NotFound (`search.not_found`),
+        Conflict (`search.no_best`), and the errors of `save`."""
+        with self.base.recorded(caller, "hpo.update", search, name):
+            best = self.searches.view(caller, search, brief=True).best
+            if best is None or best.exec_id is None:
+                raise Conflict("search.no_best", f"No experiment of {search} has finished with a value yet; only the "
+                                                 "result of a finished experiment can become a model")
+            return self.save(caller, name, best.exec_id, "", folder, new=new)
+
+    def save(  # noqa: PLR0917
+        self, caller: Caller, name: str, exec_id: str, path: str, folder: Path, new: bool = False
+    ) -> SavedModelRow:
         """Save the result of an exec under a name, as its next version. `path` is a folder or file of the result; empty
-        for the whole result. `folder` is a new folder. Raises NotFound (`exec.not_found`, `exec.no_result`), Conflict
-        (`exec.not_finished`), Invalid, AccessDenied (`model.of_another_user`), OverQuota, StorageFailed."""
+        for the whole result. `folder` is a new folder. With `new`, the name must not have a version yet. Raises
+        NotFound (`exec.not_found`, `exec.no_result`), Conflict (`exec.not_finished`, `model.exists`), Invalid,
+        AccessDenied (`model.of_another_user`), OverQuota, StorageFailed."""
         with self.base.recorded(caller, "model.save", name) as record:
             record.about.append(exec_id)
             description.check_name(name)
@@ -151,6 +166,8 @@ class ModelSourceService:
                 if before and not (caller.admin or before[0].creator == caller.name):
                     raise AccessDenied("model.of_another_user", f"The saved model {name} belongs to "
                                                                 f"{before[0].creator}")
+                if before and new:
+                    raise Conflict("model.exists", f"The saved model {name} already exists; choose another name")
                 if saved_models.count_of(connection, caller.name) >= _MOST_SAVED:
                     raise OverQuota("quota.models", f"{caller.name} has {_MOST_SAVED} saved models, which is the "
                                                     "limit. Remove some")

@@ -15,9 +15,8 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from dlicmd.contract import wire
 from local_backend.curves.answers import CurveAnswers
-from local_backend.errors import Conflict, Invalid, NotFound, OverQuota, Unsupported
+from local_backend.errors import Conflict, Invalid, NotFound, OverQuota
 from local_backend.hypersearch import experiments, objective
 from local_backend.hypersearch.controller import Suggested
 from local_backend.hypersearch.definition import Definition, Known
@@ -138,15 +137,6 @@ class SearchService:
         if row is None:
             raise NotFound("search.not_found", f"Model tuning {name[:80]} is not found")
         return row
-
-    def to_model(self, caller: Caller, name: str) -> None:
-        """Raise Unsupported (`search.models`): the local backend keeps no models. Raises NotFound
-        (`search.not_found`)."""
-        with self.base.recorded(caller, "hpo.update", name):
-            row = self.find(caller, name)
-            raise Unsupported("search.models", f"The local backend keeps no models; read the best parameters of "
-                                               f"{row.name} with GET {wire.search_path(row.name)}, and submit a job "
-                                               f"with them")
 
     def view(self, caller: Caller, name: str, brief: bool = False) -> SearchView:
         """Return a search with its experiments, or, if `brief`, without. Raises NotFound (`search.not_found`)."""

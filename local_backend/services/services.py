@@ -22,6 +22,9 @@ from local_backend.services.algorithms import AlgorithmService
 from local_backend.services.applications import ApplicationService
 from local_backend.services.audit import AuditService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
+from local_backend.services.browsing import BrowseService
+from local_backend.services.code_listing import CodeListing
+from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
@@ -33,8 +36,10 @@ from local_backend.services.health import Finding, HealthService
 from local_backend.services.holdings import HoldingService
 from local_backend.services.kept_lists import KeptLists
 from local_backend.services.labels import LabelService
+from local_backend.services.lineage import LineageService
 from local_backend.services.links import LinkService
 from local_backend.services.load import Load
+from local_backend.services.log_windows import LogService
 from local_backend.services.logons import LogonService
 from local_backend.services.machine import MachineService
 from local_backend.services.model_logs import ModelLogs
@@ -48,6 +53,7 @@ from local_backend.services.runtimes import RuntimeService
 from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
+from local_backend.services.submitted_code import CodeService
 from local_backend.services.tokens import TokenService
 from local_backend.services.users import UserService
 from local_backend.services.views import Sight
@@ -67,7 +73,12 @@ class Services:
     base: Base
     execs: ExecService
     labels: LabelService
+    code_listing: CodeListing
+    comparisons: ComparisonService
     curves: CurveService
+    logs: LogService
+    code: CodeService
+    lineage: LineageService
     submissions: SubmissionService
     applications: ApplicationService
     plans: PlanService
@@ -97,6 +108,7 @@ class Services:
     audit: AuditService
     health: HealthService
     volumes: VolumeService
+    browsing: BrowseService
 
 
 def make_services(
@@ -121,6 +133,7 @@ def make_services(
         consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
     execs = ExecService(base, supervisor, sight, KeptLists(database))
+    code_listing, curves = CodeListing(execs), CurveService(execs)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
     outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
@@ -143,7 +156,12 @@ def make_services(
         base=base,
         execs=execs,
         labels=LabelService(base),
-        curves=CurveService(execs),
+        code_listing=code_listing,
+        comparisons=ComparisonService(execs, curves, code_listing),
+        curves=curves,
+        logs=LogService(execs),
+        code=CodeService(execs),
+        lineage=LineageService(execs, serving.models),
         submissions=submissions,
         applications=ApplicationService(execs),
         plans=plans,
@@ -166,7 +184,7 @@ def make_services(
         controller=controller,
         models=serving.models,
         model_logs=ModelLogs(serving.models, execs, supervisor.reason),
-        model_sources=ModelSourceService(base, execs, serving.models),
+        model_sources=ModelSourceService(base, execs, serving.models, searches),
         runtimes=serving.runtimes,
         model_controller=serving.controller,
         definitions=definitions,
@@ -176,6 +194,7 @@ def make_services(
         audit=AuditService(base),
         health=HealthService(examine, loops),
         volumes=VolumeService(base),
+        browsing=BrowseService(base),
     )
 
 

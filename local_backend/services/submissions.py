@@ -36,7 +36,7 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
-from local_backend.submit.again import code_gone, to_verify
+from local_backend.submit.again import Changes, code_gone, to_repeat, to_verify
 from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import create, data_of
 from local_backend.submit.place import located, place
@@ -202,6 +202,33 @@ class SubmissionService:
                 made = self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
             except BundleLost:
                 raise code_gone(row) from None
+            record.about.append(made.id)
+        base.wake()
+        return made
+
+    def repeat(self, caller: Caller, exec_id: str, changes: Changes) -> ExecRow:
+        """Submit an exec again as a new exec, with the same code and data, and perhaps other words.
+
+        Raises NotFound (`exec.not_found`), Denied (`exec.of_another_user`), Invalid (`again.*`, `submission.*`),
+        OverQuota, StorageFailed.
+        """
+        base = self.execs.base
+        with base.recorded(caller, "exec.again", exec_id) as record:
+            row = self.execs.find(caller, exec_id)
+            if row.creator != caller.name:
+                raise AccessDenied("exec.of_another_user", f"Only {row.creator} may run {row.id} again")
+            machine = self.execs.supervisor.machine
+            spec, shown = to_repeat(row, self.execs.paths(row), changes, machine.memory)
+            _check_possible(spec, machine, allow_cpu=True)
+            size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
+            check_room(base.settings.paths, base.settings.quotas, size)
+            source = None if row.data_source is None else json.loads(row.data_source)
+            sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
+            try:
+                made = self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
+            except BundleLost:
+                raise Invalid("again.files_gone", f"The submitted code of {row.id} is no longer stored. Submit it "
+                                                  "again") from None
             record.about.append(made.id)
         base.wake()
         return made

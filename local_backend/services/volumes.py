@@ -55,6 +55,10 @@ class VolumeService:
             raise StorageFailed("volume.unreadable", str(problem)) from None
         return [Volume(path.name, path, users.get(path.name)) for path in paths]
 
+    def visible(self, caller: Caller) -> Sequence[Volume]:
+        """Return the volumes that the caller may use, by name. Raises StorageFailed (`volume.unreadable`)."""
+        return [one for one in self.list() if caller.admin or one.users is None or caller.name in one.users]
+
     def add(self, caller: Caller, name: str, directory: Path, users: Sequence[str]) -> Volume:
         """Add a folder as a volume for these users, for all users if the list is empty. Raises Denied, Invalid
         (`volume.invalid`, `volume.directory`), Conflict (`volume.exists`), StorageFailed (`volume.failed`,
@@ -83,10 +87,6 @@ class VolumeService:
                     "(DLI_VOLUMES)",
                 ) from None
             return Volume(place.name, place, users or None)
-
-    def visible(self, caller: Caller) -> Sequence[Volume]:
-        """Return the volumes that the caller may use. Raises StorageFailed (`volume.unreadable`)."""
-        return [one for one in self.list() if caller.admin or one.users is None or caller.name in one.users]
 
     def allow(self, caller: Caller, name: str, users: Sequence[str]) -> Volume:
         """Set the users of a volume for later submissions; an empty list means all users. Raises Denied, Invalid

@@ -156,6 +156,28 @@ class Connections:
         take(row.values)
         return row
 
+    def change(self, row: ConnectionRow, values: Mapping[str, Any], shared: Sequence[str] | bool) -> ConnectionRow:
+        """Give a connection new values; secrets that are not among them stay as they are. Raises DataError, for a
+        connection of the file, and when the connection would lead to another server with a secret that its user did not
+        enter again: otherwise a connection could be changed to tell its secrets. Raises VaultError, and errors of the
+        database."""
+        if self.is_of_file(row):
+            raise DataError(f"connection '{row.name}' is defined in {self._settings.connections}; change it there, "
+                            "then restart the server")
+        kind = registry.find(row.kind)
+        spelled = {alias: item for item in kind.fields for alias in (item.name, *item.aliases)}
+        given = {spelled[name].name if name in spelled else name for name in values}
+        kept = {name: value for name, value in row.values.items() if isinstance(value, Mapping)}
+        if row.sealed is not None:
+            kept |= json.loads(self._vault.open_text(row.sealed))
+        kept = {name: value for name, value in kept.items() if name not in given}
+        public = {name: str(value) for name, value in row.values.items() if not isinstance(value, Mapping)}
+        told = {spelled[name].name: str(value) for name, value in values.items()
+                if name in spelled and not spelled[name].secret}
+        if kept and public != told:
+            raise DataError(f"values besides secrets changed; enter the secrets again: {', '.join(sorted(kept))}")
+        return self.add(row.owner, row.name, row.kind, {**kept, **values}, shared, replace=True)
+
     def remove(self, row: ConnectionRow) -> None:
         """Delete a connection. Raises DataError for a connection of the file."""
         if self.is_of_file(row):

@@ -216,9 +216,18 @@ def of_user(
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
+def of_bundle(connection: Connection, bundle: str, most: int) -> list[ExecRow]:
+    """Return the newest training execs of this code that are not deleted, at most so many."""
+    query = select(*COLUMNS).where(execs.c.bundle == bundle, execs.c.deleted.is_(False), execs.c.kind == TRAINING)
+    return [ExecRow(*found) for found in connection.execute(query.order_by(execs.c.number.desc()).limit(most))]
+
+
 def count(connection: Connection, creator: str) -> tuple[int, int]:
-    """Return how many training execs of a user are not over, and how many exist; deleted ones do not count."""
-    active = func.sum(case((execs.c.state.in_(TERMINAL), 0), else_=1))
+    """Return how many training execs of a user are not over, and how many exist; deleted ones do not count. An exec
+    that rests for a search that is over trains no further unless the search is restarted, so it counts as over."""
+    goes_on = select(searches.c.id).where(searches.c.state.in_((SUBMITTED, RUNNING)))
+    is_left = execs.c.rested.is_not(None) & execs.c.parent.is_not(None) & execs.c.parent.not_in(goes_on)
+    active = func.sum(case((execs.c.state.in_(TERMINAL), 0), (is_left, 0), else_=1))
     shown = execs.c.deleted.is_(False) & (execs.c.kind == TRAINING)
     query = select(active, func.count()).where(execs.c.creator == creator, shown)
     found = connection.execute(query).one()

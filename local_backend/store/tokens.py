@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select
 
 from local_backend.store.schema import tokens
 
@@ -22,12 +22,15 @@ PREFIX = "dlit_"
 INFERENCE = "inference"
 #: Number of random bytes of a token.
 _RANDOM = 32
+#: Most tokens of a user that only send requests. A further one takes the place of the one that was made first.
+_MOST_FOR_REQUESTS = 1000
 
 
 @dataclass(frozen=True)
 class TokenRow:
     """One row of `tokens`, with the same names, without its hash. Of a token of a logon, only user and expiry are
-    known."""
+    known. A token that only sends requests has no id; its `name` is the id of the program's token that it was made
+    with, if there is one."""
 
     user: str
     expires: float
@@ -75,11 +78,15 @@ def for_gateway(connection: Connection, digests: Collection[str], newest: int) -
     return found
 
 
-def make_for_requests(connection: Connection, user: str, expires: float) -> str:
+def make_for_requests(connection: Connection, user: str, expires: float, origin: str | None) -> str:
     """Store a new token that only sends requests to models, and return it. It expires as a token of a logon does, and
-    no list shows it."""
+    no list shows it. `origin`: the id of the program's token that it is made with, and ends with."""
     token = PREFIX + _random()
-    _insert(connection, token, TokenRow(user, expires, scope=INFERENCE))
+    _insert(connection, token, TokenRow(user, expires, None, origin, INFERENCE, time.time()))
+    mine = select(tokens.c.hash).where(tokens.c.user == user, tokens.c.scope == INFERENCE, tokens.c.id.is_(None))
+    surplus = mine.order_by(tokens.c.created.desc(), tokens.c.hash).offset(_MOST_FOR_REQUESTS).limit(_MOST_FOR_REQUESTS)
+    for (one,) in connection.execute(surplus).all():
+        connection.execute(delete(tokens).where(tokens.c.hash == one))
     return token
 
 
@@ -95,8 +102,9 @@ def revoke(connection: Connection, token: str) -> None:
 
 
 def revoke_id(connection: Connection, token_id: str) -> None:
-    """Revoke the token for a program with this id."""
-    connection.execute(delete(tokens).where(tokens.c.id == token_id))
+    """Revoke the token for a program with this id, and those that were made with it."""
+    made_with_it = and_(tokens.c.id.is_(None), tokens.c.scope == INFERENCE, tokens.c.name == token_id)
+    connection.execute(delete(tokens).where(or_(tokens.c.id == token_id, made_with_it)))
 
 
 def revoke_all(connection: Connection, user: str) -> None:

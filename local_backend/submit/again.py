@@ -1,19 +1,111 @@
-"""The submission of an exec once more, to verify it: the same code, data and words, and fewer steps."""
+"""The submission of an exec once more: to verify it, with fewer steps, or to repeat it, perhaps with other words."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from dlicmd.contract import wire
-from dlicmd.contract.argv import join_args, split_args
-from dlicmd.contract.secret import MASK
+from dlicmd.contract.argv import CommandLine, join_args, parse_argv, split_args
+from dlicmd.contract.secret import MASK, masked_arguments
+from local_backend.data.submitted import SubmittedData
 from local_backend.errors import Invalid
+from local_backend.runtime.paths import ExecPaths
 from local_backend.store.execs import ExecRow
-from local_backend.workload import Workload
+from local_backend.submit import words
+from local_backend.submit.check import check
+from local_backend.workload import Program, Workload
 
 #: Attributes of the engine: number of steps that are computed twice, before the training or instead of it.
 BEFORE, INSTEAD = "verify", "verify_only"
 _START, _ATTRIBUTE = "--exec-start", "--msd-attr"
+_NAME, _WORKERS, _COMMAND = "--appName", "--numWorker", "--user-cmd"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs in a repetition; None: as it was. `arguments` are the words of the program; for a command, the
+    whole command."""
+
+    name: str | None = None
+    workers: int | None = None
+    arguments: Sequence[str] | None = None
+
+
+def to_repeat(row: ExecRow, paths: ExecPaths, changes: Changes, memory: int | None) -> tuple[Workload, str]:
+    """Return (submission, command line to show) of an exec that repeats this exec with some changes. `paths` are the
+    files of this exec, and `memory` is that of the machine.
+
+    Raises Invalid (`again.*`) for an exec that cannot be repeated, and the errors of a submission for the changes.
+    """
+    spec = row.workload
+    if row.reason == wire.UNSUPPORTED:
+        raise Invalid("again.unsupported", f"This server cannot run {row.id}: {row.message}")
+    if MASK in (row.data_source or ""):
+        raise Invalid(
+            "again.credentials", f"{row.id} was submitted with credentials in its data source, which the server does "
+            "not keep. Submit the program again with dlicmd run",
+        )
+    if spec.program.bundle is None:
+        raise Invalid("again.files_gone", f"The submitted code of {row.id} is no longer stored. Submit it again")
+    program = _as_submitted(spec.program, paths)
+    shown = row.args.strip()
+    spec = replace(spec, program=program, parent=None, experiment=None, repeats=row.id)
+    if changes == Changes():
+        return spec, shown
+    line = parse_argv(split_args(shown), sent=True)
+    if changes.arguments is not None:
+        changes = replace(changes, arguments=_unmasked(changes.arguments, arguments_of(spec.program, paths)))
+    asked = words.read(join_args(_changed(line, changes)), None)
+    found = check(asked, row.creator, SubmittedData(""), lambda value: value, memory)
+    resources = spec.resources
+    if changes.workers is not None:
+        resources = replace(
+            resources, num_worker=found.resources.num_worker,
+            min_workers=min(resources.min_workers, found.resources.engines) if resources.elastic else 1)
+    if changes.arguments is not None:
+        program = replace(program, arguments=found.program.arguments, user_cmd=found.program.user_cmd)
+        changes = replace(changes, arguments=masked_arguments(changes.arguments))
+    name = spec.name if changes.name is None else found.name
+    return replace(spec, name=name, program=program, resources=resources), join_args(_changed(line, changes))
+
+
+def arguments_of(program: Program, paths: ExecPaths) -> tuple[str, ...]:
+    """Return the words of a program that a repetition can change."""
+    submitted = _as_submitted(program, paths)
+    return submitted.arguments if submitted.user_cmd is None else submitted.user_cmd
+
+
+def _as_submitted(program: Program, paths: ExecPaths) -> Program:
+    """Return a program as it was uploaded: a script that is no Python has become a command with the path of the file
+    in the folder of its exec (place.py)."""
+    folder = f"{(paths.submitted / (program.model_dir or '')).absolute()}/"
+    if not program.user_cmd or not program.user_cmd[0].startswith(folder):
+        return program
+    first, *arguments = program.user_cmd
+    return replace(program, user_cmd=None, main=first.removeprefix(folder), arguments=tuple(arguments))
+
+
+def _unmasked(given: Sequence[str], before: Sequence[str]) -> list[str]:
+    """Return words with the secrets of the words before, which were shown masked."""
+    secrets = {shown: word for shown, word in zip(masked_arguments(before), before, strict=True) if shown != word}
+    return [secrets.get(word, word) for word in given]
+
+
+def _changed(line: CommandLine, changes: Changes) -> list[str]:
+    """Return the words of a command line with changes."""
+    values = {_NAME: changes.name, _WORKERS: None if changes.workers is None else str(changes.workers)}
+    changed = {option: value for option, value in values.items() if value is not None}
+    found = [str(line.command), *line.operands]
+    for given in line.given:
+        if given.option.name not in changed:
+            found += given.words
+    for option, value in changed.items():
+        found.append(f"{option}={value}")
+    if changes.arguments is not None:
+        return [*found, "--", *changes.arguments]
+    after = [] if line.after_dashes is None else ["--", *line.after_dashes]
+    return [*found, *line.before_dashes, *after]
 
 
 def to_verify(row: ExecRow, steps: int) -> tuple[Workload, str]:
@@ -43,7 +135,7 @@ def to_verify(row: ExecRow, steps: int) -> tuple[Workload, str]:
     place = 2 if words[:1] == [_START] else 0
     shown = join_args([*words[:place], _ATTRIBUTE, f"{INSTEAD}={steps}", *words[place:]])
     program = replace(spec.program, attributes=attributes | {INSTEAD: str(steps)})
-    return replace(spec, program=program), shown
+    return replace(spec, program=program, repeats=row.id), shown
 
 
 def code_gone(row: ExecRow) -> Invalid:

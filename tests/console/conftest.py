@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from argon2 import PasswordHasher
@@ -16,8 +19,19 @@ from local_backend.console.site import Console
 
 # The server of these tests is the one of the tests of the server.
 sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from live_server import Live, settings_for
+from visitor import Visitor, entered
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+#: What Debian names it, and other names of the same browser.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+#: No sandbox: tests may run as root. Nothing else than the pages of the test is loaded.
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 _closing: list[threading.Thread] = []
 
@@ -57,3 +71,42 @@ def live(start: Callable[..., Live]) -> Live:
 def team(start: Callable[..., Live]) -> Live:
     """A server for several users, whose jobs are not isolated."""
     return start(embedded=False, jobs_share_server_account=True)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server for tests that leave nothing on it."""
+    running = Live(settings_for(tmp_path_factory.mktemp("shared") / "home"), pages=Console())
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def visitor(live: Live) -> Visitor:
+    """A browser without scripts, logged on as the owner of the server."""
+    return entered(live)
+
+
+@pytest.fixture
+def clock(team: Live) -> list[float]:
+    """The time of the one-time links of the server, in seconds. A test changes it."""
+    now = [1000.0]
+    links = replace(team.services.links, clock=lambda: now[0])
+    team.services = replace(team.services, links=links)
+    team.guard.services = team.guard.app.state.services = team.services  # type: ignore[attr-defined]
+    return now
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A real browser. Tests are skipped where none is installed, unless TEST_BROWSER=required."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        lacking = "no browser is installed; Debian: apt-get install chromium"
+        pytest.fail(lacking) if os.environ.get("TEST_BROWSER") == "required" else pytest.skip(lacking)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=[*ARGUMENTS])
+        yield running
+        running.close()

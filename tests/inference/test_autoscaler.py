@@ -152,3 +152,10 @@ def test_the_memory_does_not_grow(most: int) -> None:
     for at in range(2000):
         _, memory = wanted(load(most, queued=at * 7919 % 97, arrived=at * 3, oldest=5.0), profile, memory, float(at))
     assert len(memory.needs) <= most + 1
+
+
+def test_the_need_falls_at_once_when_a_burst_ends() -> None:
+    short = replace(PROFILE, schedule_interval=1.0, release_time=0.5)
+    steps = [(float(at), load(3, arrived=30 * at, running=3)) for at in range(20)]
+    *before, at_end, later = follow([*steps, (20.0, load(3, arrived=570)), (21.0, load(3, arrived=570))], short)
+    assert before[-1] == 4 and (at_end, later) == (1, 1)

@@ -58,6 +58,14 @@ def test_the_product_s_own_misspelling_is_read() -> None:
     assert changed(policy={"schedule_intervel": 7}).schedule_interval == 7.0
 
 
+def test_numbers_and_truth_values_may_be_texts_and_are_answered_as_what_they_are() -> None:
+    given = {"policy": {"kernel_max": "3", "schedule_interval": "0.5", "retry": "FALSE"}, "kernel": {"umask": "027"}}
+    found = changed_profile(default_profile(0.0), given, 1.0)
+    policy = found["policy"]
+    assert [policy[key] for key in ("kernel_max", "schedule_interval", "retry")] == [3, 0.5, False]
+    assert (found["kernel"]["umask"], found["kernel"]["envs"]) == ("027", default_profile(0.0)["kernel"]["envs"])
+
+
 @pytest.mark.parametrize(("sections", "words"), [
     ({"policy": {"kernel_min": -1}}, ("policy: kernel_min", "-1", "0 to")),
     ({"policy": {"kernel_max": 0}}, ("policy: kernel_max", "0", "-1 (no limit)")),

@@ -89,7 +89,9 @@ class World:
     def reply(self, seat: KernelSeat, number: int, body: bytes = b"ok", flags: int = 0) -> bool:
         """Let a kernel reply."""
         queue: Any = seat.queue
-        return bool(queue.replied(seat, number, flags, body, b"", now=self.now))
+        found = bool(queue.replied(seat, number, flags, body, b"", now=self.now))
+        queue.pass_on()
+        return found
 
     def fail(self, seat: KernelSeat, number: int) -> bool:
         """Let a kernel say that a task failed."""

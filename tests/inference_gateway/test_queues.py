@@ -427,3 +427,16 @@ class Churn(RuleBasedStateMachine):
 
 Churn.TestCase.settings = settings(max_examples=examples(500), stateful_step_count=40)
 TestChurn = Churn.TestCase
+
+
+def test_a_kernel_gets_its_next_batch_before_the_answers_of_the_last_one_are_passed_on() -> None:
+    world = World(batch_size=2, batch_delay=1.0)
+    seat = world.kernel()
+    answers = [world.submit(b"%d" % number)[1] for number in range(4)]
+    queue: Any = seat.queue
+    for number in list(seat.tasks):
+        queue.replied(seat, number, 0, b"ok", b"", now=world.now)
+    assert batches(seat) == [[b"0", b"1"], [b"2", b"3"]]
+    assert [one.parts for one in answers] == [[], [], [], []]
+    queue.pass_on()
+    assert [one.parts for one in answers] == [[b"ok"], [b"ok"], [], []]

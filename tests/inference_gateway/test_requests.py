@@ -177,6 +177,9 @@ def test_a_stream_over_http_1_0_ends_with_the_connection(shared: GatewayHost) ->
     ({"Authorization": "Bearer reader"}, 403, "inference.scope"),
     ({"Authorization": "Bearer bob"}, 404, "inference.no_model"),
     ({"X-Dlicmd-User": "alice"}, 401, "inference.token"),
+    ({"Authorization": "Bearer wrong", "X-Auth-Token": "alice"}, 200, ""),
+    ({"Authorization": "Bearer reader", "X-Auth-Token": "wrong", "X-User-Token": "alice"}, 200, ""),
+    ({"Authorization": "Bearer old", "X-Auth-Token": "reader"}, 403, "inference.scope"),
 ])
 def test_a_token_decides(shared: GatewayHost, headers: dict[str, str], status: int, code: str) -> None:
     got = call(shared, token=None, headers=headers)
@@ -232,9 +235,10 @@ def test_the_server_is_asked_about_an_unknown_token(host: GatewayHost) -> None:
             host.control.send({"op": "no_token", "digest": found})
 
     host.control.on_token = lambda found: threading.Thread(target=answer, args=(found,), daemon=True).start()
-    assert call(host, b"x" * 3_000_000, token="new").status == 200
+    both = {"Authorization": "Bearer wrong", "X-Auth-Token": "new"}
+    assert call(host, b"x" * 3_000_000, token=None, headers=both).status == 200
     assert (call(host, token="bad").status, call(host, token="bad").status) == (401, 401)
-    assert asked == [digest("new"), digest("bad")]
+    assert asked == [digest("wrong"), digest("new"), digest("bad")]
 
 
 def test_an_unknown_token_without_a_server_is_refused_for_now(host: GatewayHost) -> None:

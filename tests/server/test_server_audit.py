@@ -214,6 +214,7 @@ def test_a_missing_log_daemon_is_reported_once_and_used_once_it_runs(
 #: The record of every call that changes something. The body may be valid or not.
 CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.LOGOFF): (None, "auth.logoff"),
+    ("POST", wire.LABELS): ({"ids": ["local-1"]}, "exec.label"),
     ("POST", wire.LINK): (None, "auth.link"),
     ("POST", wire.EXECS): (None, "exec.submit"),
     ("DELETE", wire.EXECS): (None, "exec.delete"),
@@ -222,6 +223,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.EXECS + "/{exec_id}/deploy"): (None, "exec.deploy"),
     ("PUT", wire.EXECS + "/{exec_id}/slots"): ({"slots": 1}, "exec.resize"),
     ("POST", wire.EXECS + "/{exec_id}/verify"): (None, "exec.verify"),
+    ("POST", wire.LABELS): ({"ids": ["local-1"]}, "exec.label"),
     ("PUT", wire.APPLICATIONS + "/{app_id}/stop"): (None, "application.stop"),
     ("POST", wire.STOP_MANY): ({"ids": ["local-1"]}, "application.stop"),
     ("PUT", wire.PLAN_TREE): ({"plans": 3}, "plan.replace"),
@@ -236,6 +238,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.TOKENS): ({"name": "ci", "scope": "read", "expiresIn": 1}, "token.create"),
     ("DELETE", wire.TOKENS + "/{name}"): (None, "token.revoke"),
     ("POST", wire.CONNECTIONS): ({"name": "c", "type": "none"}, "connection.add"),
+    ("PUT", wire.CONNECTIONS + "/{name:path}"): ({}, "connection.change"),
     ("DELETE", wire.CONNECTIONS + "/{name:path}"): (None, "connection.remove"),
     ("POST", wire.CONNECTIONS + "/{name:path}/test"): (None, "connection.test"),
     ("POST", wire.CHECK): (None, "exec.check"),

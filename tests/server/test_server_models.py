@@ -45,7 +45,7 @@ def test_a_model_is_deployed_from_each_kind_of_archive(
     assert dlim.get("/model/ping") == made
     assert dlim.get("/model") == [made]
     assert dlim.get("/modelextension") == {
-        "model_list": [made], "extension_list": [{"name": "ping", "resource_plan": "/local/inference"}]}
+        "model_list": [made], "extension_list": [{"name": "ping", "resource_plan": "local/inference"}]}
 
 
 def test_a_folder_at_the_top_of_the_archive_is_the_folder_of_the_model(dlim: Modelling) -> None:

@@ -28,6 +28,7 @@ CHANGES = {
     ("DELETE", wire.EXECS): 204,
     ("POST", wire.LOGOFF): 200,
     ("POST", wire.LINK): 200,
+    ("POST", wire.LABELS): 400,  # without a body
     ("PUT", wire.PLAN_TREE): 403,
     ("PUT", wire.PLAN + "/{name:path}"): 403,
     ("DELETE", wire.PLAN + "/{name:path}"): 403,
@@ -68,7 +69,7 @@ CHANGES = {
     ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
 #: Calls that only administrators may make.
-PRIVATE = {("GET", wire.USERS)}
+PRIVATE = {("GET", wire.USERS), ("GET", wire.AUDIT), ("GET", wire.DOCTOR)}
 
 
 class Team:

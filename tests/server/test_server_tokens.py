@@ -64,7 +64,7 @@ _OF_MODEL = wire.MODELS + "/{m}/hypersearch"
 SUBMITS = {
     ("POST", wire.EXECS), ("POST", wire.CHECK), ("POST", wire.EXECS + "/{exec_id}/stop"),
     ("POST", wire.EXECS + "/{exec_id}/verify"), ("PUT", wire.APPLICATIONS + "/{app_id}/stop"),
-    ("POST", wire.STOP_MANY), ("POST", wire.DATA_PREVIEW),
+    ("POST", wire.STOP_MANY), ("POST", wire.DATA_PREVIEW), ("POST", wire.LABELS),
     ("POST", wire.SEARCHES), *(("PUT", f"{wire.SEARCHES}/{{n}}{action}") for action in ("", "/force", "/restart")),
     ("POST", _OF_MODEL), *(("PUT", f"{_OF_MODEL}/{{t}}/{action}") for action in ("stop", "force", "restart")),
 }
@@ -79,7 +79,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.PLAN_TREE): {"plans": 3}, ("PUT", wire.PLAN + "/{name:path}"): {},
     ("POST", wire.CONNECTIONS): {"name": "c", "type": "none"}, ("POST", wire.USERS): {"name": "x"},
     ("PUT", wire.USERS + "/{name}/password"): {"password": "a new secret", "oldPassword": "x"},
+    ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
+    ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
 }
 
@@ -97,7 +99,7 @@ def test_a_scope_is_checked_in_every_call(start: Callable[..., Live], scope: str
     tried = 0
     for path, methods in route_table(live).items():
         for method in methods - {"GET", "HEAD"}:
-            if path in OPEN_PATHS or path == wire.LOGOFF:
+            if path in OPEN_PATHS or path in (wire.LOGOFF, wire.LINK):
                 continue
             filled = path
             for part, value in (("{exec_id}", exec_id), ("{app_id}", exec_id), ("{name:path}", "p"), ("{name}", "bob")):
@@ -194,6 +196,40 @@ def test_the_number_of_tokens_is_bounded(team: Live, monkeypatch: pytest.MonkeyP
     carol = team.add_user("carol")
     monkeypatch.setattr(tokens, "_MOST", 2)
     assert [ask(team, carol, name=f"n{number}").error[1] for number in range(3)] == ["", "", "token.too_many"]
+
+
+def requests_token(live: Live, token: str) -> str:
+    """A token that only sends requests, made with this one."""
+    made_now = live.call("POST", "/auth/token/inference", token=token, base="/dlim/v1")
+    assert made_now.status == 200, made_now.text
+    return str(made_now.json()["service_token"])
+
+
+def sends(live: Live, token: str) -> bool:
+    return live.call("POST", "/inference/none", b"{}", token=token, base="/dlim/v1").status == 404
+
+
+def test_a_token_for_requests_ends_with_the_token_that_it_was_made_with(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    bob = live.add_user("bob")
+    program, other = made(live, bob, scope="submit"), made(live, bob, scope="submit", name="other")
+    first, second, own = (requests_token(live, token) for token in (program, other, bob))
+    assert sends(live, first) and sends(live, second) and sends(live, own)
+    assert live.call("DELETE", "/tokens/ci", token=bob).status == 204
+    assert (sends(live, first), sends(live, second), sends(live, own)) == (False, True, True)
+
+
+def test_the_number_of_tokens_for_requests_is_bounded(
+    start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from local_backend.store import tokens
+
+    live = start(embedded=False)
+    bob, carol = live.add_user("bob"), live.add_user("carol")
+    monkeypatch.setattr(tokens, "_MOST_FOR_REQUESTS", 2)
+    of_carol = requests_token(live, carol)
+    found = [requests_token(live, bob) for _ in range(4)]
+    assert [sends(live, token) for token in [*found, of_carol]] == [False, False, True, True, True]
 
 
 def test_records_name_the_token(start: Callable[..., Live]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,13 +11,13 @@ from dlicmd.cli.commands.curves import fetched
 from dlicmd.cli.render import emit, emit_value, scalar, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show import code_diff
-from dlicmd.cli.show.comparison import BEST, DURATION, PROGRAM, Compared, Extremes, differing, drawn
+from dlicmd.cli.show.comparison import BEST, DURATION, Compared, Extremes, differing, drawn
 from dlicmd.cli.show.times import since
-from dlicmd.contract import wire
-from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
+from dlicmd.contract import code_changes, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.metric_names import best_first, meant, spelled
 from dlicmd.contract.reading import epoch, number, whole, words
+from dlicmd.contract.submission_values import asked
 from dlicmd.sdk.client import Client
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import info, one_line
@@ -28,13 +27,9 @@ SORT = "--sort"
 JOBS, SECONDS = "jobs", "seconds"
 _COLUMNS = ("name", "a", "b")
 _BEFORE = (wire.APP_NAME, wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
-#: Options whose values come from the exec itself.
-_OF_EXEC = ("--appName", "--numWorker")
 _AFTER = (wire.EXIT_CODE, wire.LOSS, wire.ACCURACY, wire.STEP, wire.EPOCH, wire.SAMPLES_PER_SECOND)
 #: Values of an exec that are metrics, which its curves contain, too.
 _OF_CURVES = (wire.LOSS, wire.ACCURACY)
-#: An option of a program, with its value if both are in one word.
-_OPTION = r"(--?[^\W\d][^=]*)(?:=(.*))?"
 
 
 def diff(session: Session) -> int:
@@ -140,51 +135,19 @@ def _code(client: Client, jobs: Sequence[Compared], offered: Collection[str]) ->
     for job, one in zip(jobs, told, strict=True):
         if one.get(wire.COMPLETE) is False:
             info(f"{job.id} has more files than the server lists: not all files are compared")
-    a, b = map(code_diff.files, told)
-    if unknown := code_diff.uncertain(a, b):
+    a, b = map(code_changes.files, told)
+    if unknown := code_changes.uncertain(a, b):
         info(f"not compared, because these files are too large for the server: {', '.join(unknown)}")
-    return code_diff.changes(a, b)
+    return code_changes.changes(a, b)
 
 
 def facts(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of an exec to compare, by name. Values that the exec lacks are left out."""
     ran = since(found.get(wire.START_TIME), found.get(wire.END_TIME))
     shown = {name: found.get(name) for name in _BEFORE}
-    asked = _asked(words(found.get(wire.ARGS)))
+    values = asked(words(found.get(wire.ARGS)))
     if shown[wire.APP_NAME] is not None:
-        asked.pop("--appName", None)
-    shown |= asked
+        values.pop("--appName", None)
+    shown |= values
     shown |= {DURATION: ran} | {name: found.get(name) for name in _AFTER}
     return {name: value for name, value in shown.items() if value is not None}
-
-
-def _asked(args: str) -> dict[str, Any]:
-    """Return the options of a submission and the words of its program; `args` unchanged if it cannot be parsed."""
-    try:
-        line = parse_argv(split_args(args), sent=True)
-    except ArgvError:
-        return {wire.ARGS: args}
-    options = {name: _value(value) for name, value in line.values.items() if name not in _OF_EXEC}
-    return options | _program(line)
-
-
-def _value(value: object) -> object:
-    return join_args(map(str, value)) if isinstance(value, list) else value
-
-
-def _program(line: CommandLine) -> dict[str, Any]:
-    """Return the words of the program: its options by name, each with the word after it, and the other words."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for word in line.program:
-        option = re.fullmatch(_OPTION, word, re.DOTALL)
-        if option is None:
-            found.setdefault(name, []).append(word)
-            name = ""
-            continue
-        name, glued = option[1], option[2]
-        found.setdefault(name, [])
-        if glued is not None:
-            found[name].append(glued)
-            name = ""
-    return {f"{PROGRAM} {option}".rstrip(): join_args(taken) if taken else True for option, taken in found.items()}

@@ -156,6 +156,7 @@ def _names_of(command: str) -> Sequence[str]:
         "--hpo-restart": _OF_SEARCHES, "--hpo-get-all": ("--query-args",),
         "--exec-get-all": ("--query-args",), "--rp-apply": ("--dry-run",),
         "--rp-usage": ("--query-args",), "--exec-verify": _OF_WAITING,
+        "--exec-again": ("--appName", "--numWorker", *_OF_WAITING),
         "--exec-trainresult": ("--to", "--unpack", "--force"), "--app-wait": ("--wait-timeout", "--pass-exit-code"),
     }.get(command, ())
 

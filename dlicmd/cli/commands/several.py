@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dlicmd.cli.commands.newest import is_search
 from dlicmd.cli.console import error
 from dlicmd.cli.question import confirmed, counted
 from dlicmd.cli.render import emit, emit_value
@@ -12,7 +13,8 @@ from dlicmd.cli.session import Session
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.verbs import ALL, STATE
-from dlicmd.sdk.errors import ServerError, UsageProblem
+from dlicmd.sdk.client import Client
+from dlicmd.sdk.errors import NoSuchExec, ServerError, UsageProblem
 from dlicmd.sdk.messages import inert
 
 
@@ -42,7 +44,8 @@ def _each(
     for name in names:
         try:
             call(name)
-        except ServerError as problem:
+        except ServerError as refused:
+            problem = _explained(session.client, name, refused)
             found.append({wire.ID: name, wire.OK: False, wire.MESSAGE: str(problem)})
             error(str(problem), problem.code, problem.exit_code)
             code = problem.exit_code
@@ -53,6 +56,15 @@ def _each(
     if session.output.is_data:
         emit_value(found, session.output)
     return code
+
+
+def _explained(client: Client, name: str, problem: ServerError) -> ServerError:
+    """Return the problem with a job, and what to do if the word is the name of a search, or of nothing."""
+    if not isinstance(problem, NoSuchExec):
+        return problem
+    if is_search(client, name):
+        return NoSuchExec(name, problem.status, problem.body, is_search=True)
+    return NoSuchExec(name, problem.status, problem.body, nor_search=True)
 
 
 def _selected(

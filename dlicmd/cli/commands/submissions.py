@@ -1,4 +1,4 @@
-"""The commands that submit jobs: `--exec-start`, its dry run, `--demo` and `--exec-verify`."""
+"""The commands that submit jobs: `--exec-start`, its dry run, `--demo`, `--exec-verify` and `--exec-again`."""
 
 from __future__ import annotations
 
@@ -95,6 +95,21 @@ def verify(session: Session) -> int:
         raise DlicmdError(f"this server cannot verify execs (it lacks the extension '{wire.EXT_VERIFY}'): submit the "
                           "model again with --msd-attr verify=20")
     return _submitted(session, session.client.verify_exec(session.operand, session.line.number("--steps") or 20))
+
+
+def again(session: Session) -> int:
+    """Submit an exec once more, as it was or with changes."""
+    line = session.line
+    if wire.EXT_AGAIN not in session.client.extensions():
+        raise DlicmdError(f"this server cannot run execs again (it lacks the extension '{wire.EXT_AGAIN}'): submit the "
+                          "program again")
+    if line.before_dashes:
+        raise UsageProblem(f"unexpected word '{line.before_dashes[0]}'; write the arguments of the program after --")
+    if line.verb is not None and not _watching(session) and not line.flag(NO_FOLLOW) and sys.stdout.isatty():
+        line.values["--follow"] = True
+    return _submitted(session, session.client.run_again(
+        session.operand, name=line.text("--appName"), workers=line.number("--numWorker"),
+        arguments=line.after_dashes))
 
 
 def submission_of(line: CommandLine) -> Submission:

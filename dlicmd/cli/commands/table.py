@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "--exec-diff": ("diff", "diff"),
     "--exec-plot": ("plot", "plot"),
     "--exec-verify": ("submissions", "verify"),
+    "--exec-again": ("submissions", "again"),
     "--exec-stop": ("execs", "stop"),
     "--exec-delete": ("execs", "delete"),
     "--exec-delete-all": ("execs", "delete_all"),
@@ -140,13 +141,17 @@ def _name_jobs(session: Session) -> str | None:
     return None
 
 
+#: Commands that have a dry run.
+_DRY = SUBMITTING | (WITH_PROGRAM - {"--exec-again"}) | {"--rp-apply"}
+
+
 def run(session: Session) -> int:
     """Run the command of a session, and return its exit code."""
     command = session.line.command
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
-    if session.line.flag("--dry-run") and command not in SUBMITTING | WITH_PROGRAM | {"--rp-apply"}:
+    if session.line.flag("--dry-run") and command not in _DRY:
         raise UsageProblem(f"--dry-run is only for submissions and --rp-apply: {command} has no dry run")
     unknown = None
     if session.line.verb is not None:

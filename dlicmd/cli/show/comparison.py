@@ -13,10 +13,9 @@ from dlicmd.cli.show.table import column_width, cut, table, terminal_width
 from dlicmd.cli.show.views import step_text
 from dlicmd.contract import wire
 from dlicmd.contract.metric_names import losses_first
+from dlicmd.contract.submission_values import PROGRAM
 from dlicmd.sdk.messages import info, one_line
 
-#: Name of the row for words of the program that are not options. The row of an option appends the option to this name.
-PROGRAM = "program"
 DURATION, BEST = "duration", "best"
 #: Name on the wire → name for people.
 _CALLED = {wire.APP_NAME: "name", wire.NUM_WORKER: "workers", wire.EXIT_CODE: "exit code",

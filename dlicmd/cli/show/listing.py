@@ -103,12 +103,13 @@ def tags(job: Mapping[str, Any]) -> str:
 
 
 def note(job: Mapping[str, Any]) -> str:
-    """Return what matters most beside the state: why the job failed or waits, else the parameters of its program."""
+    """Return what matters most beside the state: why the job failed or waits, else the note of the user, else the
+    parameters of its program."""
     state = words(job.get(wire.STATE))
     message = words(job.get(wire.MESSAGE))
     if state != states.FINISHED and message:
         return message
-    return "waits for slots" if is_parked(job) else " ".join(parameters(job))
+    return "waits for slots" if is_parked(job) else words(job.get(wire.NOTE)) or " ".join(parameters(job))
 
 
 def parameters(job: Mapping[str, Any]) -> list[str]:

@@ -253,6 +253,44 @@ class NewToken(Body):
     """User that the token acts for, by default the caller"""
 
 
+@described
+class KindField(TypedDict):
+    """A value of a connection."""
+
+    name: str
+    """Name of the value"""
+    help: str
+    """Its meaning"""
+    required: bool
+    """Whether each connection needs it"""
+    secret: bool
+    """Whether the server never shows it"""
+
+
+@described
+class KindObject(TypedDict):
+    """A kind of connection."""
+
+    name: str
+    """The `type` of a connection"""
+    title: str
+    """Name for users"""
+    fields: list[KindField]
+    """Values of a connection"""
+
+
+class ConnectionChange(Body):
+    """New values of a connection."""
+
+    values: Annotated[dict[str, Any], Refusal(f'"{wire.VALUES}" is not a JSON object')] = Field(default_factory=dict)
+    """Values of the kind. Secrets that are absent stay as they are, if all other values do"""
+    sharedWith: Annotated[
+        Literal["everybody"] | Annotated[list[Annotated[str, AfterValidator(_named)]], Field(max_length=1000)],
+        Refusal(f'"{wire.SHARED_WITH}" must be "{wire.EVERYBODY}" or a list of users'),
+    ] = Field(default_factory=list)
+    """Other users who may use the connection, or `everybody`"""
+
+
 class NewConnection(Body):
     """A connection to add."""
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import NotRequired, TypedDict
 
 from dlicmd.contract import wire
-from local_backend.api.models.common import Body, Refusal, described
+from local_backend.api.models.common import Body, Refusal, Time, described
 
 
 class PreviewRequest(Body):
@@ -100,3 +100,43 @@ class PreviewObject(TypedDict):
     """Number of files that jobs cannot read"""
     unreadableNames: NotRequired[list[UnreadableFile]]
     """The first files that jobs cannot read"""
+
+
+@described
+class VolumeObject(TypedDict):
+    """A storage volume."""
+
+    name: str
+    """Name of the volume"""
+    exists: bool
+    """Whether its folder exists"""
+
+
+@described
+class EntryObject(TypedDict):
+    """A file or folder."""
+
+    name: str
+    """Its name"""
+    folder: bool
+    """Whether it is a folder"""
+    bytes: int
+    """Size of a file"""
+    modified: Time
+    """Last change"""
+
+
+@described
+class PlaceObject(TypedDict):
+    """What a path of data means."""
+
+    folder: bool
+    """Whether it is a folder"""
+    bytes: int
+    """Size of a file"""
+    modified: Time
+    """Last change"""
+    more: bool
+    """Whether the folder has more entries"""
+    entries: list[EntryObject]
+    """The first entries of a folder, folders first"""

@@ -239,6 +239,18 @@ class SlotsChange(TypedDict):
 
 
 @described
+class Repetition(TypedDict, total=False):
+    """What differs when an exec is submitted once more. All keys are optional."""
+
+    name: str
+    """Name of the new exec"""
+    workers: int
+    """Number of workers; the maximum of an elastic exec"""
+    arguments: list[str]
+    """All words of the program after its name; for a command, the whole command"""
+
+
+@described
 class Line(TypedDict):
     """A line of output."""
 
@@ -262,14 +274,6 @@ class News(TypedDict):
     """New lines of output"""
     cursor: str
     """Value of `cursor` for the next call"""
-
-
-class Content(TypedDict, total=False):
-    """Size and content of a submitted file, as fields of CodeFile."""
-
-    bytes: int
-    sha256: str
-    text: str
 
 
 @described

@@ -6,6 +6,9 @@
 //   data-dialog="id"            opens a dialog; data-close closes it
 //   data-theme-toggle           changes between light and dark
 //   data-check-all="name"       checks all boxes of this name
+//   data-count="name"           shows how many boxes of this name are checked; data-least="2" disables a button of the
+//                               same form below that number; {n} and {active} in data-ask are the numbers of checked
+//                               boxes, and of those with data-active
 "use strict";
 (() => {
   const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -67,9 +70,27 @@
     }
   });
 
+  function counted(form, text) {
+    const boxes = form.querySelectorAll("tbody input[type=checkbox]:checked");
+    return text?.replace("{n}", boxes.length).replace("{active}", [...boxes].filter((box) => box.dataset.active !== undefined).length);
+  }
+
+  function count() {
+    for (const node of document.querySelectorAll("[data-count]")) {
+      const form = node.closest("form"), boxes = [...form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(node.dataset.count)}"]`)];
+      const checked = boxes.filter((box) => box.checked);
+      node.textContent = checked.length;
+      for (const button of form.querySelectorAll("[data-least]")) button.disabled = checked.length < button.dataset.least;
+      for (const box of boxes) box.closest("tr")?.setAttribute("aria-selected", box.checked);
+      const all = form.querySelector("[data-check-all]");
+      if (all) { all.checked = boxes.length > 0 && checked.length === boxes.length; all.indeterminate = checked.length > 0 && !all.checked; }
+    }
+  }
+  document.addEventListener("change", count);
+
   // A question before a form is sent, also before htmx sends it.
   document.addEventListener("submit", (event) => {
-    const asked = event.submitter?.dataset.ask || event.target.dataset.ask;
+    const asked = counted(event.target, event.submitter?.dataset.ask || event.target.dataset.ask);
     if (!asked || event.target.dataset.asked) return;
     event.preventDefault();
     event.stopImmediatePropagation();
@@ -107,10 +128,12 @@
       toast(ctx.text || `The server refused this (${status})`, true);
     }
   });
-  document.addEventListener("htmx:after:swap", () => times(document));
+  document.addEventListener("htmx:after:swap", () => { times(document); count(); });
+  document.body.addEventListener("said", (event) => toast(event.detail.value ?? event.detail));
   const said = document.body?.dataset.said;
   if (said) toast(said);
   times(document);
+  count();
   setInterval(() => { if (!document.hidden) times(document); }, 15000);
   globalThis.dlicmdConsole = { toast, ask, times };
 })();

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from dlicmd.contract import inference_wire as wire
@@ -67,43 +67,49 @@ class AccessControl:
         if question is not None and not question.done():
             question.set_result(known)
 
-    def user(self, headers: Mapping[str, str], local: bool) -> RequestUser | str:
+    def user(self, headers: Mapping[str, str], local: bool, asked: Collection[str] = ()) -> RequestUser | str:
         """Return the user of a request, or the digest of a token that only the server may know.
 
-        `local`: the request comes from the server. Raises Refused (401, 403).
+        One valid token among those of the headers is enough. `local`: the request comes from the server. `asked`:
+        digests that the server was asked about. Raises Refused (401, 403).
         """
         if local and wire.LOCAL_USER in headers:
             name = headers[wire.LOCAL_USER]
             return RequestUser(name, headers.get(wire.LOCAL_ADMIN) == "1", f"user {name}")
-        digest = hashlib.sha256(_token(headers).encode("utf-8", "surrogatepass")).hexdigest()
-        token = self._known.get(digest)
-        if token is None or token.expires <= time.time():
-            if self._unknown.get(digest, 0.0) > time.monotonic() or token is not None:
-                raise refusals.no_token()
-            return digest
-        found = self._users.get(digest)
-        if found is None:
-            if token.scope not in _SCOPES:
-                raise refusals.wrong_scope(str(token.scope))
-            found = self._users[digest] = RequestUser(token.user, token.admin, digest, token.expires)
-        return found
+        question, why = "", refusals.no_token()
+        for text in _tokens(headers):
+            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            token = self._known.get(digest)
+            if token is None:
+                if digest not in asked and self._unknown.get(digest, 0.0) <= time.monotonic():
+                    question = question or digest
+            elif token.expires <= time.time():
+                continue
+            elif token.scope not in _SCOPES:
+                why = refusals.wrong_scope(str(token.scope))
+            else:
+                found = self._users.get(digest)
+                if found is None:
+                    found = self._users[digest] = RequestUser(token.user, token.admin, digest, token.expires)
+                return found
+        if not question:
+            raise why
+        return question
 
     async def ask(self, digest: str) -> None:
-        """Ask the server about a token, and wait until it has answered. Raises Refused."""
+        """Ask the server about a token, and wait until it has answered. Raises Refused if it does not answer."""
         question = self._questions.get(digest)
         if question is None:
             if len(self._questions) >= _QUESTIONS or not self._ask(digest):
                 raise refusals.unknown_token()
             question = self._questions[digest] = asyncio.get_running_loop().create_future()
         try:
-            known = await asyncio.wait_for(asyncio.shield(question), _PATIENCE)
+            await asyncio.wait_for(asyncio.shield(question), _PATIENCE)
         except asyncio.TimeoutError:
             raise refusals.unknown_token() from None
         finally:
             if self._questions.get(digest) is question:
                 del self._questions[digest]
-        if not known:
-            raise refusals.no_token()
 
     def model(self, name: str, user: RequestUser) -> ServedModel:
         """Return a model that the user may use. Raises Refused (404), also for a model of another user."""
@@ -126,12 +132,8 @@ def _may_use(user: RequestUser, served: ServedModel) -> bool:
     return model.owner == user.name or user.admin or model.shared is True or user.name in model.shared
 
 
-def _token(headers: Mapping[str, str]) -> str:
-    """Return the token of a request. Raises Refused."""
+def _tokens(headers: Mapping[str, str]) -> list[str]:
+    """Return the tokens of a request."""
     kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer" and token.strip():
-        return token.strip()
-    for name in wire.TOKEN_HEADERS:
-        if headers.get(name, ""):
-            return headers[name]
-    raise refusals.no_token()
+    given = [token.strip() if kind.lower() == "bearer" else "", *(headers.get(name, "") for name in wire.TOKEN_HEADERS)]
+    return [one for one in given if one]

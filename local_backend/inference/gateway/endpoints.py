@@ -84,10 +84,12 @@ class Endpoints:
 
     async def resolve(self, exchange: HttpExchange) -> None:
         """Ask the server about the token of a request. Raises Refused."""
-        await self.access.ask(exchange.question)
-        found = self.access.user(exchange.headers, exchange.is_local)
-        if not isinstance(found, RequestUser):
-            raise refusals.no_token()
+        found: RequestUser | str = exchange.question
+        asked: list[str] = []
+        while isinstance(found, str):
+            await self.access.ask(found)
+            asked.append(found)
+            found = self.access.user(exchange.headers, exchange.is_local, asked)
         self._permit(exchange, found)
         length = exchange.headers.get("content-length", "0")
         if exchange.received > exchange.limit or (length.isdigit() and int(length) > exchange.limit):

@@ -154,6 +154,9 @@ class KernelConnection(asyncio.Protocol):
         except frames.Malformed as error:
             self.refuse(f"it sent {error}")
             return
+        finally:
+            if self._queue is not None:
+                self._queue.pass_on()
         before, self.part = self.part, self._reader.size
         if before != self.part:
             self._owner.hold(self.part - before)

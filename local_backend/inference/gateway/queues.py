@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from local_backend.inference.control import KernelLoad, RequestLimits, Revision, RevisionLoad
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.refusal import Refused
-from local_backend.inference.gateway.tasks import NO_BATCH, KernelBatch, KernelSeat, QueuedRequest
+from local_backend.inference.gateway.tasks import NO_BATCH, AnswerSink, KernelBatch, KernelSeat, QueuedRequest
 from local_backend.inference.kernel import frames
 
 #: Part of the newest value in the moving averages.
@@ -37,6 +37,8 @@ class RevisionQueue:
         self.batches = self.batched = 0
         #: Connections that have sent a request and are open.
         self.clients = 0
+        #: Answers that kernels sent, for `pass_on`: receiver, flags, body, metadata.
+        self._answers: list[tuple[AnswerSink, int, bytes, bytes]] = []
         self._alarm = 0.0
 
     # What arrives -------------------------------------------------------------------------------------------------
@@ -142,8 +144,8 @@ class RevisionQueue:
     # What comes back ----------------------------------------------------------------------------------------------
 
     def replied(self, kernel: KernelSeat, number: int, flags: int, body: bytes, meta: bytes, *, now: float) -> bool:
-        """Pass a reply of a kernel on. `flags` are those of a REPLY frame. Return False if the kernel does not have
-        this request."""
+        """Take a reply of a kernel; `pass_on` must follow. `flags` are those of a REPLY frame. Return False if the
+        kernel does not have this request."""
         more, failed = flags & frames.MORE, flags & frames.FAILED
         request = kernel.tasks.get(number)
         if request is None:
@@ -156,7 +158,7 @@ class RevisionQueue:
             if sink is not None:
                 request.begun = True
                 self.hooks.progressed(request, now)
-                sink.part(body, True, meta)
+                self._answers.append((sink, more | failed, body, meta))
             return True
         del kernel.tasks[number]
         self.running -= 1
@@ -170,11 +172,18 @@ class RevisionQueue:
                 self._finished(kernel, batch, now)
         if sink is not None:
             self._end(request, bool(failed))
-            if failed:
+            self._answers.append((sink, failed, body, meta))
+        return True
+
+    def pass_on(self) -> None:
+        """Give the answers that kernels sent to the clients. This takes longer than to account for them, so the kernel
+        gets its next batch before."""
+        answers, self._answers = self._answers, []
+        for sink, flags, body, meta in answers:
+            if flags & frames.FAILED:
                 sink.refuse(refusals.kernel_failed(body.decode("utf-8", "replace"), meta))
             else:
-                sink.part(body, False, meta)
-        return True
+                sink.part(body, bool(flags & frames.MORE), meta)
 
     def unanswered(self, kernel: KernelSeat, numbers: Iterable[int], now: float) -> None:
         """Note tasks that the kernel has returned from without an answer. Their clients wait for one that may come

@@ -285,7 +285,7 @@ class ServedModels(QueueHooks):
             heapq.heappop(self._alarms)[2](now)
         if now >= self._look:
             queues = list(self.queues())
-            # A kernel may hang in a request that nobody waits for any more.
+            # A kernel may hang in a request whose client is gone.
             self._look = now + _LOOK if self.open or any(queue.running for queue in queues) else 0.0
             for queue in queues:
                 for kernel in queue.overdue(now):

@@ -32,7 +32,7 @@ class KernelPeer(Protocol):
         """Send a batch."""
 
     def cancel(self, number: int) -> None:
-        """Say that nobody waits for the answer to a request."""
+        """Say that the client of a request is gone, so that its answer is not needed."""
 
     def kill(self) -> None:
         """End the kernel at once. `KernelSeat` gets no further call from the connection."""
@@ -54,7 +54,7 @@ class QueuedRequest:
         self.model = model
         self.body = body
         self.meta = meta
-        #: None when nobody waits for the answer any more.
+        #: None when the client has its answer, or is gone.
         self.sink: AnswerSink | None = sink
         self.arrived = now
         self.deadline: float | None = None
@@ -100,7 +100,7 @@ class KernelSeat:
         self.ready = False
         self.leaving = False
         self.batches: dict[KernelBatch, None] = {}
-        #: Requests without their last part, by id; also those that nobody waits for.
+        #: Requests without their last part, by id; also those whose client is gone.
         self.tasks: dict[int, QueuedRequest] = {}
         self.finished = 0
         self.failed = 0

@@ -123,7 +123,7 @@ class GatewayConnection:
             return self._batches.popleft(), self._cancelled
 
     def is_cancelled(self, number: int) -> bool:
-        """Return whether nobody waits for the answer to a task any more, or the connection is lost."""
+        """Return whether the client of a task is gone, or the connection is lost."""
         if self._receiving.acquire(blocking=False):
             try:
                 self._take_all()

@@ -34,7 +34,7 @@ UNANSWERED = 5
 WELCOME = 16
 #: Tasks that one call of the kernel handles together: see `KernelTask`.
 BATCH = 17
-#: The id of a task (uint64) whose answer nobody waits for. A kernel may skip it.
+#: The id of a task (uint64) whose client is gone. A kernel may skip it.
 CANCEL = 18
 #: The gateway is being replaced. The kernel answers what it has, closes, and connects again.
 BYE = 19

@@ -118,7 +118,7 @@ class TaskContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client is gone, so that no answer is needed."""
         return self._batch.is_cancelled(self._number)
 
     def set_output_data(self, data: str | bytes) -> bool:
@@ -145,7 +145,7 @@ class TaskContext:
         self._answer(_bytes_of(sentence), frames.FAILED)
 
     def send(self, part: str | bytes) -> bool:
-        """Send a part of a streamed answer at once. Return False if nobody waits for it: then stop.
+        """Send a part of a streamed answer at once. Return False if the client is gone: then stop.
 
         The last part is what `set_output_data` gets, or empty. Raises TypeError.
         """
@@ -230,7 +230,7 @@ class TaskBatch:
             before = task
 
     def drop(self, numbers: set[int]) -> None:
-        """Answer and leave out the tasks with these ids, whose answers nobody waits for."""
+        """Answer and leave out the tasks with these ids, whose clients are gone."""
         for task in self.tasks:
             if task._number in numbers:
                 task.fail("The request was cancelled.", 499)
@@ -244,7 +244,7 @@ class TaskBatch:
             before = task
 
     def send_part(self, task: TaskContext, part: bytes) -> bool:
-        """Send a part of an answer. Return False if nobody waits for it."""
+        """Send a part of an answer. Return False if the client is gone."""
         with self._lock:
             if task._number in self._answered:
                 log_warn(f"Task {task._number} is already answered: a part of {len(part)} bytes is not sent.")

@@ -1,0 +1,135 @@
+"""GET /console/data: connections, volumes, folders, and previews of files and tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fastapi import Request
+from starlette.responses import Response
+
+from local_backend.api.bulk import bulk
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.console import places
+from local_backend.console.changes import TheForm
+from local_backend.console.rendering import HEADERS, page
+from local_backend.console.route import router as pages
+from local_backend.console.session_pages import texts
+from local_backend.errors import Invalid
+from local_backend.services.load import PREVIEW
+
+router = pages()
+
+#: Begin of a picture → its content type. Other types, such as SVG, may contain scripts.
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif",
+    b"RIFF": "image/webp",
+}
+_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+#: Pictures that a page of a folder shows, and bytes of a text that a page shows.
+_THUMBNAILS, _TEXT = 100, 64 * 1024
+#: Endings of tables, whose first rows are shown instead of their text.
+_TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".npy", ".npz", ".csv.gz", ".tsv.gz")
+
+
+@router.get(places.DATA)
+def data(request: Request, services: TheServices, caller: TheCaller) -> Response:
+    """Show the connections and volumes of the caller."""
+    rows = services.connections.list(caller)
+    return page(
+        request, "data.html", volumes=services.volumes.visible(caller), connections=rows,
+        mine={row.id for row in rows if services.connections.may_change(caller, row)},
+        titles={kind.name: kind.title for kind in services.connections.kinds()},
+    )
+
+
+@router.get(places.DATA_FILES)
+@bulk(PREVIEW, stream=False)
+def files(
+    *, request: Request, services: TheServices, caller: TheCaller, volume: str = "", path: str = ""
+) -> Response:
+    """Show a folder, or a file."""
+    path = path.strip("/")
+    found = services.browsing.place(caller, volume, path)
+    above = [(part, link(volume, str(PurePosixPath(*PurePosixPath(path).parts[: at + 1]))))
+             for at, part in enumerate(PurePosixPath(path).parts)]
+    shown: dict[str, Any] = {
+        "volume": volume, "data_path": path, "found": found, "above": above, "top": link(volume, ""),
+    }
+    if not found.is_folder:
+        return page(request, "data_file.html", **shown, **_file(services, caller, volume, path))
+    links = {one.name: link(volume, f"{path}/{one.name}") for one in found.entries}
+    named = [one.name for one in found.entries if not one.is_folder and is_picture(one.name)]
+    pictures = {name: picture_link(volume, f"{path}/{name}") for name in named[:_THUMBNAILS]}
+    return page(request, "data_folder.html", **shown, links=links, pictures=pictures)
+
+
+def _file(services: TheServices, caller: TheCaller, volume: str, path: str) -> dict[str, Any]:
+    """Return how a page shows a file: as a picture, as a table, or as text."""
+    if is_picture(path):
+        return {"picture": picture_link(volume, path), "text": None, "cut": False, "preview": ""}
+    if path.lower().endswith(_TABLES):
+        query = urlencode({"volume": volume, "path": path}, quote_via=quote)
+        return {"picture": "", "text": None, "cut": False, "preview": f"{places.DATA_PREVIEW}?{query}"}
+    head = services.browsing.head(caller, volume, path, _TEXT + 1)
+    text = None if b"\0" in head else head[:_TEXT].decode("utf-8", "replace")
+    return {"picture": "", "text": text, "cut": len(head) > _TEXT, "preview": ""}
+
+
+@router.get(places.DATA_PREVIEW)
+@bulk(PREVIEW, stream=False)
+def preview(
+    *, request: Request, services: TheServices, caller: TheCaller, volume: str = "", path: str = ""
+) -> Response:
+    """Show the first rows of a file, as a part of a page."""
+    location: dict[str, Any] = {"paths": [path]} if path else {}
+    source = {"type": "fs", "location": location | ({"volume": volume} if volume else {})}
+    [found] = services.data.preview(caller, [source])
+    return page(request, "data_preview.html", found=found, cell=shown_cell)
+
+
+@router.post(places.DATA_PREVIEW)
+@bulk(PREVIEW, stream=False)
+def preview_connection(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
+    """Show what a connection leads to, as a part of a page."""
+    given = texts(form, "connection", "path")
+    source = {"type": "connection_asset", "connection": {"name": given["connection"]},
+              "location": {"path": given["path"]} if given["path"] else {}}
+    [found] = services.data.preview(caller, [source])
+    return page(request, "data_preview.html", found=found, cell=shown_cell)
+
+
+@router.get(places.DATA_PICTURE)
+@bulk(PREVIEW, stream=False)
+def picture(services: TheServices, caller: TheCaller, volume: str = "", path: str = "") -> Response:
+    """Return a picture. Its type is that of its content, never that of its name."""
+    content = services.browsing.head(caller, volume, path)
+    kind = next((kind for begin, kind in _PICTURES.items() if content.startswith(begin)), None)
+    if kind is None or (kind == "image/webp" and content[8:12] != b"WEBP"):
+        raise Invalid("data.invalid", f"{path[:200]!r} is not a PNG, JPEG, GIF or WebP picture")
+    headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'; sandbox", "Content-Disposition": "inline"}
+    return Response(content, headers=headers, media_type=kind)
+
+
+def is_picture(name: str) -> bool:
+    """Return whether a file seems to be a picture, by its name."""
+    return name.lower().endswith(_ENDINGS)
+
+
+def link(volume: str, path: str) -> str:
+    """Return the address of the page of a folder or file."""
+    return f"{places.DATA_FILES}?{urlencode({'volume': volume, 'path': path.strip('/')}, quote_via=quote)}"
+
+
+def picture_link(volume: str, path: str) -> str:
+    """Return the address of a picture."""
+    return f"{places.DATA_PICTURE}?{urlencode({'volume': volume, 'path': path.strip('/')}, quote_via=quote)}"
+
+
+def shown_cell(value: Any) -> str:
+    """Return a cell of a preview as text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

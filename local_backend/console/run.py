@@ -1,0 +1,106 @@
+"""GET /console/runs/{id}: one run, with its curves, settings, results and relations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from dlicmd.contract import wire
+from dlicmd.contract.argv import join_args
+from dlicmd.contract.secret import masked_arguments
+from local_backend.api.bulk import bulk
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.showing import show
+from local_backend.console import places
+from local_backend.console.rendering import page
+from local_backend.console.route import router as pages
+from local_backend.curves.groups import grouped
+from local_backend.runtime.written import WrittenFiles
+from local_backend.services.access import Caller
+from local_backend.services.load import PACKING, READING
+from local_backend.services.services import Services
+from local_backend.store.execs import ExecRow
+from local_backend.submit.again import arguments_of
+
+router = pages()
+#: Path after the path of a run → title of the tab.
+TABS = {"": "Curves", "/logs": "Logs", "/settings": "Settings", "/code": "Code", "/results": "Results",
+        "/lineage": "Lineage"}
+
+
+def about(request: Request, services: Services, caller: Caller, run: str, tab: str = "") -> dict[str, Any]:
+    """Return what every tab of a run shows. Raises NotFound (`exec.not_found`)."""
+    view = services.execs.view(services.execs.find(caller, run))
+    row = view.row
+    words = masked_arguments(arguments_of(row.workload.program, view.paths))
+    return {
+        "row": row, "shown": show(view, str(request.base_url)), "tab": tab, "tabs": TABS,
+        "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
+        "owned": row.creator == caller.name, "has_result": view.has_result,
+    }
+
+
+def _done(progress: Any, row: ExecRow) -> float | None:
+    """Return the part of the training that is done, from 0 to 1; None if it is unknown."""
+    if row.state == "FINISHED":
+        return 1.0
+    for at, most in ((wire.STEP, wire.STEPS), (wire.EPOCH, wire.EPOCHS)):
+        now, end = progress.get(at), progress.get(most)
+        if isinstance(now, int | float) and isinstance(end, int | float) and end > 0:
+            return min(1.0, max(0.0, now / end))
+    return None
+
+
+@router.get(places.RUNS + "/{run}")
+@bulk(READING, stream=False)
+def run_page(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
+    """Show the curves."""
+    return page(request, "run.html", **about(request, services, caller, run), groups=_groups(services, caller, run))
+
+
+@router.get(places.RUNS + "/{run}/parts/head")
+def head(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
+    """Show the head, which changes while the run is running."""
+    return page(request, "run_head.html", **about(request, services, caller, run))
+
+
+@router.get(places.RUNS + "/{run}/parts/charts")
+@bulk(READING, stream=False)
+def charts(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
+    """Show the charts: a run may get more of them while it is running."""
+    return page(request, "run_charts.html", **about(request, services, caller, run),
+                groups=_groups(services, caller, run))
+
+
+@router.get(places.RUNS + "/{run}/settings")
+def settings(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
+    """Show options, environment and data sources."""
+    found = about(request, services, caller, run, "/settings")
+    row: ExecRow = found["row"]
+    sources = json.loads(row.data_source) if row.data_source else []
+    return page(request, "run_settings.html", **found, spec=row.workload,
+                sources=[json.dumps(source, indent=2, ensure_ascii=False) for source in sources])
+
+
+@router.get(places.RUNS + "/{run}/results")
+@bulk(PACKING, stream=False)
+def results(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
+    """Show the files that the program wrote."""
+    found = about(request, services, caller, run, "/results")
+    row: ExecRow = found["row"]
+    files, complete = WrittenFiles(services.base.settings.paths, services.execs.paths(row), row).listed()
+    return page(request, "run_results.html", **found, files=files, complete=complete, rest=f"{wire.EXECS}/{row.id}")
+
+
+@router.get(places.RUNS + "/{run}/lineage")
+def lineage(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
+    """Show where the run comes from, and what was made of it."""
+    return page(request, "run_lineage.html", **about(request, services, caller, run, "/lineage"),
+                lineage=services.lineage.of(caller, run))
+
+
+def _groups(services: Services, caller: Caller, run: str) -> list[tuple[str, list[str]]]:
+    return grouped(services.curves.names(caller, run))

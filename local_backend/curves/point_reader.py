@@ -1,0 +1,213 @@
+"""Reads the points of curves (layout.py) that a part of a chart needs: a bounded number of bytes, however long the
+curve is. A program can change the files, so nothing in them is trusted."""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from local_backend.curves.book import MOST_CURVES, same, shown
+from local_backend.curves.layout import (
+    MOST_RUNS,
+    NAMES,
+    SIZES,
+    StoredPoint,
+    file_name,
+    points_in,
+    record_size,
+    summaries_in,
+)
+from local_backend.curves.model import SOURCES, UNITS, clean
+from local_backend.curves.points import entries
+
+#: Opens a file of the folder; None for one that is missing, or that is no plain file.
+Open = Callable[[str], BinaryIO | None]
+_LONGEST = 4 << 20
+#: Least number of columns for which a level is chosen, and maximum number of records for each column.
+_LEAST, _FOR_COLUMN = 256, 16
+#: Maximum bytes that one curve reads, in spite of a damaged file.
+_MOST = 16 << 20
+Piece = tuple[int, int]
+
+
+@dataclass
+class StoredCurve:
+    """A curve of which all points are kept."""
+
+    number: int
+    name: str
+    source: str
+    unit: str
+    runs: list[int] = field(default_factory=list)
+    #: Whether the curve is no longer kept.
+    off: bool = False
+    left: int = 0
+
+    def __len__(self) -> int:
+        return 0 if self.off else 1
+
+
+class PointReader:
+    """The curves in a folder."""
+
+    def __init__(self, opened: Open) -> None:
+        """Raises OSError."""
+        self._opened = opened
+        self._curves: dict[int, StoredCurve] = {}
+        #: Whether the files are at their limit, and lack the newest points.
+        self.full = False
+        file = opened(NAMES)
+        if file is None:
+            return
+        with file:
+            for entry in entries(file.read(_LONGEST)):
+                self._take(entry)
+
+    def _take(self, entry: object) -> None:
+        match entry:
+            case {"n": int(number), "source": str(source), "name": str(name), "unit": str(unit)}:
+                if source in SOURCES and unit in UNITS and len(self._curves) < MOST_CURVES and number >= 0:
+                    self._curves[number] = StoredCurve(number, clean(name), source, unit)
+            case {"n": int(number), "from": int(start)} if number in self._curves:
+                if len(self._curves[number].runs) <= MOST_RUNS:
+                    self._curves[number].runs.append(start)
+            case {"n": int(number), "off": True} if number in self._curves:
+                self._curves[number].off = True
+            case {"full": True}:
+                self.full = True
+
+    @property
+    def complete(self) -> bool:
+        """Whether the files have all points of all curves."""
+        return not self.full and not any(curve.off for curve in self._curves.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._curves)
+
+    def curves(self, metrics: Collection[str]) -> list[StoredCurve]:
+        """Return the curves that are shown: those with these names, or all."""
+        wanted = {same(name) for name in metrics}
+        return [curve for curve in shown(self._curves.values()) if not wanted or same(curve.name) in wanted]
+
+    def points(self, curve: StoredCurve, width: int, start: float | None, stop: float | None) -> list[StoredPoint]:
+        """Return points of a part of a curve, ordered by their steps, and one more on each side. If there are many for
+        each of `width` columns, return only the first, lowest, highest and last ones of small groups. Raises
+        OSError."""
+        with _CurveFiles(self._opened, curve.number) as files:
+            return files.part(curve.runs, width, start, stop)
+
+    def last_step(self, curve: StoredCurve) -> float:
+        """Return the largest step of a curve; minus infinity without points. Raises OSError."""
+        points = self.points(curve, 1, None, None)
+        return points[-1][0] if points else -math.inf
+
+
+class _CurveFiles:
+    """The open files of a curve."""
+
+    def __init__(self, opened: Open, number: int) -> None:
+        self._files = [opened(file_name(number, level)) for level in range(len(SIZES))]
+        self._counts = [0 if file is None else os.fstat(file.fileno()).st_size // record_size(level)
+                        for level, file in enumerate(self._files)]
+        self._left = _MOST
+
+    def __enter__(self) -> _CurveFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            if file is not None:
+                file.close()
+
+    def part(self, runs: list[int], width: int, start: float | None, stop: float | None) -> list[StoredPoint]:
+        """See PointReader.points."""
+        pieces = []
+        for begin, end in self._pieces(runs):
+            low = begin if start is None else max(begin, self._place(start, begin, end, bisect_left) - 1)
+            high = end if stop is None else min(end, self._place(stop, begin, end, bisect_right) + 1)
+            if low < high:
+                pieces.append((low, high))
+        total = sum(high - low for low, high in pieces)
+        most = _FOR_COLUMN * max(width, _LEAST)
+        level = next((level for level in range(len(SIZES) - 1)
+                      if total <= most * (SIZES[1] // _FOR_COLUMN if level == 0 else SIZES[level])), len(SIZES) - 1)
+        found: list[StoredPoint] = []
+        for low, high in pieces:
+            found += self._collected(low, high, level)
+        return _sound(found)
+
+    def _pieces(self, runs: list[int]) -> list[Piece]:
+        """Return the records that count, in the order of their steps: of two runs, the later one counts between its
+        first and its last step."""
+        count = self._counts[0]
+        starts = sorted({0, *(start for start in runs if 0 < start < count)})
+        ranges = [(start, end) for start, end in zip(starts, [*starts[1:], count], strict=True) if start < end]
+        if len(ranges) == 1:
+            return ranges
+        #: Intervals of steps, without their limits, that no later run covers.
+        free: list[tuple[float, float]] = [(-math.inf, math.inf)]
+        found: list[tuple[float, Piece]] = []
+        for begin, end in reversed(ranges):
+            first, last = self._step(begin), self._step(end - 1)
+            rest: list[tuple[float, float]] = []
+            for low, high in free:
+                if first >= high or last <= low:
+                    rest.append((low, high))
+                    continue
+                place = self._place(low, begin, end, bisect_right), self._place(high, begin, end, bisect_left)
+                if place[0] < place[1]:
+                    found.append((self._step(place[0]), place))
+                rest += [one for one in ((low, first), (last, high)) if one[0] < one[1]]
+            free = rest
+        return [piece for _, piece in sorted(found)]
+
+    def _collected(self, low: int, high: int, level: int) -> list[StoredPoint]:
+        """Return points of the records from `low` to before `high`, from whole records of a level as far as possible,
+        and from those of the level below it at both ends."""
+        if low >= high:
+            return []
+        if level == 0:
+            return points_in(self._read(0, low, high - low))
+        size = SIZES[level]
+        first, last = -(-low // size), min(high // size, self._counts[level])
+        if first >= last:
+            return self._collected(low, high, level - 1)
+        inner = summaries_in(self._read(level, first, last - first))
+        found = self._collected(low, first * size, level - 1)
+        for one in inner:
+            found += sorted(set(one))
+        return found + self._collected((first + len(inner)) * size, high, level - 1)
+
+    def _place(self, step: float, begin: int, end: int, bisect: Callable[..., int]) -> int:
+        """Return the number of the first record at or after a step (bisect_left), or after it (bisect_right)."""
+        if math.isinf(step):
+            return begin if step < 0 else end
+        return begin + bisect(range(begin, end), step, key=self._step)
+
+    def _step(self, number: int) -> float:
+        found = points_in(self._read(0, number, 1))
+        return found[0][0] if found else math.inf
+
+    def _read(self, level: int, first: int, count: int) -> bytes:
+        """Return records of a level: fewer when the limit is reached."""
+        file, size = self._files[level], record_size(level)
+        if file is None:
+            return b""
+        most = min(count * size, self._left)
+        data = os.pread(file.fileno(), most, first * size) if most > 0 else b""
+        self._left -= len(data)
+        return data
+
+
+def _sound(points: list[StoredPoint]) -> list[StoredPoint]:
+    """Return the points with finite values and growing steps."""
+    found: list[StoredPoint] = []
+    for step, value in points:
+        if math.isfinite(step) and math.isfinite(value) and (not found or step > found[-1][0]):
+            found.append((step, value))
+    return found
+

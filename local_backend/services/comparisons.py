@@ -1,0 +1,161 @@
+"""Comparisons of execs: the values of their submissions and ends, their metrics, curves and code."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlicmd.contract import code_changes, metric_names, wire
+from dlicmd.contract.submission_values import PROGRAM, asked
+from local_backend.curves.file import Point
+from local_backend.errors import Invalid
+from local_backend.services.access import Caller
+from local_backend.services.code_listing import CodeListing, ListedFile
+from local_backend.services.curves import CurveService, DrawnCurve, StepWindow
+from local_backend.services.execs import ExecService
+from local_backend.store.execs import ExecRow
+
+#: Maximum number of compared execs.
+MOST = 50
+#: Columns that keep the best and the last value of a curve.
+_FEW = 1
+_VARIABLE = "--msd-env"
+
+#: Name of a value → the value of each exec, None for an exec without it.
+Values = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class ComparedValues:
+    """The values of execs by what they are about: name → the value of each exec, None for an exec without it."""
+
+    parameters: Values
+    options: Values
+    environment: Values
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    """The last and the best point of a metric, of each exec; None for an exec without it."""
+
+    name: str
+    step_unit: str
+    last: Sequence[Point | None]
+    best: Sequence[Point | None]
+
+
+@dataclass(frozen=True)
+class ComparedFile:
+    """A submitted file: which content each exec has, as a number from 0 in the order of the execs; None for an exec
+    without the file. `certain` is false if a content was too large to compare."""
+
+    path: str
+    versions: Sequence[int | None]
+    certain: bool = True
+
+    @property
+    def differs(self) -> bool:
+        """Whether not all execs have the same file."""
+        return len({*self.versions}) > 1
+
+
+@dataclass(frozen=True)
+class ComparisonService:
+    """Compares execs."""
+
+    execs: ExecService
+    curves: CurveService
+    code: CodeListing
+
+    def rows(self, caller: Caller, ids: Sequence[str]) -> list[ExecRow]:
+        """Return the execs to compare, each once. Raises NotFound (`exec.not_found`), Invalid (`query.compare`)."""
+        wanted = list(dict.fromkeys(ids))
+        if not 1 < len(wanted) <= MOST:
+            raise Invalid("query.compare", f"{len(wanted)} runs are selected; select 2 to {MOST} to compare them")
+        return [self.execs.find(caller, one) for one in wanted]
+
+    def values(self, rows: Sequence[ExecRow]) -> ComparedValues:
+        """Return the values of the submissions."""
+        parameters, options, environment = [], [], []
+        for row in rows:
+            found = asked(row.args)
+            variables = dict(_pair(text) for text in _texts(found.pop(_VARIABLE, None)))
+            program = {name: value for name, value in found.items() if name.startswith(PROGRAM)}
+            parameters.append({**program, **(row.workload.program.parameters or {})})
+            options.append({name: value for name, value in found.items() if name not in program}
+                           | {wire.FRAMEWORK: row.framework, wire.NUM_WORKER: row.num_worker})
+            environment.append(variables)
+        return ComparedValues(*map(_side_by_side, (parameters, options, environment)))
+
+    def metrics(self, caller: Caller, rows: Sequence[ExecRow]) -> list[ComparedMetric]:
+        """Return the metrics of the execs, losses first. Raises StorageFailed."""
+        found = [{curve.name: curve for curve in self.curves.drawn(caller, row.id, (), StepWindow(_FEW))}
+                 for row in rows]
+        names = metric_names.losses_first(list(dict.fromkeys(name for one in found for name in one)))
+        return [_metric(name, [one.get(name) for one in found]) for name in names]
+
+    def curve(
+        self, caller: Caller, rows: Sequence[ExecRow], metric: str, window: StepWindow
+    ) -> list[tuple[ExecRow, DrawnCurve]]:
+        """Return the curve of a metric of each exec that has it. Raises Invalid, StorageFailed."""
+        found = []
+        for row in rows:
+            curves = self.curves.drawn(caller, row.id, [metric], window)
+            found += [(row, curve) for curve in curves if curve.name == metric][:1]
+        return found
+
+    def files(self, caller: Caller, rows: Sequence[ExecRow]) -> list[ComparedFile]:
+        """Return the submitted files of the execs. Raises NotFound."""
+        listed = self._listed(caller, rows)
+        return [_file(path, [one.get(path) for one in listed])
+                for path in sorted(dict.fromkeys(path for one in listed for path in one))]
+
+    def diff(self, caller: Caller, first: str, second: str, path: str) -> str | None:
+        """Return the unified diff of a file of two execs, "" if it is the same; None if there cannot be one. Raises
+        NotFound (`exec.not_found`)."""
+        before, after = (one.get(path) for one in self._listed(caller, self.rows(caller, [first, second])))
+        texts = ["" if one is None else one.text for one in (before, after)]
+        return code_changes.unified(path, *texts)
+
+    def _listed(self, caller: Caller, rows: Sequence[ExecRow]) -> list[Mapping[str, ListedFile]]:
+        """Return the files of each exec by path. Execs of the same code are read once."""
+        known: dict[str, Mapping[str, ListedFile]] = {}
+        for row in rows:
+            key = row.bundle or row.id
+            if key not in known:
+                known[key] = {file.path: file for file in self.code.of(caller, row.id)[0]}
+        return [known[row.bundle or row.id] for row in rows]
+
+
+def _side_by_side(found: Sequence[Mapping[str, Any]]) -> Values:
+    names = dict.fromkeys(name for one in found for name in one)
+    return {name: [one.get(name) for one in found] for name in names}
+
+
+def _texts(value: Any) -> list[str]:
+    return shlex.split(value) if isinstance(value, str) else []
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _metric(name: str, curves: Sequence[DrawnCurve | None]) -> ComparedMetric:
+    units = [curve.step_unit for curve in curves if curve is not None]
+    choose = min if metric_names.is_lower_better(name) else max
+    last = [curve.points[-1] if curve is not None and curve.points else None for curve in curves]
+    best = [choose(curve.points, key=_value) if curve is not None and curve.points else None for curve in curves]
+    return ComparedMetric(name, units[0], last, best)
+
+
+def _value(point: Point) -> float:
+    return point[1]
+
+
+def _file(path: str, found: Sequence[ListedFile | None]) -> ComparedFile:
+    contents: dict[tuple[int, str | None], int] = {}
+    versions = [None if one is None else contents.setdefault((one.size, one.sha256), len(contents)) for one in found]
+    return ComparedFile(path, versions, all(one is None or one.sha256 is not None for one in found))
