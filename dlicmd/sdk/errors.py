@@ -155,7 +155,7 @@ class NoSuchExec(ServerError):
     exit_code = Exit.NO_SUCH_ID
     code = "exec.not_found"
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self, exec_id: str, status: int = 404, body: str = "", nor_search: bool = False, is_search: bool = False
     ) -> None:
         listed, what = f"{hints.all_execs()} lists your jobs", hints.job()

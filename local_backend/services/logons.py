@@ -129,8 +129,8 @@ class LogonService:
     def for_requests(self, caller: Caller, shown: str | None = None) -> str:
         """Make a token of an admitted user that only sends requests to models. `shown` is the token of the call, if it
         has one: one that only sends requests is returned as it is, and the new token of a program's token does not
-        outlive it: it is revoked with it. Raises Denied (`auth.scope`), Unauthorized (`auth.wrong_password`) if the user was removed
-        meanwhile."""
+        outlive it: it is revoked with it. Raises Denied (`auth.scope`), Unauthorized (`auth.wrong_password`) if the
+        user was removed meanwhile."""
         with self._base.recorded(caller, "auth.token_inference"):
             def keep(connection: Connection) -> str | None:
                 if caller_named(connection, caller.name, self._base.settings) is None:

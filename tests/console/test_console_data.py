@@ -17,7 +17,8 @@ TEST, REMOVE = f"{DATA}/connections/test", f"{DATA}/connections/remove"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 SECRET = "the-secret-of-this-test"
 JSON = {"Content-Type": "application/json"}
-S3 = {"kind": "s3", "value.endpoint_url": "https://storage.example", "value.access_key_id": "AK", "value.secret_access_key": SECRET}
+S3 = {"kind": "s3", "value.endpoint_url": "https://storage.example", "value.access_key_id": "AK",
+      "value.secret_access_key": SECRET}
 
 
 @pytest.fixture

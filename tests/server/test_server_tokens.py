@@ -84,7 +84,6 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.USERS + "/{name}/password"): {"password": "a new secret", "oldPassword": "x"},
     ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
-    ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DEFINITIONS): {"name": "x"}, ("POST", wire.HARDWARE): {"name": "x", "hardwareSpec": {}},
     ("POST", wire.PLANS_OF_EXPERIMENTS): {"name": "x"},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
