@@ -308,10 +308,8 @@ def test_every_call_that_changes_something_is_recorded(live: Live, monkeypatch: 
     last = ("POST", wire.LOGOFF)  # logoff revokes the token
     for method, path in [*sorted(CHANGES.keys() - {last}), last]:
         body, action = CHANGES[method, path]
-        name = path
-        for part in ("{exec_id}", "{app_id}", "{name:path}", "{name}", "{n}", "{m}", "{t}", "{r}", "{new}"):
         name = path.replace("{run}", "1")
-        for part in ("{exec_id}", "{app_id}", "{name:path}", "{name}", "{n}", "{m}", "{t}", "{r}"):
+        for part in ("{exec_id}", "{app_id}", "{name:path}", "{name}", "{n}", "{m}", "{t}", "{r}", "{new}"):
             name = name.replace(part, "x")
         before = len(entries(live))
         content = b"" if body is None else json.dumps(body).encode()
