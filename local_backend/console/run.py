@@ -23,7 +23,6 @@ from local_backend.services.access import Caller
 from local_backend.services.load import PACKING, READING
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
-from local_backend.submit.again import arguments_of
 
 router = pages()
 #: Path after the path of a run → title of the tab.
@@ -35,7 +34,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
     """Return what every tab of a run shows. Raises NotFound (`exec.not_found`)."""
     view = services.execs.view(services.execs.find(caller, run))
     row = view.row
-    words = masked_arguments(arguments_of(row.workload.program, view.paths))
+    words = masked_arguments(services.submissions.arguments(row))
     return {
         "row": row, "shown": show(view, str(request.base_url)), "tab": tab, "tabs": TABS,
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
