@@ -18,7 +18,6 @@ from local_backend.console import places
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.curves.groups import grouped
-from local_backend.runtime.written import WrittenFiles
 from local_backend.services.access import Caller
 from local_backend.services.load import PACKING, READING
 from local_backend.services.services import Services
@@ -90,7 +89,7 @@ def results(request: Request, services: TheServices, caller: TheCaller, run: str
     """Show the files that the program wrote."""
     found = about(request, services, caller, run, "/results")
     row: ExecRow = found["row"]
-    files, complete = WrittenFiles(services.base.settings.paths, services.execs.paths(row), row).listed()
+    files, complete = services.execs.written(row).listed()
     return page(request, "run_results.html", **found, files=files, complete=complete, rest=f"{wire.EXECS}/{row.id}")
 
 
