@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,15 +52,19 @@ def latencies(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def networks(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the row of a small network that answers batches of images."""
-    found: dict[str, Measured] = {}
-    with sides.backend(), ours.serving("cnn", task_batch_size=BATCH, max_batch_delay_ms=5) as side:
-        found["ours"] = load(side.url, sides.IMAGE, side.headers, 64, asked.seconds)
-    for name, python in _peers(asked, ("Mosec", "LitServe")):
-        with sides.peer(name, python, "cnn") as side:
-            found[name] = load(side.url, sides.IMAGE, side.headers, 64, asked.seconds)
-    yield row("images/s, batches of 32, 64 connections", found["ours"].rate,
-              {name: one.rate for name, one in found.items() if name != "ours"}, "ratio >= 1.1")
+    """Yield the rows of a small network that answers batches of images, by the threads of torch."""
+    cores = len(os.sched_getaffinity(0))
+    for threads in sorted({1, cores}):
+        found: dict[str, Measured] = {}
+        batches = {"task_batch_size": BATCH, "max_batch_delay_ms": 5, "task_pipe_size": 2}
+        # A kernel has the cores of its slot.
+        with sides.backend(slots=cores // threads), ours.serving("cnn", **batches) as side:
+            found["ours"] = _images(side, asked.seconds)
+        for name, python in _peers(asked, ("Mosec", "LitServe")):
+            with sides.peer(name, python, "cnn", threads) as side:
+                found[name] = _images(side, asked.seconds)
+        yield row(f"images/s, batches of 32, 64 connections, {threads} threads", found["ours"].rate,
+                  {name: one.rate for name, one in found.items() if name != "ours"}, "ratio >= 1.1")
 
 
 def zeros(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -95,6 +100,12 @@ def _peers(asked: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tuple[
         python = pythons.get(name, asked.peers)
         if python is not None:
             yield name, python
+
+
+def _images(side: sides.Side, seconds: float) -> Measured:
+    """Measure after a second of warming up."""
+    load(side.url, sides.IMAGE, side.headers, 64, 1)
+    return load(side.url, sides.IMAGE, side.headers, 64, seconds)
 
 
 def _at_all(side: sides.Side, body: Any, seconds: float) -> dict[int, Measured]:
