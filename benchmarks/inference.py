@@ -1,11 +1,12 @@
 """Inference, against other servers of models on the same cores, under a load generator that is not ours.
 
     python benchmarks/inference.py [noop] [latency] [network] [zero] [burst] [kills]
-        [--peers PYTHON] [--bentoml PYTHON] [--ray PYTHON] [--seconds S] [--json]
+        [--peers PYTHON] [--bentoml PYTHON] [--ray PYTHON] [--mlserver PYTHON] [--seconds S] [--json]
 
 Measures all rows if none is named. `--peers` names the Python of an environment with LitServe, Mosec and torch;
-`--bentoml` and `--ray` those of environments with BentoML and `ray[serve]`. A side without an environment is left out.
-Needs `wrk` (Debian's package of this name). All sides of a row run in turn in the same call.
+`--bentoml`, `--ray` and `--mlserver` those of environments with BentoML, `ray[serve]` and `mlserver`. A side without
+an environment is left out. Needs `wrk` (Debian's package of this name). All sides of a row run in turn in the same
+call.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def rates(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     found: dict[str, dict[int, Measured]] = {}
     with sides.backend(), ours.serving("noop", task_batch_size=BATCH, task_pipe_size=2) as side:
         found["ours"] = _at_all(side, sides.NOOP, asked.seconds)
-    for name, python in _peers(asked, ("Mosec", "LitServe", "BentoML", "Ray Serve")):
+    for name, python in _peers(asked, ("Mosec", "LitServe", "BentoML", "Ray Serve", "MLServer")):
         with sides.peer(name, python, "noop") as side:
             found[name] = _at_all(side, sides.NOOP, asked.seconds)
     for count in CONNECTIONS:
@@ -95,7 +96,7 @@ def kills(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _peers(asked: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the sides that have an environment, with its Python."""
-    pythons = {"Ray Serve": asked.ray, "BentoML": asked.bentoml}
+    pythons = {"Ray Serve": asked.ray, "BentoML": asked.bentoml, "MLServer": asked.mlserver}
     for name in names:
         python = pythons.get(name, asked.peers)
         if python is not None:
@@ -127,6 +128,7 @@ def main() -> None:
     parser.add_argument("--peers", help="Python of an environment with LitServe, Mosec and torch")
     parser.add_argument("--bentoml", help="Python of an environment with BentoML")
     parser.add_argument("--ray", help="Python of an environment with Ray Serve")
+    parser.add_argument("--mlserver", help="Python of an environment with MLServer")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each load")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

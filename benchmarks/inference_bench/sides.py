@@ -29,6 +29,7 @@ _PEERS = {
     "LitServe": (["litserve_side.py"], "/predict"),
     "Mosec": (["mosec_side.py"], "/inference"),
     "Ray Serve": (["ray_side.py"], "/"),
+    "MLServer": (["mlserver_side.py"], "/echo"),
     "BentoML": (["-m", "bentoml", "serve", "bentoml_side:Noop"], "/echo"),
 }
 _PATIENCE = 180.0
