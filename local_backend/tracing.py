@@ -54,8 +54,8 @@ def is_on() -> bool:
 
 @contextmanager
 def traced(service: str = SERVER) -> Iterator[None]:
-    """Send spans of a service within the block, if the environment names a collector. Raises ServingError when
-    the libraries are missing. A collector that does not answer delays no request: spans that it does not accept are dropped."""
+    """Send spans of a service within the block, if the environment names a collector. A collector that does not answer
+    delays no request: spans that it does not accept are dropped. Raises ServingError when the libraries are missing."""
     global _begin
     wanted = any(os.environ.get(name) for name in _ENDPOINTS)
     if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
