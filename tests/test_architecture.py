@@ -51,7 +51,8 @@ MAY_IMPORT = {
     # Pages show the objects of the API, and come through its guard.
     "local_backend.console": {
         "dlicmd.contract", "local_backend", "local_backend.services", "local_backend.api", "local_backend.store.execs",
-        "local_backend.store.labels", "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler",
+        "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler", "local_backend.curves",
+        "local_backend.submit.again",  # what a repetition may change
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.hypersearch": {

@@ -27,7 +27,7 @@ from local_backend.services.views import HAS_SLOTS, ExecView, slots_of
 from local_backend.store.labels import Labels
 
 router = pages()
-PART, ACT = f"{places.RUNS}/parts/table", f"{places.RUNS}/act"
+PART, TAGS, ACT = f"{places.RUNS}/parts/table", f"{places.RUNS}/parts/tags", f"{places.RUNS}/act"
 #: Rows of one page, maximum number of a page, and of characters of a message in the table.
 SIZE, _MOST_PAGE, _MESSAGE = 50, 1_000_000, 140
 #: Heading in the URL → column of the list, and whether the first click sorts from the largest down.
@@ -38,7 +38,7 @@ SORTS: Mapping[str, tuple[str, bool]] = {
 }
 #: Names of the states that can be selected, in the order of the life of a run.
 STATES = ("pending", "running", "finished", "error", "killed")
-#: Maximum number of metrics beside loss and accuracy in a row.
+#: Maximum number of metrics in a row without a loss and an accuracy.
 _MOST_OTHERS = 2
 
 
@@ -140,8 +140,13 @@ TheQuery = Annotated[RunsQuery, Depends(query_of)]
 @router.get(places.RUNS)
 def runs(request: Request, services: TheServices, caller: TheCaller, query: TheQuery) -> Response:
     """Show the page."""
-    return page(request, "runs.html", tags=services.labels.tags(caller, query.everyone),
-                **_found(services, caller, query))
+    return page(request, "runs.html", suggestions=TAGS, **_found(services, caller, query))
+
+
+@router.get(TAGS)
+def tags(request: Request, services: TheServices, caller: TheCaller) -> Response:
+    """Show the tags that the field for a tag suggests."""
+    return page(request, "runs_tags.html", tags=services.labels.tags(caller))
 
 
 @router.get(PART)
@@ -175,11 +180,10 @@ def _line(view: ExecView, labels: Labels) -> RunLine:
         loss = last.pop(next(filter(metric_names.is_loss, last), ""), None)
     if accuracy is None:
         accuracy = last.pop(next((one for one in last if metric_names.kind(one) == wire.ACCURACY), ""), None)
-    others = {name: value for name, value in last.items() if name not in (wire.LOSS, wire.ACCURACY)}
+    others = {} if (loss, accuracy) != (None, None) else dict(list(last.items())[:_MOST_OTHERS])
     duration = None if row.start_time is None else (row.end_time or now()) - row.start_time
     held = f"{len(slots_of(row))} / {row.num_worker}" if row.state in HAS_SLOTS else str(row.num_worker)
-    return RunLine(view, labels, _message(view), duration, held, loss, accuracy,
-                   dict(list(others.items())[:_MOST_OTHERS]))
+    return RunLine(view, labels, _message(view), duration, held, loss, accuracy, others)
 
 
 def _message(view: ExecView) -> str:

@@ -10,7 +10,6 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from dlicmd.contract import dlim
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.guard import host_name
@@ -108,11 +107,12 @@ def about(request: Request, services: Services, caller: Caller, view: ModelView)
     address = view.address
     host = host_name(request.headers.get("host", "")) or ""
     url = "" if address is None else service_uri(address, name, host)
+    owns = caller.admin or view.row.creator == caller.name
     return {
         "view": view, "row": view.row, "base": service_path(name), "rates": rates(view), "why": why, "url": url,
-        "owns": caller.admin or view.row.creator == caller.name, "revisions": list(reversed(view.revisions)),
+        "owns": owns, "revisions": list(reversed(view.revisions)),
         "loads": {one.row.number: one for one in view.instances}, "slots": _slots(services, caller, view),
-        "lineage": _lineage(services, caller, view), "commands": _commands(name, url), "whole": dlim.STARTED,
+        "lineage": _lineage(services, caller, view), "commands": _commands(name, url, owns=owns),
         "description": view.main.model_json,
     }
 
@@ -141,19 +141,22 @@ def _lineage(services: Services, caller: Caller, view: ModelView) -> dict[str, A
     row = _exec_of(services, caller, str(source["exec"])) if source.get("exec") else None
     experiment = None if row is None else row.workload.experiment
     data = source.get("data")
-    return {"source": source, "exec_seen": row is not None, "experiment": experiment,
+    shown = {key: source.get(key) for key in ("exec", "user", "saved", "version", "folder", "args")}
+    return {"source": shown if source else {}, "exec_seen": row is not None, "experiment": experiment,
             "data": json.dumps(data, indent=2) if data else ""}
 
 
-def _commands(name: str, url: str) -> list[tuple[str, str]]:
+def _commands(name: str, url: str, *, owns: bool) -> list[tuple[str, str]]:
     """Return what a user can do with a model, and the commands that do it."""
     named = shlex.quote(name)
-    found = [("Show", f"dlim model view {named} -s -a"), ("Start", f"dlim model start {named}"),
-             ("Stop", f"dlim model stop {named}"), ("Send a request", f"dlim invoke {named} -d '{{}}'")]
+    found = [("Show", f"dlim model view {named} -s -a"), ("Send a request", f"dlim invoke {named} -d '{{}}'")]
     if url:
         found.append(("The same with curl", f"curl -sS -H \"Authorization: Bearer $(dlim config -s)\" "
                                             f"-d '{{}}' {url}"))
-    return [*found, ("Logs", f"dlim logs {named} -f"), ("Profile", f"dlim model viewprofile {named} -j"),
+    if not owns:
+        return found
+    return [*found, ("Start", f"dlim model start {named}"), ("Stop", f"dlim model stop {named}"),
+            ("Logs", f"dlim logs {named} -f"), ("Profile", f"dlim model viewprofile {named} -j"),
             ("Traffic", f"dlim model traffic {named} 1=90 2=10"), ("Roll back", f"dlim model rollback {named}"),
             ("Undeploy", f"dlim model undeploy {named}")]
 

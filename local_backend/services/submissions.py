@@ -36,7 +36,7 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
-from local_backend.submit.again import Changes, code_gone, to_repeat, to_verify
+from local_backend.submit.again import Changes, arguments_of, code_gone, to_repeat, to_verify
 from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import create, data_of
 from local_backend.submit.place import located, place
@@ -205,6 +205,10 @@ class SubmissionService:
             record.about.append(made.id)
         base.wake()
         return made
+
+    def arguments(self, row: ExecRow) -> tuple[str, ...]:
+        """Return the words of an exec's program that a repetition can change."""
+        return arguments_of(row.workload.program, self.execs.paths(row))
 
     def repeat(self, caller: Caller, exec_id: str, changes: Changes) -> ExecRow:
         """Submit an exec again as a new exec, with the same code and data, and perhaps other words.

@@ -199,6 +199,11 @@ def test_verbs_about_jobs_take_the_name_of_a_search(desk: Desk, served: FakeServ
         said = desk.run(verb, "other").err
         assert said == "dlicmd: there is no job and no search 'other'; dlicmd ls lists your jobs, dlicmd search your " \
                        "searches\n"
+    for verb in ("stop", "rm"):
+        said = desk.run(verb, "other", "s-1", "--yes").err
+        assert "there is no job and no search 'other'; dlicmd ls lists your jobs, dlicmd search your searches" in said
+        assert "there is no job 's-1'; a search has this name: dlicmd get s-1" in said
+        assert desk.run(verb, "local-9").err == "dlicmd: there is no job 'local-9'; dlicmd ls lists your jobs\n"
     assert desk.run("get", "local-9").err == "dlicmd: there is no job 'local-9'; dlicmd ls lists your jobs\n"
     assert desk.run("rm", "other", "-o", "json").error == "exec.not_found"
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from live_server import TOKEN, Live
+from modelling import Modelling
 from page_desk import get, words
 
 from local_backend.console.overview import color
@@ -123,3 +124,21 @@ def test_runs_keep_their_colors() -> None:
     assert known == {"b": 2, "c": 3, "d": 1}
     color(known, map(str, range(9)))
     assert sorted(known.values()) == [1, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_long_tables_are_cut(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local_backend.console.overview._SHOWN", 2)
+    for number in range(3):
+        live.submitted(f"--exec-start PyTorch --model-main main.py --appName run{number}")
+    shown = words(get(live, HOME))
+    assert "run0" in shown and "run2" not in shown and "1 more" in shown
+
+
+def test_services_are_shown_once_there_is_one(team: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local_backend.console.shared._NEW", 0.0)
+    bob = team.add_user("bob")
+    assert "Services" not in re.findall(r"<h2[^>]*>([^<]*)", get(team, HOME).text)
+    Modelling(team).deploy("ping")
+    assert "Services" in re.findall(r"<h2[^>]*>([^<]*)", get(team, HOME).text)
+    assert 'href="/console/services/ping"' in get(team, HOME).text
+    assert "/console/services/ping" not in get(team, HOME, bob).text

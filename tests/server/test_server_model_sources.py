@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from live_server import Live
 from modelling import KERNEL, Modelling
+from searching import searching
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 
@@ -33,6 +34,12 @@ def deploy(live: Live, exec_id: str, **words: Any) -> Any:
 @pytest.fixture
 def dlim(live: Live) -> Modelling:
     return Modelling(live)
+
+
+@pytest.fixture
+def team(start: Callable[..., Live]) -> Live:
+    """A server for several users."""
+    return start(embedded=False, jobs_share_server_account=True)
 
 
 def test_a_finished_exec_is_deployed_with_its_lineage(live: Live, dlim: Modelling) -> None:
@@ -139,3 +146,31 @@ def test_saved_models_of_other_users_are_hidden_until_they_are_promoted(start: C
     assert [one["name"] for one in dlim.get("/modelstore", carol)] == ["m"]
     assert dlim.call("DELETE", "/modelstore/m", token=carol).error == (403, "model.of_another_user")
     assert dlim.call("POST", "/modelstore/m/deploy", {"kernel": "kernel.py"}, carol).json()["creator"] == "carol"
+
+
+def test_the_best_result_of_a_search_becomes_a_saved_model(team: Live) -> None:
+    dlim, bob = Modelling(team), team.add_user("bob")
+    with searching(team) as search:
+        search.begin()
+        legacy = "/models/digits/hypersearch/s"
+        assert team.call("PUT", f"{legacy}/update").error == (409, "search.no_best")
+        ids = search.running(2)
+        for exec_id, value in zip(ids, (2.0, 1.0), strict=True):
+            folder = team.paths(exec_id).model
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "weights.pt").write_bytes(exec_id.encode())
+            search.loss(exec_id, value)
+        search.over()
+        made = team.call("PUT", f"{legacy}/update")
+        assert made.status == 200
+        assert {key: made.json()[key] for key in ("name", "version", "exec")} == {
+            "name": "digits", "version": 1, "exec": ids[1]}
+        assert team.call("PUT", f"{legacy}/update").json()["version"] == 2
+        new = team.call("POST", f"{legacy}/create/other")
+        assert (new.status, new.json()["name"], new.json()["version"]) == (201, "other", 1)
+        assert team.call("POST", f"{legacy}/create/other").error == (409, "model.exists")
+        assert team.call("POST", f"{legacy}/create/Odd%20Name").error == (400, "model.description")
+        assert team.call("PUT", "/models/digits/hypersearch/none/update").error == (404, "search.not_found")
+        assert team.call("POST", f"{legacy}/create/mine", token=bob).error == (404, "search.not_found")
+    assert [(one["name"], one["version"]) for one in dlim.get("/modelstore")] == [
+        ("digits", 1), ("digits", 2), ("other", 1)]

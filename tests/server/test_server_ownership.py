@@ -31,6 +31,7 @@ CHANGES = {
     ("POST", wire.LINK): 200,
     ("POST", wire.LABELS): 400,  # without a body
     ("PUT", wire.PLAN_TREE): 403,
+    ("POST", wire.PLAN_PREVIEW): 403,
     ("PUT", wire.PLAN + "/{name:path}"): 403,
     ("DELETE", wire.PLAN + "/{name:path}"): 403,
     ("POST", wire.USERS): 403,
@@ -96,7 +97,8 @@ class Team:
     def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
         """Call a route, with `name` as the id if the route takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
-                            ("{name:path}", name if is_of_team(path) else "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID),
+                            ("{name:path}", name if is_of_team(path) else "training"), ("{name}", "bob"),
+                            ("{instance}", INSTANCE_ID),
                             ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"),
                             ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0"), ("{run}", "1")):
             path = path.replace(part, quoted(value))

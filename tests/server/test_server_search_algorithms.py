@@ -6,17 +6,18 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 import pytest
 from live_server import Live, multipart, tar
-from searching import Searching, searching, states_of
+from searching import ARGS, Searching, searching, states_of
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED
 from local_backend.hypersearch import controller
+from local_backend.settings import Quotas
 from local_backend.store import execs
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -238,6 +239,24 @@ def test_the_best_experiments_go_on_with_the_same_exec(search: Searching, live: 
     assert all(live.row(one).stop_requested for one in ids[:3])  # what still rests is given up
     live.move(ids[1], "KILLED", message="stopped on request")
     assert "after epoch 2" in str(live.row(ids[1]).message)
+
+
+def test_resting_jobs_of_a_stopped_search_do_not_count_as_active(start: Callable[..., Live]) -> None:
+    live = start(quotas=Quotas(active_execs=4))
+    with searching(live) as search:
+        search.begin(**RUNGS)
+        ids = search.running(4)
+        rest(search, ids[0], 1, 0.4)
+        rest(search, ids[1], 1, 0.1)
+        assert live.submit(ARGS, {"main.py": b"1"}).error == (507, "quota.active")  # a resting job may be promoted
+        live.call("PUT", "/hypersearch/s")
+        for one in ids[2:]:
+            eventually(lambda one=one: live.row(one).stop_requested, f"{one} is to stop")
+            search.kill(one)
+        assert search.over()["state"] == "STOPPED" and not live.row(ids[0]).terminal
+        for _ in range(4):
+            live.submitted(ARGS)
+        assert live.submit(ARGS, {"main.py": b"1"}).error == (507, "quota.active")
 
 
 def test_a_restart_lets_resting_experiments_go_on(search: Searching, live: Live) -> None:

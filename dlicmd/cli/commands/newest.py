@@ -31,6 +31,11 @@ def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) 
 _ID = re.compile(r"(local|wmla)-[0-9]+")
 
 
+def is_id(word: str) -> bool:
+    """Return whether a word has the form of an id."""
+    return _ID.fullmatch(word) is not None
+
+
 class Named(NamedTuple):
     """The ids of jobs that words name, and the words among them that name no job."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dlicmd.cli.commands.newest import is_search
+from dlicmd.cli.commands.newest import is_id, is_search
 from dlicmd.cli.console import error
 from dlicmd.cli.question import confirmed, counted
 from dlicmd.cli.render import emit, emit_value
@@ -60,7 +60,7 @@ def _each(
 
 def _explained(client: Client, name: str, problem: ServerError) -> ServerError:
     """Return the problem with a job, and what to do if the word is the name of a search, or of nothing."""
-    if not isinstance(problem, NoSuchExec):
+    if not isinstance(problem, NoSuchExec) or is_id(name):
         return problem
     if is_search(client, name):
         return NoSuchExec(name, problem.status, problem.body, is_search=True)

@@ -106,7 +106,7 @@
   // g and the key of a section open it; / goes to the search; ? shows the keys.
   let before = "";
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input,select,textarea,[contenteditable],dialog")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]),select,textarea,[contenteditable],dialog")) return;
     const first = before;
     before = event.key === "g" ? "g" : "";
     if (first === "g") {
@@ -124,7 +124,7 @@
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
     const status = ctx?.response?.status ?? 0;
-    if (status >= 400 && ctx.request.method !== "GET" && !ctx.sourceElement.hasAttribute("hx-status:4xx")) {
+    if (status >= 400 && ctx.request.method !== "GET" && !(status < 410 && ctx.sourceElement.hasAttribute("hx-status:40x"))) {
       toast(ctx.text || `The server refused this (${status})`, true);
     }
   });
