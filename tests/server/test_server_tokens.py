@@ -85,7 +85,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.CONNECTIONS + "/{name:path}"): {"values": {}}, ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
     ("POST", wire.DEFINITIONS): {"name": "x"}, ("POST", wire.HARDWARE): {"name": "x", "hardwareSpec": {}},
-    ("POST", wire.PLANS_OF_EXPERIMENTS): {"name": "x"},
+    ("POST", wire.PLANS_OF_EXPERIMENTS): {"name": "x"}, ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"): {"name": "x"},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
 }
 
