@@ -39,6 +39,7 @@ ALLOWED = frozenset({
 #: Packages with another license, or with none that a program can read → the license, and why it is acceptable.
 EXCEPTIONS = {
     "asyncssh": "EPL-2.0 or GPL-2.0-or-later: we choose EPL-2.0; optional (extra sftp)",
+    "axe-playwright-python": "MIT, as its license file says, with axe-core under MPL-2.0; tests only",
     "cuda-bindings": "NVIDIA's license: libraries of torch for GPUs, which users install from NVIDIA's packages",
     "docutils": "public domain and BSD; its GPL file is an Emacs mode; checks of a release only",
     "mergedeep": "MIT, as its classifier says; documentation only",

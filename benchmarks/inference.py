@@ -83,7 +83,7 @@ def bursts(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def kills(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the row of requests while kernels and gateways die and models are deployed again."""
-    with sides.backend():
+    with sides.backend(slots=4):
         found = ours.disturbed(kernels=200, deployments=20, gateways=5)
     yield row("answers that were wrong or missing", found.wrong, {}, "0", found.summary)
 

@@ -35,6 +35,14 @@ if TYPE_CHECKING:
         UsageProblem,
         WaitTimeout,
     )
+    from dlicmd.sdk.experiment_objects import (
+        PlanMistakes,
+        RunMember,
+        RunOfExperiment,
+        SavedDefinition,
+        SavedExperiment,
+        SavedHardware,
+    )
     from dlicmd.sdk.job import Curves, Job, Jobs
     from dlicmd.sdk.model_objects import (
         DeployedModel,
@@ -131,10 +139,16 @@ __all__ = [
     "PackageError",
     "PendingExec",
     "Plan",
+    "PlanMistakes",
     "Preview",
     "QueryRefused",
     "Record",
     "ResultError",
+    "RunMember",
+    "RunOfExperiment",
+    "SavedDefinition",
+    "SavedExperiment",
+    "SavedHardware",
     "SavedModel",
     "Search",
     "SearchJob",
@@ -161,7 +175,8 @@ __all__ = [
 
 #: The modules with the names of `__all__`. A name is imported at its first use, so that `import dlicmd` stays fast.
 _MODULES = (
-    "errors", "objects", "model_objects", "transport", "submission", "client", "job", "search_job", "async_client",
+    "errors", "objects", "model_objects", "experiment_objects", "transport", "submission", "client", "job",
+    "search_job", "async_client",
 )
 
 

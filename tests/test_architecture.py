@@ -14,6 +14,7 @@ import pytest
 from dlicmd.contract import error_codes
 from dlicmd.sdk.errors import DlicmdError
 from local_backend import errors
+from local_backend.store import team_objects
 
 ROOT = Path(__file__).parent.parent
 #: Error classes with a code, and the format of a code.
@@ -44,13 +45,14 @@ MAY_IMPORT = {
         "local_backend.forward.source", "local_backend.forward", "local_backend.curves.model",
         "local_backend.hypersearch.definition", "local_backend.hypersearch.space", "local_backend.hypersearch",
         "local_backend.store.searches", "local_backend.store.models", "local_backend.store.saved_models",
-        "local_backend.store.labels",
+        "local_backend.store.labels", "local_backend.store.experiment_runs",
         "local_backend.inference.control", "local_backend.inference",
     },
     # Pages show the objects of the API, and come through its guard.
     "local_backend.console": {
         "dlicmd.contract", "local_backend", "local_backend.services", "local_backend.api", "local_backend.store.execs",
-        "local_backend.store.labels", "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler",
+        "local_backend.store", "local_backend.scheduler.model", "local_backend.scheduler", "local_backend.curves",
+        "local_backend.submit.again",  # what a repetition may change
     },
     "local_backend.curves": {"dlicmd.contract", "local_backend"},
     "local_backend.hypersearch": {
@@ -238,6 +240,13 @@ def test_routers_do_not_access_the_database() -> None:
         assert not used & {"database", "_database"}, path
 
 
+def of_kinds(word: ast.expr) -> list[str]:
+    """Return the end of a code that begins with the kind of a shared object: f"{self.kind}.not_found"."""
+    if not isinstance(word, ast.JoinedStr) or ast.unparse(word.values[0]) != "{self.kind}":
+        return []
+    return [str(part.value) for part in word.values[1:] if isinstance(part, ast.Constant)]
+
+
 def test_every_error_code_of_the_server_is_listed() -> None:
     raised = set()
     for path in (ROOT / "local_backend").rglob("*.py"):
@@ -245,6 +254,8 @@ def test_every_error_code_of_the_server_is_listed() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     constants = [word.value for word in node.args if isinstance(word, ast.Constant)]
+                    constants += [f"{kind}{tail}" for word in node.args for tail in of_kinds(word)
+                                  for kind in team_objects.KINDS]
                     found = [word for word in constants if isinstance(word, str) and CODE.fullmatch(word)]
                     raised |= set(found) if node.func.id in {*KINDS, "cls", "error_response"} else set()
     listed = error_codes.SERVER.keys() - {"http.method"}  # raised by FastAPI

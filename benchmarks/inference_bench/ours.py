@@ -16,6 +16,7 @@ import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def burst(seconds: float) -> tuple[float, float, bool]:
         crowd = threading.Thread(target=load, args=(side.url, IMAGE, side.headers, 256, seconds))
         began = time.perf_counter()
         crowd.start()
-        _until(lambda: _ready_kernels("cnn") == 2 and _workers(disturbed) == 2)
+        _until(lambda: len(_ready_kernels("cnn")) == 2 and _workers(disturbed) == 2)
         there = time.perf_counter() - began
         crowd.join()
         began = time.perf_counter()
@@ -158,10 +159,17 @@ def _workers(job: str) -> int:
     return int(found.get("workers") or 0) if found.get("state") == "RUNNING" else 0
 
 
-def _ready_kernels(name: str) -> int:
+def _ready_kernels(name: str) -> set[str]:
+    """Return the names of the kernels of a model that take requests."""
     found = read(dlim.model_path(name, dlim.INSTANCE))
-    return sum(one[dlim.KERNEL_STATUS] in (dlim.IDLE, "RUNNING")
-               for each in found[dlim.INSTANCES] for one in each[dlim.CONTAINERS])
+    return {one[dlim.KERNEL_ID] for each in found[dlim.INSTANCES] for one in each[dlim.CONTAINERS]
+            if one[dlim.KERNEL_STATUS] in (dlim.IDLE, "RUNNING")}
+
+
+def _others(before: set[str]) -> set[str]:
+    """Return two or more kernels that take requests, unless they are those from before."""
+    found = _ready_kernels("noop")
+    return found if len(found) >= 2 and found != before else set()
 
 
 def _weights(job: str) -> str:
@@ -182,6 +190,7 @@ class Disturbed:
     refused: int = 0
     reset: int = 0
     unconnected: int = 0
+    deployments: int = 0
     killed_kernels: int = 0
     killed_gateways: int = 0
 
@@ -205,12 +214,16 @@ class Disturbed:
         """Kill kernels and gateways, and deploy again."""
         for turn in range(deployments):
             command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
+            _until(lambda: read(dlim.model_path("noop"))["revisions"][-1][dlim.STATE] == "serving")
+            self.deployments += 1
+            before: set[str] = set()
             for _ in range(kernels // deployments):
-                (*_, newest) = _until(lambda: _pids(" worker ") if _ready_kernels("noop") >= 2 else ())
-                self.killed_kernels += _kill(newest)
+                # The kernel that was killed is replaced first: a request that loses two kernels is refused.
+                before = _until(partial(_others, before))
+                self.killed_kernels += _kill(_pids(" worker ")[0])
             if turn % (deployments // gateways) == 0:
                 self.killed_gateways += _kill(_pids("local_backend.inference.gateway")[0])
-        _until(lambda: _ready_kernels("noop") >= 2)
+        _until(lambda: len(_ready_kernels("noop")) >= 2)
 
 
 _counting = threading.Lock()

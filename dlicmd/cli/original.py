@@ -12,7 +12,7 @@ from dlicmd.cli.session import Session
 from dlicmd.cli.show.recorded import NOTHING
 from dlicmd.contract.argv import ArgvError, CommandLine
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.options import SEARCH_OPTIONS
+from dlicmd.contract.options import COMMAND_NAMES, SEARCH_OPTIONS
 from dlicmd.contract.original import NEVER_FAIL, WITH_FORMATS, CheckFailed
 from dlicmd.sdk.errors import Denied, ServerError
 from dlicmd.sdk.messages import inert, set_level
@@ -80,10 +80,13 @@ def is_ours(line: CommandLine) -> bool:
     return line.command in _OUR_COMMANDS or not _OUR_OPTIONS.isdisjoint(line.values)
 
 
+#: Begins the names of commands of the experiment builder.
+_OF_EXPERIMENTS = ("--definition-", "--hardware-", "--experiment-")
 _OUR_COMMANDS = frozenset({
     "--version", "--completion", "--config-show", "--data-preview", "--exec-why", "--exec-diff", "--exec-plot",
     "--exec-verify", "--exec-again", "--top", "--rp-apply", "--rp-usage", "--demo", "--follow", "--wait", "--hpo-plot",
     "--hpo-export", "--hpo-algorithm-install",
+    *(name for name in COMMAND_NAMES if name.startswith(_OF_EXPERIMENTS)),
 })
 _OUR_OPTIONS = frozenset({"--wait", "--follow", "--wait-timeout", "--pass-exit-code", "--junit", "--dry-run"}) | {
     option.name for option in SEARCH_OPTIONS}

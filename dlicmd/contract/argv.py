@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, DESTROYING, Arity, Form, Option, Travel, option_named
@@ -118,6 +118,38 @@ class CommandLine:
         """Return the values of a repeatable option, in order."""
         value = self.values.get(name)
         return list(value) if isinstance(value, list) else []
+
+
+class TypedOption(NamedTuple):
+    """An option as typed, with its value; `words` is how many words they take."""
+
+    option: Option
+    name: str
+    text: str | None
+    words: int
+
+
+def typed_option(
+    words: Sequence[str], at: int, find: Callable[[str], Option | None], unknown: Callable[[str], str],
+) -> TypedOption:
+    """Return the option at `at`. `find` returns the option with a name; `unknown` the message about an option that the
+    command lacks. Raises ArgvError."""
+    word = words[at]
+    short = SHORT_FORMAT.fullmatch(word)
+    name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
+    option = find(name)
+    if option is None:
+        raise ArgvError(unknown(name))
+    if option.kind is Form.FLAG:
+        if equals:
+            raise ArgvError(f"{name} takes no value")
+        return TypedOption(option, name, None, 1)
+    if equals:
+        return TypedOption(option, name, glued, 1)
+    text = words[at + 1] if at + 1 < len(words) else None
+    if text is None or text.startswith("--") or find(text.partition("=")[0]) is not None:
+        raise ArgvError(f"{name} needs a value: {name} {option.metavar or '|'.join(option.choices)}")
+    return TypedOption(option, name, text, 2)
 
 
 def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:

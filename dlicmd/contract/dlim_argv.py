@@ -11,8 +11,9 @@ import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
-from dlicmd.contract.argv import SHORT_FORMAT, ArgvError, CommandLine, Given, convert
+from dlicmd.contract.argv import ArgvError, CommandLine, Given, convert, typed_option
 from dlicmd.contract.dlim_commands import (
     BY_COMMAND,
     COMMANDS,
@@ -90,28 +91,16 @@ def _take(line: CommandLine, path: list[str], words: list[str], at: int) -> int:
             line.operands.append(word)
         return 1
     command = BY_COMMAND.get(" ".join(path))
-    short = SHORT_FORMAT.fullmatch(word)
-    name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
-    option = option_of(command, name)
-    if option is None:
-        raise ArgvError(_unknown_option(command, path, name))
-    text: str | None = None
-    if option.kind is Form.FLAG:
-        if equals:
-            raise ArgvError(f"{name} takes no value")
-    elif equals:
-        text = glued
-    else:
-        text = words[at + 1] if at + 1 < len(words) else None
-        if text is None or text.startswith("--") or option_of(command, text.partition("=")[0]) is not None:
-            raise ArgvError(f"{name} needs a value: {name} {option.metavar or '|'.join(option.choices)}")
-    _set(line, option, name, text)
-    return 1 if equals or text is None else 2
+    found = typed_option(words, at, partial(option_of, command), partial(_unknown_option, command, path))
+    _set(line, found.option, found.name, found.text)
+    return found.words
 
 
 def _set(line: CommandLine, option: Option, typed: str, text: str | None) -> None:
     value: object = True if text is None else convert(option._replace(name=typed), text)
-    if line.values.get(option.name, value) != value:
+    if option.multiple:
+        value = [*line.many(option.name), value]
+    elif line.values.get(option.name, value) != value:
         raise ArgvError(f"{typed} is given twice with different values")
     line.values[option.name] = value
     line.given.append(Given(option, text, typed))

@@ -179,6 +179,24 @@ COMMANDS: tuple[Option, ...] = (
     _command("--hpo-algorithm-install", "install a search algorithm: a folder or a packed file with optimizer.py",
              "PATH", hidden=True),
     _command("--hpo-algorithm-delete", "delete an installed search algorithm", "NAME", hidden=True),
+    _command("--definition-get-all", "list the model definitions that you may use", hidden=True),
+    _command("--definition-get", "show a model definition (--of-version N: an older version)", "NAME", hidden=True),
+    _command("--definition-save", "save the model definition in a JSON or YAML file, with the code of --model-dir, as "
+             "a new version", "FILE", hidden=True),
+    _command("--definition-delete", "delete a model definition with all versions", "NAME", hidden=True),
+    _command("--hardware-get-all", "list the hardware specifications: predefined ones, and those that you may use",
+             hidden=True),
+    _command("--hardware-get", "show a hardware specification (--of-version N: an older version)", "NAME", hidden=True),
+    _command("--hardware-save", "save the hardware specification in a JSON or YAML file as a new version", "FILE",
+             hidden=True),
+    _command("--hardware-delete", "delete a hardware specification with all versions", "NAME", hidden=True),
+    _command("--experiment-get-all", "list the experiments that you may use, with the states of your last runs"),
+    _command("--experiment-get", "show an experiment (--of-version N: an older version)", "NAME", hidden=True),
+    _command("--experiment-save", "save the experiment in a JSON or YAML file as a new version; with --run, run it",
+             "FILE"),
+    _command("--experiment-run", "run an experiment: submit a job for each of its model definitions", "NAME"),
+    _command("--experiment-runs", "list your last runs of an experiment, with their jobs", "NAME", hidden=True),
+    _command("--experiment-delete", "delete an experiment with all versions; its jobs stay", "NAME", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow the job"),
 )
 
@@ -355,6 +373,10 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
         _client("--search", Form.TEXT, _O, "with --exec-get-all: only the experiments of a search", "NAME",
                 hidden=True),
     ),
+    **dict.fromkeys(("--definition-get", "--hardware-get", "--experiment-get", "--experiment-run"), (
+        _client("--of-version", Form.POSITIVE, _O, "number of the version; default: the newest one", "N", hidden=True),
+    )),
+    "--experiment-save": (_client("--run", Form.FLAG, _O, "with --experiment-save: run the experiment", hidden=True),),
     **dict.fromkeys(("--exec-tag", "--exec-note", "--exec-favorite"), (
         _client("--remove", Form.FLAG, _O, "with --exec-tag, --exec-note and --exec-favorite: remove instead of add",
                 hidden=True),

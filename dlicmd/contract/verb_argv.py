@@ -7,9 +7,10 @@ takes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from dlicmd.contract.argv import SHORT_FORMAT, ArgvError, CommandLine, Given, convert
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, LAST, Form, Option
+from dlicmd.contract.argv import ArgvError, CommandLine, Given, convert, typed_option
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, LAST, Option
 from dlicmd.contract.verbs import (
     ALL,
     BY_VERB,
@@ -106,23 +107,9 @@ def _take(line: CommandLine, verb: Verb, words: list[str], at: int) -> int:
             raise ArgvError(f"dlicmd {verb.name}: an operand is empty")
         line.operands.append(word)
         return 1
-    short = SHORT_FORMAT.fullmatch(word)
-    name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
-    option = verb_option(verb, name)
-    if option is None:
-        raise ArgvError(_unknown_option(line, verb, words, at))
-    text: str | None = None
-    if option.kind is Form.FLAG:
-        if equals:
-            raise ArgvError(f"{name} takes no value")
-    elif equals:
-        text = glued
-    else:
-        text = words[at + 1] if at + 1 < len(words) else None
-        if text is None or text.startswith("--") or verb_option(verb, text.partition("=")[0]) is not None:
-            raise ArgvError(f"{name} needs a value: {name} {option.metavar or '|'.join(option.choices)}")
-    _set(line, option, name, text)
-    return 1 if equals or text is None else 2
+    found = typed_option(words, at, partial(verb_option, verb), lambda _: _unknown_option(line, verb, words, at))
+    _set(line, found.option, found.name, found.text)
+    return found.words
 
 
 def _set(line: CommandLine, option: Option, typed: str, text: str | None) -> None:

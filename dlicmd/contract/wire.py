@@ -50,6 +50,8 @@ USERS = BASE + "/users"
 TOKENS = BASE + "/tokens"
 DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
+#: Objects of the experiment builder, which teams share.
+DEFINITIONS, HARDWARE, PLANS_OF_EXPERIMENTS = BASE + "/definitions", BASE + "/hardware", BASE + "/experiments"
 #: Our own: kinds of connections with their fields; volumes; folders and files of data.
 CONNECTION_KINDS = BASE + "/connection-kinds"
 VOLUMES = BASE + "/volumes"
@@ -80,6 +82,12 @@ def application_stop_path(app_id: str) -> str:
 def plan_path(name: str) -> str:
     """Return the path of one resource plan. The name of a plan is its own path."""
     return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
+
+
+def team_path(top: str, name: str, action: str = "") -> str:
+    """Return the path of a model definition, hardware specification or experiment, or of a part of it. `top` is one of
+    DEFINITIONS, HARDWARE, PLANS_OF_EXPERIMENTS; `name` is NAME or OWNER/NAME."""
+    return f"{top}/{quote(name.strip('/'), safe='/')}" + (f"/{action}" if action else "")
 
 
 def search_path(name: str, action: str = "") -> str:
@@ -161,6 +169,8 @@ EXT_VERIFY = "verify"
 EXT_AGAIN = "again"
 #: /dlim/v1: revisions, traffic, sharing, logs and the store of models; POST /execs/{id}/deploy.
 EXT_MODELS = "models"
+#: /definitions, /hardware, /experiments: model definitions, hardware specifications and experiments, kept for a team.
+EXT_EXPERIMENTS = "experiments"
 #: POST /execs/labels changes notes, tags and favorites of execs, and GET /execs/labels lists the tags; `find` and
 #: `offset` in the query of GET /execs.
 EXT_LABELS = "labels"
@@ -387,6 +397,21 @@ PACK_ID = "pack_id"  # the pack of jobs that share a device
 # Keys of the plans directly below a resource plan
 CHILDREN = "childTreeDto"  # in the tree
 PLANS = "plans"  # in our own servers' answer about one plan
+
+# Keys of a model definition, a hardware specification and an experiment, beside `name`, `owner`, `created` and
+# `sharedWith`; and of the bodies that save one
+DESCRIPTION = "description"
+VERSION, VERSIONS = "version", "versions"  # int: this version, and the newest one
+COMMAND = "command"  # execution command
+CONDA_ENVIRONMENT, ENVIRONMENT = "condaEnv", "environment"
+PREDEFINED, USABLE_HERE = "predefined", "usable"  # bool, of a hardware specification
+CREATE_DATA_PATH = "createDataPath"  # bool
+DEFINITION, DEFINITIONS_OF = "definition", "definitions"
+NODES = "nodes"  # single, multi or elastic
+MIN_WORKERS, DEVICE, MIG_PROFILE = "minWorkers", "device", "migProfile"
+HARDWARE_OF, HARDWARE_VERSION = "hardware", "hardwareVersion"
+LAST_RUN = "lastRun"
+RUN, PARTS = "run", "parts"
 
 # Keys of a search for hyper-parameters, and of its experiments. Both may have a `message`
 SEARCH_NAME = "hpoName"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from dlicmd.sdk.client import Client, Kind
+from dlicmd.sdk.experiment_objects import PlanMistakes, RunOfExperiment, SavedDefinition, SavedExperiment, SavedHardware
 from dlicmd.sdk.job import Curves, Job, Jobs
 from dlicmd.sdk.messages import Progress
 from dlicmd.sdk.model_objects import (
@@ -667,6 +668,106 @@ class AsyncClient:
         """Call `Client.deploy_saved` in a thread."""
         found: DeployedModel = await self._call("deploy_saved", name, options)
         return found
+
+    async def definitions(self) -> list[SavedDefinition]:
+        """Call `Client.definitions` in a thread."""
+        found: list[SavedDefinition] = await self._call("definitions")
+        return found
+
+    async def definition(self, name: str, version: int | None = None) -> SavedDefinition:
+        """Call `Client.definition` in a thread."""
+        found: SavedDefinition = await self._call("definition", name, version)
+        return found
+
+    async def definition_versions(self, name: str) -> list[SavedDefinition]:
+        """Call `Client.definition_versions` in a thread."""
+        found: list[SavedDefinition] = await self._call("definition_versions", name)
+        return found
+
+    async def definition_code(self, name: str, version: int | None = None) -> Code:
+        """Call `Client.definition_code` in a thread."""
+        found: Code = await self._call("definition_code", name, version)
+        return found
+
+    async def save_definition(
+        self, definition: Mapping[str, Any], code: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> SavedDefinition:
+        """Call `Client.save_definition` in a thread."""
+        found: SavedDefinition = await self._call("save_definition", definition, code, progress)
+        return found
+
+    async def delete_definition(self, name: str) -> None:
+        """Call `Client.delete_definition` in a thread."""
+        await self._call("delete_definition", name)
+
+    async def hardware_specifications(self) -> list[SavedHardware]:
+        """Call `Client.hardware_specifications` in a thread."""
+        found: list[SavedHardware] = await self._call("hardware_specifications")
+        return found
+
+    async def hardware_specification(self, name: str, version: int | None = None) -> SavedHardware:
+        """Call `Client.hardware_specification` in a thread."""
+        found: SavedHardware = await self._call("hardware_specification", name, version)
+        return found
+
+    async def hardware_versions(self, name: str) -> list[SavedHardware]:
+        """Call `Client.hardware_versions` in a thread."""
+        found: list[SavedHardware] = await self._call("hardware_versions", name)
+        return found
+
+    async def save_hardware(self, hardware: Mapping[str, Any]) -> SavedHardware:
+        """Call `Client.save_hardware` in a thread."""
+        found: SavedHardware = await self._call("save_hardware", hardware)
+        return found
+
+    async def delete_hardware(self, name: str) -> None:
+        """Call `Client.delete_hardware` in a thread."""
+        await self._call("delete_hardware", name)
+
+    async def experiments(self) -> list[SavedExperiment]:
+        """Call `Client.experiments` in a thread."""
+        found: list[SavedExperiment] = await self._call("experiments")
+        return found
+
+    async def experiment(self, name: str, version: int | None = None) -> SavedExperiment:
+        """Call `Client.experiment` in a thread."""
+        found: SavedExperiment = await self._call("experiment", name, version)
+        return found
+
+    async def experiment_versions(self, name: str) -> list[SavedExperiment]:
+        """Call `Client.experiment_versions` in a thread."""
+        found: list[SavedExperiment] = await self._call("experiment_versions", name)
+        return found
+
+    async def save_experiment(self, experiment: Mapping[str, Any]) -> SavedExperiment:
+        """Call `Client.save_experiment` in a thread."""
+        found: SavedExperiment = await self._call("save_experiment", experiment)
+        return found
+
+    async def check_experiment(self, experiment: Mapping[str, Any]) -> PlanMistakes:
+        """Call `Client.check_experiment` in a thread."""
+        found: PlanMistakes = await self._call("check_experiment", experiment)
+        return found
+
+    async def run_experiment(self, name: str, version: int | None = None, key: str | None = None) -> RunOfExperiment:
+        """Call `Client.run_experiment` in a thread."""
+        found: RunOfExperiment = await self._call("run_experiment", name, version, key)
+        return found
+
+    async def continue_experiment(self, name: str, run: int) -> RunOfExperiment:
+        """Call `Client.continue_experiment` in a thread."""
+        found: RunOfExperiment = await self._call("continue_experiment", name, run)
+        return found
+
+    async def experiment_runs(self, name: str, limit: int = 20) -> list[RunOfExperiment]:
+        """Call `Client.experiment_runs` in a thread."""
+        found: list[RunOfExperiment] = await self._call("experiment_runs", name, limit)
+        return found
+
+    async def delete_experiment(self, name: str) -> None:
+        """Call `Client.delete_experiment` in a thread."""
+        await self._call("delete_experiment", name)
 
     async def close(self) -> None:
         """Call `Client.close` in a thread."""

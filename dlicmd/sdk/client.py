@@ -31,6 +31,7 @@ from dlicmd.sdk.calls import (
 )
 from dlicmd.sdk.errors import Denied, ServerError, SubmissionRefused
 from dlicmd.sdk.exec_calls import ExecCalls
+from dlicmd.sdk.experiment_calls import ExperimentCalls
 from dlicmd.sdk.label_calls import LabelCalls
 from dlicmd.sdk.model_calls import ModelCalls
 from dlicmd.sdk.model_store_calls import ModelStoreCalls
@@ -51,7 +52,7 @@ Kind: TypeAlias = Literal["elastic", "ddp", "single", "command"]
 PREVIEW_TIMEOUT = 660.0
 
 
-class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, ModelStoreCalls):
+class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, ModelStoreCalls, ExperimentCalls):
     """Call the methods of one server, or of the local backend.
 
     The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call

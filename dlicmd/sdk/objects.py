@@ -12,6 +12,14 @@ from typing import Any, NamedTuple
 
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import at, items, number, words
+from dlicmd.sdk.experiment_objects import (
+    PlanMistakes,
+    RunMember,
+    RunOfExperiment,
+    SavedDefinition,
+    SavedExperiment,
+    SavedHardware,
+)
 from dlicmd.sdk.model_objects import (
     DeployedModel,
     DeployedRevision,
@@ -468,5 +476,6 @@ RECORDS: tuple[type[Record], ...] = (
     Exec, Labelled, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
     SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, HyperParameter,
     MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
-    ServingRuntime, SavedModel, ModelWhy,
+    ServingRuntime, SavedModel, ModelWhy, SavedDefinition, SavedHardware, SavedExperiment, RunOfExperiment, RunMember,
+    PlanMistakes,
 )

@@ -16,13 +16,16 @@ from local_backend.api import (
     conf,
     connections,
     curves,
+    definitions,
     description,
     edimodels,
     errors,
     exec_metrics,
     execs,
+    experiment_plans,
     files,
     follow,
+    hardware,
     health,
     holdings,
     inference_auth,
@@ -60,7 +63,8 @@ ROUTERS = (
     resplans.router, users.router, connections.router, health.router, previews.router, exec_metrics.router,
     curves.router, submitted_code.router, verifying.router, repeating.router, algorithms.router, searches.router,
     model_searches.router, tokens.router, inference_auth.router, inference_models.router, inference_deploy.router,
-    inference_forward.router, edimodels.router, administration.router,
+    inference_forward.router, edimodels.router, administration.router, definitions.router, hardware.router,
+    experiment_plans.router,
 )
 
 

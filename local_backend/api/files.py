@@ -21,10 +21,8 @@ from local_backend.api.objects import utc
 from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
 from local_backend.errors import NotFound, StorageFailed
-from local_backend.runtime.written import Written, WrittenFiles
+from local_backend.runtime.written import Written
 from local_backend.services.load import PACKING
-from local_backend.services.services import Services
-from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
@@ -49,7 +47,7 @@ def files(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[
     are not printable UTF-8 are left out. If `complete` is false, there are more files, or the server may not read a
     folder of the program."""
     try:
-        found, complete = _written(services, services.execs.find(caller, exec_id)).listed()
+        found, complete = services.execs.written(services.execs.find(caller, exec_id)).listed()
     except OSError as problem:
         raise StorageFailed(
             "exec.result_failed", f"The server cannot list the files of {exec_id} ({problem.strerror})") from None
@@ -66,7 +64,7 @@ def content(request: Request, services: TheServices, caller: TheCaller, exec_id:
     """Return one of the files in the list, whole or from a byte on. Of a file that grows, return the bytes that it has
     now. While the exec runs, a large file that changed in the last minute comes without ETag and checksum."""
     row = services.execs.find(caller, exec_id)
-    file = _written(services, row).opened(path)
+    file = services.execs.written(row).opened(path)
     if file is None:
         raise NotFound("exec.no_file", f"The program of {exec_id} has written no file {path[:200]!r} that the server "
                        "can read")
@@ -77,10 +75,6 @@ def content(request: Request, services: TheServices, caller: TheCaller, exec_id:
         file.close()
         return refused
     return Streamed(services.load, _streamed(file, part), part.status, part.headers, _TYPE)
-
-
-def _written(services: Services, row: ExecRow) -> WrittenFiles:
-    return WrittenFiles(services.base.settings.paths, services.execs.paths(row), row)
 
 
 def _shown(file: Written) -> File:

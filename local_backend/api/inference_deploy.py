@@ -104,7 +104,7 @@ async def _deployed(  # noqa: PLR0917
     name: str | None,
 ) -> JsonAnswer[ModelObject]:
     action = "model.deploy" if expected is None else "model.redeploy"
-    caller.check_scope(action)
+    services.base.permit(caller, action)
     async with uploads.upload_of(request, services, caller, action, packed=True) as (upload, folder):
         view = await in_turn(services.load, UPLOAD, caller.name, partial(
             services.models.deploy, caller, upload, folder / "model", expected, kernel_type, name))
@@ -173,7 +173,7 @@ def list_saved(services: TheServices, caller: TheCaller) -> JsonAnswer[list[Save
     507: "quota.models storage.failed storage.full"})
 async def save(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[SavedModelObject]:
     """Save the result of a finished exec under a name, as its next version."""
-    caller.check_scope("model.save")
+    services.base.permit(caller, "model.save")
     body = await object_of(request)
     name, exec_id = (text_of(body, key, required=True) for key in ("name", "exec"))
     row = await assembled(services, caller, partial(

@@ -63,14 +63,18 @@ class Route(APIRoute):
             except RequestValidationError as problem:
                 where = problem.errors()[0]["loc"]
                 if where[0] == "body" and self.body_field is not None:
-                    raise _refused(self.body_field.field_info.annotation, where[1:]) from None
+                    raise refused_field(self.body_field.field_info.annotation, where[1:]) from None
                 raise
 
         return strict
 
 
-def _refused(model: Any, where: tuple[str, ...]) -> Invalid:
+def refused_field(model: Any, where: tuple[str | int, ...]) -> Invalid:
     """Return the error (`body.value`) for the field of a body at this place; for the first field if the body is no
-    object."""
+    object. A field that is a list of bodies has the place in the list before the sentence of the inner field."""
     assert issubclass(model, Body)
-    return Invalid("body.value", model.refusal(where[0] if where else None))
+    name = str(where[0]) if where else None
+    inner = model.items_of(name) if len(where) > 2 and isinstance(where[1], int) else None
+    if inner is not None:
+        return Invalid("body.value", f"{name}.{where[1]}: {inner.refusal(str(where[2]))}")
+    return Invalid("body.value", model.refusal(name))

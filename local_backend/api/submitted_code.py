@@ -26,10 +26,11 @@ def code(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[C
     and UTF-8. If `complete` is false, there are more files. Files that were removed since the submission are left
     out."""
     files, complete = services.code_listing.of(caller, exec_id)
-    return JsonAnswer({"files": [_shown(file) for file in files], "complete": complete})
+    return JsonAnswer({"files": [code_file(file) for file in files], "complete": complete})
 
 
-def _shown(file: ListedFile) -> CodeFile:
+def code_file(file: ListedFile) -> CodeFile:
+    """Return a file as answers show it."""
     shown: CodeFile = {"path": file.path, "bytes": file.size}
     if file.sha256 is not None:
         shown["sha256"] = file.sha256

@@ -18,7 +18,7 @@ from local_backend.errors import BackendError, StorageFailed, TooSlow
 from local_backend.services.access import Caller
 from local_backend.services.services import Services
 from local_backend.services.submissions import SubmissionService
-from local_backend.submit.receive import ReceivedUpload, receive
+from local_backend.submit.receive import MOST_OF_FOLDER, ReceivedUpload, receive
 
 #: Seconds for which the server reads the rest of a refused body, so that the client gets the answer.
 _DRAIN = 60.0
@@ -26,16 +26,17 @@ _DRAIN = 60.0
 
 @contextlib.asynccontextmanager
 async def upload_of(
-    request: Request, services: Services, caller: Caller, action: str, *, packed: bool = False
+    request: Request, services: Services, caller: Caller, action: str, *, packed: bool = False, folders: bool = False
 ) -> AsyncIterator[tuple[ReceivedUpload, Path]]:
     """Yield a body with files, and the folder that they are in until the end of the block. An error in the block is
-    answered when the client has sent the rest of its body. With `packed`, a body that is no form is one archive."""
+    answered when the client has sent the rest of its body. With `packed`, a body that is no form is one archive. With
+    `folders`, a form may have all files of a folder."""
     folder = services.submissions.folder()
     try:
         services.load.users.submission(caller.name)
         with services.load.users.upload(caller.name):
             upload = await received(
-                request, services, caller, folder, keyed=True, action=action, packed=packed)
+                request, services, caller, folder, keyed=True, action=action, packed=packed, folders=folders)
         yield upload, folder
     except TooSlow:
         raise
@@ -48,7 +49,7 @@ async def upload_of(
 
 async def received(
     request: Request, services: Services, caller: Caller, folder: Path, *, keyed: bool,
-    action: str = "exec.submit", packed: bool = False,
+    action: str = "exec.submit", packed: bool = False, folders: bool = False,
 ) -> ReceivedUpload:
     """Read the body of a submission into `folder`. `action` names it in audit records. Raises BackendError for a body
     that the server refuses."""
@@ -65,7 +66,8 @@ async def received(
         most = services.base.settings.quotas.upload_seconds
         async with resting():
             return await asyncio.wait_for(
-                receive(request.stream(), content_type, folder, limits.upload_bytes, packed=packed), most)
+                receive(request.stream(), content_type, folder, limits.upload_bytes, packed=packed,
+                        **({"parts": MOST_OF_FOLDER} if folders else {})), most)
     except asyncio.TimeoutError:
         raise _refused(submissions, caller, action, TooSlow(
             "quota.upload_seconds", f"the upload takes longer than {most} seconds, the limit of this server")) from None

@@ -24,8 +24,8 @@ from local_backend.services.services import Services
 
 router = pages()
 
-#: Number of colors for runs.
-_COLORS = 8
+#: Number of colors for runs, and most rows of a table.
+_COLORS, _SHOWN = 8, 50
 
 
 @router.get(places.HOME)
@@ -62,6 +62,7 @@ def _found(services: Services, caller: Caller, base_url: str, colors: dict[str, 
         "shares": bars(services.plans.shares(caller), Counter(slot["kind"] for slot in view["slots"])),
         "models": services.models.list(caller),
         "now": now(),
+        "shown": _SHOWN,
     }
 
 

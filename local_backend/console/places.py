@@ -24,8 +24,11 @@ SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
 SAVED = f"{SERVICES}/-/saved"
 #: Maximum bytes of the form that tries a model.
 LARGEST_TRIAL = 8 << 20
+EXPERIMENTS = f"{HOME}/experiments"
+NEW_EXPERIMENT, EXPERIMENT_FORM = f"{EXPERIMENTS}/new", f"{EXPERIMENTS}/-/form"
+DEFINITIONS, HARDWARE = f"{EXPERIMENTS}/-/definitions", f"{EXPERIMENTS}/-/hardware"
 #: Pages whose forms contain files.
-UPLOADS: frozenset[str] = frozenset()
+UPLOADS: frozenset[str] = frozenset({DEFINITIONS})
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class NavigationEntry:
 SECTIONS = (
     NavigationEntry("Overview", HOME, "o"),
     NavigationEntry("Runs", RUNS, "r"),
+    NavigationEntry("Experiments", EXPERIMENTS, "e"),
     NavigationEntry("Searches", SEARCHES, "s"),
     NavigationEntry("Services", SERVICES, "v"),
     NavigationEntry("Data", DATA, "d"),

@@ -18,12 +18,10 @@ from local_backend.console import places
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.curves.groups import grouped
-from local_backend.runtime.written import WrittenFiles
 from local_backend.services.access import Caller
 from local_backend.services.load import PACKING, READING
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
-from local_backend.submit.again import arguments_of
 
 router = pages()
 #: Path after the path of a run → title of the tab.
@@ -35,7 +33,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
     """Return what every tab of a run shows. Raises NotFound (`exec.not_found`)."""
     view = services.execs.view(services.execs.find(caller, run))
     row = view.row
-    words = masked_arguments(arguments_of(row.workload.program, view.paths))
+    words = masked_arguments(services.submissions.arguments(row))
     return {
         "row": row, "shown": show(view, str(request.base_url)), "tab": tab, "tabs": TABS,
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
@@ -91,7 +89,7 @@ def results(request: Request, services: TheServices, caller: TheCaller, run: str
     """Show the files that the program wrote."""
     found = about(request, services, caller, run, "/results")
     row: ExecRow = found["row"]
-    files, complete = WrittenFiles(services.base.settings.paths, services.execs.paths(row), row).listed()
+    files, complete = services.execs.written(row).listed()
     return page(request, "run_results.html", **found, files=files, complete=complete, rest=f"{wire.EXECS}/{row.id}")
 
 

@@ -13,10 +13,12 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS
 from local_backend.console.route import router as pages
+from local_backend.curves.model import OF_RUN
 from local_backend.services.curves import DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = pages()
+_, WORKERS, DEATHS = OF_RUN
 
 
 @router.get(places.RUNS + "/{run}/curves")
@@ -39,12 +41,27 @@ def curves(
 
 def chart(curves: list[DrawnCurve]) -> dict[str, Any]:
     """Return curves as the object that charts.js draws."""
+    deaths = next((curve for curve in curves if curve.name == DEATHS), None)
     units = {curve.step_unit for curve in curves}
     return {
         "x": {"label": units.pop() if len(units) == 1 else "step", "kind": "number"},
         "y": {"label": ""},
         "series": [
-            {"name": curve.name, "x": [point[0] for point in curve.points], "y": [point[1] for point in curve.points]}
-            for curve in curves
+            {"name": curve.name, "x": [point[0] for point in curve.points], "y": [point[1] for point in curve.points],
+             "step": curve.name in (WORKERS, DEATHS)}
+            for curve in curves if curve is not deaths
         ],
+        "marks": _marks(deaths),
     }
+
+
+def _marks(deaths: DrawnCurve | None) -> list[dict[str, Any]]:
+    """Return a mark for each step at which the number of deaths was larger than before."""
+    found: list[dict[str, Any]] = []
+    before = 0.0
+    for step, count, _ in deaths.points if deaths is not None else ():
+        if count > before:
+            died = count - before
+            found.append({"x": step, "text": "a worker died" if died == 1 else f"{died:g} workers died"})
+        before = count
+    return found

@@ -38,7 +38,7 @@ SORTS: Mapping[str, tuple[str, bool]] = {
 }
 #: Names of the states that can be selected, in the order of the life of a run.
 STATES = ("pending", "running", "finished", "error", "killed")
-#: Maximum number of metrics beside loss and accuracy in a row.
+#: Maximum number of metrics in a row without a loss and an accuracy.
 _MOST_OTHERS = 2
 
 
@@ -175,11 +175,10 @@ def _line(view: ExecView, labels: Labels) -> RunLine:
         loss = last.pop(next(filter(metric_names.is_loss, last), ""), None)
     if accuracy is None:
         accuracy = last.pop(next((one for one in last if metric_names.kind(one) == wire.ACCURACY), ""), None)
-    others = {name: value for name, value in last.items() if name not in (wire.LOSS, wire.ACCURACY)}
+    others = {} if (loss, accuracy) != (None, None) else dict(list(last.items())[:_MOST_OTHERS])
     duration = None if row.start_time is None else (row.end_time or now()) - row.start_time
     held = f"{len(slots_of(row))} / {row.num_worker}" if row.state in HAS_SLOTS else str(row.num_worker)
-    return RunLine(view, labels, _message(view), duration, held, loss, accuracy,
-                   dict(list(others.items())[:_MOST_OTHERS]))
+    return RunLine(view, labels, _message(view), duration, held, loss, accuracy, others)
 
 
 def _message(view: ExecView) -> str:

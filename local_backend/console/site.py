@@ -15,11 +15,15 @@ from local_backend.console import (
     admin_people,
     admin_plans,
     admin_usage,
+    builder,
     compare,
     data,
     data_connections,
+    definitions,
     design,
+    experiments,
     files,
+    hardware,
     live,
     overview,
     places,
@@ -45,6 +49,7 @@ ROUTERS = (
     compare.router, run_curves.router, run_slots.router, run_logs.router, run_code.router, run_changes.router,
     run.router, searches.router,
     saved_models.router, services.router, service_changes.router,
+    definitions.router, hardware.router, builder.router, experiments.router,
 )
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from dlicmd.contract.reading import whole
-from local_backend.curves.model import SOURCES, MetricValue, clean, sound
+from local_backend.curves.model import FABRIC, OF_RUN, SOURCES, MetricValue, clean, sound
 
 #: Maximum number of curves, of points of one curve, and of points of all curves together.
 MOST_CURVES, MOST_POINTS, MOST_IN_ALL = 200, 10_000, 200_000
 #: Maximum number of last values.
 MOST_LAST = 8
+_OF_RUN = frozenset((FABRIC, name) for name in OF_RUN)
 #: Parts of a name that only say that a value belongs to the training.
 _TRAIN = re.compile(r"^(train|training)_(?=.)")
 
@@ -137,6 +138,8 @@ class Book:
         `steps`; losses first."""
         found: dict[str, dict[str, Any]] = {}
         for curve in sorted(shown(self.curves), key=_importance):
+            if (curve.source, curve.name) in _OF_RUN:
+                continue
             if curve.last is not None and curve.name not in found and len(found) < MOST_LAST:
                 step, value = curve.last
                 found[curve.name] = {"value": value, "step": whole(step), "stepUnit": curve.unit}

@@ -10,6 +10,8 @@ from local_backend.curves.book import same
 #: Words of a name that say to which part of the data a value belongs.
 _PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "eval", "dev"})
 _FIRST = ("loss", "accuracy")
+#: Deaths explain why a training has fewer workers.
+_WITH = {"deaths": "workers"}
 
 
 def base(name: str) -> str:
@@ -22,7 +24,8 @@ def grouped(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Return (metric, names of its curves): losses and accuracies first, then in the order of the names."""
     found: dict[str, list[str]] = {}
     for name in names:
-        members = found.setdefault(base(name), [])
+        metric = base(name)
+        members = found.setdefault(_WITH.get(metric, metric), [])
         if name not in members:
             members.append(name)
     return sorted(found.items(), key=lambda one: _rank(one[0]))

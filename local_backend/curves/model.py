@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 #: Sources, the most trusted first. A curve that several sources have is shown from the first of them.
@@ -12,6 +13,8 @@ LOG, FABRIC, EMETRICS, TENSORBOARD, WANDB, MLFLOW, HUGGINGFACE, LIGHTNING, PRINT
 )
 #: Units of a step. LINE counts the values of a curve, because the program named no step.
 STEP, EPOCH, BATCH, LINE = UNITS = ("step", "epoch", "batch", "line")
+#: Curves that the engine reports about a training itself, not about its model.
+OF_RUN = ("samplesPerSecond", "workers", "deaths")
 #: Maximum number of characters of a name.
 LONGEST_NAME = 100
 #: Maximum of steps and times: floats represent all whole numbers up to this one. Readers drop larger values.
@@ -46,13 +49,18 @@ MakeReader = Callable[[], Reader]
 
 def clean(name: object) -> str:
     """Return a name that fits into one line of a table, or "" if nothing remains."""
-    if not isinstance(name, str):
-        return ""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in name[:1000]).split())[:LONGEST_NAME]
+    return _cleaned(name[:1000]) if isinstance(name, str) else ""
+
+
+@lru_cache(1000)
+def _cleaned(name: str) -> str:
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())[:LONGEST_NAME]
 
 
 def number(value: object) -> float | None:
     """Return a JSON value or a text as a number, or None. The number may be infinite or NaN."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

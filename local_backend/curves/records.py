@@ -33,11 +33,13 @@ def whole_lines(data: bytes, final: bool) -> tuple[int, list[bytes]]:
         size = len(data)
     return size, [line for line in data[:size].split(b"\n") if 0 < len(line) < LONGEST]
 
+_DECODER = json.JSONDecoder(parse_int=float)
+
 
 def _json(line: bytes) -> Mapping[str, Any]:
     """Return the JSON object in a line; an empty one if there is none."""
     try:
-        found = json.loads(line, parse_int=float)
+        found = _DECODER.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlicmd.contract import wire
+from local_backend.curves.model import OF_RUN
 from local_backend.runtime import tree
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import Launch
@@ -130,6 +131,10 @@ class Engine:
             self.furthest = max(self.furthest, step)
         self._counted_by_driver |= wire.WORKERS in values
         self._progress.update(values)
+        at = self._progress.values.get(wire.STEP)
+        if at is not None and any(name in values for name in OF_RUN):
+            found = {name: self._progress.values.get(name) for name in OF_RUN}
+            self._metrics(at, {name: value for name, value in found.items() if value is not None})
 
     def _rest(self, epochs: int, stored: bool) -> None:
         """Note that the job rests, unless it was promoted meanwhile."""

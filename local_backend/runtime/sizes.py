@@ -72,6 +72,11 @@ class Sizes:
         self._found[exec_id] = _Size(count, final=False)
 
 
+def content_bytes(folder: Path) -> int:
+    """Return the bytes of the files below a folder, without what a file system needs beside them. Raises OSError."""
+    return sum(os.lstat(os.path.join(top, name)).st_size for top, _, names in os.walk(folder) for name in names)
+
+
 def on_disk(folder: Path) -> int:
     """Return the bytes on disk below a folder. Files that a program removes or makes unreadable in the meantime count
     0; links are not followed."""

@@ -18,8 +18,9 @@ READ, SUBMIT, ADMIN, INFERENCE = SCOPES = ("read", "submit", "admin", tokens.INF
 _CHANGES = {
     READ: frozenset({"auth.logoff"}),
     SUBMIT: frozenset({
-        "auth.logoff", "auth.token_inference", "application.stop", "data.preview",
+        "auth.logoff", "auth.token_inference", "application.stop", "data.preview", "definition.save",
         "exec.again", "exec.check", "exec.label", "exec.stop", "exec.submit", "exec.verify",
+        "experiment.run", "experiment.save", "hardware.save",
         "hpo.create", "hpo.restart", "hpo.stop",
         "inference.run", "model.deploy", "model.promote", "model.redeploy", "model.rollback", "model.save",
         "model.start", "model.stop", "model.traffic",

@@ -103,6 +103,15 @@ class Recorder:
         finally:
             self.note(caller, action, record.about, outcome, code)
 
+    def permit(self, caller: Caller, action: str) -> None:
+        """Raise Denied (`auth.scope`) if the caller's token does not permit an action whose body is read after this
+        call. The refusal is recorded."""
+        try:
+            caller.check_scope(action)
+        except BackendError as problem:
+            self.note(caller, action, [], "refused", problem.code)
+            raise
+
     def note(self, caller: Caller, action: str, about: list[str], outcome: str, code: str | None) -> None:
         """Write one audit record. Many refused calls of one user are counted instead."""
         entry: dict[str, object] = {

@@ -41,7 +41,7 @@ class CodeListing:
         paths = self.execs.paths(row)
         names, complete = manifest.read(self.execs.base.settings.paths, row)
         model_dir = row.workload.program.model_dir
-        reader, folder = _CodeReader(), f"{model_dir}/" if model_dir else ""
+        reader, folder = CodeReader(), f"{model_dir}/" if model_dir else ""
         files = []
         for name in names:
             file = paths.opened(paths.submitted / name)
@@ -57,7 +57,7 @@ def _seen_from(folder: str, name: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-class _CodeReader:
+class CodeReader:
     """Reads files until the limits of one answer are reached."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from local_backend.curves.answers import CurveAnswers
 from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
+from local_backend.runtime.written import WrittenFiles
 from local_backend.services import run_query
 from local_backend.services.access import Caller
 from local_backend.services.base import Base, SupervisorCalls
@@ -91,6 +92,10 @@ class ExecService:
     def paths(self, row: ExecRow) -> ExecPaths:
         """Return the files of an exec."""
         return self.sight.paths(row)
+
+    def written(self, row: ExecRow) -> WrittenFiles:
+        """Return the files that the program of an exec wrote."""
+        return WrittenFiles(self.base.settings.paths, self.paths(row), row)
 
     def curves(self, caller: Caller, exec_id: str, metrics: Collection[str], since: str) -> bytes:
         """Return the curves of an exec as a JSON object (`curves/answers.py`): those named in `metrics`, or all; with a

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -31,6 +32,8 @@ LAUNCHER = "launcher"
 #: Output that an elastic program itself stores in LOG_DIR.
 STORED = f"{DRIVER}.log"
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ESCAPE = b"\x1b"
+_COLORS = re.compile(_TERMINAL.pattern.encode())
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -200,18 +203,37 @@ def _searched(file: BinaryIO, text: bytes, start: int, size: int) -> LogSearch:
     until, at = time.monotonic() + MOST_SECONDS, start
     stop = min(size, start + MOST_SEARCHED)
     while at < stop:
-        chunk = _read(file, at, _CHUNK + MOST_BYTES)
-        inner, place, done = chunk.lower(), 0, _CHUNK
-        while 0 <= (place := inner.find(text, place)) < _CHUNK:
-            begin = chunk.rfind(b"\n", 0, place) + 1
-            if not begin and at:  # the line begins before the chunk
-                begin = max(0, place - _SHOWN // 2)
-            end = chunk.find(b"\n", place)
-            place = done = len(chunk) if end < 0 else end + 1
-            found.append(LogLine(at + begin, readable(chunk[begin : begin + _SHOWN].partition(b"\n")[0])))
+        chunk, done = _read(file, at, _CHUNK + MOST_BYTES), _CHUNK
+        lines = _colored(chunk, text) if _ESCAPE in chunk else _plain(chunk, text, at == 0)
+        for begin, done in lines:
+            if begin >= 0:
+                found.append(LogLine(at + begin, readable(chunk[begin : begin + _SHOWN].partition(b"\n")[0])))
             if len(found) == MOST_FOUND:
-                return LogSearch(found, at + place if at + place < size else None, size)
+                return LogSearch(found, at + done if at + done < size else None, size)
         at += max(_CHUNK, done)
         if time.monotonic() > until:
             break
     return LogSearch(found, at if at < size else None, size)
+
+
+def _plain(chunk: bytes, text: bytes, is_first: bool) -> Iterator[tuple[int, int]]:
+    """Yield where each line with a text begins, and where the next line begins, for lines without colors."""
+    inner, place = chunk.lower(), 0
+    while 0 <= (place := inner.find(text, place)) < _CHUNK:
+        begin = chunk.rfind(b"\n", 0, place) + 1
+        if not begin and not is_first:  # the line begins before the chunk
+            begin = max(0, place - _SHOWN // 2)
+        place = chunk.find(b"\n", place) + 1 or len(chunk)
+        yield begin, place
+
+
+def _colored(chunk: bytes, text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the same for lines with colors, which may divide the text. The last pair has -1, and the end of what was
+    searched."""
+    begin = 0
+    while begin < min(len(chunk), _CHUNK):
+        end = chunk.find(b"\n", begin) + 1 or len(chunk)
+        if text in _COLORS.sub(b"", chunk[begin:end]).lower():
+            yield begin, end
+        begin = end
+    yield -1, begin

@@ -19,7 +19,7 @@ from local_backend.inference.description import ModelDescription
 from local_backend.inference.profile import changed_profile, default_profile, fixed_changes
 from local_backend.runtime import bundles
 from local_backend.runtime.bundles import BundleLost
-from local_backend.runtime.sizes import on_disk
+from local_backend.runtime.sizes import content_bytes, on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.services.model_views import ModelView, ServingFacts
@@ -127,9 +127,9 @@ class ModelService:
         """Store the files of a folder as a model, or as the next revision of it. With `new`, the model must not exist.
         A started model then moves to the new revision when its kernels are ready. Raises the errors of `deploy`."""
         self.runtimes.find(found.runtime)
-        size = on_disk(folder)
-        check_room(self.base.settings.paths, self.base.settings.quotas, size)
+        check_room(self.base.settings.paths, self.base.settings.quotas, on_disk(folder))
         try:
+            size = content_bytes(folder)
             bundle = bundles.keep(self.base.settings.paths, folder)
         except BundleLost:
             raise Invalid("model.files", "the folder of the model contains something that is neither a file nor a "

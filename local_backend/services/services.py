@@ -28,7 +28,10 @@ from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
+from local_backend.services.definitions import DefinitionService
 from local_backend.services.execs import ExecService
+from local_backend.services.experiment_plans import ExperimentPlanService
+from local_backend.services.hardware import HardwareService
 from local_backend.services.health import Finding, HealthService
 from local_backend.services.holdings import HoldingService
 from local_backend.services.kept_lists import KeptLists
@@ -98,6 +101,9 @@ class Services:
     model_sources: ModelSourceService
     runtimes: RuntimeService
     model_controller: ModelController
+    definitions: DefinitionService
+    hardware: HardwareService
+    experiments: ExperimentPlanService
     load: Load
     audit: AuditService
     health: HealthService
@@ -135,9 +141,12 @@ def make_services(
     logons = LogonService(base, refused, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
+    hardware = HardwareService(base, supervisor)
     submissions = SubmissionService(
-        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
+        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database),
+        lambda caller, name: hardware.find(caller, name).spec,
     )
+    definitions = DefinitionService(base, submissions)
     algorithms = AlgorithmService(base)
     controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
     searches = SearchService(base, submissions, controller.wake, algorithms.names)
@@ -178,6 +187,9 @@ def make_services(
         model_sources=ModelSourceService(base, execs, serving.models, searches),
         runtimes=serving.runtimes,
         model_controller=serving.controller,
+        definitions=definitions,
+        hardware=hardware,
+        experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         load=Load(settings.quotas, shared=not settings.embedded),
         audit=AuditService(base),
         health=HealthService(examine, loops),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,19 +31,20 @@ from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
 from local_backend.services.submission_keys import SubmissionKeys, digest
 from local_backend.sources.connections import Connections
-from local_backend.store import exec_secrets
+from local_backend.store import exec_secrets, team_objects
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
-from local_backend.submit.again import Changes, code_gone, to_repeat, to_verify
+from local_backend.submit.again import Changes, arguments_of, code_gone, to_repeat, to_verify
 from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import create, data_of
-from local_backend.submit.place import place
+from local_backend.submit.place import located, place
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import ReceivedUpload
+from local_backend.submit.words import Asked
 from local_backend.vault import Vault
-from local_backend.workload import Workload
+from local_backend.workload import Program, Workload
 
 T = TypeVar("T")
 
@@ -123,6 +124,8 @@ class SubmissionService:
     sizes: Sizes
     forwarding: Forwarding
     keys: SubmissionKeys
+    #: Returns the hardware specification of a name that the user may use. Raises NotFound, Invalid.
+    hardware: Callable[[Caller, str], Mapping[str, Any]]
 
     def folder(self) -> Path:
         """Return the name of a new folder for an upload."""
@@ -202,6 +205,10 @@ class SubmissionService:
             record.about.append(made.id)
         base.wake()
         return made
+
+    def arguments(self, row: ExecRow) -> tuple[str, ...]:
+        """Return the words of an exec's program that a repetition can change."""
+        return arguments_of(row.workload.program, self.execs.paths(row))
 
     def repeat(self, caller: Caller, exec_id: str, changes: Changes) -> ExecRow:
         """Submit an exec again as a new exec, with the same code and data, and perhaps other words.
@@ -297,6 +304,45 @@ class SubmissionService:
         base.wake()
         return row
 
+    def check_kept(self, caller: Caller, request: SubmissionRequest, code: Program) -> Workload:
+        """Check a submission whose code is stored already: `code` names its bundle and the uploaded folder. Return its
+        workload, without id. Raises the errors of `submit` that need no upload, and BundleLost."""
+        return self._kept(caller, request, code).spec
+
+    def submit_kept(
+        self, caller: Caller, request: SubmissionRequest, code: Program, bind: Callable[[Connection, str], None]
+    ) -> Submitted:
+        """Submit an exec whose code is stored already; see `check_kept`. `bind` runs in the transaction that makes the
+        exec, and gets its id. Raises the errors of `submit` and of `bind`, and BundleLost."""
+        base = self.execs.base
+        with base.recorded(caller, "exec.submit") as record:
+            checked = self._kept(caller, request, code)
+            size = on_disk(base.settings.paths.bundle(str(code.bundle)))
+            check_room(base.settings.paths, base.settings.quotas, size)
+            created = create(checked.new, checked.roots) if checked.roots is not None else []
+            row = self._accept(caller, None, size, checked, None, bind)
+            record.about.append(row.id)
+        for note in created:
+            launcher_log.note(self.execs.paths(row).launcher_log, "server", note)
+        if checked.targets is not None:
+            self.forwarding.add(row.id)
+        SUBMISSIONS.labels("accepted").inc()
+        base.wake()
+        return Submitted(row, [*created, *checked.notes, *_warnings(row)])
+
+    def _kept(self, caller: Caller, request: SubmissionRequest, code: Program) -> _Checked:
+        """Return a checked submission whose program is found in stored code."""
+        checked = self._checked(caller, request)
+        folder = self.execs.base.settings.paths.bundle(str(code.bundle))
+        asked = replace(checked.spec.program, model_dir=checked.spec.program.model_dir or code.model_dir)
+        try:
+            program = replace(located(asked, folder), bundle=code.bundle)
+        except FileNotFoundError:
+            raise BundleLost from None
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+        return replace(checked, spec=replace(checked.spec, program=program))
+
     def _submitted_once(self, caller: Caller, request: SubmissionRequest) -> Submitted:
         keyed = None
         if request.key is not None:
@@ -321,7 +367,7 @@ class SubmissionService:
 
     def _checked(self, caller: Caller, request: SubmissionRequest) -> _Checked:
         """Return a submission without mistakes. Raises the errors of `submit` that need no file."""
-        asked = words.read(request.args, request.upload.data)
+        asked = self._read(caller, request)
         lack = unbuilt(asked.line)
         if lack is not None and request.strict:
             raise lack
@@ -343,6 +389,17 @@ class SubmissionService:
             self._staged(asked.staged),
             (*data.notes, *(needs.remarks(spec.resources, machine) if request.strict else ())),
         )
+
+    def _read(self, caller: Caller, request: SubmissionRequest) -> Asked:
+        """Return the words of a submission, with the hardware specification that it names. Raises Invalid."""
+        asked = words.read(request.args, request.upload.data)
+        name = asked.hardware.get(wire.NAME)
+        if isinstance(name, str) and "nodes" not in asked.hardware:
+            try:
+                asked.hardware = dict(self.hardware(caller, name))
+            except BackendError as problem:
+                raise Invalid("submission.hardware", f"hardwareSpec: {problem}") from None
+        return asked
 
     def _staged(self, name: str | None) -> Path | None:
         """Return a staged folder. Raises Invalid unless the server's own user is the only one."""
@@ -373,7 +430,7 @@ class SubmissionService:
         if bytes_only:
             quotas = replace(quotas, active_execs=None, stored_execs=None)
         if quotas.limit_users:
-            shared = self.sizes.of_user(caller.name)
+            shared = self.sizes.of_user(caller.name) + team_objects.bytes_of(connection, caller.name)
             check_user(connection, caller.name, quotas, size=self.sizes.of, shared=shared, adding=size)
 
 

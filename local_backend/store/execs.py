@@ -15,7 +15,7 @@ from dlicmd.contract import metric_names, wire
 from dlicmd.contract.secret import masked_arguments
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
-from local_backend.store import events, exec_secrets, holdings, labels, models, saved_models
+from local_backend.store import events, exec_secrets, holdings, labels, models, saved_models, team_objects
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import exec_texts, execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
@@ -304,17 +304,20 @@ def all_ids(connection: Connection) -> set[str]:
 
 
 def all_bundles(connection: Connection) -> set[str]:
-    """Return the bundles that any exec, search or model names, deleted execs included."""
+    """Return the bundles that any exec, search, model or definition names, deleted execs included."""
     found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.is_not(None)).distinct()).scalars())
     found |= set(connection.execute(select(searches.c.bundle).distinct()).scalars())
-    return found | models.bundles(connection) | saved_models.bundles(connection)
+    found |= models.bundles(connection) | saved_models.bundles(connection)
+    return found | team_objects.bundles(connection)
 
 
 def bundles(connection: Connection, of: Collection[str]) -> set[str]:
-    """Return those of these bundles that any exec, search or model names. There must be few enough for one query."""
+    """Return those of these bundles that any exec, search, model or definition names. There must be few enough for one
+    query."""
     found = set(connection.execute(select(execs.c.bundle).where(execs.c.bundle.in_(of)).distinct()).scalars())
     found |= set(connection.execute(select(searches.c.bundle).where(searches.c.bundle.in_(of))).scalars())
-    return found | models.bundles(connection, of) | saved_models.bundles(connection, of)
+    found |= models.bundles(connection, of) | saved_models.bundles(connection, of)
+    return found | team_objects.bundles(connection, of)
 
 
 def likeness(row: ExecRow) -> Likeness:

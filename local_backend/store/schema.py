@@ -326,3 +326,70 @@ saved_models = Table(
     Column("create_time", Float, nullable=False),  # epoch seconds
     Index("saved_models_by_bundle", "bundle"),
 )
+
+#: Model definitions, hardware specifications and experiments, which teams share; see team_objects.py.
+team_objects = Table(
+    "team_objects",
+    metadata,
+    Column("number", Integer, primary_key=True),  # from `sequences`
+    Column("kind", String(20), nullable=False),  # see team_objects.py
+    Column("owner", String(200), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("shared", Text, nullable=False),  # JSON list of users, or `true` for all users
+    Column("newest", Integer, nullable=False),  # number of the newest version
+    Column("create_time", Float, nullable=False),  # epoch seconds
+    Column("update_time", Float, nullable=False),
+    Index("team_objects_by_name", "kind", "owner", "name", unique=True),
+)
+
+#: The versions of these objects. A version never changes.
+team_versions = Table(
+    "team_versions",
+    metadata,
+    Column("object", Integer, primary_key=True),  # number of the object
+    Column("number", Integer, primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("content", Text, nullable=False),  # JSON object
+    Column("bundle", String(64)),  # digest of the code of a model definition; NULL for other objects
+    Column("size", Integer, nullable=False),  # bytes of this code
+    Column("create_time", Float, nullable=False),  # epoch seconds
+    Index("team_versions_by_bundle", "bundle"),
+)
+
+#: Which version of an experiment uses which other objects.
+team_uses = Table(
+    "team_uses",
+    metadata,
+    Column("object", Integer, primary_key=True),  # number of the experiment
+    Column("version", Integer, primary_key=True),
+    Column("used", Integer, primary_key=True),  # number of the used object
+    Index("team_uses_by_used", "used"),
+)
+
+#: Runs of experiments. One exec runs each of the model definitions.
+experiment_runs = Table(
+    "experiment_runs",
+    metadata,
+    Column("number", Integer, primary_key=True),  # from `sequences`
+    Column("object", Integer, nullable=False),  # number of the experiment
+    Column("version", Integer, nullable=False),
+    Column("creator", String(200), nullable=False),
+    Column("run_key", String(255)),  # idempotency key of the call that began it; NULL for none
+    Column("create_time", Float, nullable=False),  # epoch seconds
+    Index("experiment_runs_by_object", "object", "number"),
+    Index("experiment_runs_by_key", "creator", "object", "run_key", unique=True),
+)
+
+#: The execs of a run, in the order of the model definitions.
+experiment_run_parts = Table(
+    "experiment_run_parts",
+    metadata,
+    Column("run", Integer, primary_key=True),  # number of the run
+    Column("position", Integer, primary_key=True),  # from 0
+    Column("label", Text, nullable=False),  # the model definition: OWNER/NAME
+    Column("version", Integer, nullable=False),  # of the model definition
+    Column("exec_id", String(40)),  # NULL: no exec yet; the exec may no longer exist
+    Column("code", String(60)),  # why no exec was made; NULL: it was made, or was not tried yet
+    Column("message", Text),
+    Index("experiment_run_parts_by_exec", "exec_id"),
+)

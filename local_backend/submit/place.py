@@ -17,8 +17,11 @@ from local_backend.settings import Limits
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.submit.staged import take
 from local_backend.submit.unpack import unpack
+from local_backend.submit.unpacker import ArchiveRefused, Tree, components, is_litter
 from local_backend.workload import Program
 
+#: Folders that are never a part of the code. A browser sends them, too.
+_LEFT_OUT = frozenset({".git", ".venv", "__pycache__", ".ipynb_checkpoints", "node_modules"})
 _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 
 
@@ -31,6 +34,10 @@ def place(
     Raises Invalid, StorageFailed or OSError. Files that were written before the error stay.
     """
     typed = posixpath.basename(program.main or "")
+    if upload.is_folder:
+        _put_folder(upload, submitted, limits)
+        upload = ReceivedUpload()
+    has_folder = next(submitted.iterdir(), None) is not None
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
     archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
     if len(archives) + (upload.staged is not None) > 1:
@@ -46,9 +53,17 @@ def place(
     sync_directory(submitted)
     if program.user_cmd is not None or not runs:
         return replace(program, model_dir=next(_folders(submitted, program.model_dir), None))
-    has_folder = bool(archives) or upload.staged is not None
+    has_folder = has_folder or bool(archives) or upload.staged is not None
     program = _with_main(program, submitted, has_folder, [base_name(name) for name, _ in files])
     return program if elastic else as_command(program, submitted)
+
+
+def located(program: Program, folder: Path) -> Program:
+    """Return the program with its actual `model_dir` and `main` in a folder with code that was stored before. Raises
+    Invalid or OSError."""
+    if program.user_cmd is not None:
+        return replace(program, model_dir=next(_folders(folder, program.model_dir), None))
+    return _with_main(program, folder, True, [])
 
 
 def _nameless(path: Path, main: str) -> str:
@@ -75,6 +90,24 @@ def _put(source: Path, folder: Path, name: str) -> None:
     shutil.move(source, target)
     with target.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _put_folder(upload: ReceivedUpload, submitted: Path, limits: Limits) -> None:
+    """Move the files of a folder that a browser sent to their paths. Raises Invalid or OSError."""
+    root = os.open(submitted, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        tree = Tree(root, limits.unpacked_files)
+        for name, path in upload.files:
+            parts = components(name.replace("\\", "/"))
+            if not parts or is_litter(parts) or not _LEFT_OUT.isdisjoint(parts):
+                continue
+            with open(tree.file(parts, 0o644), "wb") as target, path.open("rb") as source:
+                shutil.copyfileobj(source, target)
+            path.unlink()
+    except ArchiveRefused as problem:
+        raise Invalid("submission.files", f"the uploaded folder is refused: {problem}") from None
+    finally:
+        os.close(root)
 
 
 def _with_main(program: Program, submitted: Path, has_folder: bool, names: list[str]) -> Program:

@@ -36,7 +36,7 @@ def check_user(
     connection: Connection, user: str, quotas: Quotas, *, size: Callable[[str], int], shared: int, adding: int
 ) -> None:
     """Raise OverQuota when a user may have no further exec of `adding` bytes. `size` returns the bytes of an exec, and
-    `shared` are the bytes that the jobs of the user share."""
+    `shared` are the bytes of the installed packages and model definitions of the user."""
     active, kept = execs.count(connection, user)
     if quotas.active_execs is not None and active >= quotas.active_execs:
         raise OverQuota(
@@ -52,6 +52,7 @@ def check_user(
     if stored + adding > quotas.stored_bytes:
         raise OverQuota(
             "quota.bytes",
-            f"the jobs of {user} use {show_size(stored)}, {show_size(shared)} of it for installed packages, and this "
-            f"job needs {show_size(adding)}; the limit is {show_size(quotas.stored_bytes)} in total; {_DELETE}",
+            f"the jobs of {user} use {show_size(stored)}, {show_size(shared)} of it for installed packages and model "
+            f"definitions, and this job needs {show_size(adding)}; the limit is {show_size(quotas.stored_bytes)} in "
+            f"total; {_DELETE}",
         )

@@ -19,6 +19,8 @@ from local_backend.errors import Invalid, StorageFailed, TooLarge
 
 _MAX_TEXT = 4 << 20  # bytes of the data part
 _MAX_PARTS = 64
+#: The most files of a folder that a browser sends.
+MOST_OF_FOLDER = 10_000
 _MAX_HEADERS = 16 << 10
 _WRITE = 1 << 20
 
@@ -31,15 +33,21 @@ class ReceivedUpload:
     files: list[tuple[str, Path]] = field(default_factory=list)
     data: str | None = None
     staged: Path | None = None
+    #: Whether the names of the files are paths in a folder, as browsers send them; otherwise only their last parts
+    #: count.
+    is_folder: bool = False
+    #: The other texts of a form, by name.
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 async def receive(
-    body: AsyncIterator[bytes], content_type: str, folder: Path, most: int, *, packed: bool = False
+    body: AsyncIterator[bytes], content_type: str, folder: Path, most: int, *, packed: bool = False,
+    parts: int = _MAX_PARTS,
 ) -> ReceivedUpload:
     """Read a whole body. Write its files into `folder`, under names of the server.
 
-    `most` limits the bytes of the body. With `packed`, a body that is no form is one archive. Written files stay when
-    this raises: the caller removes the folder.
+    `most` limits the bytes of the body, and `parts` the parts of a form. With `packed`, a body that is no form is one
+    archive. Written files stay when this raises: the caller removes the folder.
 
     Raises:
         Invalid: the body is malformed.
@@ -48,7 +56,7 @@ async def receive(
     """
     kind, options = parse_options_header(content_type)
     if kind == b"multipart/form-data":
-        return await _multipart(body, options.get(b"boundary"), folder, most)
+        return await _multipart(body, options.get(b"boundary"), _Parts(folder, parts), most)
     if packed:
         return await _archive(body, folder, most)
     text = await _text(body, most)
@@ -102,14 +110,15 @@ def _decode(content: bytes) -> str:
         raise Invalid("submission.body", "the text of the submission is not UTF-8") from None
 
 
-async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder: Path, most: int) -> ReceivedUpload:
+async def _multipart(
+    body: AsyncIterator[bytes], boundary: bytes | None, parts: _Parts, most: int
+) -> ReceivedUpload:
     if not boundary:
         # Clients with fixed headers send this type also without a body.
         async for chunk in body:
             if chunk:
                 raise Invalid("submission.body", "the multipart body has no boundary")
         return ReceivedUpload()
-    parts = _Parts(folder)
     received = 0
     try:
         parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]
@@ -147,16 +156,18 @@ def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
 class _Parts:
     """Collects the parser's callbacks. Content stays in memory until `flush`, which may run in another thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int) -> None:
         self.upload = ReceivedUpload()
+        self._most = most
         self.ended = False
         self.waiting = 0
         self._folder = folder
         self._header = (bytearray(), bytearray())
         self._headers: dict[bytes, bytes] = {}
-        self._count = 0
+        self._count = self._texts = 0
         self._text: bytearray | None = None
         self._is_data = False
+        self._name = ""
         self._writes: list[tuple[Path, bytes]] = []
         self._target: Path | None = None
         self._open: tuple[Path, int] | None = None
@@ -193,8 +204,8 @@ class _Parts:
 
     def _begin(self) -> None:
         self._count += 1
-        if self._count > _MAX_PARTS:
-            raise Invalid("submission.body", f"the multipart body has more than {_MAX_PARTS} parts")
+        if self._count > self._most:
+            raise Invalid("submission.body", f"the multipart body has more than {self._most} parts")
         self._headers = {}
         self._text = self._target = None
 
@@ -212,6 +223,7 @@ class _Parts:
         disposition = self._headers.get(b"content-disposition", b"")
         _, options = parse_options_header(disposition)
         part, name = options.get(b"name", b"").decode("latin-1"), _file_name(disposition, options.get(b"filename"))
+        self._name = part
         self._is_data = part == wire.PART_DATA and (name in (None, wire.PART_DATA) or str(name).endswith(".json"))
         if self._is_data or (name is None and part != wire.PART_FILE):
             self._text = bytearray()
@@ -234,6 +246,11 @@ class _Parts:
     def _part_end(self) -> None:
         if self._text is not None and self._is_data:
             self.upload.data = _decode(bytes(self._text))
+        elif self._text is not None:
+            self._texts += len(self._text)
+            if self._texts > _MAX_TEXT:
+                raise TooLarge("submission.too_large", f"the texts of the form are larger than {_MAX_TEXT} bytes")
+            self.upload.texts.setdefault(self._name, _decode(bytes(self._text)))
 
     def _end(self) -> None:
         self.ended = True

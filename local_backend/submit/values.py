@@ -46,11 +46,11 @@ class Hardware:
     """The `hardwareSpec` of a submission; it supplies what the command line leaves open."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        if spec and "nodes" not in spec and ("name" in spec or "id" in spec):
+        if spec and "nodes" not in spec and "id" in spec:
             raise Invalid(
                 "submission.hardware",
-                "hardwareSpec: the local backend knows no hardware specification by name or id; list its 'nodes' "
-                "instead",
+                "hardwareSpec: the local backend knows no hardware specification by id; give its 'name' or list its "
+                "'nodes' instead",
             )
         nodes = spec.get("nodes", spec)
         if not isinstance(nodes, dict):

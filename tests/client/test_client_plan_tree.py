@@ -210,3 +210,21 @@ def test_rp_apply_reports_removed_plans_and_excess_reservations(desk: Desk, plan
     assert "/cpd/training" in removed and "(j-1, j-2, j-4)" in removed and "5 " in excess and "4 " in excess
     planned.replies["PUT", TREE] = value(PLANS)
     assert desk.run("--rp-apply", "plans.yaml").err == ""
+
+
+def test_a_dry_run_shows_who_would_get_which_slots(desk: Desk, planned: FakeServer) -> None:
+    share = {"kind": "cpu", "plan": "/local/a", "user": "ann", "wanted": 4}
+    forecast = {
+        "tree": PLANS, "now": [share | {"due": 2, "used": 2}], "then": [share | {"due": 3, "used": 3}],
+        "execs": [{"id": "local-1", "user": "ann", "planNow": "/local/a", "planThen": "/local/a", "slotsNow": 2,
+                   "slotsThen": 3}],
+    }
+    planned.replies["POST", f"{BASE}/resplans/preview"] = value(forecast)
+    (desk.folder / "plans.yaml").write_text("plans: [{name: a, weight: 3}]")
+    done = desk.run("--rp-apply", "plans.yaml", "--dry-run")
+    assert done.code == 0, done
+    rows = [line.split() for line in done.out.splitlines() if line]
+    assert ["cpu", "/local/a", "ann", "2", "3", "2", "3"] in rows
+    assert ["local-1", "ann", "/local/a", "2", "3"] in rows
+    assert not any(seen.method == "PUT" for seen in planned.seen)
+    assert json.loads(desk.run("--rp-apply", "plans.yaml", "--dry-run", "-o", "json").out) == forecast

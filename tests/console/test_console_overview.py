@@ -123,3 +123,11 @@ def test_runs_keep_their_colors() -> None:
     assert known == {"b": 2, "c": 3, "d": 1}
     color(known, map(str, range(9)))
     assert sorted(known.values()) == [1, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_long_tables_are_cut(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local_backend.console.overview._SHOWN", 2)
+    for number in range(3):
+        live.submitted(f"--exec-start PyTorch --model-main main.py --appName run{number}")
+    shown = words(get(live, HOME))
+    assert "run0" in shown and "run2" not in shown and "1 more" in shown

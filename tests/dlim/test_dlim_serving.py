@@ -88,4 +88,7 @@ def test_a_kernel_that_cannot_start_is_explained(user: Server, tmp_path: Path) -
 def test_debug_calls_the_kernel_without_a_server(user: Server) -> None:
     done = user.dlim("debug", str(PINGPONG))
     assert done.code == 0 and done.out.count("Response data: ") == 5
+    several = ("--input", str(PINGPONG / "input.json"), f"--input={PINGPONG / 'input.json'}")
+    done = user.dlim("debug", str(PINGPONG), *several)
+    assert done.code == 0 and done.out.count("Response data: ") == 2
     assert not (user.home / "backend.json").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,9 +10,10 @@ import ssl
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +24,9 @@ from load import Load
 from support import eventually, examples
 
 from local_backend.inference.control import RequestLimits
+from local_backend.inference.gateway.config import listen_tcp, listen_unix
 from local_backend.inference.gateway_process import GatewayHandle, GatewayPlace
+from local_backend.inference.kernel import frames
 from local_backend.runtime.paths import HomePaths
 
 pytestmark = pytest.mark.integration
@@ -176,6 +180,63 @@ def test_a_request_that_a_kernel_has_is_answered_by_the_old_gateway(host: Gatewa
     eventually(lambda: kernel.welcomes == 2, "the kernel is with the new gateway")
     host.connect()
     assert call(host).status == 200
+
+
+class OldGateway:
+    """A gateway of another version: with a socket and a state that the present one does not know."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.sockets = {name: listen_unix(config[name]) for name in ("control", "kernels", "local")}
+        self.sockets |= {"http": listen_tcp("127.0.0.1", 0), "later": listen_tcp("127.0.0.1", 0)}
+        self.port = self.sockets["http"].getsockname()[1]
+        self.reader = frames.FrameReader()
+
+    def hand_over(self) -> None:
+        """Hand the sockets over to the gateway that asks for them, and accept nothing from then on."""
+        self.sockets["control"].setblocking(True)
+        self.link, _ = self.sockets["control"].accept()
+        assert json.loads(self.link.recv(1000)) == {"op": "take_over"}
+        line = json.dumps({"op": "sockets", "names": list(self.sockets), "since": 1}).encode() + b"\n"
+        socket.send_fds(self.link, [line], [one.fileno() for one in self.sockets.values()])
+        self.link.sendall(json.dumps({"op": "state", "models": {"m": {"title": "m"}}}).encode() + b"\n")
+        for one in self.sockets.values():
+            one.close()
+
+    def taken(self) -> bool:
+        """Wait until the new gateway has taken over."""
+        return bool(json.loads(self.link.recv(1000)) == {"op": "taken"})
+
+    def ask(self, body: bytes) -> frames.Reply:
+        """Pass a request on, and return its answer."""
+        self.link.sendall(frames.batch([frames.KernelTask(5, body, {"model": "m", "meta": "", "way": "new"})]))
+        found: list[tuple[int, bytes]] = []
+        while not found:
+            found = self.reader.feed(self.link.recv(65536))
+        ((kind, payload),) = found
+        assert kind == frames.REPLY
+        return frames.reply_of(payload)
+
+
+def test_a_gateway_of_another_version_hands_over(folder: Path) -> None:
+    host = GatewayHost(folder)
+    old = OldGateway(host.config)
+    host.config["port"] = old.port
+    with ExitStack() as stack:
+        stack.push(host)
+        host.start_process()
+        old.hand_over()
+        host.connect()
+        assert host.port == old.port
+        host.serve(model())
+        assert old.taken()
+        host.kernel()
+        answer = old.ask(b"passed on")
+        assert (answer.id, answer.body, answer.failed) == (5, b"passed on", False)
+        assert call(host, b"new").body == b"new"
+        old.link.close()
+        host.process.terminate()
+        assert host.process.wait(60) == 0
+        assert not any(Path(host.config[name]).exists() for name in ("control", "kernels", "local"))
 
 
 def test_a_gateway_that_is_killed_leaves_nothing_behind(host: GatewayHost) -> None:

@@ -20,7 +20,7 @@ def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
         "data-preview", "stop-many", "metrics", "curves", "code", "files", "log-lines", "verify", "create-data-path",
-        "searches", "models", "labels",
+        "searches", "models", "labels", "experiments",
         "allow-cpu",
         "check", "local-paths", "staged-folder",
     ]
@@ -30,7 +30,8 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     live = start(embedded=False)
     offered = live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"]
     assert offered == ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,"
-                       "metrics,curves,code,files,log-lines,verify,create-data-path,searches,models,labels,allow-cpu,check")
+                       "metrics,curves,code,files,log-lines,verify,create-data-path,searches,models,labels,experiments,"
+                       "allow-cpu,check")
 
 
 def test_point_4_a_submission_returns_id_and_app_id(live: Live) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import socket
+import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +16,7 @@ from live_server import PASSWORD, TOKEN, Live, basic, tar
 from modelling import KERNEL, Modelling, description, files, zipped
 
 from dlicmd.contract import wire
+from local_backend.services.model_views import GatewayAddress
 from local_backend.services.models import KEPT
 
 
@@ -42,6 +47,7 @@ def test_a_model_is_deployed_from_each_kind_of_archive(
         "kernel_path": "kernel.py", "service_uri": "", "stream_uri": "", "started_at": 0, "schema_version": "1",
         "state": "Stopped", "shared": []}
     assert [(one["number"], one["state"], one["weight"]) for one in made["revisions"]] == [(1, "stored", 100)]
+    assert made["size"] == sum(map(len, files().values()))
     assert dlim.get("/model/ping") == made
     assert dlim.get("/model") == [made]
     assert dlim.get("/modelextension") == {
@@ -249,6 +255,61 @@ def test_wrong_logons(dlim: Modelling) -> None:
     assert error(dlim.call("POST", "/auth/token", {"userpasswd": wrong}, None)) == (401, "auth.wrong_password")
     assert error(dlim.call("POST", "/auth/token", {"userpasswd": "%"}, None)) == (400, "body.value")
     assert error(dlim.call("POST", "/auth/token", None, None)) == (401, "auth.required")
+
+
+@pytest.mark.parametrize(("method", "path"), [
+    ("POST", "/deployment/model"), ("POST", "/deployment/model/ping"), ("POST", "/modelstore")])
+def test_a_deployment_that_the_scope_refuses_is_recorded(
+    start: Callable[..., Live], method: str, path: str
+) -> None:
+    live = start(embedded=False)
+    bob = live.add_user("bob")
+    made = json.dumps({"name": "ci", "scope": "read", "expiresIn": 600}).encode()
+    token = live.call("POST", "/tokens", made, {"Content-Type": "application/json"}, token=bob).json()["token"]
+    assert error(Modelling(live).call(method, path, token=token)) == (403, "auth.scope")
+    (record,) = [one for one in map(json.loads, (live.settings.home / "audit.log").read_text().splitlines())
+                 if one["outcome"] == "refused"]
+    assert (record["user"], record["token"], record["code"]) == ("bob", "ci", "auth.scope")
+    assert record["action"].startswith("model.")
+
+
+class StreamingGateway:
+    """A gateway that sends the second part of its answer when the test has the first one."""
+
+    def __init__(self, path: str) -> None:
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen()
+        self.go_on = threading.Event()
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def _answer(self) -> None:
+        link, _ = self.listener.accept()
+        with link:
+            link.recv(65536)
+            link.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                         b"9\r\ndata: a\n\n\r\n")
+            self.go_on.wait(60)
+            link.sendall(b"9\r\ndata: b\n\n\r\n0\r\n\r\n")
+
+
+def test_a_streamed_answer_passes_the_server_as_it_arrives(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="g") as folder:
+        gateway = StreamingGateway(f"{folder}/s")
+        address = GatewayAddress("http", "127.0.0.1", 1, None, f"{folder}/s")
+        monkeypatch.setattr(type(live.services.models.facts), "address", lambda facts: address)
+        client = http.client.HTTPConnection("127.0.0.1", live.port, timeout=60)
+        client.request("POST", "/dlim/v1/inference/ping", b"{}", {
+            "Authorization": f"Bearer {TOKEN}", "Accept": "text/event-stream"})
+        answer = client.getresponse()
+        assert (answer.status, answer.getheader("content-type")) == (200, "text/event-stream")
+        assert answer.readline() + answer.readline() == b"data: a\n\n"
+        gateway.go_on.set()
+        assert answer.read() == b"data: b\n\n"
+        client.close()
+        gateway.listener.close()
 
 
 def test_requests_without_gateway_get_a_reason(dlim: Modelling) -> None:

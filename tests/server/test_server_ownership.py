@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from live_server import Answer, Live, quoted, route_table, settings_for
 from modelling import Modelling
+from planning import Planning
 from searching import Searching, definition
 
 from dlicmd.contract import dlim, wire
@@ -30,6 +31,7 @@ CHANGES = {
     ("POST", wire.LINK): 200,
     ("POST", wire.LABELS): 400,  # without a body
     ("PUT", wire.PLAN_TREE): 403,
+    ("POST", wire.PLAN_PREVIEW): 403,
     ("PUT", wire.PLAN + "/{name:path}"): 403,
     ("DELETE", wire.PLAN + "/{name:path}"): 403,
     ("POST", wire.USERS): 403,
@@ -57,6 +59,10 @@ CHANGES = {
     ("DELETE", dlim.STORE + "/{name}"): 404,
     ("PUT", dlim.STORE + "/{name}/promote"): 400,  # without a space
     ("POST", dlim.STORE + "/{name}/deploy"): 404,
+    ("POST", wire.DEFINITIONS): 400,  # without a definition
+    ("POST", wire.HARDWARE): 400,  # without a specification
+    ("POST", wire.PLANS_OF_EXPERIMENTS): 400,  # without an experiment
+    ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"): 400,  # without an experiment
     ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
 #: Calls that only administrators may make.
@@ -77,6 +83,11 @@ class Team:
         assert answer.status == 200, answer.text
         self.search = str(answer.json()["uid"])
         self.model = str(Modelling(live).deploy("bobs-model", token=self.bob)["name"])
+        self.shared = "bob/the-secret-of-bob"
+        bob, name = Planning(live, self.bob), self.shared.partition("/")[2]
+        bob.defined(name)
+        bob.plan(name, [{"definition": name}])
+        bob.post("/hardware", {"name": name, "hardwareSpec": {}})
         live.run_on(self.running, "cpu-0")
         live.supervisor.held = [SlotPlace(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
         live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")
@@ -86,9 +97,10 @@ class Team:
     def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
         """Call a route, with `name` as the id if the route takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
-                            ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID),
+                            ("{name:path}", name if is_of_team(path) else "training"), ("{name}", "bob"),
+                            ("{instance}", INSTANCE_ID),
                             ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"),
-                            ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0")):
+                            ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0"), ("{run}", "1")):
             path = path.replace(part, quoted(value))
         return self.live.call(method, path, token=token, base="")
 
@@ -101,7 +113,13 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 
 
 def takes_id(path: str) -> bool:
-    return "{exec_id}" in path or "{app_id}" in path or is_of_search(path) or is_of_model(path)
+    return any((
+        "{exec_id}" in path, "{app_id}" in path, is_of_search(path), is_of_model(path), is_of_team(path)))
+
+
+def is_of_team(path: str) -> bool:
+    """Return whether a path is that of a model definition, a hardware specification or an experiment."""
+    return "{name:path}" in path and path.startswith((wire.DEFINITIONS, wire.HARDWARE, wire.PLANS_OF_EXPERIMENTS))
 
 
 def is_of_search(path: str) -> bool:
@@ -115,6 +133,8 @@ def is_of_model(path: str) -> bool:
 def names_of(team: Team, path: str) -> tuple[str, ...]:
     if is_of_model(path):
         return (team.model,)
+    if is_of_team(path):
+        return (team.shared,)
     return (team.search,) if is_of_search(path) else (team.running, team.waiting)
 
 
@@ -130,7 +150,7 @@ def test_an_id_of_another_user_is_answered_like_an_unknown_id(team: Team) -> Non
             unknown = team.call(method, path, team.carol, UNKNOWN)
             assert of_another.text.replace(name, UNKNOWN) == unknown.text, (method, path)
             assert of_another.status == unknown.status and of_another.headers.keys() == unknown.headers.keys()
-            expected = 404 if is_of_search(path) or is_of_model(path) else 400
+            expected = 404 if is_of_search(path) or is_of_model(path) or is_of_team(path) else 400
             assert unknown.status == expected or unknown.json() == [], (method, path)
             tried += 1
     assert tried >= 2 * 12

@@ -65,6 +65,9 @@ SUBMITS = {
     ("POST", wire.EXECS), ("POST", wire.CHECK), ("POST", wire.EXECS + "/{exec_id}/stop"),
     ("POST", wire.EXECS + "/{exec_id}/verify"), ("PUT", wire.APPLICATIONS + "/{app_id}/stop"),
     ("POST", wire.STOP_MANY), ("POST", wire.DATA_PREVIEW), ("POST", wire.LABELS),
+    ("POST", wire.DEFINITIONS), ("POST", wire.HARDWARE), ("POST", wire.PLANS_OF_EXPERIMENTS),
+    ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"), ("POST", wire.PLANS_OF_EXPERIMENTS + "/{name:path}/run"),
+    ("POST", wire.PLANS_OF_EXPERIMENTS + "/{name:path}/runs/{run}"),
     ("POST", wire.SEARCHES), *(("PUT", f"{wire.SEARCHES}/{{n}}{action}") for action in ("", "/force", "/restart")),
     ("POST", _OF_MODEL), *(("PUT", f"{_OF_MODEL}/{{t}}/{action}") for action in ("stop", "force", "restart")),
 }
@@ -81,6 +84,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.USERS + "/{name}/password"): {"password": "a new secret", "oldPassword": "x"},
     ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
+    ("POST", wire.DEFINITIONS): {"name": "x"}, ("POST", wire.HARDWARE): {"name": "x", "hardwareSpec": {}},
+    ("POST", wire.PLANS_OF_EXPERIMENTS): {"name": "x"},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
 }
 
@@ -101,7 +106,8 @@ def test_a_scope_is_checked_in_every_call(start: Callable[..., Live], scope: str
             if path in OPEN_PATHS or path in (wire.LOGOFF, wire.LINK):
                 continue
             filled = path
-            for part, value in (("{exec_id}", exec_id), ("{app_id}", exec_id), ("{name:path}", "p"), ("{name}", "bob")):
+            for part, value in (("{exec_id}", exec_id), ("{app_id}", exec_id), ("{name:path}", "p"), ("{name}", "bob"),
+                                ("{run}", "1")):
                 filled = filled.replace(part, quoted(value))
             body = json.dumps(BODIES[method, path]).encode() if (method, path) in BODIES else b""
             token = made(live, TOKEN, name=f"t{tried}", scope=scope, user=owner)

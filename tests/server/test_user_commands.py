@@ -80,7 +80,10 @@ def test_a_user_is_added_listed_changed_and_removed(desk: Desk) -> None:
     assert desk.user("passwd", "bob", DLI_USER_PASSWORD="another secret").exit_code == 0
     after = desk.known("bob")
     assert after is not None and password_hash.matches(after.password, "another secret")
-    assert desk.user("remove", "bob").output == "removed bob\n"
+    assert desk.user("role", "bob", "admin").output == "bob is admin now\n"
+    changed = desk.known("bob")
+    assert changed is not None and changed.role == "admin"
+    assert desk.user("remove", "bob", "--yes").output == "removed bob\n"
     assert desk.known("bob") is None and desk.known("ada") is not None
 
 
@@ -93,6 +96,7 @@ def test_a_user_is_added_listed_changed_and_removed(desk: Desk) -> None:
     (["add", "x", "--role", "king"], "", 2, "king"),
     (["passwd", "nobody", "--password-stdin"], SECRET, 6, "'nobody'"),
     (["remove", "nobody"], "", 6, "'nobody'"),
+    (["role", "nobody", "user"], "", 6, "'nobody'"),
     (["remove", "../x"], "", 6, "'../x'"),
 ])
 def test_an_invalid_command_is_refused(desk: Desk, words: list[str], typed: str, code: int, said: str) -> None:
@@ -137,3 +141,20 @@ def test_an_unusable_database_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "home" / "backend.db").write_text("this is no database" * 100)
     done = Desk(tmp_path / "home", None).add("bob")
     assert done.exit_code == 1 and "backend.db" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_audit_log_is_shown_newest_first(desk: Desk) -> None:
+    desk.add("ada", "--role", "admin")
+    desk.user("role", "ada", "user")  # refused: the last administrator
+
+    def shown(*words: str) -> Result:
+        return CliRunner().invoke(main, ["audit", *words], env={"DLICMD_HOME": str(desk.home)})
+
+    records = json.loads(shown("--action", "user.", "-o", "json").stdout)
+    assert [(one["action"], one["about"], one["outcome"]) for one in records] == [
+        ("user.role", ["ada"], "refused"), ("user.add", ["ada"], "done"),
+    ]
+    [line] = shown("--action", "user.", "-n", "1").stdout.splitlines()
+    assert line.endswith("user.role ada: refused (user.last_admin)")
+    assert shown("--outcome", "refused", "--user", "nobody").stdout == ""
+    assert shown("--from", "yesterday").exit_code == 1

@@ -87,7 +87,7 @@ def _preview(session: Session) -> int:
         for one in found[moment]:
             key = words(one.get("kind")), words(one.get("plan")), words(one.get("user"))
             row = shown.setdefault(key, dict(zip(("kind", "plan", "user"), key, strict=True)))
-            row |= {f"due {moment}": number(one.get("due")), f"slots {moment}": number(one.get("used"))}
+            row |= {f"due {moment}": _slots(one.get("due")), f"slots {moment}": _slots(one.get("used"))}
     show_rows([*shown.values()], output, ("kind", "plan", "user", "due now", "due then", "slots now", "slots then"),
               lambda row, column: scalar(row.get(column)))
     if found["execs"]:
@@ -95,6 +95,11 @@ def _preview(session: Session) -> int:
         columns = ("id", "user", "planThen", "slotsNow", "slotsThen")
         show_rows(found["execs"], output, columns, lambda row, column: scalar(row.get(column)))
     return Exit.DONE
+
+
+def _slots(value: object) -> str:
+    found = number(value)
+    return "" if found is None else f"{found:g}"
 
 
 def _read_plans(name: str) -> Any:

@@ -20,12 +20,13 @@ _PROGRAM = "local_backend.inference.kernel.debug"
 
 def debug(session: Session) -> int:
     """Start the kernel of a folder, give it 1 batch, and print its answers. Return its exit code."""
-    folder, given = Path(session.operand), session.line.text("--input")
+    folder = Path(session.operand)
     if not folder.is_dir():
         raise UsageProblem(f"'{inert(str(folder))}' {'is not a folder' if folder.exists() else 'does not exist'}")
-    source = Path(given) if given is not None else folder / "input.json"
-    if not source.is_file():
-        raise UsageProblem(f"there is no file '{inert(str(source))}'; name one with --input FILE")
+    sources = [Path(one) for one in session.line.many("--input")] or [folder / "input.json"]
+    for source in sources:
+        if not source.is_file():
+            raise UsageProblem(f"there is no file '{inert(str(source))}'; name one with --input FILE")
     try:
         found = importlib.util.find_spec(_PROGRAM)
     except ImportError:
@@ -34,5 +35,6 @@ def debug(session: Session) -> int:
         raise DlicmdError(f"kernels cannot run here: {REMOTE_ALONE}")
     kind = session.line.text(KERNEL_TYPE.name)
     more = [] if kind is None else ["--kernel-type", kind]
-    done = subprocess.run([sys.executable, "-m", _PROGRAM, str(folder), "--input", str(source), *more], check=False)
+    words = [str(folder), "--input", *map(str, sources), *more]
+    done = subprocess.run([sys.executable, "-m", _PROGRAM, *words], check=False)
     return Exit.DONE if done.returncode == 0 else Exit.FAILED

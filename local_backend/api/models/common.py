@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, with_config
 from pydantic_core import CoreSchema
@@ -63,6 +63,13 @@ class Body(BaseModel):
         first field says so."""
         field = cls.model_fields[name or next(iter(cls.model_fields))]
         return next(one for one in field.metadata if isinstance(one, Refusal))
+
+    @classmethod
+    def items_of(cls, name: str | None) -> type[Body] | None:
+        """Return the bodies that a field is a list of; None if it is no such list."""
+        field = cls.model_fields[name or next(iter(cls.model_fields))]
+        found = next(iter(get_args(field.annotation)), None)
+        return found if isinstance(found, type) and issubclass(found, Body) else None
 
 
 @described

@@ -22,7 +22,7 @@
       this.text = "";
       this.range = null;
       this.seen = false;
-      this.plot = make("div", node, { class: "plot", tabindex: "0", role: "img", "aria-label": `${node.getAttribute("aria-label")}. Arrow keys show values, + and - zoom, Escape shows everything.` });
+      this.plot = make("div", node, { class: "plot", tabindex: "0", role: "group", "aria-label": `${node.getAttribute("aria-label")}. Arrow keys show values, + and - zoom, Escape shows everything.` });
       this.details = make("details", node, { class: "small" });
       make("summary", this.details, { text: "Values as a table" });
       this.table = make("div", this.details, { class: "scroll" });

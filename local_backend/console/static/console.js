@@ -124,7 +124,7 @@
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
     const status = ctx?.response?.status ?? 0;
-    if (status >= 400 && ctx.request.method !== "GET" && !ctx.sourceElement.hasAttribute("hx-status:4xx")) {
+    if (status >= 400 && ctx.request.method !== "GET" && !(status < 410 && ctx.sourceElement.hasAttribute("hx-status:40x"))) {
       toast(ctx.text || `The server refused this (${status})`, true);
     }
   });

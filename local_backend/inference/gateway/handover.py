@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import time
@@ -25,6 +26,7 @@ from local_backend.inference.gateway.served_models import ServedModels
 from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.kernel import frames
 
+log = logging.getLogger(__name__)
 TAKE_OVER, TAKEN = "take_over", "taken"
 #: Seconds that the old gateway has for each of its messages.
 _PATIENCE = 10.0
@@ -84,8 +86,19 @@ def _receive(link: socket.socket) -> Predecessor:
                 names = message["names"]
             elif message["op"] == "state" and names is not None:
                 sockets = {name: socket.socket(fileno=one) for name, one in zip(names, descriptors, strict=True)}
-                return Predecessor(link, sockets, state_of(message) if message["models"] is not None else None)
+                return Predecessor(link, sockets, _state(message))
     raise TimeoutError("it did not answer in time")
+
+
+def _state(message: dict[str, Any]) -> GatewayState | None:
+    """Return the state of the old gateway; None if it has none, or one of another version that cannot be read."""
+    if message["models"] is None:
+        return None
+    try:
+        return state_of(message)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        log.warning("The state of the gateway before this one cannot be read (%r): it comes from the server", error)
+        return None
 
 
 def send_sockets(connection: ControlConnection, sockets: dict[str, socket.socket], state: GatewayState | None) -> None:

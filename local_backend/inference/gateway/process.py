@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+from contextlib import suppress
 from typing import Any
 
 from local_backend.inference.control import GatewayState
@@ -33,6 +34,8 @@ _LOOK, _RETRY = 0.05, 0.01
 _GRACE, _KERNEL_GRACE = 2.0, 5.0
 #: Seconds between two looks whether the certificate was renewed.
 _RENEWAL = 1.0
+#: Seconds until a gateway takes over without the state of the server, if that of the gateway before it is not known.
+_STATE_TIME = 5.0
 _STANDARD_INPUT = 0
 
 
@@ -60,10 +63,20 @@ class GatewayProcess:
         self.certificate = ServedCertificate(config)
         self.end = asyncio.Event()
         self.is_replaced = self.is_orphan = False
+        #: Files of the Unix sockets, which the end removes unless another gateway has replaced them.
+        self._files = {path: _inode(path) for path in (config.control, config.kernels, config.local)}
 
     def follow(self, state: GatewayState) -> None:
         """Follow the state that the gateway before this one had."""
         self.control.follow(state)
+
+    async def learn(self) -> None:
+        """Let the server connect, and wait for its state. Without a server, stop waiting after a while."""
+        self.servers["control"] = await self.loop.create_unix_server(
+            self.control.connection, sock=self.sockets["control"])
+        until = self.loop.time() + _STATE_TIME
+        while self.models.state is None and self.loop.time() < until:
+            await asyncio.sleep(_LOOK)
 
     async def serve(self) -> None:
         """Accept connections on all sockets."""
@@ -77,6 +90,8 @@ class GatewayProcess:
             "local": self.frontend.local_connection, "http": self.frontend.connection,
             "grpc": self.frontend.connection}
         for name, sock in self.sockets.items():
+            if name in self.servers:
+                continue
             if sock.family == socket.AF_UNIX:
                 self.servers[name] = await self.loop.create_unix_server(factories[name], sock=sock)
             else:
@@ -199,11 +214,24 @@ class GatewayProcess:
         await asyncio.sleep(_LOOK)
 
     def close(self) -> None:
-        """Close everything."""
+        """Close everything. The files of the sockets go, too, unless another gateway uses them or has replaced them."""
         self.stop_accepting()
+        if not self.is_replaced:
+            for path, number in self._files.items():
+                if number is not None and _inode(path) == number:
+                    with suppress(OSError):
+                        os.unlink(path)
         self.kernels.close()
         self.control.close()
         self.frontend.close()
+
+
+def _inode(path: str) -> int | None:
+    """Return the number by which the system knows a file; None if there is no such file."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 def _port(sock: socket.socket) -> int:
@@ -250,6 +278,8 @@ async def run(config: GatewayConfig) -> None:
         process.follow(predecessor.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.end.set)
+    if predecessor is not None and process.models.state is None:
+        await process.learn()
     await process.serve()
     if predecessor is not None:
         await predecessor.take(process.models)

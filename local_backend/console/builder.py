@@ -1,0 +1,135 @@
+"""The experiment builder: a form that the server checks while it is filled in."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+from fastapi import Request
+from starlette.datastructures import FormData
+from starlette.responses import HTMLResponse, Response
+
+from local_backend.api.bulk import bulk
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.experiment_objects import draft_body
+from local_backend.console import places
+from local_backend.console.builder_form import (
+    AS_JSON,
+    BuilderForm,
+    DataRow,
+    PartRow,
+    form_of,
+    form_of_draft,
+    read,
+    source_of,
+)
+from local_backend.console.changes import TheForm, done, field
+from local_backend.console.experiments import experiment_path, number_of
+from local_backend.console.rendering import page
+from local_backend.console.route import router as pages
+from local_backend.errors import BackendError
+from local_backend.services.access import Caller
+from local_backend.services.experiment_plans import NODES, PlanProblem
+from local_backend.services.load import PREVIEW
+from local_backend.services.services import Services
+from local_backend.services.volumes import VolumeService
+
+router = pages()
+
+#: Buttons that save; all others change the form.
+_SAVE, _RUN = "save", "run"
+
+
+@router.get(places.NEW_EXPERIMENT)
+def new(
+    request: Request, services: TheServices, caller: TheCaller, of: str = "", version: str = ""
+) -> Response:
+    """Show the form: empty, or with the experiment `of`."""
+    if of:
+        plan = services.experiments.find(caller, of, number_of(version))
+        form = form_of_draft(plan.draft)
+    else:
+        form = BuilderForm(parts=[PartRow(1)] if services.definitions.all(caller) else [])
+    return page(request, "builder.html", editing=of, **_values(services, caller, form, asked=False))
+
+
+@router.post(places.EXPERIMENT_FORM)
+def changed(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
+    """Return the form after a change of a field or a row, with the mistakes so far and what would run."""
+    return builder_part(request, services, caller, _form(form).changed(field(form, "op")))
+
+
+@router.post(places.EXPERIMENT_FORM + "/preview")
+@bulk(PREVIEW, stream=False)
+def preview(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
+    """Show what a data source contains."""
+    key = field(form, "preview")
+    row = next((one for one in _form(form).data if str(one.key) == key), DataRow(0, AS_JSON))
+    try:
+        found = services.data.preview(caller, [source_of(row)])
+    except (BackendError, ValueError) as problem:
+        found = [{"ok": False, "message": str(problem)}]
+    return page(request, "builder_preview.html", found=found[0])
+
+
+@router.post(places.EXPERIMENTS)
+def save(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
+    """Save the experiment, and run it if the button says so. An experiment with mistakes comes back with them."""
+    op, filled = field(form, "op"), _form(form)
+    values = _values(services, caller, filled.changed(op), asked=op in (_SAVE, _RUN))
+    if op not in (_SAVE, _RUN) or values["problems"]:
+        status = 400 if values["problems"] else 200
+        return page(request, "builder.html", status, editing=field(form, "editing"), **values)
+    plan = services.experiments.save(caller, read(filled).draft)
+    if op == _RUN:
+        services.load.users.submission(caller.name)
+        services.experiments.run(caller, plan.row.label, plan.row.version, field(form, "key")[:64] or None)
+    return done(request, experiment_path(plan.row.label))
+
+
+def builder_part(request: Request, services: Services, caller: Caller, form: BuilderForm) -> HTMLResponse:
+    """Return the part of the page that changes with the form."""
+    return page(request, "builder_part.html", **_values(services, caller, form, asked=False))
+
+
+def _form(form: FormData) -> BuilderForm:
+    return form_of({name: value for name, value in form.multi_items() if isinstance(value, str)})
+
+
+def _values(services: Services, caller: Caller, form: BuilderForm, *, asked: bool) -> dict[str, Any]:
+    """Return what the form shows. Before a user has `asked` to save, missing values are no mistakes."""
+    reading = read(form)
+    check = services.experiments.check(caller, reading.draft)
+    found = [*reading.problems, *check.problems]
+    shown = found if asked else [one for one in found if not _is_unfilled(one, form)]
+    problems: dict[str, str] = {}
+    for one in shown:
+        problems.setdefault(one.field, one.message)
+    return {
+        "form": form, "problems": problems, "summaries": check.summaries, "ready": not found, "nodes": NODES,
+        "definitions": services.definitions.all(caller), "hardware": services.hardware.all(caller),
+        "connections": services.connections.list(caller), "volumes": _volumes(services, caller),
+        "run_key": secrets.token_hex(16), "embedded": services.base.settings.embedded,
+        "data_fs": str(services.base.settings.data_fs),
+        "command": json.dumps(draft_body(reading.draft), indent=1),
+    }
+
+
+def _is_unfilled(problem: PlanProblem, form: BuilderForm) -> bool:
+    """Return whether a mistake is only that a field is still empty."""
+    if problem.field in ("name", "definitions"):
+        return not (form.name if problem.field == "name" else form.parts)
+    where, _, name = problem.field.partition(".")
+    number = name.partition(".")[0]
+    if where == "data":
+        return any(not (row.path or row.json or row.connection) for row in form.data)
+    return number.isdecimal() and int(number) < len(form.parts) and not form.parts[int(number)].definition
+
+
+def _volumes(services: Services, caller: Caller) -> list[str]:
+    """Return the names of the storage volumes that a user may use."""
+    try:
+        return [one.name for one in VolumeService(services.base).visible(caller)]
+    except BackendError:
+        return []

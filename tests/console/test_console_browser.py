@@ -1,0 +1,246 @@
+"""The pages in a real browser: accessibility, widths, keys, motion, live parts, and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from furnished import furnish, linked_pages
+from live_server import Live, settings_for
+from searching import searching
+from visitor import entered, link
+
+from dlicmd.contract.states import PENDING
+from local_backend.api.guard import SESSION
+from local_backend.console import places
+from local_backend.console.site import Console
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Page as Tab
+
+pytestmark = pytest.mark.integration
+
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+#: Elements that a keyboard must reach. Of a group of radio buttons, it reaches one.
+REACHED = """() => {
+  const all = document.querySelectorAll(
+    'a[href],button,input:not([type=hidden]),select,textarea,summary,[tabindex="0"]');
+  const groups = new Set();
+  globalThis.expected = [...all].filter((one) => {
+    if (one.disabled || !one.checkVisibility({visibilityProperty: true})) return false;
+    if (one.closest('dialog:not([open])')) return false;
+    if (one.type === 'radio') { if (groups.has(one.name)) return false; groups.add(one.name); }
+    return one.tabIndex >= 0;
+  });
+  return expected.map((one) => one.outerHTML.slice(0, 120));
+}"""
+FOCUSED = """() => {
+  const one = document.activeElement, style = getComputedStyle(one);
+  const radio = one.type === 'radio' ? document.querySelector(`input[type=radio][name="${one.name}"]`) : one;
+  return [expected.indexOf(radio), style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1];
+}"""
+MOVING = """() => [...document.querySelectorAll('*')].filter((one) => {
+  const style = getComputedStyle(one);
+  return [style.transitionDuration, style.animationDuration].join().split(',').some((text) => parseFloat(text) > 0.01)
+    || style.scrollBehavior === 'smooth';
+}).map((one) => one.outerHTML.slice(0, 100))"""
+SHIFTS = """() => new Promise((resolve) => {
+  const seen = [];
+  new PerformanceObserver((list) => seen.push(...list.getEntries())).observe({type: 'layout-shift', buffered: true});
+  requestAnimationFrame(() => setTimeout(() => resolve(seen.reduce((sum, one) => sum + one.value, 0)), 0));
+})"""
+QUIET = """() => !document.querySelector('.htmx-request') && [...document.querySelectorAll('[data-chart]')].every(
+  (one) => one.getBoundingClientRect().top > innerHeight || one.children.length)"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server with something on every page."""
+    live = Live(settings_for(tmp_path_factory.mktemp("house") / "home"), pages=Console())
+    with searching(live):
+        furnish(live)
+        yield live
+    live.close()
+
+
+@pytest.fixture(scope="module")
+def pages(house: Live) -> list[str]:
+    """Paths of pages, one of each kind."""
+    return linked_pages(house)
+
+
+def logged_on(browser: Browser, live: Live, **more: Any) -> BrowserContext:
+    """Return a new context of the browser, logged on as the owner of the server."""
+    context = browser.new_context(base_url=f"http://127.0.0.1:{live.port}", viewport=WIDE, **more)
+    context.add_cookies([{"name": SESSION, "value": entered(live).session, "url": f"http://127.0.0.1:{live.port}"}])
+    return context
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, house: Live) -> Iterator[Tab]:
+    """A tab that fails the test at an error of a script or of the content security policy."""
+    with closing(logged_on(browser, house)) as context:
+        yield context.new_page()
+
+
+@pytest.fixture(autouse=True)
+def problems(tab: Tab) -> Iterator[list[str]]:
+    """What the browser reports."""
+    found: list[str] = []
+
+    def said(message: Any) -> None:
+        if message.type in ("error", "warning") and not tab.url.endswith("/none"):
+            found.append(f"{tab.url}: {message.text}")
+
+    def broke(problem: Any) -> None:
+        found.append(f"{tab.url}: {problem}")
+
+    tab.on("console", said)
+    tab.on("pageerror", broke)
+    yield found
+    tab.remove_listener("console", said)
+    tab.remove_listener("pageerror", broke)
+    assert not found
+
+
+def opened(tab: Tab, path: str) -> None:
+    """Open a page, and wait until its parts and the charts in view are there."""
+    tab.goto(path)
+    tab.wait_for_function(QUIET)
+
+
+def violations(tab: Tab, options: dict[str, Any]) -> list[str]:
+    """Return what axe finds."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(tab, options=options | {"resultTypes": ["violations"]}).response["violations"]
+    return [f"{one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
+
+
+def test_pages_are_accessible_and_fit(tab: Tab, pages: list[str]) -> None:
+    everything, colors = {"runOnly": {"type": "tag", "values": TAGS}}, {"runOnly": ["color-contrast"]}
+    wrong = []
+    for path in [*pages, places.LOGON, f"{places.HOME}/none"]:
+        tab.set_viewport_size(WIDE)
+        tab.emulate_media(color_scheme="light")
+        opened(tab, path)
+        for scheme, size, options in (("light", WIDE, everything), ("dark", WIDE, colors), ("dark", PHONE, everything)):
+            tab.set_viewport_size(size)
+            tab.emulate_media(color_scheme=scheme)
+            tab.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=scheme)
+            about = f"{path} {scheme} {size['width']}"
+            wrong += [f"{about}: {one}" for one in violations(tab, options)]
+            if tab.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wrong.append(f"{about}: is wider than the window")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_keyboard_reaches_everything(tab: Tab, pages: list[str]) -> None:
+    tab.set_viewport_size(WIDE)
+    wrong = []
+    for path in [*pages, places.LOGON]:
+        opened(tab, path)
+        tab.evaluate("document.activeElement.blur()")
+        expected = tab.evaluate(REACHED)
+        reached: set[int] = set()
+        for _ in range(len(expected) + 5):
+            tab.keyboard.press("Tab")
+            number, outlined = tab.evaluate(FOCUSED)
+            if number in reached:
+                break
+            if number >= 0:
+                reached.add(number)
+                if not outlined:
+                    wrong.append(f"{path}: no outline: {expected[number]}")
+        wrong += [f"{path}: not reached: {one}" for number, one in enumerate(expected) if number not in reached]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_moves_for_who_does_not_want_it(tab: Tab, pages: list[str]) -> None:
+    tab.emulate_media(reduced_motion="reduce")
+    for path in pages:
+        opened(tab, path)
+        assert tab.evaluate(MOVING) == [], path
+    tab.emulate_media(reduced_motion="no-preference")
+
+
+def test_no_page_shifts(tab: Tab, pages: list[str]) -> None:
+    tab.set_viewport_size(WIDE)
+    shifts = {}
+    for path in pages:
+        opened(tab, path)
+        shifts[path] = tab.evaluate(SHIFTS)
+    assert {path: sum_ for path, sum_ in shifts.items() if sum_ > 0.02} == {}
+
+
+def test_keys_open_sections_and_the_list_of_keys(tab: Tab) -> None:
+    opened(tab, places.HOME)
+    for section in reversed(places.SECTIONS):
+        with tab.expect_navigation():
+            tab.keyboard.press("g")
+            tab.keyboard.press(section.key)
+        assert urlsplit(tab.url).path.startswith(section.path)
+    tab.keyboard.press("?")
+    tab.wait_for_selector("#keys[open]")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#keys", state="hidden")
+
+
+def test_the_theme_is_chosen_and_kept(tab: Tab) -> None:
+    tab.emulate_media(color_scheme="light")
+    opened(tab, places.HOME)
+    tab.click("[data-theme-toggle]")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    opened(tab, places.DESIGN)
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.evaluate("localStorage.clear()")
+
+
+def test_a_first_load_is_small(browser: Browser, house: Live) -> None:
+    for section in places.SECTIONS:
+        with closing(logged_on(browser, house)) as context:
+            tab = context.new_page()
+            network = context.new_cdp_session(tab)
+            network.send("Network.enable")
+            received: list[int] = []
+            network.on("Network.loadingFinished", lambda one, to=received: to.append(one["encodedDataLength"]))
+            opened(tab, section.path)
+            tab.wait_for_load_state()
+            assert len(received) >= 4 and sum(received) <= 150_000, (section.path, sum(received))
+
+
+def test_a_link_logs_a_browser_on(browser: Browser, house: Live) -> None:
+    with closing(browser.new_context(base_url=f"http://127.0.0.1:{house.port}")) as context:
+        tab = context.new_page()
+        tab.goto(link(house))
+        tab.wait_for_url(f"**{places.HOME}")
+        assert tab.locator("h1").inner_text() == "Overview"
+        assert tab.evaluate("document.cookie") == ""
+
+
+def test_a_hidden_tab_holds_no_stream(tab: Tab, house: Live) -> None:
+    def of_stream(request: Any) -> bool:
+        return str(request.url).endswith(places.LIVE)
+
+    def show(state: str) -> None:
+        tab.evaluate("""(state) => {
+            Object.defineProperty(document, 'hidden', {configurable: true, value: state === 'hidden'});
+            Object.defineProperty(document, 'visibilityState', {configurable: true, value: state});
+            document.dispatchEvent(new Event('visibilitychange'));
+        }""", state)
+
+    with tab.expect_response(of_stream):
+        opened(tab, places.HOME)
+    with tab.expect_event("requestfailed", of_stream):
+        show("hidden")
+    with tab.expect_response(of_stream):
+        show("visible")
+    run = house.submitted("--exec-start PyTorch --model-main main.py --appName seen-live")
+    house.move(run, PENDING)
+    tab.get_by_text("seen-live").first.wait_for()
+    house.forget(run)

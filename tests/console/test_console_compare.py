@@ -1,0 +1,104 @@
+"""Several runs side by side: values, metrics, curves and code."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from live_server import Live
+from page_desk import get, words
+
+from local_backend.curves.book import Book
+from local_backend.curves.file import CurveFile
+from local_backend.curves.model import MetricValue
+
+COMPARE = "/console/runs/compare"
+
+
+def submit(live: Live, name: str, options: str, program: str, code: bytes) -> str:
+    args = f"--exec-start PyTorch --model-main main.py --appName {name} {options} -- {program}"
+    return live.submitted(args, files={"main.py": code})
+
+
+@pytest.fixture
+def two(live: Live) -> list[str]:
+    """Two runs with different options, parameters, environment and code."""
+    return [
+        submit(live, "one", "--msd-env MODE=fast --msd-env PASSWORD=hush", "--lr 0.1 --epochs 3",
+               b"print(1)\nprint(2)\n"),
+        submit(live, "two", "--msd-priority 7 --msd-env MODE=slow", "--lr=0.2 --epochs 3", b"print(1)\nprint('<b>')\n"),
+    ]
+
+
+def record(live: Live, exec_id: str, **curves: list[float]) -> None:
+    """Store the curves of a run, from step 0."""
+    book = Book()
+    for name, values in curves.items():
+        for step, value in enumerate(values):
+            book.add("printed", MetricValue(name, value, step, "step", 1.7e9))
+    path = live.paths(exec_id).curves
+    path.parent.mkdir(parents=True, exist_ok=True)
+    CurveFile(path, book, 1.0)
+
+
+def query(ids: list[str]) -> str:
+    return "&".join(f"id={one}" for one in ids)
+
+
+def cells(text: str, name: str) -> list[str]:
+    """Return the texts of the cells of a row."""
+    row = re.search(rf'<th scope="row">{re.escape(name)}</th>(.*?)</tr>', text, re.DOTALL)
+    assert row, name
+    found = re.findall(r"<td>(.*?)</td>", row[1], re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in found]
+
+
+def test_different_values_are_shown_side_by_side(live: Live, two: list[str]) -> None:
+    text = get(live, f"{COMPARE}?{query(two)}").text
+    assert cells(text, "program --lr") == ["0.1", "0.2"] and cells(text, "--msd-priority") == ["–", "7"]
+    assert cells(text, "MODE") == ["fast", "slow"] and cells(text, "PASSWORD") == ["***", "–"] and "hush" not in text
+    assert "program --epochs" not in text
+    everything = get(live, f"{COMPARE}?{query(two)}&equal=1").text
+    assert cells(everything, "program --epochs") == ["3", "3"] and cells(everything, "framework") == ["PyTorch"] * 2
+
+
+def test_files_that_differ_are_listed_with_their_difference(live: Live, two: list[str]) -> None:
+    same = submit(live, "three", "", "", b"print(1)\nprint(2)\n")
+    text = get(live, f"{COMPARE}/parts/code?{query([*two, same])}", part=True).text
+    assert cells(text, "main.py") == ["version A", "version B", "version A"]
+    path = re.search(r'hx-get="([^"]*)"', text)
+    assert path
+    diff = get(live, path[1].replace("&amp;", "&"), part=True)
+    assert "-print(2) +print('<b>')" in words(diff) and "<b>" not in diff.text
+    assert "do not differ" in words(get(live, f"{COMPARE}/parts/code?{query([two[0], same])}", part=True))
+
+
+def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
+    bob = team.add_user("bob")
+    mine = [team.submitted(token=bob) for _ in range(2)]
+    other = team.submitted()
+    assert get(team, f"{COMPARE}?{query(mine)}", bob).status == 200
+    for part in ("", "/parts/metrics", "/parts/code"):
+        refused = get(team, f"{COMPARE}{part}?{query([*mine, other])}", bob)
+        assert refused.status == 400 and other in words(refused)
+    assert get(team, f"{COMPARE}/parts/diff?first={mine[0]}&second={other}&path=main.py", bob).status == 400
+    curves = f"{COMPARE}/curves?{query([mine[0], other])}&metric=loss&width=100"
+    assert get(team, curves, bob).error == (400, "exec.not_found")
+    for few in ([], mine[:1], [mine[0], mine[0]], [f"local-{number}" for number in range(60)]):
+        assert "select 2 to 50" in words(get(team, f"{COMPARE}?{query(few)}", bob))
+
+
+def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> None:
+    record(live, two[0], loss=[3.0, 1.0, 2.0])
+    record(live, two[1], loss=[float(9000 - step) for step in range(9000)], accuracy=[0.5])
+    text = get(live, f"{COMPARE}/parts/metrics?{query(two)}", part=True).text
+    assert cells(text, "last loss") == ["2 step 2", "1 step 8999"]
+    assert cells(text, "best loss") == ["1 step 1", "1 step 8999"]
+    assert cells(text, "best accuracy") == ["–", "0.5 step 0"]
+    chart = re.search(r'data-chart="([^"]*metric=loss)"', text)
+    assert chart
+    drawn = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100").body)
+    assert [one["name"] for one in drawn["series"]] == [f"one ({two[0]})", f"two ({two[1]})"]
+    assert [one["color"] for one in drawn["series"]] == [1, 2] and drawn["series"][0]["y"] == [3.0, 1.0, 2.0]
+    assert len(drawn["series"][1]["x"]) <= 400 and drawn["series"][1]["x"][-1] == 8999

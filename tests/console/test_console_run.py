@@ -1,0 +1,339 @@
+"""The pages of one run: curves, logs, settings, code, results, lineage, and its actions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from live_server import Live
+from page_desk import get, post, words
+
+from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
+from local_backend.console import places
+from local_backend.curves.book import Book
+from local_backend.curves.file import CurveFile
+from local_backend.curves.model import MetricValue
+from local_backend.curves.points import PointWriter
+from local_backend.services import log_windows
+from local_backend.store import execs
+from local_backend.store.holdings import SlotPart
+
+EVIL = "<img src=x onerror=alert(1)>"
+ELASTIC = "--exec-start edtPyTorch --numWorker 2 --model-main main.py"
+
+
+def place(run: str, rest: str = "") -> str:
+    return f"{places.RUNS}/{run}{rest}"
+
+
+def write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def curves(live: Live, run: str, *names: str, count: int = 20) -> None:
+    """Write curves as a runner does."""
+    book = Book()
+    for step in range(1, count + 1):
+        for name in names:
+            book.add("dlicmd.log", MetricValue(name, 1 / step, float(step), "step"))
+    live.paths(run).state.mkdir(parents=True, exist_ok=True)
+    CurveFile(live.paths(run).curves, book, 0.0)
+
+
+def finished(live: Live, run: str) -> None:
+    live.run_on(run, "cpu-0")
+    live.move(run, FINISHED)
+
+
+@pytest.fixture
+def run(live: Live) -> str:
+    return live.submitted(f"--exec-start PyTorch --model-main main.py '--appName={EVIL}'",
+                          files={"main.py": f"print('{EVIL}')\n".encode()})
+
+
+def test_every_tab_shows_the_run_and_escapes_its_texts(live: Live, run: str) -> None:
+    curves(live, run, EVIL, f"validation {EVIL}")
+    write(live.paths(run).capture("task12n-1", "stdout", False), f"{EVIL}\n".encode())
+    write(live.paths(run).root / f"{EVIL.replace('/', '')}.txt", b"x")
+    for tab in ("", "/logs", "/settings", "/code", "/results", "/lineage", "/again", "/parts/head", "/parts/charts"):
+        answer = get(live, place(run, tab))
+        assert answer.status == 200, (tab, answer.text)
+        assert "<img src=x" not in answer.text and "onerror=alert(1)>" not in answer.text
+    assert EVIL in words(get(live, place(run, "/code"))).replace("&lt;", "<")
+
+
+def test_a_run_of_another_user_does_not_exist(team: Live) -> None:
+    run = team.submitted(token=team.add_user("bob"))
+    eve = team.add_user("eve")
+    for tab in ("", "/logs", "/settings", "/code", "/results", "/lineage", "/again", "/slots", "/curves?width=100",
+                "/logs/window?log=launcher", "/logs/search?log=launcher&text=x", "/parts/head", "/parts/charts"):
+        assert get(team, place(run, tab), eve).error == (400, "exec.not_found"), tab
+    for change in ("stop", "delete", "again", "save"):
+        assert post(team, place(run, f"/{change}"), {"name": "x"}, eve).error == (400, "exec.not_found"), change
+    assert not team.row(run).stop_requested
+
+
+def test_changes_need_the_csrf_token(live: Live, run: str) -> None:
+    for change in ("stop", "delete", "again", "save"):
+        assert post(live, place(run, f"/{change}"), csrf="wrong").error == (403, "console.csrf")
+    assert not live.row(run).stop_requested and not live.row(run).deleted
+
+
+def test_stop_and_delete(live: Live, run: str) -> None:
+    live.run_on(run, "cpu-0")
+    assert "Stop" in words(get(live, place(run)))
+    assert post(live, place(run, "/stop")).headers["location"] == place(run)
+    assert live.row(run).stop_requested
+    assert post(live, place(run, "/delete")).headers["location"] == places.RUNS
+    assert live.row(run).deleted and get(live, place(run)).status == 400
+
+
+def test_run_again_submits_the_same(live: Live, run: str) -> None:
+    made = post(live, place(run, "/again"))
+    assert made.status == 303
+    again = live.row(made.headers["location"].rpartition("/")[2])
+    before = live.row(run)
+    assert (again.app_name, again.bundle, again.args, again.num_worker) == (
+        before.app_name, before.bundle, before.args, before.num_worker)
+    assert again.workload.repeats == run
+    assert f"({run})" in words(get(live, place(again.id, "/lineage")))
+    assert again.id in words(get(live, place(run, "/lineage")))
+
+
+def test_edit_and_run_changes_name_workers_and_arguments(live: Live) -> None:
+    run = live.submitted(f"{ELASTIC} --epochs 3 --api-token abc")
+    form = get(live, place(run, "/again"))
+    assert "--epochs 3 --api-token ***" in words(form) and "abc" not in form.text
+    answer = post(live, place(run, "/again"), {
+        "name": "wide", "workers": "4", "arguments": "--epochs 5 --api-token ***"})
+    row = live.row(answer.headers["location"].rpartition("/")[2])
+    assert (row.app_name, row.num_worker) == ("wide", 4)
+    assert row.workload.program.arguments == ("--epochs", "5", "--api-token", "abc")
+    assert "abc" not in row.args and "***" in row.args
+
+
+@pytest.mark.parametrize(("fields", "said"), [
+    ({"name": "x", "workers": "0", "arguments": ""}, "workers"),
+    ({"name": "\x07", "workers": "1", "arguments": ""}, "--appName"),
+    ({"name": "x", "workers": "7", "arguments": ""}, "at most 1 worker"),
+])
+def test_a_wrong_change_is_explained_and_the_form_stays(
+    live: Live, run: str, fields: dict[str, str], said: str
+) -> None:
+    answer = post(live, place(run, "/again"), fields)
+    assert answer.status == 400 and said in words(answer) and 'name="arguments"' in answer.text
+
+
+def test_rest_runs_an_exec_again(team: Live) -> None:
+    bob, eve = team.add_user("bob"), team.add_user("eve", "admin")
+    run = team.submitted(f"{ELASTIC} --epochs 3", token=bob)
+    body = json.dumps({"name": "next", "workers": 3, "arguments": ["--epochs", "9"]}).encode()
+    sent = {"Content-Type": "application/json"}
+    made = team.call("POST", f"/execs/{run}/again", body, sent, token=bob).json()
+    assert (made["appName"], made["numWorker"], made["creator"]) == ("next", 3, "bob")
+    assert team.call("POST", f"/execs/{run}/again", b"", token=eve).error == (403, "exec.of_another_user")
+    for wrong in ({"workers": "3"}, {"arguments": "x"}, {"name": 1}, {"other": 1}, {"workers": True}):
+        answer = team.call("POST", f"/execs/{run}/again", json.dumps(wrong).encode(), sent, token=bob)
+        assert answer.error == (400, "body.value"), wrong
+
+
+def test_save_model_makes_a_version_in_the_model_store(live: Live, run: str) -> None:
+    assert post(live, place(run, "/save"), {"name": "digits"}).status == 409
+    write(live.paths(run).model / "weights.bin", b"w")
+    finished(live, run)
+    assert "Save model" in words(get(live, place(run)))
+    assert post(live, place(run, "/save"), {"name": "digits"}).headers["location"] == place(run, "/lineage")
+    assert "digits, version 1" in words(get(live, place(run, "/lineage")))
+
+
+# --- curves
+
+
+def test_curves_come_as_series_of_the_asked_width(live: Live, run: str) -> None:
+    curves(live, run, "loss", "val/loss", "lr", count=500)
+    assert get(live, place(run)).text.count("data-chart=") == 3  # losses, lr, slots
+    found = get(live, place(run, "/curves?metric=loss&metric=val/loss&width=10")).json()
+    assert [one["name"] for one in found["series"]] == ["loss", "val/loss"]
+    assert all(len(one["x"]) == len(one["y"]) <= 40 for one in found["series"])
+    (part,) = get(live, place(run, "/curves?metric=lr&width=100&from=10&to=12")).json()["series"]
+    assert part["x"] == [9, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("query", [
+    "width=0", "width=99999", "width=x", "width=10&from=5&to=4", "width=10&from=nan", "",
+])
+def test_an_impossible_window_is_refused(live: Live, run: str, query: str) -> None:
+    assert get(live, place(run, f"/curves?{query}")).status == 400
+    if query:
+        assert live.call("GET", f"/execs/{run}/curves?{query}").status == 400
+
+
+def test_rest_draws_curves_of_all_points(live: Live, run: str) -> None:
+    curves(live, run, "loss")
+    live.paths(run).points.mkdir()
+    writer = PointWriter(live.paths(run).points)
+    for step in range(5000):
+        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321))
+    writer.flush()
+    (curve,) = live.call("GET", f"/execs/{run}/curves?width=50").json()["curves"]
+    assert [4321, 1, None] in curve["points"] and len(curve["points"]) <= 200
+    (part,) = live.call("GET", f"/execs/{run}/curves?width=50&from=4320&to=4322").json()["curves"]
+    assert [point[0] for point in part["points"]] == [4319, 4320, 4321, 4322, 4323]
+    assert live.call("GET", f"/execs/{run}/curves?width=50&since=1.0").error == (400, "query.value")
+
+
+def test_a_link_in_place_of_points_is_not_followed(live: Live, run: str, tmp_path: Path) -> None:
+    curves(live, run, "loss")
+    PointWriter(tmp_path / "elsewhere").add(("dlicmd.log", "secret", "step"), 1.0, 1.0)
+    (tmp_path / "elsewhere" / "names.jsonl").write_text('{"n":0,"source":"dlicmd.log","name":"secret","unit":"step"}\n')
+    live.paths(run).points.symlink_to(tmp_path / "elsewhere")
+    assert "secret" not in get(live, place(run, "/curves?width=50")).text
+
+
+def test_slots_over_time_have_resizes_as_marks(live: Live) -> None:
+    run = live.submitted(ELASTIC)
+    live.run_on(run, "cpu-0", "cpu-1")
+    live.database.write(lambda c: execs.hold(c, run, [SlotPart("cpu-0", "cpu")], "/local/training"))
+    live.move(run, FINISHED)
+    found = get(live, place(run, "/slots")).json()
+    assert found["x"]["kind"] == "time" and found["series"][0]["y"][:3] == [2, 1, 0]
+    assert [mark["text"] for mark in found["marks"]] == ["2 → 1"]
+
+
+# --- logs
+
+
+def test_a_window_of_a_log_of_a_gigabyte_reads_little(live: Live, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = live.paths(run).capture("task12n-1", "stdout", False)
+    write(file, b"first\nsecond\n")
+    with file.open("r+b") as opened:
+        opened.seek(1 << 29)
+        opened.write(b"\nneedle here\nand more\n")
+        opened.seek((1 << 30) - 12)
+        opened.write(b"\nbefore\nlast")
+    read = 0
+    real = log_windows._read
+
+    def counted(opened: object, offset: int, most: int) -> bytes:
+        nonlocal read
+        data = real(opened, offset, most)  # type: ignore[arg-type]
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(log_windows, "_read", counted)
+    log = "/logs/window?log=task12n-1.stdout"
+    end = get(live, place(run, log)).json()
+    assert [line["text"] for line in end["lines"]][-2:] == ["before", "last"]
+    assert end["end"] == end["size"] == 1 << 30
+    start = get(live, place(run, f"{log}&after=0")).json()
+    assert [line["text"] for line in start["lines"]][:2] == ["first", "second"]
+    middle = get(live, place(run, f"{log}&after={(1 << 29) + 3}")).json()
+    assert middle["lines"][0] == {"at": (1 << 29) + 1, "text": "needle here"}
+    assert read < 5 * (96 << 10)
+    assert len(end["lines"][0]["text"]) <= log_windows.MOST_BYTES
+
+
+def test_a_search_continues_where_it_stopped(live: Live, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_windows, "MOST_SECONDS", 0.0)
+    lines = [f"line {number}" for number in range(400_000)]
+    text = "\n".join([*lines, "A Needle", *lines]).encode()
+    write(live.paths(run).capture("task12n-1", "stdout", False), text)
+    start, found, calls = 0, [], 0
+    while start is not None:
+        part = get(live, place(run, f"/logs/search?log=task12n-1.stdout&text=a+nEEdle&start={start}")).json()
+        start, calls = part["next"], calls + 1
+        found += part["found"]
+    assert found == [{"at": text.index(b"A Needle"), "text": "A Needle"}] and calls > 3
+
+
+def test_every_place_is_found_once(live: Live, run: str) -> None:
+    write(live.paths(run).capture("task12n-1", "stderr", False), b"hit hit\nmiss\nhit\n" * 5000)
+    start, found = 0, []
+    while start is not None:
+        part = get(live, place(run, f"/logs/search?log=task12n-1.stderr&text=hit&start={start}")).json()
+        assert len(part["found"]) <= log_windows.MOST_FOUND
+        start = part["next"]
+        found += [line["at"] for line in part["found"]]
+    assert found == sorted(set(found)) and len(found) == 10_000
+
+
+def test_a_search_sees_colored_lines_without_their_colors(live: Live, run: str) -> None:
+    line = b"\x1b[31mepoch\x1b[0m %d \x1b[1mdone\x1b[0m\n"
+    text = b"".join(line % number for number in range(60_000))
+    write(live.paths(run).capture("task12n-1", "stdout", False), text)
+    start, found = 0, []
+    while start is not None:
+        part = get(live, place(run, f"/logs/search?log=task12n-1.stdout&text=Epoch+59999+done&start={start}")).json()
+        start = part["next"]
+        found += part["found"]
+    assert found == [{"at": len(text) - len(line % 59_999), "text": "epoch 59999 done"}]
+
+
+@pytest.mark.parametrize(("line", "shown"), [
+    (b"\x1b[31mred\x1b[0m", "red"), (b" 10%\r 50%\r100%\r", "100%"), (b"\x1b]0;title\x07text", "text"),
+    (b"a\x00b\x08c", "a\ufffdb\ufffdc"), (b"\xff", "\ufffd"),
+    ("\u202eevil".encode(), "\ufffdevil"), (b"tab\there", "tab\there"),
+])
+def test_lines_are_shown_without_control_characters(line: bytes, shown: str) -> None:
+    assert log_windows.readable(line) == shown
+
+
+def test_windows_cover_a_log_without_gaps(live: Live, run: str) -> None:
+    lines = [f"{number} " + "x" * (number % 300) for number in range(2000)]
+    write(live.paths(run).capture("task12n-1", "stdout", False), "\n".join(lines).encode())
+    after, forward = 0, []
+    while True:
+        part = get(live, place(run, f"/logs/window?log=task12n-1.stdout&after={after}")).json()
+        forward += [line["text"] for line in part["lines"]]
+        if part["end"] == part["size"]:
+            break
+        after = part["end"]
+    before, backward = part["size"], list[str]()
+    while before:
+        part = get(live, place(run, f"/logs/window?log=task12n-1.stdout&before={before}")).json()
+        backward = [line["text"] for line in part["lines"]] + backward
+        before = part["start"]
+    assert forward == backward == lines
+
+
+@pytest.mark.parametrize("query", ["log=nothing", "log=../../secret", "log=launcher&after=-1", "log=launcher&before=x"])
+def test_an_unknown_log_or_offset_is_refused(live: Live, run: str, query: str) -> None:
+    write(live.paths(run).launcher_log, b"x\n")
+    assert get(live, place(run, f"/logs/window?{query}")).status == 400
+
+
+def test_a_log_that_became_a_link_is_not_followed(live: Live, run: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("top secret\n")
+    file = live.paths(run).capture("task12n-1", "stdout", False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.symlink_to(tmp_path / "secret")
+    assert "top secret" not in get(live, place(run, "/logs?log=task12n-1.stdout")).text
+
+
+# --- code and results
+
+
+def test_code_is_colored_and_only_submitted_files_are_shown(live: Live) -> None:
+    run = live.submitted(files={"main.py": b"import os  # comment\n", "data.bin": b"\0\1"})
+    page = get(live, place(run, "/code"))
+    assert '<span class="h-kn">import</span>' in page.text and "style=" not in page.text
+    assert "not text" in words(get(live, place(run, "/code?file=data.bin")))
+    for path in ("../../job.json", "/etc/passwd", "missing.py"):
+        assert get(live, place(run, f"/code?file={path}")).error == (400, "exec.no_file")
+
+
+def test_results_link_to_downloads_of_the_api(live: Live, run: str) -> None:
+    write(live.paths(run).model / "a b.bin", b"12345")
+    finished(live, run)
+    page = get(live, place(run, "/results")).text
+    link = f"/platform/rest/deeplearning/v1/execs/{run}/files/content?path=model/a%20b.bin"
+    assert link in page
+    answer = get(live, link)
+    assert (answer.status, answer.body) == (200, b"12345")
+
+
+def test_a_failed_run_says_why(live: Live, run: str) -> None:
+    live.move(run, PENDING, RUNNING, ERROR, message=f"exit code 1 {EVIL}")
+    assert "exit code 1" in words(get(live, place(run)))

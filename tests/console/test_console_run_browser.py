@@ -1,0 +1,109 @@
+"""The page of a run in a real browser: curves grow and zoom, logs follow their end, and a search leads to its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from live_server import TOKEN, Live
+
+from local_backend.api.guard import SESSION
+from local_backend.console import places
+from local_backend.curves.book import Book
+from local_backend.curves.file import CurveFile
+from local_backend.curves.model import MetricValue
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
+
+pytestmark = pytest.mark.integration
+
+CHART = "#chart-loss"
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def tab(live: Live, browser: Browser) -> Iterator[Tab]:
+    """A tab that is logged on. The test fails if a page reports an error."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    base = f"http://127.0.0.1:{live.port}"
+    context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda problem: problems.append(str(problem)))
+    page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    yield page
+    context.close()
+    assert problems == []
+
+
+def curves(live: Live, run: str, count: int) -> None:
+    book = Book()
+    for step in range(1, count + 1):
+        for name in ("loss", "val/loss"):
+            book.add("dlicmd.log", MetricValue(name, 1 / step, float(step), "step"))
+    live.paths(run).state.mkdir(parents=True, exist_ok=True)
+    CurveFile(live.paths(run).curves, book, 0.0)
+
+
+def test_curves_grow_and_zoom_and_logs_follow(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    run = live.submitted(f"--exec-start PyTorch --model-main main.py '--appName={EVIL}'")
+    live.run_on(run, "cpu-0")
+    curves(live, run, 40)
+    log = live.paths(run).capture("task12n-1", "stdout", False)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(f"\x1b[31mline {number}\x1b[0m {EVIL}\n" for number in range(5000)))
+    base = f"http://127.0.0.1:{live.port}{places.RUNS}/{run}"
+
+    tab.goto(base)
+    tab.wait_for_selector(f"{CHART} canvas")
+    assert tab.inner_text("h1") == EVIL
+    height = tab.evaluate(f"() => document.querySelector('{CHART}').offsetHeight")
+    tab.click(f"{CHART} summary")
+    newest = tab.locator(f"{CHART} .scroll tbody tr:last-child td").first
+    expect(newest).to_have_text("40")
+    curves(live, run, 90)
+    expect(newest).to_have_text("90")
+    tab.click(f"{CHART} summary")
+    assert tab.evaluate(f"() => document.querySelector('{CHART}').offsetHeight") == height
+
+    box = tab.locator(f"{CHART} .u-over").bounding_box()
+    assert box is not None
+    with tab.expect_response(lambda answer: "from=" in answer.url):
+        tab.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 20)
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 20, steps=4)
+        tab.mouse.up()
+    with tab.expect_response(lambda answer: "/curves" in answer.url and "from=" not in answer.url):
+        tab.mouse.dblclick(box["x"] + 50, box["y"] + 20)
+    tab.focus(f"{CHART} .plot")
+    tab.keyboard.press("Home")
+    assert "loss 1" in tab.inner_text(f"{CHART} [aria-live]")
+
+    _look_at_logs(tab, base, log)
+
+
+def _look_at_logs(tab: Tab, base: str, log: Path) -> None:
+    from playwright.sync_api import expect
+
+    tab.goto(f"{base}/logs")
+    newest = tab.locator("#log > div").last
+    expect(newest).to_have_text(f"line 4999 {EVIL}")
+    with log.open("a") as file:
+        file.write("a new line\n")
+    expect(newest).to_have_text("a new line")
+    assert tab.evaluate("() => { const box = document.getElementById('log');"
+                        " return box.scrollHeight - box.scrollTop - box.clientHeight < 8; }")
+    tab.fill("#log-search input", "LINE 123 ")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#log-found .logs button")
+    tab.click("#log-found .logs button")
+    expect(tab.locator("#log > div").first).to_have_attribute("data-at", "0")
+    assert tab.locator("#log img").count() == 0
+    tab.click("#log-last")
+    expect(newest).to_have_text("a new line")
