@@ -92,8 +92,7 @@ def numbers(connection: Connection, wanted: ListedExecs) -> tuple[list[int], int
         found = list(connection.execute(query).scalars())
         end = None if wanted.most is None else wanted.offset + wanted.most
         return found[wanted.offset : end], len(found)
-    limit = wanted.most if wanted.most is not None or not wanted.offset else -1
-    page = list(connection.execute(query.offset(wanted.offset or None).limit(limit)).scalars())
+    page = list(connection.execute(query.offset(wanted.offset or None).limit(wanted.most)).scalars())
     if (page or not wanted.offset) and (wanted.most is None or len(page) < wanted.most):
         return page, wanted.offset + len(page)
     return page, int(connection.execute(select(func.count()).where(*_selected(wanted))).scalar_one())

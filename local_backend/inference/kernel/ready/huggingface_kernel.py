@@ -62,16 +62,13 @@ class HuggingFaceKernel(ReadyKernel):
             task.fail("`stream` needs a model that generates text, and one text as input.", 400)
             return
 
-        class TaskStreamer(self._streamer):  # type: ignore[misc,name-defined]
-            """Sends each piece of text to the client."""
-
-            def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-                """Send a piece. Raises _ClientGone."""
-                if text and not task.send(text):
-                    raise _ClientGone
+        def send(text: str, stream_end: bool = False) -> None:
+            if text and not task.send(text):
+                raise _ClientGone
 
         task.set_output_meta("text/plain; charset=utf-8")
-        streamer = TaskStreamer(self._pipeline.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer = self._streamer(self._pipeline.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer.on_finalized_text = send
         try:
             self._pipeline(texts.inputs[0], streamer=streamer, **texts.parameters)
             task.set_output_data("")
