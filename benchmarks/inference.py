@@ -1,17 +1,19 @@
 """Inference, against other servers of models on the same cores, under a load generator that is not ours.
 
     python benchmarks/inference.py [noop] [latency] [network] [zero] [burst] [kills]
-        [--peers PYTHON] [--bentoml PYTHON] [--ray PYTHON] [--seconds S] [--json]
+        [--peers PYTHON] [--bentoml PYTHON] [--ray PYTHON] [--mlserver PYTHON] [--seconds S] [--json]
 
 Measures all rows if none is named. `--peers` names the Python of an environment with LitServe, Mosec and torch;
-`--bentoml` and `--ray` those of environments with BentoML and `ray[serve]`. A side without an environment is left out.
-Needs `wrk` (Debian's package of this name). All sides of a row run in turn in the same call.
+`--bentoml`, `--ray` and `--mlserver` those of environments with BentoML, `ray[serve]` and `mlserver`. A side without
+an environment is left out. Needs `wrk` (Debian's package of this name). All sides of a row run in turn in the same
+call.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +33,7 @@ def rates(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     found: dict[str, dict[int, Measured]] = {}
     with sides.backend(), ours.serving("noop", task_batch_size=BATCH, task_pipe_size=2) as side:
         found["ours"] = _at_all(side, sides.NOOP, asked.seconds)
-    for name, python in _peers(asked, ("Mosec", "LitServe", "BentoML", "Ray Serve")):
+    for name, python in _peers(asked, ("Mosec", "LitServe", "BentoML", "Ray Serve", "MLServer")):
         with sides.peer(name, python, "noop") as side:
             found[name] = _at_all(side, sides.NOOP, asked.seconds)
     for count in CONNECTIONS:
@@ -51,15 +53,19 @@ def latencies(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def networks(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the row of a small network that answers batches of images."""
-    found: dict[str, Measured] = {}
-    with sides.backend(), ours.serving("cnn", task_batch_size=BATCH, max_batch_delay_ms=5) as side:
-        found["ours"] = load(side.url, sides.IMAGE, side.headers, 64, asked.seconds)
-    for name, python in _peers(asked, ("Mosec", "LitServe")):
-        with sides.peer(name, python, "cnn") as side:
-            found[name] = load(side.url, sides.IMAGE, side.headers, 64, asked.seconds)
-    yield row("images/s, batches of 32, 64 connections", found["ours"].rate,
-              {name: one.rate for name, one in found.items() if name != "ours"}, "ratio >= 1.1")
+    """Yield the rows of a small network that answers batches of images, by the threads of torch."""
+    cores = len(os.sched_getaffinity(0))
+    for threads in sorted({1, cores}):
+        found: dict[str, Measured] = {}
+        batches = {"task_batch_size": BATCH, "max_batch_delay_ms": 5, "task_pipe_size": 2}
+        # A kernel has the cores of its slot.
+        with sides.backend(slots=cores // threads), ours.serving("cnn", **batches) as side:
+            found["ours"] = _images(side, asked.seconds)
+        for name, python in _peers(asked, ("Mosec", "LitServe")):
+            with sides.peer(name, python, "cnn", threads) as side:
+                found[name] = _images(side, asked.seconds)
+        yield row(f"images/s, batches of 32, 64 connections, {threads} threads", found["ours"].rate,
+                  {name: one.rate for name, one in found.items() if name != "ours"}, "ratio >= 1.1")
 
 
 def zeros(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -90,11 +96,17 @@ def kills(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _peers(asked: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the sides that have an environment, with its Python."""
-    pythons = {"Ray Serve": asked.ray, "BentoML": asked.bentoml}
+    pythons = {"Ray Serve": asked.ray, "BentoML": asked.bentoml, "MLServer": asked.mlserver}
     for name in names:
         python = pythons.get(name, asked.peers)
         if python is not None:
             yield name, python
+
+
+def _images(side: sides.Side, seconds: float) -> Measured:
+    """Measure after a second of warming up."""
+    load(side.url, sides.IMAGE, side.headers, 64, 1)
+    return load(side.url, sides.IMAGE, side.headers, 64, seconds)
 
 
 def _at_all(side: sides.Side, body: Any, seconds: float) -> dict[int, Measured]:
@@ -116,6 +128,7 @@ def main() -> None:
     parser.add_argument("--peers", help="Python of an environment with LitServe, Mosec and torch")
     parser.add_argument("--bentoml", help="Python of an environment with BentoML")
     parser.add_argument("--ray", help="Python of an environment with Ray Serve")
+    parser.add_argument("--mlserver", help="Python of an environment with MLServer")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each load")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

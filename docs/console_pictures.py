@@ -19,6 +19,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+#: Milliseconds for a page with a stream of events, which never rests, to draw its charts.
+_DRAWN = 2500
 #: Colors of a stored picture. The pages have few, so files stay small.
 _COLORS = 128
 _BROWSER = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -51,7 +53,7 @@ def opened(browser: Browser, home: Path, theme: str = "light", phone: bool = Fal
 
 def keep(page: Page, name: str) -> None:
     """Store a picture of the page as it is seen."""
-    page.wait_for_load_state("networkidle") if "hx-sse" not in page.content() else page.wait_for_timeout(1500)
+    page.wait_for_timeout(_DRAWN)
     found = Image.open(io.BytesIO(page.screenshot()))
     found.convert("RGB").quantize(_COLORS).save(IMAGES / f"console-{name}.png", optimize=True)
 
@@ -79,8 +81,9 @@ def main() -> None:
             keep(page, "runs")
             page.goto(f"{address}/experiments/new")
             keep(page, "builder")
-            command(home, "wait", second)
-            page.locator("body").wait_for()
+            command(home, "stop", second)
+            page.goto(address)
+            page.locator(f"#overview .slot:has-text('{first}')").nth(3).wait_for()
             dark = opened(browser, home, "dark")
             dark.goto(f"{address}/runs/{first}")
             keep(dark, "run")

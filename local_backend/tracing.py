@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,38 +16,46 @@ from dlicmd import __version__
 from local_backend.errors import ServingError
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_SERVICE = "dlicmd-local-backend"
+SERVER, GATEWAY = "dlicmd-local-backend", "dlicmd-gateway"
 #: Seconds to deliver the last spans when the server ends.
 _GOODBYE = 2.0
 #: Starts the span of a request; None while tracing is off.
-_begin: Callable[[str, Mapping[str, str]], Any] | None = None
+_begin: Callable[[str, Mapping[str, str], int | None], Any] | None = None
 
 
 class Span:
     """The span of one request, until `end`. Costs nothing while tracing is off."""
 
-    def __init__(self, method: str, headers: Mapping[str, str]) -> None:
-        """Start the span. `headers` may name its parent span (W3C Trace Context)."""
-        self._span = _begin(method, headers) if _begin is not None else None
+    def __init__(self, method: str, headers: Mapping[str, str], seconds: float = 0.0) -> None:
+        """Start the span, or give it a start that so many `seconds` ago. `headers` may name its parent span (W3C Trace
+        Context)."""
+        started = time.time_ns() - int(seconds * 1e9) if seconds else None
+        self._span = _begin(method, headers, started) if _begin is not None else None
 
-    def end(self, *, method: str, route: str, status: int, request: str) -> None:
-        """End the span with the outcome of the request. `request` is the id of the request in the log."""
+    def end(self, *, method: str, route: str, status: int, **more: str) -> None:
+        """End the span with the outcome of the request. `more`: attributes of this product, such as `request_id`, the
+        id of the request in the log."""
         if self._span is None:
             return
         self._span.update_name(f"{method} {route}")
         self._span.set_attributes({
             "http.request.method": method, "http.route": route, "http.response.status_code": status,
-            "dlicmd.request_id": request,
+            **{f"dlicmd.{name}": value for name, value in more.items()},
         })
         if status >= 500:
             self._span.set_attribute("error.type", str(status))
         self._span.end()
 
 
+def is_on() -> bool:
+    """Return whether spans are sent."""
+    return _begin is not None
+
+
 @contextmanager
-def traced() -> Iterator[None]:
-    """Send spans within the block, if the environment names a collector. Raises ServerError when the libraries are
-    missing. A collector that does not answer delays no request: spans that it does not accept are dropped."""
+def traced(service: str = SERVER) -> Iterator[None]:
+    """Send spans of a service within the block, if the environment names a collector. A collector that does not answer
+    delays no request: spans that it does not accept are dropped. Raises ServingError when the libraries are missing."""
     global _begin
     wanted = any(os.environ.get(name) for name in _ENDPOINTS)
     if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -63,14 +72,14 @@ def traced() -> Iterator[None]:
         raise ServingError("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its libraries are not installed; run "
                           "pip install 'dlicmd[otel]', or unset the variable") from None
     # OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence.
-    about = Resource.create({"service.name": _SERVICE, "service.version": __version__})
+    about = Resource.create({"service.name": service, "service.version": __version__})
     about = about.merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=about, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     tracer, context = provider.get_tracer("local_backend", __version__), TraceContextTextMapPropagator()
 
-    def begin(method: str, headers: Mapping[str, str]) -> Any:
-        return tracer.start_span(method, context.extract(headers), SpanKind.SERVER)
+    def begin(method: str, headers: Mapping[str, str], started: int | None) -> Any:
+        return tracer.start_span(method, context.extract(headers), SpanKind.SERVER, start_time=started)
 
     _begin = begin
     try:

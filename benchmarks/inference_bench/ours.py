@@ -137,7 +137,7 @@ def burst(seconds: float) -> tuple[float, float, bool]:
         return str(json.loads(command("dlicmd", *line))["id"])
 
     alone = _weights(train("--wait"))
-    with serving("cnn", kernel_max=2, kernel_delay_release_time=1, schedule_interval=1) as side:
+    with serving("cnn", kernel_max=2, kernel_delay_release_time=0.5, schedule_interval=0.5) as side:
         disturbed = train("--no-follow")
         _until(lambda: _workers(disturbed) == 3)
         crowd = threading.Thread(target=load, args=(side.url, IMAGE, side.headers, 256, seconds))

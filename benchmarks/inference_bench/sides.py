@@ -29,6 +29,7 @@ _PEERS = {
     "LitServe": (["litserve_side.py"], "/predict"),
     "Mosec": (["mosec_side.py"], "/inference"),
     "Ray Serve": (["ray_side.py"], "/"),
+    "MLServer": (["mlserver_side.py"], "/echo"),
     "BentoML": (["-m", "bentoml", "serve", "bentoml_side:Noop"], "/echo"),
 }
 _PATIENCE = 180.0
@@ -52,14 +53,15 @@ def ask(url: str, body: Any, headers: dict[str, str], timeout: float = 60.0) -> 
 
 
 @contextmanager
-def peer(name: str, python: str, model: str) -> Iterator[Side]:
-    """Run another server with the model `noop` or `cnn`."""
+def peer(name: str, python: str, model: str, threads: int | None = None) -> Iterator[Side]:
+    """Run another server with the model `noop` or `cnn`. `threads`: those that torch uses; None for its default."""
     words, path = _PEERS[name]
     port = _free_port()
     last = ["--port", str(port)] if name == "BentoML" else [model, str(port)]
     began = time.perf_counter()
+    environment = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     process = subprocess.Popen([python, *words, *last], cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               start_new_session=True)
+                               env=os.environ | environment, start_new_session=True)
     url = f"http://127.0.0.1:{port}{path}"
     try:
         yield Side(url, {}, _first(url, NOOP if model == "noop" else IMAGE, {}, began))

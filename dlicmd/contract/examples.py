@@ -48,6 +48,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("dlicmd --exec-resize local-7 auto", "return to the fair share"),
     ),
     "--exec-deploy": (("dlicmd --exec-deploy local-7 --kernel serve.py --name digits", "deploy under a name"),),
+    "--exec-tag": (
+        ("dlicmd --exec-tag local-7 best baseline", "add 2 tags"),
+        ("dlicmd --exec-tag local-7 baseline --remove", "remove a tag"),
+    ),
+    "--exec-note": (("dlicmd --exec-note local-7 'lower rate, same seed'", "write a note"),),
+    "--exec-favorite": (("dlicmd --exec-favorite local-7 local-9", "make 2 jobs your favorites"),),
     "--exec-delete-all": (("dlicmd --exec-delete-all --yes", "delete your jobs without a question"),),
     "--exec-launcherlogs": (("dlicmd --exec-launcherlogs last", "show starts, resizes and failures"),),
     "--exec-outlogs": (("dlicmd --exec-outlogs last", "show the output of driver and workers"),),

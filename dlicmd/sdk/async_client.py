@@ -33,6 +33,7 @@ from dlicmd.sdk.objects import (
     Files,
     Framework,
     Holdings,
+    Labelled,
     Line,
     News,
     Plan,
@@ -339,6 +340,21 @@ class AsyncClient:
     async def code(self, exec_id: str) -> Code:
         """Call `Client.code` in a thread."""
         found: Code = await self._call("code", exec_id)
+        return found
+
+    async def label_execs(
+        self, exec_ids: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None,
+        favorite: bool | None = None,
+    ) -> list[Labelled]:
+        """Call `Client.label_execs` in a thread."""
+        found: list[Labelled] = await self._call(
+            "label_execs", exec_ids, add=add, remove=remove, note=note, favorite=favorite,
+        )
+        return found
+
+    async def tags(self) -> dict[str, int]:
+        """Call `Client.tags` in a thread."""
+        found: dict[str, int] = await self._call("tags")
         return found
 
     async def engine_applications(

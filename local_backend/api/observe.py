@@ -61,7 +61,7 @@ class Observation:
         REQUESTS.labels(self._method, self._route, status).inc()
         seconds = time.monotonic() - self._began
         REQUEST_SECONDS.labels(self._route).observe(seconds)
-        self._span.end(method=self._method, route=self._route, status=status, request=self._id)
+        self._span.end(method=self._method, route=self._route, status=status, request_id=self._id)
         path = self._path[:_LONGEST]
         numbers = {"method": self._method, "path": path, "status": status, "seconds": round(seconds, 4)}
         if CODE in self._scope:

@@ -27,7 +27,7 @@ from local_backend.services.views import HAS_SLOTS, ExecView, slots_of
 from local_backend.store.labels import Labels
 
 router = pages()
-PART, ACT = f"{places.RUNS}/parts/table", f"{places.RUNS}/act"
+PART, TAGS, ACT = f"{places.RUNS}/parts/table", f"{places.RUNS}/parts/tags", f"{places.RUNS}/act"
 #: Rows of one page, maximum number of a page, and of characters of a message in the table.
 SIZE, _MOST_PAGE, _MESSAGE = 50, 1_000_000, 140
 #: Heading in the URL → column of the list, and whether the first click sorts from the largest down.
@@ -140,8 +140,13 @@ TheQuery = Annotated[RunsQuery, Depends(query_of)]
 @router.get(places.RUNS)
 def runs(request: Request, services: TheServices, caller: TheCaller, query: TheQuery) -> Response:
     """Show the page."""
-    return page(request, "runs.html", tags=services.labels.tags(caller, query.everyone),
-                **_found(services, caller, query))
+    return page(request, "runs.html", suggestions=TAGS, **_found(services, caller, query))
+
+
+@router.get(TAGS)
+def tags(request: Request, services: TheServices, caller: TheCaller) -> Response:
+    """Show the tags that the field for a tag suggests."""
+    return page(request, "runs_tags.html", tags=services.labels.tags(caller))
 
 
 @router.get(PART)

@@ -83,8 +83,9 @@ class ServingHistory:
         known = list(self._models.get(model, ()))
         if not known:
             return None, None
-        before = [one for one in known if one.when <= now - _WINDOW]
-        counts = _more(before[-1].latencies if before else (), known[-1].latencies)
+        # The counts of the first load may be those of hours: the gateway outlives servers.
+        before = [one for one in known if one.when <= now - _WINDOW] or known[:1]
+        counts = _more(before[-1].latencies, known[-1].latencies)
         return quantile(counts, 0.5), quantile(counts, 0.99)
 
 

@@ -20,7 +20,7 @@ _CHANGES = {
     SUBMIT: frozenset({
         "auth.logoff", "auth.token_inference", "application.stop", "data.preview", "definition.save",
         "exec.again", "exec.check", "exec.label", "exec.stop", "exec.submit", "exec.verify",
-        "experiment.run", "experiment.save", "hardware.save",
+        "experiment.check", "experiment.run", "experiment.save", "hardware.save",
         "hpo.create", "hpo.restart", "hpo.stop",
         "inference.run", "model.deploy", "model.promote", "model.redeploy", "model.rollback", "model.save",
         "model.start", "model.stop", "model.traffic",

@@ -162,7 +162,9 @@ class ExperimentPlanService:
         return [ExperimentPlan(row) for row in self.objects.versions(caller, name)]
 
     def check(self, caller: Caller, draft: PlanDraft) -> PlanCheck:
-        """Return all mistakes in an experiment, and what would run. Nothing is stored."""
+        """Return all mistakes in an experiment, and what would run. Nothing is stored. Raises Denied (`auth.scope`)
+        for a token that may not submit."""
+        caller.check_scope("experiment.check")
         problems = self._problems_of_head(caller, draft)
         summaries: list[str | None] = []
         for number, part in enumerate(draft.parts):

@@ -58,7 +58,7 @@ class LabelService:
                 labels.remove_tags(connection, wanted, change.remove)
             labels.add_tags(connection, wanted, dict.fromkeys(change.add))
             if change.note is not None:
-                labels.write_note(connection, wanted, change.note.strip())
+                labels.write_note(connection, wanted, change.note.replace("\r\n", "\n").strip())
             if change.favorite is not None:
                 labels.like(connection, wanted, caller.name, change.favorite)
             found = labels.of(connection, wanted, caller.name)

@@ -70,6 +70,8 @@ def everything(local: FakeServer) -> FakeServer:
     local.replies |= dict.fromkeys(WORDS, Reply(200, b"so be it\n"))
     local.replies["POST", f"{BASE}/execs/check"] = Reply(204)
     local.replies["GET", wire.VALIDATE] = Reply(200, b'{"username": "ann", "role": "User"}')
+    labels = b'[{"id": "w-1", "tags": [], "note": "", "favorite": true}]'
+    local.replies["POST", f"{BASE}/execs/labels"] = Reply(200, labels)
     local.replies["PUT", f"{BASE}/execs/w-1/slots"] = Reply(200, b'{"id": "w-1", "before": 1, "slots": 2}')
     return local
 

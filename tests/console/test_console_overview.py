@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from live_server import TOKEN, Live
+from modelling import Modelling
 from page_desk import get, words
 
 from local_backend.console.overview import color
@@ -131,3 +132,13 @@ def test_long_tables_are_cut(live: Live, monkeypatch: pytest.MonkeyPatch) -> Non
         live.submitted(f"--exec-start PyTorch --model-main main.py --appName run{number}")
     shown = words(get(live, HOME))
     assert "run0" in shown and "run2" not in shown and "1 more" in shown
+
+
+def test_services_are_shown_once_there_is_one(team: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local_backend.console.shared._NEW", 0.0)
+    bob = team.add_user("bob")
+    assert "Services" not in re.findall(r"<h2[^>]*>([^<]*)", get(team, HOME).text)
+    Modelling(team).deploy("ping")
+    assert "Services" in re.findall(r"<h2[^>]*>([^<]*)", get(team, HOME).text)
+    assert 'href="/console/services/ping"' in get(team, HOME).text
+    assert "/console/services/ping" not in get(team, HOME, bob).text

@@ -230,3 +230,21 @@ def test_a_deleted_run_leaves_no_labels(live: Live) -> None:
     for table in tables:
         query = f"SELECT count(*) FROM {table}"
         assert live.database.read(lambda c, q=query: c.exec_driver_sql(q).scalar()) == 0
+
+
+def test_the_page_of_a_run_shows_and_changes_its_labels(live: Live) -> None:
+    name = submit(live, "one")
+    place = f"{RUNS}/{name}"
+    labelled = post(live, f"{place}/labels", {"tags": "best, <b>", "note": "first\r\n<i>second</i>"})
+    assert labelled.headers["location"] == place
+    assert post(live, f"{place}/labels", {"favorite": "1"}).status == 303
+    text = get(live, place).text
+    assert "<i>second" not in text and "first\n&lt;i&gt;second&lt;/i&gt;</p>" in text
+    assert re.findall(r'class="tag" href="[^"]*">([^<]*)<', text) == ["&lt;b&gt;", "best"]
+    assert 'aria-pressed="true" aria-label="Favorite"' in text
+    post(live, f"{place}/labels", {"tags": "best new", "note": ""})
+    one = live.call("GET", f"/execs/{name}", headers=DETAILS).json()
+    assert (one["tags"], one.get("note"), one["favorite"]) == (["best", "new"], None, True)
+    assert post(live, f"{place}/labels", {"tags": 'a"b'}).error == (400, "labels.tag")
+    assert post(live, f"{place}/labels", {"tags": "x"}, csrf="").error == (403, "console.csrf")
+    assert post(live, f"{RUNS}/local-9/labels", {"tags": "x"}).error == (400, "exec.not_found")

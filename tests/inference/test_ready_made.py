@@ -8,7 +8,7 @@ import json
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +340,49 @@ def test_huggingface(tmp_path: Path) -> None:
     assert json.loads(answer["outputs"][0]["data"][0])["label"] == single["label"]
     served.refused({"text": "good"})
     served.refused({"inputs": ["good"], "parameters": [1]})
+
+
+@pytest.fixture
+def generator(tmp_path: Path) -> Served:
+    """A model that generates text of 4 words."""
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "three", "four"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=1, n_head=2,
+                                     bos_token_id=2, eos_token_id=3, pad_token_id=0)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    return Served("huggingface", tmp_path)
+
+
+ENDLESS = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "suppress_tokens": [0, 1, 2, 3]}
+
+
+def streamed(served: Served, body: dict[str, Any], gone_after: int) -> list[Reply]:
+    """Return the replies to a request whose client goes after so many of them."""
+    sent: list[bytes] = []
+
+    def send(parts: Iterable[bytes]) -> bool:
+        sent.append(b"".join(parts))
+        return True
+
+    payload = frames.batch([KernelTask(0, json.dumps(body).encode())])[5:]
+    invoke(served.kernel, TaskBatch(payload, send, lambda number: len(sent) >= gone_after))
+    return [frames.reply_of(payload) for _, payload in frames.FrameReader().feed(b"".join(sent))]
+
+
+def test_a_model_of_huggingface_streams_what_it_generates(generator: Served) -> None:
+    body = {"inputs": "one two", "stream": True, "parameters": ENDLESS}
+    *parts, last = streamed(generator, body, 100)
+    assert len(parts) > 1 and all(one.more and one.body for one in parts)
+    assert not last.more and not last.failed and not last.body
+    assert parts[0].meta == {"content_type": "text/plain; charset=utf-8"}
+    (whole,) = generator.answers(body | {"stream": False})
+    assert whole[0]["generated_text"].endswith(b"".join(one.body for one in parts).decode().strip())
+
+
+def test_a_stream_of_huggingface_ends_with_its_client(generator: Served) -> None:
+    *parts, last = streamed(generator, {"inputs": "one", "stream": True, "parameters": ENDLESS}, 1)
+    assert len(parts) == 1 and last.failed and last.meta["status"] == 499
+    generator.refused({"inputs": ["one", "two"], "stream": True})

@@ -82,10 +82,10 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", wire.PLAN_TREE): {"plans": 3}, ("PUT", wire.PLAN + "/{name:path}"): {},
     ("POST", wire.CONNECTIONS): {"name": "c", "type": "none"}, ("POST", wire.USERS): {"name": "x"},
     ("PUT", wire.USERS + "/{name}/password"): {"password": "a new secret", "oldPassword": "x"},
-    ("POST", wire.LABELS): {"ids": ["local-1"]},
+    ("PUT", wire.CONNECTIONS + "/{name:path}"): {"values": {}}, ("POST", wire.LABELS): {"ids": ["local-1"]},
     ("POST", wire.DATA_PREVIEW): {"dataSource": [{"type": "fs"}]},
     ("POST", wire.DEFINITIONS): {"name": "x"}, ("POST", wire.HARDWARE): {"name": "x", "hardwareSpec": {}},
-    ("POST", wire.PLANS_OF_EXPERIMENTS): {"name": "x"},
+    ("POST", wire.PLANS_OF_EXPERIMENTS): {"name": "x"}, ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"): {"name": "x"},
     ("POST", wire.TOKENS): {"name": "more", "scope": "admin", "expiresIn": DAY},
 }
 

@@ -18,7 +18,7 @@ from dlicmd.sdk.messages import inert
 #: In place of a number of slots: the fair share.
 AUTO = "auto"
 #: Keys of queries that servers accept for a list of execs.
-OF_EXECS = (wire.LIMIT, wire.OFFSET, wire.STATE, wire.SORT_BY, wire.ALL, wire.SEARCH, wire.FIND)
+OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.ALL, wire.SEARCH, wire.FIND, wire.OFFSET)
 
 
 def get_all(session: Session) -> int:

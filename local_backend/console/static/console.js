@@ -106,7 +106,7 @@
   // g and the key of a section open it; / goes to the search; ? shows the keys.
   let before = "";
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input,select,textarea,[contenteditable],dialog")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]),select,textarea,[contenteditable],dialog")) return;
     const first = before;
     before = event.key === "g" ? "g" : "";
     if (first === "g") {

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import uvloop
 
+from local_backend.errors import ServingError
 from local_backend.inference.gateway.config import GatewayFailed, read_config
 from local_backend.inference.gateway.process import run
+from local_backend.tracing import GATEWAY, traced
 
 
 def main(arguments: list[str]) -> int:
@@ -20,8 +22,9 @@ def main(arguments: list[str]) -> int:
     try:
         config = read_config(Path(arguments[0]))
         logging.basicConfig(filename=config.log, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        uvloop.run(run(config))
-    except GatewayFailed as error:
+        with traced(GATEWAY):
+            uvloop.run(run(config))
+    except (GatewayFailed, ServingError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

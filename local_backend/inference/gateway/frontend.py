@@ -19,6 +19,7 @@ from local_backend.inference.gateway.http1 import Http1Connection
 from local_backend.inference.gateway.http2 import Http2Connection
 from local_backend.inference.gateway.refusal import Refused
 from local_backend.inference.gateway.router import RequestRouter
+from local_backend.tracing import Span, is_on
 
 log = logging.getLogger(__name__)
 #: Seconds between two looks at the deadlines of connections.
@@ -68,6 +69,7 @@ class HttpFrontend:
         self._size = 0
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_traced = is_on()
         self._look()
 
     def connection(self) -> Http1Connection:
@@ -174,6 +176,10 @@ class HttpFrontend:
         self.counters.request(served.model.name if served is not None else "", exchange.status, seconds)
         if self._log is not None:
             self._note(exchange, seconds)
+        if self._is_traced:
+            name = served.model.name if served is not None else ""
+            Span(exchange.method, exchange.headers, seconds).end(
+                method=exchange.method, route=exchange.path if name else "", status=exchange.status, model=name)
 
     # Access log ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ _TASKS = {
 class HuggingFaceKernel(ReadyKernel):
     """Serves a pipeline. Attributes: `task`, `device`, `trust_remote_code`.
 
-    A plain request is that of Hugging Face's inference API: {"inputs": TEXT or [TEXT, …], "parameters": {…}}. In the
+    A plain request is that of Hugging Face's inference API: {"inputs": TEXT or [TEXT, …], "parameters": {…}}. With
+    "stream": true, the one text that a model generates arrives in parts, as text. In the
     Open Inference Protocol, the only input is of datatype BYTES, and each element of the output is JSON.
     """
 
@@ -33,6 +34,7 @@ class HuggingFaceKernel(ReadyKernel):
         transformers = library("transformers", "huggingface", "inference-huggingface")
         folder = model.weights if model.weights.is_dir() else model.weights.parent
         task = model.attributes.get("task") or _task_of(folder)
+        self._streamer = transformers.TextStreamer
         self._pipeline = transformers.pipeline(
             task, model=str(folder), device=model.attributes.get("device"),
             trust_remote_code=model.flag("trust_remote_code"))
@@ -46,9 +48,40 @@ class HuggingFaceKernel(ReadyKernel):
             except TaskError as problem:
                 task.fail(problem.sentence, problem.status)
             else:
+                if texts.streams:
+                    self._stream(texts)
+                    continue
                 groups.setdefault(json.dumps(texts.parameters, sort_keys=True), []).append(texts)
         for several in groups.values():
             self._answer_group(several)
+
+    def _stream(self, texts: _Texts) -> None:
+        """Send the text that the model generates as it comes. The end of the client ends the generation."""
+        task = texts.task
+        if self._pipeline.task != "text-generation" or len(texts.inputs) != 1:
+            task.fail("`stream` needs a model that generates text, and one text as input.", 400)
+            return
+
+        def send(text: str, stream_end: bool = False) -> None:
+            if text and not task.send(text):
+                raise _ClientGone
+
+        task.set_output_meta("text/plain; charset=utf-8")
+        streamer = self._streamer(self._pipeline.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer.on_finalized_text = send
+        try:
+            self._pipeline(texts.inputs[0], streamer=streamer, **texts.parameters)
+            task.set_output_data("")
+        except _ClientGone:
+            task.fail("The client is gone.", 499)
+        except Exception as problem:
+            self._failed(task, problem)
+
+    @staticmethod
+    def _failed(task: TaskContext, problem: Exception) -> None:
+        status = 400 if isinstance(problem, (TypeError, ValueError)) else 500
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:500]
+        task.fail(f"The pipeline failed: {reason}", status)
 
     def _answer_group(self, several: list[_Texts]) -> None:
         together = [one for texts in several for one in texts.inputs]
@@ -59,15 +92,17 @@ class HuggingFaceKernel(ReadyKernel):
                 for one in several:
                     self._answer_group([one])
                 return
-            status = 400 if isinstance(problem, (TypeError, ValueError)) else 500
-            reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:500]
-            several[0].task.fail(f"The pipeline failed: {reason}", status)
+            self._failed(several[0].task, problem)
             return
         at = 0
         for texts in several:
             end = at + len(texts.inputs)
             texts.answer(found[at:end])
             at = end
+
+
+class _ClientGone(Exception):
+    """The client of a streamed answer is gone."""
 
 
 class _Texts:
@@ -77,6 +112,8 @@ class _Texts:
         """Read a request. Raises TaskError."""
         self.task = task
         self.parameters: dict[str, Any] = {}
+        #: Whether the client wants the answer in parts.
+        self.streams = False
         length = task.meta.get("header_length")
         found = _object(task.body) if length is None else None
         self._has_tensors = found is None or _has_datatypes(found)
@@ -96,6 +133,7 @@ class _Texts:
         if not isinstance(parameters, dict):
             raise TaskError("`parameters` is not an object.", 400)
         self.parameters = parameters
+        self.streams = found.get("stream") is True
 
     def answer(self, found: list[Any]) -> None:
         if self._has_tensors:

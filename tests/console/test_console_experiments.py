@@ -1,0 +1,158 @@
+"""The pages of the experiment builder: forms without scripts, sharing, hostile texts and uploads."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from live_server import Answer, Live, multipart, tar
+from planning import CODE, Planning, accepted
+from visitor import Page, Visitor, entered
+
+from local_backend.console import places
+from local_backend.console.builder_form import form_of_draft, read
+from local_backend.services.experiment_plans import PlanDraft, PlanPart
+from local_backend.store import execs
+
+HOSTILE = '"><script>alert(1)</script>'
+FORM = {"name": "first", "part-rows": "1", "part-1-definition": "alice/digits", "data-rows": ""}
+
+
+def change(visitor: Visitor, path: str, values: dict[str, str] | None = None) -> Answer:
+    """Send a form of a page."""
+    return visitor.post(path, {**(values or {}), "csrf": visitor.csrf})
+
+
+def upload(visitor: Visitor, files: dict[str, bytes], csrf: str | None = None, **fields: str) -> tuple[int, str]:
+    """Send the form that uploads code as a script of the page does; return status and text."""
+    values = {"new-name": "digits", "new-framework": "PyTorch", "new-command": "train.py", **fields}
+    parts = [(name, None, value.encode()) for name, value in values.items()]
+    parts += [("folder", name, content) for name, content in files.items()]
+    body, kind = multipart([*parts, ("archive", "", b"")])
+    token = visitor.csrf if csrf is None else csrf
+    answer = visitor.call("POST", places.DEFINITIONS, body, {
+        "Content-Type": kind, "HX-Request": "true", **({"X-CSRF-Token": token} if token else {})})
+    return answer.status, answer.text
+
+
+def test_a_folder_is_uploaded_and_chosen_in_the_builder(live: Live, visitor: Visitor) -> None:
+    status, text = upload(visitor, CODE, **{"part-rows": "3", "part-3-count": "2", "name": "typed before"})
+    assert status == 200 and 'value="typed before"' in text
+    assert re.search(r'<option value="alice/digits" selected>', text)
+    code = Planning(live).get("/definitions/digits/code").json()
+    assert sorted(file["path"] for file in code["files"]) == ["digits/lib/net.py", "digits/train.py"]
+
+
+def test_an_upload_leads_to_the_page_of_the_definition_outside_of_the_builder(visitor: Visitor) -> None:
+    assert upload(visitor, CODE)[0] == 204
+    page = visitor.get(f"{places.DEFINITIONS}/alice/digits")
+    assert page.status == 200 and "LAYERS = 3" in page.text
+
+
+def test_uploads_with_bad_paths_or_without_a_token_leave_nothing(live: Live, visitor: Visitor) -> None:
+    for name in ("../../evil.py", "/etc/evil.py", "a/../../evil.py", "a/\u202eevil.py", "..\\..\\evil/x.py"):
+        status, text = upload(visitor, {"digits/train.py": b"1", name: b"x"})
+        assert status == 400 and "refused" in text, name
+    assert upload(visitor, {"digits/train.py": b"1", "digits/Train.py": b"2"})[0] == 400, "one file on some disks"
+    assert upload(visitor, CODE, csrf="")[0] == 403
+    assert upload(visitor, CODE, csrf="x")[0] == 403
+    assert live.nothing_left()
+
+
+def test_the_form_creates_and_runs_without_scripts(live: Live, visitor: Visitor) -> None:
+    Planning(live).defined()
+    form = {**FORM, "part-1-nodes": "elastic", "part-1-count": "2", "part-1-hardware": "XS", "op": "run", "key": "k"}
+    answer = change(visitor, places.EXPERIMENTS, form)
+    assert (answer.status, answer.headers["location"]) == (303, f"{places.EXPERIMENTS}/alice/first")
+    [exec_id] = live.database.read(execs.all_ids)
+    assert live.row(exec_id).framework == "edtPyTorch" and live.row(exec_id).workload.resources.num_worker == 2
+    page = visitor.get(f"{places.EXPERIMENTS}/first")
+    assert page.headers["location"] == f"{places.EXPERIMENTS}/alice/first"
+    assert exec_id in visitor.get(f"{places.EXPERIMENTS}/alice/first").text
+    key = Page(visitor.get(f"{places.EXPERIMENTS}/alice/first").text).field("key")
+    for _ in range(2):  # a double click
+        assert change(visitor, f"{places.EXPERIMENTS}/alice/first/run", {"version": "1", "key": key}).status == 303
+    assert len(live.database.read(execs.all_ids)) == 2
+
+
+def test_mistakes_come_back_beside_their_fields(live: Live, visitor: Visitor) -> None:
+    Planning(live).defined()
+    form = {**FORM, "name": "a b", "part-1-count": "x", "part-1-command": "none.py", "op": "save"}
+    answer = change(visitor, places.EXPERIMENTS, form)
+    assert answer.status == 400
+    wrong = {one["name"] for one in Page(answer.text).all("input") if one.get("aria-invalid")}
+    assert wrong == {"name", "part-1-count", "part-1-command"}
+    assert Planning(live).get("/experiments").json() == []
+    empty = visitor.get(places.NEW_EXPERIMENT)
+    assert empty.status == 200 and "aria-invalid" not in empty.text, "an untouched form has no mistakes"
+
+
+def test_rows_come_and_go_and_keep_their_keys(visitor: Visitor) -> None:
+    text = change(visitor, places.EXPERIMENT_FORM, {**FORM, "op": "add-data"}).text
+    assert 'name="data-1-path"' in text
+    rows = {**FORM, "data-rows": "1 2", "data-1-path": "one", "data-2-path": "two", "op": "drop-data-1"}
+    text = change(visitor, places.EXPERIMENT_FORM, rows).text
+    assert 'name="data-1-path"' not in text and 'name="data-2-path"' in text and 'value="two"' in text
+
+
+def test_the_page_shows_the_same_experiment_as_a_command(live: Live, visitor: Visitor) -> None:
+    mine = Planning(live)
+    mine.defined()
+    text = change(visitor, places.EXPERIMENT_FORM, {**FORM, "part-1-device": "cpu", "part-1-count": "1"}).text
+    command = next(one["data-copy"] for one in Page(text).all("button") if "data-copy" in one)
+    body = json.loads(command.split("<<'EOF'\n")[1].split("\nEOF")[0])
+    assert body["definitions"] == [{"definition": "alice/digits", "numWorker": 1, "device": "cpu"}]
+    assert accepted(mine.post("/experiments", body))["name"] == "first"
+
+
+def test_a_saved_experiment_is_edited_as_it_is() -> None:
+    data = [
+        {"type": "fs", "location": {"paths": "mnist"}},
+        {"type": "fs", "location": {"volume": "lake", "paths": "train"}},
+        {"type": "connection", "connection": {"name": "shop"}, "location": {"bucket": "b", "path": "p"},
+         "access": "download", "target": {"volume": "lake"}},
+        {"type": "connection", "connection": {"name": "sales"}, "location": {"table_name": "orders"}},
+    ]
+    parts = [
+        PlanPart("alice/digits", 2, "train.py", "elastic", 4, 2, "gpu", "alice/large", 3, "1g.10gb"),
+        PlanPart("digits", hardware={"nodes": {"gpu": {"num_gpu": "1"}, "mem": {"size": "8g"}}}),
+        PlanPart("digits", hardware={"nodes": {"num_nodes": 3, "cpu": {"units": "2"}}}),
+    ]
+    draft = PlanDraft("first", parts, "about", data, True, "all.py", ["bob"])
+    reading = read(form_of_draft(draft))
+    assert reading.draft == draft and not reading.problems
+
+
+def test_pages_show_only_what_is_shared(team: Live) -> None:
+    bob, carol = Planning(team).as_user("bob"), Planning(team).as_user("carol")
+    bob.defined("hidden-code")
+    bob.plan("hidden-plan", [{"definition": "hidden-code"}])
+    bob.defined("open-code", sharedWith=["carol"])
+    visitor = entered(team, carol.token)
+    for path in (places.EXPERIMENTS, places.DEFINITIONS, places.NEW_EXPERIMENT, places.HARDWARE):
+        assert "hidden-" not in visitor.get(path).text, path
+    assert "open-code" in visitor.get(places.DEFINITIONS).text
+    assert visitor.get(f"{places.EXPERIMENTS}/bob/hidden-plan").status == 404
+    assert visitor.get(f"{places.DEFINITIONS}/bob/hidden-code").status == 404
+    assert change(visitor, f"{places.EXPERIMENTS}/bob/hidden-plan/run").status == 404
+    assert change(visitor, f"{places.DEFINITIONS}/bob/open-code/delete").status == 403
+
+
+def test_hostile_texts_are_escaped(live: Live, visitor: Visitor) -> None:
+    mine = Planning(live)
+    mine.defined(description=HOSTILE, command=f"train.py {HOSTILE}", archive=tar({
+        "digits/train.py": HOSTILE.encode(), 'digits/"><b>x': b"1"}))
+    accepted(mine.plan(description=HOSTILE, command=f"train.py {HOSTILE}"))
+    accepted(mine.post("/hardware", {"name": "h", "description": HOSTILE, "hardwareSpec": {"x": HOSTILE}}))
+    for path in (places.EXPERIMENTS, places.DEFINITIONS, places.HARDWARE, f"{places.NEW_EXPERIMENT}?of=first",
+                 f"{places.EXPERIMENTS}/alice/first", f"{places.DEFINITIONS}/alice/digits"):
+        text = visitor.get(path).text
+        assert "alert(1)" in text and "<script>alert" not in text and "<b>x" not in text, path
+
+
+def test_hardware_is_saved_and_deleted_on_its_page(live: Live, visitor: Visitor) -> None:
+    assert change(visitor, places.HARDWARE, {"name": "tiny", "gpus": "0", "memory": "1g"}).status == 303
+    found = Planning(live).get("/hardware/tiny").json()
+    assert found["hardwareSpec"] == {"nodes": {"gpu": {"num_gpu": "0"}, "mem": {"size": "1g"}}} and found["usable"]
+    assert change(visitor, f"{places.HARDWARE}/alice/tiny/delete").status == 303
+    assert Planning(live).get("/hardware/tiny").status == 404
