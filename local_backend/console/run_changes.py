@@ -85,7 +85,7 @@ def _changes(given: dict[str, str], name: str, workers: int, words: str) -> Chan
 @router.post(places.RUNS + "/{run}/save")
 async def save(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
     """Save the model of a finished run in the model store."""
-    caller.check_scope("model.save")
+    services.base.permit(caller, "model.save")
     name = texts(await request.form(), "name")["name"].strip()
     await assembled(services, caller, partial(services.model_sources.save, caller, name, run, ""))
     return _to(f"{places.RUNS}/{run}/lineage")
