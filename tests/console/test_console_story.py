@@ -1,5 +1,5 @@
-"""Two people, two browsers, four slots: both build an experiment and run it, the slots go 4, 2 and 2, 4 on the overview,
-curves grow, the logs of workers open, and one saves the model. No command is typed."""
+"""Two people, two browsers, four slots: both build an experiment and run it, the slots go 4, 2 and 2, 4 on the
+overview, curves grow, the logs of workers open, and one saves the model. No command is typed."""
 
 from __future__ import annotations
 
