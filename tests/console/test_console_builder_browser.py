@@ -1,4 +1,5 @@
-"""The experiment builder in a real browser: a newcomer uploads a folder, creates and runs an experiment, sees it run."""
+"""The experiment builder in a real browser: a newcomer uploads a folder, creates and runs an experiment, and sees it
+run."""
 
 from __future__ import annotations
 
