@@ -1,5 +1,5 @@
-"""Two people, two browsers, four slots: both build an experiment and run it, the slots go 4, 2 and 2, 4 on the overview,
-curves grow, the logs of workers open, and one saves the model. No command is typed."""
+"""Two people, two browsers, four slots: both build an experiment and run it, the slots go 4, 2 and 2, 4 on the
+overview, curves grow, the logs of workers open, and one saves the model. No command is typed."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def last_step(answer: Any) -> float:
 def test_two_people_share_the_slots_in_two_browsers(browser: Browser, server: str, tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     program = tmp_path / "train.py"
-    program.write_text(PROGRAM.format(hurry=str(hurry), epochs=40))
+    program.write_text(PROGRAM.format(hurry=str(hurry), epochs=200))
     with closing(Person(browser, server, "ada")) as ada, closing(Person(browser, server, "bob")) as bob:
         first = ada.run_experiment(program)
         ada.tab.goto(places.HOME)

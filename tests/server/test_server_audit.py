@@ -223,6 +223,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.EXECS + "/{exec_id}/deploy"): (None, "exec.deploy"),
     ("PUT", wire.EXECS + "/{exec_id}/slots"): ({"slots": 1}, "exec.resize"),
     ("POST", wire.EXECS + "/{exec_id}/verify"): (None, "exec.verify"),
+    ("POST", wire.EXECS + "/{exec_id}/again"): (None, "exec.again"),
     ("PUT", wire.APPLICATIONS + "/{app_id}/stop"): (None, "application.stop"),
     ("POST", wire.STOP_MANY): ({"ids": ["local-1"]}, "application.stop"),
     ("PUT", wire.PLAN_TREE): ({"plans": 3}, "plan.replace"),
