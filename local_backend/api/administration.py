@@ -46,7 +46,7 @@ def audit(
     outcome: Annotated[str, one_of(*OUTCOMES)] = "",
     begin: Annotated[str, Query(alias=wire.FROM, description="ISO 8601 or epoch seconds")] = "",
     end: Annotated[str, Query(alias=wire.TO, description="ISO 8601 or epoch seconds")] = "",
-    start: str = "0",
+    start: Annotated[str, Query(description="number of records to skip")] = "0",
     length: Annotated[str, Query(description=f"maximum number of records, at most {MOST}; {_LENGTH} by default")] = "",
 ) -> JsonAnswer[list[AuditRecordObject]]:
     """Return records of the audit log, newest first."""
