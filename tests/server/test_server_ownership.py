@@ -41,6 +41,7 @@ CHANGES = {
     ("POST", wire.CONNECTIONS): 400,  # without a body
     ("POST", wire.DATA_PREVIEW): 400,  # without a source
     ("DELETE", wire.CONNECTIONS + "/{name:path}"): 404,
+    ("PUT", wire.CONNECTIONS + "/{name:path}"): 400,  # without a body
     ("POST", wire.SEARCHES): 400,  # without a definition
     ("POST", wire.MODELS + "/{m}/hypersearch"): 400,  # without a definition
     ("DELETE", wire.SEARCHES): 204,
@@ -66,7 +67,7 @@ CHANGES = {
     ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
 #: Calls that read what their query names.
-NAMING = {wire.DATA_FILES, wire.DATA_FILE}
+NAMING = {wire.DATA_FILE}
 #: Calls that only administrators may make.
 PRIVATE = {("GET", wire.USERS), ("GET", wire.AUDIT), ("GET", wire.DOCTOR)}
 
