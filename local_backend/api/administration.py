@@ -43,10 +43,10 @@ def audit(
     caller: TheCaller,
     user: Annotated[str, Query(description="user of the records")] = "",
     action: Annotated[str, Query(description="begin of the action, such as `exec.`")] = "",
-    outcome: Annotated[str, one_of(*OUTCOMES)] = "",
+    outcome: Annotated[str, Query(description="outcome of the records"), one_of(*OUTCOMES)] = "",
     begin: Annotated[str, Query(alias=wire.FROM, description="ISO 8601 or epoch seconds")] = "",
     end: Annotated[str, Query(alias=wire.TO, description="ISO 8601 or epoch seconds")] = "",
-    start: str = "0",
+    start: Annotated[str, Query(description="number of records to skip")] = "0",
     length: Annotated[str, Query(description=f"maximum number of records, at most {MOST}; {_LENGTH} by default")] = "",
 ) -> JsonAnswer[list[AuditRecordObject]]:
     """Return records of the audit log, newest first."""

@@ -92,7 +92,7 @@ def test_a_wrong_query_is_reported(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--query-args", "?stat=FINISHED&limit=3&x")
     assert done.code == 0 and local.seen[-1].target == f"{BASE}/execs/?stat=FINISHED&limit=3&x"
     first, second = done.err.splitlines()
-    assert "'stat'" in first and "limit, state, sort_by, all" in first and "mean state" in first
+    assert "'stat'" in first and "limit, offset, state, sort_by, all, search, find" in first and "mean state" in first
     assert "'x'" in second
 
 

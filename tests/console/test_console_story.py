@@ -142,7 +142,7 @@ def last_step(answer: Any) -> float:
 def test_two_people_share_the_slots_in_two_browsers(browser: Browser, server: str, tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     program = tmp_path / "train.py"
-    program.write_text(PROGRAM.format(hurry=str(hurry), epochs=40))
+    program.write_text(PROGRAM.format(hurry=str(hurry), epochs=200))
     with closing(Person(browser, server, "ada")) as ada, closing(Person(browser, server, "bob")) as bob:
         first = ada.run_experiment(program)
         ada.tab.goto(places.HOME)

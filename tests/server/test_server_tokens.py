@@ -63,7 +63,8 @@ _OF_MODEL = wire.MODELS + "/{m}/hypersearch"
 #: Calls that a token with the scope `submit` may make beside those that only read.
 SUBMITS = {
     ("POST", wire.EXECS), ("POST", wire.CHECK), ("POST", wire.EXECS + "/{exec_id}/stop"),
-    ("POST", wire.EXECS + "/{exec_id}/verify"), ("PUT", wire.APPLICATIONS + "/{app_id}/stop"),
+    ("POST", wire.EXECS + "/{exec_id}/verify"), ("POST", wire.EXECS + "/{exec_id}/again"),
+    ("PUT", wire.APPLICATIONS + "/{app_id}/stop"),
     ("POST", wire.STOP_MANY), ("POST", wire.DATA_PREVIEW), ("POST", wire.LABELS),
     ("POST", wire.DEFINITIONS), ("POST", wire.HARDWARE), ("POST", wire.PLANS_OF_EXPERIMENTS),
     ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"), ("POST", wire.PLANS_OF_EXPERIMENTS + "/{name:path}/run"),
