@@ -37,6 +37,7 @@ CHANGES = {
     ("POST", wire.USERS): 403,
     ("DELETE", wire.USERS + "/{name}"): 403,
     ("PUT", wire.USERS + "/{name}/password"): 403,
+    ("PUT", wire.USERS + "/{name}/role"): 403,
     ("POST", wire.STOP_MANY): 400,  # without a body
     ("POST", wire.CONNECTIONS): 400,  # without a body
     ("POST", wire.DATA_PREVIEW): 400,  # without a source
