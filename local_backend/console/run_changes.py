@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from dlicmd.contract.argv import split_args
@@ -56,7 +57,7 @@ async def again(request: Request, services: TheServices, caller: TheCaller, run:
     """Submit the run again, with the changes of a form. A form without fields changes nothing."""
     form = await request.form()
     given = texts(form, "name", "workers", "arguments")
-    found = about(request, services, caller, run, _TAB)
+    found = await run_in_threadpool(about, request, services, caller, run, _TAB)
     row = found["row"]
     edited = "arguments" in form
     try:
@@ -84,7 +85,7 @@ def _changes(given: dict[str, str], name: str, workers: int, words: str) -> Chan
 @router.post(places.RUNS + "/{run}/save")
 async def save(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
     """Save the model of a finished run in the model store."""
-    caller.check_scope("model.save")
+    services.base.permit(caller, "model.save")
     name = texts(await request.form(), "name")["name"].strip()
     await assembled(services, caller, partial(services.model_sources.save, caller, name, run, ""))
     return _to(f"{places.RUNS}/{run}/lineage")

@@ -59,7 +59,7 @@ async def unsave(request: Request, services: TheServices, caller: TheCaller) -> 
 async def deploy_saved(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Deploy a saved model, and lead to the page of the model."""
     form = await request.form()
-    caller.check_scope("model.deploy")
+    services.base.permit(caller, "model.deploy")
     words = DeploymentWords(kernel=field(form, "kernel") or None, name=field(form, "model") or None,
                             weight=field(form, "weight") or None)
     version = whole(field(form, "version"), "version")

@@ -121,18 +121,8 @@ def make_services(
     Raises DataError when the file of connections cannot be used, VaultError.
     """
     base = Base(settings, audit_log(settings), database, supervisor.wake)
-
-    @cache
-    def kinds() -> frozenset[str]:
-        """Return the kinds of slots, which are fixed while the server runs."""
-        return frozenset(place.slot.kind for place in supervisor.places())
-
     plans = PlanService(base, Plans(database), supervisor)
-    sight = Sight(
-        paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, live=supervisor.live,
-        consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
-    )
-    execs = ExecService(base, supervisor, sight, KeptLists(database))
+    execs = _execs(base, supervisor, plans)
     code_listing, curves = CodeListing(execs), CurveService(execs)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
@@ -196,6 +186,22 @@ def make_services(
         volumes=VolumeService(base),
         browsing=BrowseService(base),
     )
+
+
+def _execs(base: Base, supervisor: SupervisorCalls, plans: PlanService) -> ExecService:
+    """Make the service of execs, which sees rows, plans and what runs."""
+    paths = base.settings.paths
+
+    @cache
+    def kinds() -> frozenset[str]:
+        """Return the kinds of slots, which are fixed while the server runs."""
+        return frozenset(place.slot.kind for place in supervisor.places())
+
+    sight = Sight(
+        paths=lambda row: paths.job(row.id, row.creator), reason=supervisor.reason, live=supervisor.live,
+        consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
+    )
+    return ExecService(base, supervisor, sight, KeptLists(base.database))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from live_server import TOKEN, Live
 from modelling import Modelling
+from planning import Planning
 from searching import Searching
 from visitor import Page, entered
 
@@ -21,7 +22,7 @@ from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
 
 #: Segments of paths that name an object.
-_NAMES = re.compile(r"local-\d+|\d+|digits.*|ping|bob|root|search-1")
+_NAMES = re.compile(r"local-\d+|\d+|digits.*|ping|bob|root|search-1|first")
 RUN = "--exec-start PyTorch --model-main main.py"
 
 
@@ -67,6 +68,10 @@ def furnish(live: Live) -> str:
         search.loss(run, 0.5 + number)
     search.over("search-1")
     Modelling(live).deploy()
+    plans = Planning(live)
+    plans.defined()
+    plans.plan()
+    plans.run()
     return ids[0]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from live_server import TOKEN, Live
+from support import PATIENCE
 
 from dlicmd.contract.states import FINISHED
 from local_backend.api.guard import SESSION
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.integration
 def test_the_table_follows_changes_and_keeps_the_selection(live: Live, browser: Browser) -> None:
     from playwright.sync_api import expect
 
+    expect.set_options(timeout=PATIENCE * 1000)
     names = [live.submitted(f"--exec-start PyTorch --model-main main.py --appName run-{number} -- --lr 0.{number}")
              for number in range(1, 5)]
     live.run_on(names[0], "cpu-0")

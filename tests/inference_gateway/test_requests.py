@@ -14,7 +14,7 @@ from calls import PATH, Got, ask, call, raw
 from gateway_host import FAR, GatewayHost, digest, model, revision
 from support import eventually
 
-from local_backend.inference.control import RequestLimits, Token
+from local_backend.inference.control import LATENCY_BOUNDS, RequestLimits, Token
 
 pytestmark = pytest.mark.integration
 
@@ -418,6 +418,11 @@ def test_the_load_counts(host: GatewayHost) -> None:
     assert (load.arrived, load.running, load.batch_tasks) == (4, 0, 1.0)
     assert (kernel.number, kernel.finished, kernel.failed, kernel.ready) == (1, 3, 1, True)
     assert load.transferred > 30
+    call(host, b"1")
+    host.wait(lambda load: load.finished == 4)
+    known = host.control.load
+    assert known is not None and len(known.latencies["m"]) == len(LATENCY_BOUNDS) + 1
+    assert sum(known.latencies["m"]) in (4, 5)  # the load may come just before the last answer has ended
 
 
 def test_weights_split_requests_between_revisions(host: GatewayHost) -> None:

@@ -1,0 +1,89 @@
+"""The experiment builder in a real browser: a newcomer uploads a folder, creates and runs an experiment, and sees it
+run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from live_server import TOKEN, Live
+
+from dlicmd.contract.states import FINISHED
+from local_backend.api.guard import SESSION
+from local_backend.console import places
+from local_backend.store import execs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
+
+pytestmark = pytest.mark.integration
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "digits"
+
+
+@pytest.fixture
+def tab(live: Live, browser: Browser) -> Iterator[Tab]:
+    """A tab that is logged on. The test fails if a page reports an error."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_cookies([{"name": SESSION, "value": TOKEN, "url": f"http://127.0.0.1:{live.port}"}])
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda problem: problems.append(str(problem)))
+    yield page
+    context.close()
+    assert problems == []
+
+
+def test_a_newcomer_uploads_a_folder_and_sees_it_run(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    tab.goto(f"http://127.0.0.1:{live.port}{places.EXPERIMENTS}")
+    tab.get_by_role("link", name="New experiment").first.click()
+    tab.fill("#name", "first")
+    tab.press("#name", "Tab")
+    tab.keyboard.type("typed while the server checks the name")
+    expect(tab.locator("#description")).to_be_focused()
+
+    tab.fill("[name=new-name]", "digits")
+    tab.select_option("[name=new-framework]", "edtPyTorch")
+    tab.fill("[name=new-command]", "none.py")
+    tab.set_input_files("[name=folder]", SAMPLE)
+    tab.get_by_role("button", name="Upload and add").click()
+    expect(tab.locator("#upload-problem")).to_contain_text("none.py")
+    tab.fill("[name=new-command]", "train.py --epochs 3")
+    tab.get_by_role("button", name="Upload and add").click()
+    expect(tab.locator("[name$=-definition]")).to_have_value("alice/digits")
+    expect(tab.locator("#description")).to_have_value("typed while the server checks the name")
+
+    tab.get_by_role("button", name="Add data").click()
+    tab.fill("#data-1-path", str(SAMPLE / "data"))
+    tab.press("#data-1-path", "Tab")
+    least, most = tab.locator("[name$=-least]"), tab.locator("[name$=-count]")
+    most.fill("two")
+    most.press("Tab")
+    expect(most).to_have_attribute("aria-invalid", "true")
+    most.fill("2")
+    most.press("Tab")
+    summary = tab.locator("section[aria-labelledby=summary-title]")
+    expect(summary).to_contain_text("alice/digits: elastic, 1 to 2 slots, PyTorch")
+    tab.select_option("[name$=-nodes]", "single")
+    expect(least).to_be_hidden()
+    tab.select_option("[name$=-nodes]", "elastic")
+    expect(least).to_be_visible()
+
+    tab.get_by_role("button", name="Create and run").click()
+    expect(tab.get_by_role("heading", name="first")).to_be_visible()
+    state = tab.locator("#runs .state")
+    expect(state).to_have_text("submitted")
+    [exec_id] = live.database.read(execs.all_ids)
+    live.run_on(exec_id, "cpu-0", "cpu-1")
+    expect(state).to_have_text("running")
+    live.move(exec_id, FINISHED)
+    expect(state).to_have_text("finished")
+    row = live.row(exec_id)
+    assert row.framework == "edtPyTorch" and row.workload.data.data_dir == str(SAMPLE / "data")
+    tab.get_by_role("link", name="Edit").click()
+    expect(tab.locator("#data-1-path")).to_have_value(str(SAMPLE / "data"))
