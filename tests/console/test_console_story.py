@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
     from playwright.sync_api import Page as Tab
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SECRET, SLOTS, WAIT = "a long password", 4, PATIENCE * 1000
 #: A training with steps of about 50 ms, until the file `hurry` exists.

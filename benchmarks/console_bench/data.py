@@ -1,0 +1,61 @@
+"""Runs with curves in the home of a server, written by the product's own writers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+from server_load import Backend, fill, one_job
+
+from local_backend.curves.book import Book
+from local_backend.curves.file import CurveFile
+from local_backend.curves.model import MetricValue
+
+#: Number of different curves. Runs share them in turn.
+VARIANTS = 20
+
+
+def points(variant: int, steps: int) -> list[float]:
+    """Return the losses of a run: a decay with noise."""
+    dice = random.Random(variant)
+    return [2 * math.exp(-step / (steps / 4)) + 0.1 * dice.random() + 0.02 * variant for step in range(1, steps + 1)]
+
+
+def write_curves(path: Path, variant: int, steps: int) -> None:
+    """Write the curve file of a run, as its runner would."""
+    book = Book()
+    for step, loss in enumerate(points(variant, steps), 1):
+        book.add("printed", MetricValue("loss", loss, step, "step", 1.7e9 + step))
+    CurveFile(path, book, 1.7e9)
+
+
+def fill_home(home: Path, runs: int, steps: int, begin: int = 1) -> None:
+    """Make runs that have finished, in the home of a server that does not run. `begin`: the runs that exist already."""
+    if begin == 1:
+        with Backend(home) as backend:
+            asyncio.run(one_job(backend, "true", wait=True))
+    database = next(home.glob("*.db"))
+    fill(database, runs) if begin == 1 else _extend(database, begin, runs)
+    if not steps:
+        return
+    first = next(home.glob("jobs/*local-1"), home / "jobs" / "local-1")
+    written: list[Path] = []
+    for number in range(1, runs + 1):
+        folder = first.with_name(first.name.replace("local-1", f"local-{number}"))
+        folder.mkdir(parents=True, exist_ok=True)
+        if len(written) < VARIANTS:
+            write_curves(folder / "curves.jsonl", number, steps)
+            written.append(folder / "curves.jsonl")
+        else:
+            shutil.copy(written[number % VARIANTS], folder / "curves.jsonl")
+
+
+def _extend(database: Path, begin: int, runs: int) -> None:
+    """Add copies of the first run after the last one."""
+    with sqlite3.connect(database) as connection:
+        connection.execute("DELETE FROM execs WHERE number > 1")
+    fill(database, runs)
