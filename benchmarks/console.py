@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -18,10 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from console_bench.data import fill_home
 from playwright.sync_api import BrowserContext, Page, sync_playwright
-from server_load import Backend, Client, percentiles, reading, with_clients
+from server_load import Backend, Client, one_job, percentiles, reading, with_clients
 
 ROUNDS, LIVE_PAGES, MANY = 7, 200, 100_000
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-precise-memory-info")
@@ -78,19 +80,18 @@ def console_pages(context: BrowserContext, base: str, runs: int) -> dict[str, fl
     return found
 
 
-async def with_live_pages(port: int, token: str, runs: int) -> dict[str, Any]:
-    """Measure one exec in the API while `LIVE_PAGES` pages are open, each of which reads a part at every event."""
-    stop = asyncio.Event()
+async def with_live_pages(backend: Backend, runs: int) -> dict[str, Any]:
+    """Measure one exec in the API while `LIVE_PAGES` pages show the live overview, on which a job makes progress."""
+    port, token, stop = backend.port, backend.token, asyncio.Event()
+    await one_job(backend, quote("sh -c 'while sleep 1; do i=$((i+1)); echo \"loss: 0.$i\"; done'"), wait=False)
 
     async def follow(client: Client) -> None:
-        head = f"GET /console/live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        path = "/console/live?part=overview"
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
         client.writer.write(head.encode())
-        other = await Client(port, token).connect()
         while not stop.is_set():
-            line = await client.reader.readline()
-            if line.startswith(b"event:"):
-                await other.ask("GET", "/console/parts/overview", base="")
-        other.close()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(client.reader.readline(), 1)
 
     pages = asyncio.create_task(with_clients(LIVE_PAGES, port, token, follow))
     await asyncio.sleep(5)
@@ -128,7 +129,7 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             context.close()
         browser.close()
     with Backend(home) as backend:
-        found["200 live pages, exec-get"] = asyncio.run(with_live_pages(backend.port, backend.token, options.runs))
+        found["200 live pages, exec-get"] = asyncio.run(with_live_pages(backend, options.runs))
     fill_home(home, MANY, 0, begin=options.runs)
     with Backend(home) as backend:
         found["table of 100,000 runs"] = asyncio.run(many_rows(backend.port, backend.token))

@@ -10,12 +10,12 @@ from typing import Any
 
 from fastapi import Request
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.slots_view import slots_view
 from local_backend.console import places
-from local_backend.console.rendering import HEADERS, now, page, template
+from local_backend.console.rendering import now, page, template
 from local_backend.console.route import router as pages
 from local_backend.console.shared import shared_parts
 from local_backend.scheduler.forecast import PlanShare
@@ -31,16 +31,11 @@ _COLORS, _SHOWN = 8, 50
 @router.get(places.HOME)
 async def overview(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Show the whole page."""
-    return page(request, "overview.html", part=Markup(await _part(request, services, caller)))
+    return page(request, "overview.html", part=Markup(await part(request, services, caller)))
 
 
-@router.get(places.OVERVIEW_PART)
-async def overview_part(request: Request, services: TheServices, caller: TheCaller) -> Response:
-    """Show the part that changes."""
-    return HTMLResponse(await _part(request, services, caller), headers=HEADERS)
-
-
-async def _part(request: Request, services: Services, caller: Caller) -> str:
+async def part(request: Request, services: Services, caller: Caller) -> str:
+    """Return the part that changes, as users with the sight of this caller see it."""
     base_url = str(request.base_url)
 
     def rendering(memory: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from local_backend.scheduler.slots import cpu_slots
 from local_backend.services.access import Caller
 from local_backend.services.plans import PlanService
 
-HOME, PART = "/console", "/console/parts/overview"
+HOME = "/console"
 SLOTS = cpu_slots(4)
 
 
@@ -48,12 +48,12 @@ def test_two_jobs_share_the_slots_and_one_gets_them_back(live: Live) -> None:
     second = live.submitted("--exec-start PyTorch --model-main main.py --appName second")
     live.run_on(second, "cpu-2", "cpu-3")
     hold(live, first, first, second, second)
-    shown = slots(get(live, PART, part=True).text)
+    shown = slots(get(live, HOME).text)
     assert [name for name, _ in shown] == ["used k1", "used k1", "used k2", "used k2"]
     assert [inside.split()[1] for _, inside in shown] == ["first", "first", "second", "second"]
     live.move(second, "FINISHED")
     hold(live, first, first, first, first)
-    assert [name for name, _ in slots(get(live, PART, part=True).text)] == ["used k1"] * 4
+    assert [name for name, _ in slots(get(live, HOME).text)] == ["used k1"] * 4
 
 
 def test_other_users_see_neither_names_nor_ids(team: Live) -> None:
@@ -62,11 +62,10 @@ def test_other_users_see_neither_names_nor_ids(team: Live) -> None:
     team.run_on(mine, "cpu-0", "cpu-1")
     hold(team, mine, mine, None, None)
     team.supervisor.jobs = [job(mine, "alice", running=True), job("local-99", "bob")]
-    for path in (HOME, PART):
-        text = get(team, path, bob).text
-        assert "another user" in text and "secret-of-alice" not in text and mine not in text and "alice" not in text
-        assert [name for name, _ in slots(text)][:2] == ["used", "used"]
-    assert "secret-of-alice" in get(team, PART).text
+    text = get(team, HOME, bob).text
+    assert "another user" in text and "secret-of-alice" not in text and mine not in text and "alice" not in text
+    assert [name for name, _ in slots(text)][:2] == ["used", "used"]
+    assert "secret-of-alice" in get(team, HOME).text
 
 
 def test_the_shares_show_what_users_deserve_and_use(team: Live) -> None:
@@ -108,11 +107,11 @@ def test_many_pages_of_a_user_cost_one_rendering(team: Live, monkeypatch: pytest
     monkeypatch.setattr(PlanService, "shares", shares)
     monkeypatch.setattr("local_backend.console.shared._NEW", 3600.0)
     with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(lambda number: get(team, PART, bob if number % 2 else TOKEN), range(200)))
+        answers = list(pool.map(lambda number: get(team, HOME, bob if number % 2 else TOKEN), range(200)))
     assert {answer.status for answer in answers} == {200}
     assert sorted(renderings) == ["alice", "bob"]
     team.submitted()  # a change is seen at once
-    assert "local-1" in get(team, PART).text
+    assert "local-1" in get(team, HOME).text
     assert sorted(renderings) == ["alice", "alice", "bob"]
 
 

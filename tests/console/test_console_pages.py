@@ -137,6 +137,14 @@ def test_a_stream_tells_of_changes(live: Live, visitor: Visitor) -> None:
         assert "event: tick" in lines
 
 
+def test_a_stream_sends_the_overview_when_it_changes(live: Live, visitor: Visitor) -> None:
+    with visitor.stream(f"{places.LIVE}?part=overview") as lines:
+        run = live.submitted()
+        live.run_on(run, "cpu-0")
+        assert any(line.startswith("data: ") and run in line for line in lines)
+    assert visitor.get(f"{places.LIVE}?part=other").status == 404
+
+
 def test_the_stream_of_a_run_is_for_users_who_may_see_it(team: Live) -> None:
     run = team.submitted()
     other = entered(team, team.add_user("bob"))
