@@ -11,6 +11,7 @@ SERVER = {
     "auth.admin_only": "only an administrator may do this",
     "auth.basic": "the Authorization header is not well-formed HTTP Basic",
     "auth.link": "the one-time link of the console was used already, or is too old",
+    "auth.link_of_another_user": "the browser has a session of another user",
     "auth.no_keys": "the server cannot read or write the keys of its tokens",
     "auth.required": "the call has no valid token",
     "auth.scope": "the scope of the token does not permit this",

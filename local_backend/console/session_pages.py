@@ -14,7 +14,7 @@ from local_backend.console import places
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
 from local_backend.console.sessions import attributes, keep
-from local_backend.errors import Busy, Invalid, Unauthorized
+from local_backend.errors import AccessDenied, Busy, Invalid, Unauthorized
 
 router = pages()
 
@@ -63,11 +63,17 @@ async def logon(request: Request, services: TheServices) -> Response:
 @router.get(places.ENTER)
 def enter(request: Request, services: TheServices, code: str = "", next: str = places.HOME) -> Response:
     """Log on with the code of a one-time link. The page then goes on by itself: a browser that comes from another site
-    would not send the new cookie if the answer were a redirect."""
+    would not send the new cookie if the answer were a redirect. A link never changes the user of a session: a link from
+    somebody else could make a user work under the name of that one."""
     try:
         made = services.links.take(code)
     except Invalid as problem:
         return page(request, "logon.html", 401, next=onward(next), user="", problem=str(problem))
+    present = next((found for token in session(request.headers) if (found := services.logons.of_token(token))), None)
+    if present is not None and present.name != made.caller.name:
+        services.logons.logoff(made.caller, [made.token])
+        sentence = f"You are logged on as {present.name}, and the link is for {made.caller.name}; log off first"
+        raise AccessDenied("auth.link_of_another_user", sentence)
     answer = page(request, "onward.html", next=onward(next))
     keep(request, answer, made.token)
     return answer

@@ -55,6 +55,15 @@ def test_a_link_is_of_its_user(team: Live) -> None:
     assert "alice" in entered(team).get(places.HOME).text
 
 
+def test_a_link_never_changes_the_user_of_a_session(team: Live) -> None:
+    alice, address = entered(team), link(team, team.add_user("bob"))
+    answer = alice.get(address)
+    assert answer.status == 403 and answer.headers[wire.ERROR_CODE.lower()] == "auth.link_of_another_user"
+    assert "set-cookie" not in answer.headers and "alice" in alice.get(places.HOME).text
+    assert Visitor(team).get(address).status == 401, "the link is used"
+    assert alice.get(link(team)).status == 200, "a link of the same user renews the session"
+
+
 def test_a_token_for_a_program_gets_no_link(team: Live) -> None:
     bob = team.add_user("bob")
     made = team.call("POST", wire.TOKENS, b'{"name": "nightly", "scope": "submit", "expiresIn": 86400}',
