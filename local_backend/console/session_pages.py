@@ -69,11 +69,12 @@ def enter(request: Request, services: TheServices, code: str = "", next: str = p
         made = services.links.take(code)
     except Invalid as problem:
         return page(request, "logon.html", 401, next=onward(next), user="", problem=str(problem))
-    present = next((found for token in session(request.headers) if (found := services.logons.of_token(token))), None)
-    if present is not None and present.name != made.caller.name:
-        services.logons.logoff(made.caller, [made.token])
-        sentence = f"You are logged on as {present.name}, and the link is for {made.caller.name}; log off first"
-        raise AccessDenied("auth.link_of_another_user", sentence)
+    for token in session(request.headers):
+        present = services.logons.of_token(token)
+        if present is not None and present.name != made.caller.name:
+            services.logons.logoff(made.caller, [made.token])
+            sentence = f"You are logged on as {present.name}, and the link is for {made.caller.name}; log off first"
+            raise AccessDenied("auth.link_of_another_user", sentence)
     answer = page(request, "onward.html", next=onward(next))
     keep(request, answer, made.token)
     return answer
