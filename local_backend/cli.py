@@ -281,8 +281,9 @@ def _serving(found: dict[str, Any]) -> list[str]:
 
 
 def _active(found: dict[str, Any], most: int | None = None) -> dict[str, str]:
-    """Return the id and state of each active exec, oldest first, at most `most`."""
-    query = f"{wire.STATE}={','.join(sorted(states.ACTIVE))}" + ("" if most is None else f"&{wire.LIMIT}={most}")
+    """Return the id and state of each active exec of all users, oldest first, at most `most`."""
+    query = (f"{wire.ALL}=true&{wire.STATE}={','.join(sorted(states.ACTIVE))}"
+             + ("" if most is None else f"&{wire.LIMIT}={most}"))
     return {item[wire.ID]: item[wire.STATE] for item in call(found, "GET", f"{wire.EXECS}?{query}")}
 
 

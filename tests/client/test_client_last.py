@@ -34,7 +34,8 @@ def test_every_exec_command_accepts_last(desk: Desk, local: FakeServer) -> None:
     assert not EXEC_COMMANDS & {"--exec-start", "--exec-get-all", "--exec-delete-all", "--app-get"}
     local.execs["w-7"] = exec_object("w-7", state="FINISHED")
     local.news = [{"exec": local.execs["w-7"], "lines": [], "cursor": "c"}]
-    for command in sorted(EXEC_COMMANDS - {"--exec-delete", "--exec-deploy", "--exec-resize", "--exec-verify"}):
+    for command in sorted(EXEC_COMMANDS - {"--exec-delete", "--exec-deploy", "--exec-resize", "--exec-verify",
+                                           "--exec-again", "--exec-favorite", "--exec-note", "--exec-tag"}):
         local.seen.clear()
         done = desk.run(command, *["last"] * (2 if BY_NAME[command].arity is Arity.TWO else 1))
         assert done.err.startswith("dlicmd: last is w-7\n"), command

@@ -25,8 +25,9 @@ from live_server import Live, settings_for
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.cli import main
-from local_backend.commands import backup_tag, doctor
+from local_backend.commands import backup_tag
 from local_backend.runtime import bundles
+from local_backend.serving import doctor
 from local_backend.serving.server import ServingError, locked, make_home, open_database
 from local_backend.store import execs, tokens
 
