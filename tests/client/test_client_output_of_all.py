@@ -24,17 +24,35 @@ OPERANDS = {
     "--exec-resize": ["w-1", "2"], "--server": ["ls"],
     "--hpo-algorithm-install": ["algorithm"], "--hpo-export": ["w-1", "experiments.csv"],
     "--rp-apply": ["plans.yaml"], "--exec-deploy": ["w-1", "--kernel", "k.py"], "--data-preview": ["train"],
+    "--definition-save": ["definition.json", "--model-dir", "model"], "--hardware-save": ["hardware.json"],
+    "--experiment-save": ["experiment.yaml"],
 }
 ALONE = {
     "--version", "--logoff", "--status", "--config-show", "--dl-frameworks", "--exec-get-all", "--exec-delete-all",
     "--app-get-all", "--app-history-get-all", "--app-stop-all", "--app-analyze", "--top", "--rp-get-all", "--rp-usage",
     "--pj-get-all", "--hpo-get-all", "--hpo-delete-all", "--hpo-algorithm-get-all", "--whoami",
+    "--console", "--definition-get-all", "--hardware-get-all", "--experiment-get-all",
 }
 LISTED = f"{BASE}/scheduler/engine/applications"
 APP = {"id": "w-1", "state": "FINISHED", "name": "n", "createTime": "2026-01-01T00:00:00Z"}
 SEARCH = {"hpoName": "w-1", "state": "RUNNING", "experiments": []}
 TREE = f"{BASE}/resplans/resplantree"
 SEARCHES = f"{BASE}/hypersearch"
+RUN = {"run": 1, "experiment": "ann/w-1", "version": 1, "creator": "ann", "created": "2026-01-01T00:00:00.000000Z",
+       "complete": True, "parts": [{"definition": "ann/net", "version": 1, "execId": "w-1", "state": "FINISHED"}]}
+#: The objects of teams, by the paths of their lists.
+OF_TEAMS = {
+    wire.DEFINITIONS: {
+        "name": "w-1", "owner": "ann", "version": 1, "versions": 1, "description": "", "framework": "PyTorch",
+        "command": "train.py", "environment": {}, "bytes": 9, "sharedWith": ["bea"]},
+    wire.HARDWARE: {
+        "name": "w-1", "owner": "ann", "version": 1, "versions": 1, "predefined": False, "description": "",
+        "hardwareSpec": {"nodes": {"cpu": {"units": "2"}}}, "usable": False, "message": "no GPU", "sharedWith": []},
+    wire.PLANS_OF_EXPERIMENTS: {
+        "name": "w-1", "owner": "ann", "version": 1, "versions": 1, "description": "", "dataSource": [],
+        "createDataPath": False, "command": "", "sharedWith": "everybody", "lastRun": RUN,
+        "definitions": [{"definition": "ann/net", "version": 1, "nodes": "single", "numWorker": 1, "device": "cpu"}]},
+}
 #: Answers in JSON.
 JSON = {
     ("GET", LISTED): [APP | {"state": "RUNNING"}], ("GET", f"{LISTED}/w-1"): [APP],
@@ -46,6 +64,11 @@ JSON = {
     ("POST", f"{SEARCHES}/algorithm/install"): {"name": "algorithm"},
     ("POST", f"{BASE}/data/preview"): [{"name": "d", "ok": True}],
     ("POST", f"{BASE}/execs/w-1/verify"): {"id": "w-2", "appId": "w-2"},
+    ("POST", wire.LINK): {"url": "http://127.0.0.1:1/console/link/x", "seconds": 60},
+    **{("GET", top): [value] for top, value in OF_TEAMS.items()},
+    **{("POST", top): value for top, value in OF_TEAMS.items()},
+    **{("GET", f"{top}/w-1"): value for top, value in OF_TEAMS.items()},
+    ("POST", f"{wire.PLANS_OF_EXPERIMENTS}/w-1/run"): RUN, ("GET", f"{wire.PLANS_OF_EXPERIMENTS}/w-1/runs"): [RUN],
 }
 #: Calls that answer with plain text.
 WORDS = [
@@ -68,6 +91,7 @@ def everything(local: FakeServer) -> FakeServer:
     local.results["w-1"] = Reply(200, packed.getvalue(), {"Content-Type": "application/zip"})
     local.replies |= {call: Reply(200, json.dumps(value).encode()) for call, value in JSON.items()}
     local.replies |= dict.fromkeys(WORDS, Reply(200, b"so be it\n"))
+    local.replies |= {("DELETE", f"{top}/w-1"): Reply(204) for top in OF_TEAMS}
     local.replies["POST", f"{BASE}/execs/check"] = Reply(204)
     local.replies["GET", wire.VALIDATE] = Reply(200, b'{"username": "ann", "role": "User"}')
     labels = b'[{"id": "w-1", "tags": [], "note": "", "favorite": true}]'
@@ -88,6 +112,9 @@ def test_standard_output_is_only_json(desk: Desk, everything: FakeServer, name: 
     (desk.folder / "algorithm").mkdir()
     (desk.folder / "algorithm" / "optimizer.py").write_text("")
     (desk.folder / "plans.yaml").write_text("plans: []\n")
+    (desk.folder / "definition.json").write_text('{"name": "w-1", "framework": "PyTorch"}')
+    (desk.folder / "hardware.json").write_text('{"name": "w-1", "hardwareSpec": {"nodes": {"cpu": {"units": "2"}}}}')
+    (desk.folder / "experiment.yaml").write_text("name: w-1\ndefinitions: [{definition: net}]\n")
     words = [name, *OPERANDS.get(name, [] if name in ALONE else ["w-1"])]
     found = {}
     for form in ("json", "jsonl") if name not in YAML else ("json", "yaml", "jsonl"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from unittest.mock import patch
 
@@ -26,8 +27,10 @@ def check(*words: str) -> int:
     assert "Traceback" not in err + out and "for the traceback" not in err, (words, err)
     assert "\x1b" not in err and "\u202e" not in err, (words, err)
     if code == Exit.USAGE:
-        # Warnings about typos come first; the last line is the error.
-        assert re.search(r"Try 'dlicmd ([a-z0-9-]+ )?--help'\.\n$", err), (words, err)
-        assert len(err.splitlines()[-1]) < 6000, (words, err)
-        assert err.count("Try 'dlicmd ") == 1, (words, err)
+        # Warnings about typos come first; the last line is the error. It leads to a help, or to a command.
+        last = err.splitlines()[-1]
+        said = json.loads(last)["error"]["message"] if last.startswith("{") else last
+        assert re.search(r"(Try 'dlicmd ([a-z0-9-]+ )?--help'\.|; did you mean: dlicmd [^'\n]+)$", said), (words, err)
+        assert len(last) < 6000, (words, err)
+        assert err.count("Try 'dlicmd ") + err.count("; did you mean: dlicmd ") == 1, (words, err)
     return code
