@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from live_server import Live, settings_for
+from support import PATIENCE
 from visitor import Visitor, entered
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ def browser() -> Iterator[Browser]:
     if program is None:
         lacking = "no browser is installed; Debian: apt-get install chromium"
         pytest.fail(lacking) if os.environ.get("TEST_BROWSER") == "required" else pytest.skip(lacking)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program, args=[*ARGUMENTS])
         yield running

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from live_server import TOKEN, Live
+from support import PATIENCE
 
 from dlicmd.contract.states import FINISHED
 from local_backend.api.guard import SESSION
@@ -28,6 +29,7 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "digits"
 def tab(live: Live, browser: Browser) -> Iterator[Tab]:
     """A tab that is logged on. The test fails if a page reports an error."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE * 1000)
     context.add_cookies([{"name": SESSION, "value": TOKEN, "url": f"http://127.0.0.1:{live.port}"}])
     page = context.new_page()
     problems: list[str] = []

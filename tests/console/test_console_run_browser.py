@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from live_server import TOKEN, Live
+from support import PATIENCE
 
 from local_backend.api.guard import SESSION
 from local_backend.console import places
@@ -29,6 +30,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 def tab(live: Live, browser: Browser) -> Iterator[Tab]:
     """A tab that is logged on. The test fails if a page reports an error."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE * 1000)
     base = f"http://127.0.0.1:{live.port}"
     context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
     page = context.new_page()

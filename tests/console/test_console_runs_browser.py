@@ -27,6 +27,7 @@ def test_the_table_follows_changes_and_keeps_the_selection(live: Live, browser: 
     live.run_on(names[0], "cpu-0")
     base = f"http://127.0.0.1:{live.port}{places.RUNS}"
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE * 1000)
     context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
     tab = context.new_page()
     problems: list[str] = []

@@ -273,7 +273,11 @@ def lock_away(paths: ExecPaths) -> None:
 
 def put_a_file(paths: ExecPaths) -> None:
     paths.state.rename(paths.state.with_name("moved"))
-    paths.state.touch()
+    while True:
+        try:
+            return paths.state.touch(exist_ok=False)
+        except (FileExistsError, IsADirectoryError):  # the runner has made the folder again meanwhile
+            shutil.rmtree(paths.state, ignore_errors=True)
 
 
 def remove_folder(paths: ExecPaths) -> None:
