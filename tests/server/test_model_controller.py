@@ -217,6 +217,7 @@ def test_a_server_that_is_killed_before_the_exec_is_made_makes_it_later(desk: Se
     desk.call("PUT", "/model/ping/operation/start")
     assert desk.states() == [(1, "stored", 100)]
     desk.restart()
+    eventually(lambda: 1 in desk.gateway.revisions(), "the gateway knows the revision")
     desk.serve()
     desk.until((1, "serving", 100))
     assert live.supervisor.woken > 0
