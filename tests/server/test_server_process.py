@@ -21,7 +21,7 @@ from typing import Any
 import isolation
 import pytest
 import trustme
-from live_server import multipart, quoted, tar
+from live_server import basic, multipart, quoted, tar
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
@@ -300,3 +300,16 @@ def test_an_unreadable_backend_file_is_reported_in_one_line(run: Run, environmen
     for command in ("status", "stop", "serve"):
         code, _, err = ended(run(command))
         assert code == 1 and "backend.json" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.integration
+def test_a_server_that_stops_with_its_jobs_stops_those_of_all_users(run: Run) -> None:
+    password = "a long password"
+    assert ended(run("user", "add", "bob", DLI_USER_PASSWORD=password))[0] == 0
+    url = serving(run("serve", "--host", "127.0.0.1"))
+    asked = quoted("--exec-start PyTorch --user-cmd -- sleep 3600")
+    request = urllib.request.Request(f"{url}{wire.EXECS}?args={asked}", method="POST", headers=basic("bob", password))
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        job = json.loads(answer.read())["id"]
+    code, out, _ = ended(run("stop", "--jobs"))
+    assert code == 0 and f"stopped {job}" in out
