@@ -11,8 +11,8 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Code, CodeFile
 from local_backend.api.route import Route
-from local_backend.services.code_listing import ListedFile
 from local_backend.services.load import READING
+from local_backend.services.submitted_code import ListedFile
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
@@ -25,7 +25,7 @@ def code(services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[C
     that the program runs in), `bytes`, `sha256` (absent if the file is too large to read), and `text` if it is small
     and UTF-8. If `complete` is false, there are more files. Files that were removed since the submission are left
     out."""
-    files, complete = services.code_listing.of(caller, exec_id)
+    files, complete = services.code.listed(caller, exec_id)
     return JsonAnswer({"files": [code_file(file) for file in files], "complete": complete})
 
 

@@ -12,9 +12,9 @@ from dlicmd.contract.submission_values import PROGRAM, asked
 from local_backend.curves.file import Point
 from local_backend.errors import Invalid
 from local_backend.services.access import Caller
-from local_backend.services.code_listing import CodeListing, ListedFile
 from local_backend.services.curves import CurveService, DrawnCurve, StepWindow
 from local_backend.services.execs import ExecService
+from local_backend.services.submitted_code import CodeService, ListedFile
 from local_backend.store.execs import ExecRow
 
 #: Maximum number of compared execs.
@@ -67,7 +67,7 @@ class ComparisonService:
 
     execs: ExecService
     curves: CurveService
-    code: CodeListing
+    code: CodeService
 
     def rows(self, caller: Caller, ids: Sequence[str]) -> list[ExecRow]:
         """Return the execs to compare, each once. Raises NotFound (`exec.not_found`), Invalid (`query.compare`)."""
@@ -125,7 +125,7 @@ class ComparisonService:
         for row in rows:
             key = row.bundle or row.id
             if key not in known:
-                known[key] = {file.path: file for file in self.code.of(caller, row.id)[0]}
+                known[key] = {file.path: file for file in self.code.listed(caller, row.id)[0]}
         return [known[row.bundle or row.id] for row in rows]
 
 

@@ -18,8 +18,8 @@ from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.sizes import on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
-from local_backend.services.code_listing import CodeReader, ListedFile
 from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
+from local_backend.services.submitted_code import CodeReader, ListedFile
 from local_backend.services.team import TeamObjects
 from local_backend.store import team_objects
 from local_backend.store.team_objects import DEFINITION, NewVersion, TeamObjectRow

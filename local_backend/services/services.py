@@ -23,7 +23,6 @@ from local_backend.services.applications import ApplicationService
 from local_backend.services.audit import AuditService
 from local_backend.services.base import Base, SupervisorCalls, audit_log
 from local_backend.services.browsing import BrowseService
-from local_backend.services.code_listing import CodeListing
 from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
@@ -73,7 +72,6 @@ class Services:
     base: Base
     execs: ExecService
     labels: LabelService
-    code_listing: CodeListing
     comparisons: ComparisonService
     curves: CurveService
     logs: LogService
@@ -123,19 +121,14 @@ def make_services(
     base = Base(settings, audit_log(settings), database, supervisor.wake)
     plans = PlanService(base, Plans(database), supervisor)
     execs = _execs(base, supervisor, plans)
-    code_listing, curves = CodeListing(execs), CurveService(execs)
+    code, curves = CodeService(execs), CurveService(execs)
     connections = Connections(settings, database)
     sizes = Sizes(settings.paths)
-    outputs = outputs_of(settings.audit_syslog, settings.audit_journal)
-    refused = RefusedCounts(settings.paths.refused_logons, "auth.others", outputs)
-    logons = LogonService(base, refused, token, password)
+    admission = _logons(base, token, password)
     forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
     housekeeper = Housekeeper(settings, database, sizes, supervisor.wake)
     hardware = HardwareService(base, supervisor)
-    submissions = SubmissionService(
-        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database),
-        lambda caller, name: hardware.find(caller, name).spec,
-    )
+    submissions = _submissions(execs, connections, sizes, forwarding, hardware)
     definitions = DefinitionService(base, submissions)
     algorithms = AlgorithmService(base)
     controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
@@ -146,20 +139,19 @@ def make_services(
         base=base,
         execs=execs,
         labels=LabelService(base),
-        code_listing=code_listing,
-        comparisons=ComparisonService(execs, curves, code_listing),
+        comparisons=ComparisonService(execs, curves, code),
         curves=curves,
         logs=LogService(execs),
-        code=CodeService(execs),
+        code=code,
         lineage=LineageService(execs, serving.models),
         submissions=submissions,
         applications=ApplicationService(execs),
         plans=plans,
         users=UserService(base),
         tokens=TokenService(base),
-        logons=logons,
-        links=LinkService(base, logons),
-        oidc=OidcService(base, logons, refused, OidcTokens(settings.oidc)),
+        logons=admission.logons,
+        links=admission.links,
+        oidc=admission.oidc,
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),
         holdings=HoldingService(base),
@@ -186,6 +178,35 @@ def make_services(
         volumes=VolumeService(base),
         browsing=BrowseService(base),
     )
+
+
+def _submissions(
+    execs: ExecService, connections: Connections, sizes: Sizes, forwarding: Forwarding, hardware: HardwareService
+) -> SubmissionService:
+    """Make the service of submissions, which may name saved hardware."""
+    settings, database = execs.base.settings, execs.base.database
+    return SubmissionService(
+        execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database),
+        lambda caller, name: hardware.find(caller, name).spec,
+    )
+
+
+@dataclass(frozen=True)
+class _Admission:
+    """The services that admit users."""
+
+    logons: LogonService
+    links: LinkService
+    oidc: OidcService
+
+
+def _logons(base: Base, token: str, password: str | None) -> _Admission:
+    """Make the services that admit users. `token` and `password` admit the user that the server runs as."""
+    outputs = outputs_of(base.settings.audit_syslog, base.settings.audit_journal)
+    refused = RefusedCounts(base.settings.paths.refused_logons, "auth.others", outputs)
+    logons = LogonService(base, refused, token, password)
+    oidc = OidcService(base, logons, refused, OidcTokens(base.settings.oidc))
+    return _Admission(logons, LinkService(base, logons), oidc)
 
 
 def _execs(base: Base, supervisor: SupervisorCalls, plans: PlanService) -> ExecService:

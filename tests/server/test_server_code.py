@@ -11,8 +11,8 @@ import pytest
 from live_server import Live, tar
 from test_server_swapped_logs import FILES, SECRET
 
-from local_backend.services import code_listing
-from local_backend.services.code_listing import LONGEST_TEXT
+from local_backend.services import submitted_code
+from local_backend.services.submitted_code import LONGEST_TEXT
 from local_backend.submit import manifest
 
 FOLDER = "--exec-start PyTorch --model-dir model --model-main train.py"
@@ -78,8 +78,8 @@ def test_for_an_exec_of_an_earlier_version_all_present_files_are_shown(live: Liv
 def test_large_files_lack_text_or_hash(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"#" * LONGEST_TEXT
     exec_id = submitted(live, {"a.py": text, "b.py": text, "c.py": text + b"#", "d.bin": b"x" * (3 * LONGEST_TEXT)})
-    monkeypatch.setattr(code_listing, "MOST_TEXT", LONGEST_TEXT + 9)
-    monkeypatch.setattr(code_listing, "MOST_READ", 5 * LONGEST_TEXT)
+    monkeypatch.setattr(submitted_code, "MOST_TEXT", LONGEST_TEXT + 9)
+    monkeypatch.setattr(submitted_code, "MOST_READ", 5 * LONGEST_TEXT)
     found = asked(live, exec_id)["files"]
     told = {file["path"]: (file["bytes"] // LONGEST_TEXT, "sha256" in file, "text" in file) for file in found}
     assert told == {"a.py": (1, True, True), "b.py": (1, True, False), "c.py": (1, True, False),
