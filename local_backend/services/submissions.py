@@ -194,12 +194,8 @@ class SubmissionService:
             if row.creator != caller.name:
                 raise AccessDenied("exec.of_another_user", f"Only {row.creator} may verify {row.id}")
             spec, shown = to_verify(row, steps)
-            size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
-            check_room(base.settings.paths, base.settings.quotas, size)
-            source = None if row.data_source is None else json.loads(row.data_source)
-            sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
             try:
-                made = self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
+                made = self._once_more(caller, row, spec, shown)
             except BundleLost:
                 raise code_gone(row) from None
             record.about.append(made.id)
@@ -224,18 +220,24 @@ class SubmissionService:
             machine = self.execs.supervisor.machine
             spec, shown = to_repeat(row, self.execs.paths(row), changes, machine.memory)
             _check_possible(spec, machine, allow_cpu=True)
-            size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
-            check_room(base.settings.paths, base.settings.quotas, size)
-            source = None if row.data_source is None else json.loads(row.data_source)
-            sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
             try:
-                made = self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
+                made = self._once_more(caller, row, spec, shown)
             except BundleLost:
                 raise Invalid("again.files_gone", f"The submitted code of {row.id} is no longer stored. Submit it "
                                                   "again") from None
             record.about.append(made.id)
         base.wake()
         return made
+
+    def _once_more(self, caller: Caller, row: ExecRow, spec: Workload, shown: str) -> ExecRow:
+        """Make an exec with the stored code and the data sources of another one. Raises OverQuota, StorageFailed,
+        BundleLost."""
+        base = self.execs.base
+        size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
+        check_room(base.settings.paths, base.settings.quotas, size)
+        source = None if row.data_source is None else json.loads(row.data_source)
+        sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
+        return self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
 
     def keep(
         self, caller: Caller, request: SubmissionRequest, folder: Path, store: Callable[[Connection, Template], T]
