@@ -76,7 +76,7 @@ def _changes(given: dict[str, str], name: str, workers: int, words: str) -> Chan
     """Return the changes that a form makes. Raises Invalid (`query.number`)."""
     number = given["workers"].strip()
     if not (number.isascii() and number.isdigit() and len(number) <= 9 and int(number) > 0):
-        raise Invalid("query.number", f"workers: {number[:40]!r} is not a whole number from 1 on")
+        raise Invalid("query.number", f"workers: {number[:40]!r} is not a whole number of at least 1")
     return Changes(
         given["name"] if given["name"] != name else None, int(number) if int(number) != workers else None,
         tuple(split_args(given["arguments"])) if given["arguments"].strip() != words else None)

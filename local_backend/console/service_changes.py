@@ -114,7 +114,7 @@ def _whole_profile(form: FormData) -> Any:
     try:
         return json.loads(field(form, "profile"))
     except ValueError as problem:
-        raise Invalid("model.profile", f"the profile is no JSON: {problem}") from None
+        raise Invalid("model.profile", f"the profile is not valid JSON: {problem}") from None
 
 
 def _refused(  # noqa: PLR0917
@@ -153,7 +153,7 @@ async def _trial_body(form: FormData) -> tuple[bytes, str]:
         try:
             json.loads(text)
         except (ValueError, RecursionError) as problem:
-            raise Invalid("body.json", f"The input is no JSON: {problem}. To send a text, choose text") from None
+            raise Invalid("body.json", f"The input is not valid JSON: {problem}. To send a text, choose text") from None
     return text.encode(), media
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dlicmd.contract import wire
+from dlicmd.contract.data_sources import REFERENCES
 from local_backend.errors import BackendError, Conflict, Invalid, NotFound
 from local_backend.runtime import needs
 from local_backend.runtime.bundles import BundleLost
@@ -435,10 +436,11 @@ def summary(spec: Workload) -> str:
 
 
 def wire_secrets(sources: Sequence[Any]) -> bool:
-    """Return whether a data source has the values of a connection written out, instead of the name of one."""
+    """Return whether a data source has the values of a connection written out, instead of the name of one. A connection
+    with a type is written out, even if it has a name (data/submitted.py)."""
     def written(source: Any) -> bool:
         connection = source.get("connection") if isinstance(source, dict) else None
-        return isinstance(connection, dict) and not {"id", "href", "name"} & connection.keys() and bool(connection)
+        return isinstance(connection, dict) and not connection.keys() <= set(REFERENCES)
 
     return any(map(written, sources))
 

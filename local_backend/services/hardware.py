@@ -136,8 +136,14 @@ class HardwareService:
         return replace(one, lack=_lack(one.spec, self.supervisor.machine))
 
 
+#: Keys of a specification that names a saved one, which only a submission may do.
+_BY_REFERENCE = frozenset({"id", "href", "name"})
+
+
 def checked(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a specification with its `nodes`. Raises Invalid."""
+    if "nodes" not in spec and _BY_REFERENCE & spec.keys():
+        raise Invalid("hardware.invalid", "spec: the specification names another one; give its `nodes` instead")
     found = dict(spec) if "nodes" in spec else {"nodes": dict(spec)}
     try:
         size = len(json.dumps(found, allow_nan=False))
@@ -153,9 +159,8 @@ def checked(spec: Mapping[str, Any]) -> dict[str, Any]:
 def with_slice(spec: Mapping[str, Any], profile: str) -> dict[str, Any]:
     """Return a specification that names a MIG slice of this profile."""
     found = copy.deepcopy(dict(spec)) or {"nodes": {}}
-    gpu = found["nodes"].setdefault("gpu", {})
-    gpu.update({"gpu_profile": "slice", "mig_profile": profile})
-    gpu["num_gpu"] = gpu.get("num_gpu") or 1
+    gpu = found["nodes"].get("gpu") or {}
+    found["nodes"]["gpu"] = {**gpu, "gpu_profile": "slice", "mig_profile": profile, "num_gpu": gpu.get("num_gpu") or 1}
     return found
 
 

@@ -158,16 +158,16 @@ def test_a_refused_profile_keeps_the_values_and_says_why_beside_the_field(live: 
     fields = {"policy.kernel_min": "0", "policy.kernel_max": "many", "kernel.envs": "A=1\r\nB=2"}
     refused = post(live, f"{ONE}/profile", fields)
     assert refused.status == 400
-    label = refused.text.partition("Most kernels")[2].partition("</label>")[0]
+    label = refused.text.partition("Maximum kernels")[2].partition("</label>")[0]
     assert 'value="many"' in label and "aria-invalid" in label and "kernel_max must be" in html.unescape(label)
-    assert "aria-invalid" not in refused.text.partition("Least kernels")[2].partition("</label>")[0]
+    assert "aria-invalid" not in refused.text.partition("Minimum kernels")[2].partition("</label>")[0]
     assert dlim.get("/model/ping/appprofile")["policy"]["kernel_max"] == 100
     assert post(live, f"{ONE}/profile", fields | {"policy.kernel_max": "-1"}).status == 303
     profile = dlim.get("/model/ping/appprofile")
     assert (profile["policy"]["kernel_min"], profile["policy"]["kernel_max"]) == (0, -1)
     assert profile["kernel"]["envs"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
     whole = post(live, f"{ONE}/profile", {"profile": "{"})
-    assert whole.status == 400 and "no JSON" in words(whole) and ">{</textarea>" in whole.text
+    assert whole.status == 400 and "not valid JSON" in words(whole) and ">{</textarea>" in whole.text
     assert post(live, f"{ONE}/profile", {"profile": '{"policy": {"queue_size": 5}}'}).status == 303
     assert dlim.get("/model/ping/appprofile")["policy"]["queue_size"] == 5
 
@@ -280,7 +280,7 @@ def test_the_answer_of_a_trial_is_shown_as_what_it_is(live: Live, played: list[b
     played.append(answer(b"<svg/>", "image/svg+xml"))
     assert "&lt;svg/&gt;" in try_it(live).text
     played.append(answer(b"\xff\xfe", "application/octet-stream"))
-    assert "no text" in words(try_it(live))
+    assert "not text" in words(try_it(live))
     played.append(answer(b"x" * 1_000_000, "text/plain"))
     assert len(try_it(live).body) < 300_000
     played.append(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab")

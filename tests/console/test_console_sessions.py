@@ -26,7 +26,7 @@ def add_user(live: Live, name: str, password: str) -> None:
 def test_a_link_logs_a_browser_on_once(live: Live) -> None:
     address, first, second = link(live), Visitor(live), Visitor(live)
     answer = first.get(address)
-    assert answer.status == 200 and "Go on to the console" in answer.text
+    assert answer.status == 200 and "Continue to the console" in answer.text
     assert first.get(places.HOME).status == 200
     again = second.get(address)
     assert again.status == 401 and "used already" in again.text and "set-cookie" not in again.headers

@@ -142,6 +142,7 @@ def test_own_hardware_has_versions_and_is_fixed_in_experiments(mine: Planning) -
 @pytest.mark.parametrize(("spec", "code"), [
     ({"nodes": 3}, "submission.hardware"), ({"nodes": {"mem": {"size": "much"}}}, "submission.hardware"),
     ({"nodes": {"gpu": {"num_gpu": "x"}}}, "submission.hardware"), ([], "body.value"),
+    ({"name": "XS"}, "hardware.invalid"), ({"id": "7"}, "hardware.invalid"),
 ])
 def test_wrong_hardware_is_refused(mine: Planning, spec: object, code: str) -> None:
     assert mine.post("/hardware", {"name": "x", "hardwareSpec": spec}).error == (400, code)
@@ -209,6 +210,10 @@ def test_the_check_names_every_mistake_and_its_place(mine: Planning) -> None:
     ({"dataSource": [{"type": "connection", "connection": {"name": "none"}}]}, (400, "submission.data_source")),
     ({"dataSource": [{"type": "s3", "connection": {"type": "s3", "secret_access_key": "x"}}]},
      (400, "experiment.invalid")),
+    # A connection with a type is written out, even if it has a name.
+    ({"dataSource": [{"type": "connection", "connection": {"type": "s3", "name": "lake", "secret_key": "x"}}]},
+     (400, "experiment.invalid")),
+    ({"definitions": [{"definition": "digits", "hardware": {"name": "XS"}}]}, (400, "hardware.invalid")),
     ({"name": "run"}, (400, "experiment.invalid")),
 ])
 def test_what_can_never_run_is_not_saved(mine: Planning, more: dict[str, object], error: tuple[int, str]) -> None:
