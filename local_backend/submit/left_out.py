@@ -19,13 +19,13 @@ def without_ignored(upload: ReceivedUpload) -> ReceivedUpload:
     """Return the upload of a folder without the files that its rules leave out, and with the names of these files and
     folders. Raises Invalid (`submission.files`) for an ignore file that cannot be used, OSError."""
     inner = {name: name.replace("\\", "/").partition("/")[2] for name, _ in upload.files}
-    rules = _Rules({inner[name]: path for name, path in upload.files})
+    rules = _SentRules({inner[name]: path for name, path in upload.files})
     why = {name: rules.left_out(inner[name]) for name, _ in upload.files}
     return replace(upload, files=[one for one in upload.files if why[one[0]] is None],
                    left_out=sorted({found for found in why.values() if found is not None and found != IGNORE_FILE}))
 
 
-class _Rules:
+class _SentRules:
     """The rules of a folder. `files` are its files, by their paths in it."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:

@@ -208,7 +208,7 @@ def test_an_empty_name_is_named(live: Live, visitor: Visitor) -> None:
 def test_elastic_code_gets_the_usual_number_of_nodes(live: Live, visitor: Visitor) -> None:
     mine = Planning(live)
     mine.defined(framework="edtPyTorch")
-    slots = len(live.services.base.supervisor.machine.slots)
+    slots = len(live.services.execs.supervisor.machine.slots)
     accepted(mine.plan("digits"))
     row = live.row(mine.run("digits")["parts"][0]["execId"])
     assert row.workload.resources.num_worker == min(2, slots)
