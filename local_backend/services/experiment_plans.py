@@ -410,10 +410,8 @@ class ExperimentPlanService:
 
     def _usual_nodes(self, part: PlanPart, framework: str) -> list[str]:
         """Return the option for the number of nodes of a part that does not say how many, and can use several: as many
-        as `dlicmd run` requests. With hardware of its own, nodes that are not elastic may not fit several times."""
-        if part.count is not None or framework not in (FRAMEWORKS[MULTI], FRAMEWORKS[ELASTIC]) or (
-            part.hardware and framework == FRAMEWORKS[MULTI]
-        ):
+        as `dlicmd run` requests. Hardware says itself how many."""
+        if part.count is not None or part.hardware or framework not in (FRAMEWORKS[MULTI], FRAMEWORKS[ELASTIC]):
             return []
         machine = self.submissions.execs.supervisor.machine
         of_kind = CPU if part.device == CPU or machine.kinds <= {CPU} else max(machine.kinds - {CPU}, key=machine.count)
