@@ -62,7 +62,7 @@ async def unsave(request: Request, services: TheServices, caller: TheCaller) -> 
 
 @router.post(places.SAVED + "/deploy")
 async def deploy_saved(request: Request, services: TheServices, caller: TheCaller) -> Response:
-    """Deploy a saved model, and lead to the page of the model."""
+    """Deploy a saved model, start it if the form says so, and lead to the page of the model."""
     form = await request.form()
     services.base.permit(caller, "model.deploy")
     words = DeploymentWords(kernel=field(form, "kernel") or None, name=field(form, "model") or None,
@@ -70,4 +70,6 @@ async def deploy_saved(request: Request, services: TheServices, caller: TheCalle
     version = whole(field(form, "version"), "version")
     view = await assembled(services, caller, partial(
         services.model_sources.deploy_saved, caller, field(form, "name"), version, words))
+    if field(form, "start"):
+        await run_in_threadpool(services.models.start, caller, view.row.name)
     return done(request, service_path(view.row.name))

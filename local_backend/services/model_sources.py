@@ -43,6 +43,9 @@ READY_MADE = tuple(description.READY_MADE)
 _CODE_LEFT_OUT = ("__pycache__",)
 #: Most characters of the name of a space, and most versions of saved models that a user may have.
 _LONGEST_SPACE, _MOST_SAVED = 200, 1000
+#: File of the kernel of a model that brings its own, and suffixes of files that are no sign of a ready-made kernel.
+_OWN_KERNEL, _HUGGINGFACE = "kernel.py", "huggingface"
+_OF_SEVERAL = frozenset({".json", ".pkl", ".pickle", ".joblib", ".skops", ".model"})
 #: Chooses from the paths of files.
 Choice = Callable[[Iterable[str]], list[str]]
 
@@ -50,7 +53,7 @@ Choice = Callable[[Iterable[str]], list[str]]
 @dataclass(frozen=True)
 class DeploymentWords:
     """What a request says about a model that is made of an exec. `kernel` is a file, or the name of a ready-made
-    kernel."""
+    kernel; None: found from the files."""
 
     kernel: str | None = None
     name: str | None = None
@@ -97,9 +100,6 @@ class ModelSourceService:
         with self.base.recorded(caller, "exec.deploy", exec_id) as record:
             row = self.execs.find(caller, exec_id)
             _check_finished(row)
-            if not words.kernel:
-                raise Invalid("model.description", "kernel is required: the file of the kernel, or one of "
-                                                   f"{', '.join(description.READY_MADE)}")
             self._assemble(row, folder, "")
             found = self._described(folder, words, words.name or row.id)
             record.about.append(found.name)
@@ -227,9 +227,6 @@ class ModelSourceService:
         `deploy_exec`."""
         with self.base.recorded(caller, "model.deploy", name):
             row = self.base.database.read(lambda c: _saved(c, caller, name, version))
-            if not words.kernel:
-                raise Invalid("model.description", "kernel is required: the file of the kernel, or one of "
-                                                   f"{', '.join(description.READY_MADE)}")
             try:
                 folder.mkdir(mode=0o700, parents=True)
                 bundles.copy(self.base.settings.paths, row.bundle, folder)
@@ -267,7 +264,7 @@ class ModelSourceService:
 
     def _described(self, folder: Path, words: DeploymentWords, name: str) -> ModelDescription:
         """Write the description of a model into its folder, and return it. Raises Invalid, StorageFailed."""
-        kernel = words.kernel or ""
+        kernel = words.kernel or _kernel_in(folder)
         ready_made = kernel in description.READY_MADE and not (folder / kernel).is_file()
         weight = None if words.weight is None else _resolved(folder, words.weight)
         value: dict[str, Any] = {
@@ -289,6 +286,22 @@ class ModelSourceService:
     def _forget(self, gone: set[str]) -> None:
         with suppress(OSError, SQLAlchemyError):  # else the next server removes them
             bundles.drop(self.base.settings.paths, self.base.database, gone)
+
+
+def _kernel_in(folder: Path) -> str:
+    """Return the kernel for the files of a model: its own, or the only ready-made one that loads such files. Raises
+    Invalid (`model.description`) if there is none, or several."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    if _OWN_KERNEL in names:
+        return _OWN_KERNEL
+    suffixes = {PurePosixPath(name).suffix for name in names}
+    found = [kind for kind, known in description.READY_MADE.items() if not suffixes.isdisjoint({*known} - _OF_SEVERAL)]
+    if any(name.endswith(".safetensors") for name in names) and any(name.endswith("config.json") for name in names):
+        found.append(_HUGGINGFACE)
+    if len(found) != 1:
+        raise Invalid("model.description", "kernel is required, because the files do not show which one serves them: "
+                                           f"the file of the kernel, or one of {', '.join(description.READY_MADE)}")
+    return found[0]
 
 
 def _resolved(folder: Path, path: str) -> str:

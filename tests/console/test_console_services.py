@@ -347,6 +347,9 @@ def test_saved_models_are_promoted_deployed_and_deleted(team: Live) -> None:
     lineage = words(get(team, f"{LIST}/mine", bob))
     assert "Saved model digits, version 1" in lineage and f"Run {exec_id} of alice" in lineage
     assert f'href="/console/runs/{exec_id}"' not in get(team, f"{LIST}/mine", bob).text  # it belongs to alice
+    found = post(team, f"{SAVED}/deploy", named | {"model": "found", "start": "1"})
+    assert found.headers["location"] == f"{LIST}/found", "the kernel is found from the files"
+    assert "kernel.py" in words(get(team, f"{LIST}/found")) and "Stop" in words(get(team, f"{LIST}/found"))
     assert post(team, f"{SAVED}/delete", named | {"version": "x"}).error == (400, "query.number")
     assert post(team, f"{SAVED}/delete", named, csrf="wrong").error == (403, "console.csrf")
     assert post(team, f"{SAVED}/delete", named).status == 303

@@ -14,12 +14,12 @@ from searching import searching
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 
 
-def trained(live: Live, files: dict[str, bytes] | None = None, **more: Any) -> str:
+def trained(live: Live, result: dict[str, bytes] | None = None, **more: Any) -> str:
     """Return a finished exec with these files in its result."""
     exec_id = live.submitted(**{"files": {"main.py": b"print(1)\n", "kernel.py": KERNEL}, **more})
     row = live.row(exec_id)
     folder = live.settings.paths.job(exec_id, row.creator).model
-    for name, content in ({"weights.pt": b"w"} if files is None else files).items():
+    for name, content in ({"weights.pt": b"w"} if result is None else result).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -81,8 +81,17 @@ def test_a_ready_made_kernel_needs_no_file(live: Live) -> None:
     assert (made["kernel_type"], made["weight_path"], made["kernel_path"]) == ("onnx", "model/net.onnx", "")
 
 
+def test_the_kernel_is_found_from_the_files(live: Live) -> None:
+    assert deploy(live, trained(live)).json()["kernel_path"] == "kernel.py"
+    plain = {"main.py": b""}
+    found = deploy(live, trained(live, {"net.onnx": b"x", "notes.json": b"{}"}, files=plain)).json()
+    assert (found["kernel_type"], found["weight_path"]) == ("onnx", "model/net.onnx")
+    for unclear in ({"net.onnx": b"x", "net.pth": b"x"}, {"notes.txt": b"x"}):
+        assert deploy(live, trained(live, unclear, files=plain)).error == (400, "model.description")
+
+
 @pytest.mark.parametrize(("words", "code"), [
-    ({}, "model.description"), ({"kernel": "none.py"}, "model.files"),
+    ({"kernel": "none.py"}, "model.files"),
     ({"kernel": "kernel.py", "weight": "none.pt"}, "model.files"),
     ({"kernel": "../kernel.py"}, "model.description"), ({"kernel": "kernel.py", "name": "A B"}, "model.description"),
     ({"kernel": 3}, "body.value"), ({"kernel": "kernel.py", "attributes": []}, "body.value"),

@@ -373,7 +373,8 @@ class SavedModelDeployment(TypedDict, total=False):
     """How to deploy a saved model, or the result of an exec."""
 
     kernel: str
-    """File of the kernel in the result or the submitted code, or the name of a ready-made kernel; required"""
+    """File of the kernel in the result or the submitted code, or the name of a ready-made kernel; by default
+    `kernel.py`, or the only ready-made kernel that loads such files"""
     kernel_type: str
     """The same, for the name of a ready-made kernel"""
     name: str
