@@ -43,7 +43,7 @@ def compare(
         return page(request, "compare.html", 400, problem=str(problem), rows=[], tables={})
     values = services.comparisons.values(rows)
     tables = {"Parameters": values.parameters, "Options": values.options, "Environment": values.environment,
-              "Course": _course(rows)}
+              "Run details": _details(rows)}
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
     query = urlencode([("id", row.id) for row in rows])
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
@@ -99,7 +99,7 @@ def curves(
     return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series}, headers=HEADERS)
 
 
-def _course(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:
+def _details(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:
     """Return when and how the runs ran."""
     return {
         "user": [row.creator for row in rows], "state": [row.shown_state for row in rows],

@@ -69,7 +69,8 @@ class ServerLink:
 
     def ignore_server(self) -> None:
         """Take no further allocations, and no request to set the job aside."""
-        self.on_allocation = self.on_set_aside = lambda _: None
+        self.on_allocation = lambda _: None
+        self.on_set_aside = lambda _: None
 
     @property
     def sources(self) -> list[Source]:
