@@ -13,7 +13,9 @@ from server_load import Backend, fill, one_job
 
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
+from local_backend.curves.layout import BEGIN
 from local_backend.curves.model import MetricValue
+from local_backend.curves.points import PointWriter
 
 #: Number of different curves. Runs share them in turn.
 VARIANTS = 20
@@ -25,12 +27,19 @@ def points(variant: int, steps: int) -> list[float]:
     return [2 * math.exp(-step / (steps / 4)) + 0.1 * dice.random() + 0.02 * variant for step in range(1, steps + 1)]
 
 
-def write_curves(path: Path, variant: int, steps: int) -> None:
-    """Write the curve file of a run, as its runner would."""
+def write_curves(folder: Path, variant: int, steps: int) -> None:
+    """Write the files with the curve of a run, as its runner would."""
     book = Book()
-    for step, loss in enumerate(points(variant, steps), 1):
+    losses = points(variant, steps)
+    for step, loss in enumerate(losses, 1):
         book.add("printed", MetricValue("loss", loss, step, "step", 1.7e9 + step))
-    CurveFile(path, book, 1.7e9)
+    CurveFile(folder / "curves.jsonl", book, 1.7e9)
+    if steps < BEGIN:
+        return
+    writer = PointWriter(folder / "points")
+    for step, loss in enumerate(losses, 1):
+        writer.add(("printed", "loss", "step"), step, loss)
+    writer.flush()
 
 
 def fill_home(home: Path, runs: int, steps: int, begin: int = 1) -> None:
@@ -48,10 +57,10 @@ def fill_home(home: Path, runs: int, steps: int, begin: int = 1) -> None:
         folder = first.with_name(first.name.replace("local-1", f"local-{number}"))
         folder.mkdir(parents=True, exist_ok=True)
         if len(written) < VARIANTS:
-            write_curves(folder / "curves.jsonl", number, steps)
-            written.append(folder / "curves.jsonl")
+            write_curves(folder, number, steps)
+            written.append(folder)
         else:
-            shutil.copy(written[number % VARIANTS], folder / "curves.jsonl")
+            shutil.copytree(written[number % VARIANTS], folder, dirs_exist_ok=True)
 
 
 def _extend(database: Path, begin: int, runs: int) -> None:

@@ -41,12 +41,13 @@ def curves(
 ) -> JsonAnswer[Curves]:
     """Return the metrics that the program records, or that the server finds in its files and its output. Of a long
     curve, only some points are kept: at most 10,000, and at most 200 curves."""
+    row = services.execs.find(caller, exec_id)
     if width is not None:
         if since:
             raise Invalid("query.value", "since: not together with width")
-        found = services.curves.drawn(caller, exec_id, metric or (), StepWindow(width, start, stop))
+        found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop))
         return JsonAnswer({"curves": [_object(curve) for curve in found], "cursor": "", "whole": True})
-    return JsonAnswer(services.execs.curves(caller, exec_id, metric or (), since))
+    return JsonAnswer(services.execs.curves(row, metric or (), since))
 
 
 def _object(curve: DrawnCurve) -> Curve:

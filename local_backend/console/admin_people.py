@@ -28,7 +28,7 @@ _DAY = 86_400
 def _check_several(services: Services) -> None:
     """Raise NotFound on a server for its own user alone: it has no such pages."""
     if services.base.settings.embedded:
-        raise NotFound("http.no_such_path", "This server has only its own user")
+        raise NotFound("http.no_such_path", "This server has no other users")
 
 
 @router.get(places.ADMIN_USERS)

@@ -30,33 +30,23 @@ Ids = Annotated[list[str], Query(alias="id")]
 
 
 @router.get(COMPARE)
+@bulk(READING, stream=False)
 def compare(
     request: Request, services: TheServices, caller: TheCaller, ids: Ids = [], everything: Annotated[  # noqa: B006
         str, Query(alias="equal")] = "",
 ) -> Response:
-    """Show the values of the submissions; the page then loads metrics and code."""
+    """Show the metrics and the values of the submissions. The page loads the code when it comes into view."""
     try:
         rows = services.comparisons.rows(caller, ids)
     except Invalid as problem:
         return page(request, "compare.html", 400, problem=str(problem), rows=[], tables={})
     values = services.comparisons.values(rows)
     tables = {"Parameters": values.parameters, "Options": values.options, "Environment": values.environment,
-              "Course": _course(rows)}
+              "Run details": _details(rows)}
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
     query = urlencode([("id", row.id) for row in rows])
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
-                place=COMPARE, hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
-
-
-@router.get(f"{COMPARE}/parts/metrics")
-@bulk(READING, stream=False)
-def metrics(
-    request: Request, services: TheServices, caller: TheCaller, ids: Ids = []  # noqa: B006
-) -> Response:
-    """Show the last and best values of the metrics, and a chart of each."""
-    rows = services.comparisons.rows(caller, ids)
-    return page(request, "compare_metrics.html", rows=rows, metrics=services.comparisons.metrics(caller, rows),
-                query=urlencode([("id", row.id) for row in rows]), place=COMPARE)
+                place=COMPARE, metrics=services.comparisons.metrics(rows), hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
 
 
 @router.get(f"{COMPARE}/parts/code")
@@ -95,7 +85,7 @@ def curves(
 ) -> Response:
     """Return the curves of a metric as charts.js draws them."""
     rows = services.comparisons.rows(caller, ids)
-    found = services.comparisons.curve(caller, rows, metric, StepWindow(width, start, stop))
+    found = services.comparisons.curve(rows, metric, StepWindow(width, start, stop))
     numbers = {row.id: number for number, row in enumerate(rows)}
     series = [{
         "name": f"{row.app_name} ({row.id})", "color": numbers[row.id] % COLORS + 1,
@@ -107,7 +97,7 @@ def curves(
                        "y": {"label": ""}, "series": series}, headers=HEADERS)
 
 
-def _course(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:
+def _details(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:
     """Return when and how the runs ran."""
     return {
         "user": [row.creator for row in rows], "state": [row.shown_state for row in rows],

@@ -86,7 +86,7 @@ def _environment(text: str) -> dict[str, str]:
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals:
-            sentence = f"environment: '{line[:80]}' has no '='; write one NAME=VALUE in a line"
+            sentence = f"environment: '{line[:80]}' has no '='; write one NAME=VALUE per line"
             raise Invalid("definition.invalid", sentence)
         found[name.strip()] = value.strip()
     return found

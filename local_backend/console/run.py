@@ -57,7 +57,8 @@ def _done(progress: Any, row: ExecRow) -> float | None:
 @bulk(READING, stream=False)
 def run_page(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
     """Show the curves."""
-    return page(request, "run.html", **about(request, services, caller, run), groups=_groups(services, caller, run))
+    found = about(request, services, caller, run)
+    return page(request, "run.html", **found, groups=_groups(services, found["row"]))
 
 
 @router.get(places.RUNS + "/{run}/parts/head")
@@ -70,8 +71,8 @@ def head(request: Request, services: TheServices, caller: TheCaller, run: str) -
 @bulk(READING, stream=False)
 def charts(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
     """Show the charts: a run may get more of them while it is running."""
-    return page(request, "run_charts.html", **about(request, services, caller, run),
-                groups=_groups(services, caller, run))
+    found = about(request, services, caller, run)
+    return page(request, "run_charts.html", **found, groups=_groups(services, found["row"]))
 
 
 @router.get(places.RUNS + "/{run}/settings")
@@ -101,5 +102,5 @@ def lineage(request: Request, services: TheServices, caller: TheCaller, run: str
                 lineage=services.lineage.of(caller, run))
 
 
-def _groups(services: Services, caller: Caller, run: str) -> list[tuple[str, list[str]]]:
-    return grouped(services.curves.names(caller, run))
+def _groups(services: Services, row: ExecRow) -> list[tuple[str, list[str]]]:
+    return grouped(services.curves.names(row))

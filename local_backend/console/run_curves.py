@@ -35,7 +35,8 @@ def curves(
     stop: Annotated[float | None, Query(alias="to")] = None,
 ) -> Response:
     """Return the curves named `metric`, or all, as charts.js draws them."""
-    found = services.curves.drawn(caller, run, metric or (), StepWindow(width, start, stop))
+    row = services.execs.find(caller, run)
+    found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop))
     return JsonAnswer(chart(found), headers=HEADERS)
 
 

@@ -19,7 +19,7 @@ from local_backend.store import events
 from local_backend.store.events import Event
 
 router = pages()
-_MARKED = {states.RECOVERING: "recovers", states.PENDING: "waits"}
+_MARKED = {states.RECOVERING: "recovering", states.PENDING: "pending"}
 _BEFORE = "before"
 
 

@@ -31,20 +31,20 @@ class ProfileField:
 
 #: A value of one line for each variable.
 _ENVS = "kernel.envs"
-_STOPPED = "changes only while the model is stopped"
+_STOPPED = "change it only while the model is stopped"
 _FIELDS = (
     ProfileField("policy.kernel_min", "Minimum kernels", "0: a request starts the first kernel"),
     ProfileField("policy.kernel_max", "Maximum kernels", "-1: no limit"),
     ProfileField("policy.kernel_delay_release_time", "Seconds until an idle kernel ends"),
-    ProfileField("policy.task_execution_timeout", "Most seconds of a request", "-1: no limit"),
-    ProfileField("policy.task_batch_size", "Most requests of a batch"),
-    ProfileField("policy.max_batch_delay_ms", "Most milliseconds that a batch waits for more requests"),
+    ProfileField("policy.task_execution_timeout", "Maximum seconds per request", "-1: no limit"),
+    ProfileField("policy.task_batch_size", "Maximum requests per batch"),
+    ProfileField("policy.max_batch_delay_ms", "Maximum milliseconds that a batch waits for more requests"),
     ProfileField("policy.task_pipe_size", "Batches sent to a kernel in advance"),
     ProfileField("policy.task_parallel_size", "Batches that a kernel runs at the same time"),
     ProfileField("policy.queue_size", "Maximum waiting requests"),
-    ProfileField("policy.token_rate", "Requests per second and token", "-1: no limit"),
+    ProfileField("policy.token_rate", "Maximum requests per second and token", "-1: no limit"),
     ProfileField("kernel.gpu", "GPU", _STOPPED, ("no", "shared", "exclusive")),
-    ProfileField("kernel.connection_timeout", "Seconds for the start of a kernel", _STOPPED),
+    ProfileField("kernel.connection_timeout", "Maximum seconds for the start of a kernel", _STOPPED),
     ProfileField("resource_allocation.kernel.resource_plan", "Resource plan", _STOPPED),
     ProfileField("resource_allocation.kernel.resources", "Resources of a kernel",
                  f"such as ncpus=1,mem=2048; {_STOPPED}"),

@@ -165,7 +165,7 @@ def _commands(name: str, url: str, *, owns: bool) -> list[tuple[str, str]]:
 def load(request: Request, services: TheServices, caller: TheCaller, m: str, chart: str) -> Response:
     """Return a chart of the load of the last minutes."""
     if chart not in CHARTS:
-        raise NotFound("http.no_such_path", "There is no such chart")
+        raise NotFound("http.no_such_path", "This chart does not exist")
     label, curves = CHARTS[chart]
     points = services.models.view(caller, m).points
     series = []

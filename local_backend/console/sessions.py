@@ -36,7 +36,7 @@ async def check_csrf(request: Request) -> None:
         found = (await request.form()).get(FIELD)
         given = found if isinstance(found, str) else ""
     if not token or not hmac.compare_digest(given.encode(), csrf_of(token).encode()):
-        raise AccessDenied("console.csrf", "The page is of another session; load it again and repeat the change")
+        raise AccessDenied("console.csrf", "The page belongs to another session; load it again and repeat the change")
 
 
 def keep(request: Request, response: Response, token: str) -> None:

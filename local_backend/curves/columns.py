@@ -6,6 +6,7 @@ pixels as lines through all points (the aggregation M4: Jugel et al., VLDB 2014)
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
@@ -30,25 +31,39 @@ def drawn(points: Sequence[Point], width: int) -> list[Point]:
     at most as many as would be kept otherwise."""
     if len(points) <= PER_COLUMN * width:
         return list(points)
-    first, last = points[0][0], points[-1][0]
+    kept = kept_numbers(array("d", [point[0] for point in points]), array("d", [point[1] for point in points]), width)
+    return [points[number] for number in kept]
+
+
+def kept_numbers(steps: array[float], values: array[float], width: int) -> Sequence[int]:
+    """Return the numbers of the points to draw in `width` columns of equal size: all numbers if the points are at most
+    as many as would be kept otherwise. `steps` grow."""
+    count = len(steps)
+    if count <= PER_COLUMN * width:
+        return range(count)
+    first, last = steps[0], steps[-1]
     scale = width / (last - first) if last > first else 0.0
-    kept: list[Point] = []
+    kept: list[int] = []
     at = 0
-    while at < len(points):
-        column = min(width - 1, int((points[at][0] - first) * scale))
-        end = at + 1
-        while end < len(points) and min(width - 1, int((points[end][0] - first) * scale)) == column:
-            end += 1
-        kept += _kept(points, at, end)
-        at = end
+    for column in range(1, width + 1):
+        end = count
+        if column < width and scale:
+            end = bisect_left(steps, first + column / scale, at)
+            # The limit of a column is not exact, the column of a step is.
+            while end < count and int((steps[end] - first) * scale) < column:
+                end += 1
+            while end > at and int((steps[end - 1] - first) * scale) >= column:
+                end -= 1
+        if end > at:
+            kept += _kept(values[at:end], at)
+            at = end
     return kept
 
 
-def _kept(points: Sequence[Point], at: int, end: int) -> list[Point]:
-    """Return the first, lowest, highest and last of the points from `at` to before `end`, each once."""
-    numbers = range(at, end)
-    chosen = {at, min(numbers, key=lambda one: points[one][1]), max(numbers, key=lambda one: points[one][1]), end - 1}
-    return [points[number] for number in sorted(chosen)]
+def _kept(values: array[float], at: int) -> list[int]:
+    """Return the numbers of the first, lowest, highest and last of these values, each once. `at`: the first number."""
+    lowest, highest = values.index(min(values)), values.index(max(values))
+    return sorted({at, at + lowest, at + highest, at + len(values) - 1})
 
 
 def _step(point: Point) -> float:

@@ -17,6 +17,8 @@ arrives; therefore the last point may be replaced.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 
 #: Number of points of an exec from which on all points are kept. No curve has been thinned then: a curve is thinned
@@ -69,6 +71,15 @@ def summaries_in(data: bytes) -> list[Summary]:
 def points_in(data: bytes) -> list[StoredPoint]:
     """Return the points in bytes, without one that is cut off."""
     return list(POINT.iter_unpack(data[: len(data) - len(data) % POINT.size]))
+
+
+def numbers_in(data: bytes, level: int) -> array[float]:
+    """Return the numbers of the records of a level in bytes, without a record that is cut off: step and value of each
+    point in turn."""
+    found = array("d", data[: len(data) - len(data) % record_size(level)])
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
 
 
 def _value(point: StoredPoint) -> float:

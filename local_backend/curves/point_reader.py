@@ -4,22 +4,24 @@ curve is. A program can change the files, so nothing in them is trusted."""
 from __future__ import annotations
 
 import math
+import operator
 import os
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from itertools import compress
+from typing import BinaryIO, NamedTuple
 
 from local_backend.curves.book import MOST_CURVES, same, shown
 from local_backend.curves.layout import (
     MOST_RUNS,
     NAMES,
     SIZES,
-    StoredPoint,
     file_name,
+    numbers_in,
     points_in,
     record_size,
-    summaries_in,
 )
 from local_backend.curves.model import SOURCES, UNITS, clean
 from local_backend.curves.points import entries
@@ -32,6 +34,15 @@ _LEAST, _FOR_COLUMN = 256, 16
 #: Maximum bytes that one curve reads, in spite of a damaged file.
 _MOST = 16 << 20
 Piece = tuple[int, int]
+#: Numbers of a summary.
+_WIDE = 8
+
+
+class PointArrays(NamedTuple):
+    """Points in the order of their steps."""
+
+    steps: array[float]
+    values: array[float]
 
 
 @dataclass
@@ -93,17 +104,16 @@ class PointReader:
         wanted = {same(name) for name in metrics}
         return [curve for curve in shown(self._curves.values()) if not wanted or same(curve.name) in wanted]
 
-    def points(self, curve: StoredCurve, width: int, start: float | None, stop: float | None) -> list[StoredPoint]:
-        """Return points of a part of a curve, ordered by their steps, and one more on each side. If there are many for
-        each of `width` columns, return only the first, lowest, highest and last ones of small groups. Raises
-        OSError."""
+    def points(self, curve: StoredCurve, width: int, start: float | None, stop: float | None) -> PointArrays:
+        """Return points of a part of a curve, and one more on each side. If there are many for each of `width` columns,
+        return only the first, lowest, highest and last ones of small groups. Raises OSError."""
         with _CurveFiles(self._opened, curve.number) as files:
             return files.part(curve.runs, width, start, stop)
 
     def last_step(self, curve: StoredCurve) -> float:
         """Return the largest step of a curve; minus infinity without points. Raises OSError."""
-        points = self.points(curve, 1, None, None)
-        return points[-1][0] if points else -math.inf
+        steps = self.points(curve, 1, None, None).steps
+        return steps[-1] if steps else -math.inf
 
 
 class _CurveFiles:
@@ -123,7 +133,7 @@ class _CurveFiles:
             if file is not None:
                 file.close()
 
-    def part(self, runs: list[int], width: int, start: float | None, stop: float | None) -> list[StoredPoint]:
+    def part(self, runs: list[int], width: int, start: float | None, stop: float | None) -> PointArrays:
         """See PointReader.points."""
         pieces = []
         for begin, end in self._pieces(runs):
@@ -131,14 +141,11 @@ class _CurveFiles:
             high = end if stop is None else min(end, self._place(stop, begin, end, bisect_right) + 1)
             if low < high:
                 pieces.append((low, high))
-        total = sum(high - low for low, high in pieces)
-        most = _FOR_COLUMN * max(width, _LEAST)
-        level = next((level for level in range(len(SIZES) - 1)
-                      if total <= most * (SIZES[1] // _FOR_COLUMN if level == 0 else SIZES[level])), len(SIZES) - 1)
-        found: list[StoredPoint] = []
+        level = _level(sum(high - low for low, high in pieces), width)
+        found = array("d")
         for low, high in pieces:
             found += self._collected(low, high, level)
-        return _sound(found)
+        return _sound(found[0::2], found[1::2])
 
     def _pieces(self, runs: list[int]) -> list[Piece]:
         """Return the records that count, in the order of their steps: of two runs, the later one counts between its
@@ -165,22 +172,20 @@ class _CurveFiles:
             free = rest
         return [piece for _, piece in sorted(found)]
 
-    def _collected(self, low: int, high: int, level: int) -> list[StoredPoint]:
-        """Return points of the records from `low` to before `high`, from whole records of a level as far as possible,
-        and from those of the level below it at both ends."""
+    def _collected(self, low: int, high: int, level: int) -> array[float]:
+        """Return step and value of points of the records from `low` to before `high`, from whole records of a level as
+        far as possible, and from those of the level below it at both ends."""
         if low >= high:
-            return []
+            return array("d")
         if level == 0:
-            return points_in(self._read(0, low, high - low))
+            return numbers_in(self._read(0, low, high - low), 0)
         size = SIZES[level]
         first, last = -(-low // size), min(high // size, self._counts[level])
         if first >= last:
             return self._collected(low, high, level - 1)
-        inner = summaries_in(self._read(level, first, last - first))
-        found = self._collected(low, first * size, level - 1)
-        for one in inner:
-            found += sorted(set(one))
-        return found + self._collected((first + len(inner)) * size, high, level - 1)
+        inner = _ordered(numbers_in(self._read(level, first, last - first), level))
+        before = self._collected(low, first * size, level - 1)
+        return before + inner + self._collected((first + len(inner) // _WIDE) * size, high, level - 1)
 
     def _place(self, step: float, begin: int, end: int, bisect: Callable[..., int]) -> int:
         """Return the number of the first record at or after a step (bisect_left), or after it (bisect_right)."""
@@ -203,11 +208,34 @@ class _CurveFiles:
         return data
 
 
-def _sound(points: list[StoredPoint]) -> list[StoredPoint]:
-    """Return the points with finite values and growing steps."""
-    found: list[StoredPoint] = []
-    for step, value in points:
-        if math.isfinite(step) and math.isfinite(value) and (not found or step > found[-1][0]):
-            found.append((step, value))
-    return found
+def _level(points: int, width: int) -> int:
+    """Return the level whose records are read to draw so many points. A record must be small beside a column, unless
+    there is only one."""
+    if width == 1:
+        return len(SIZES) - 1
+    most = _FOR_COLUMN * max(width, _LEAST)
+    return next((level for level in range(len(SIZES) - 1)
+                 if points <= most * (SIZES[1] // _FOR_COLUMN if level == 0 else SIZES[level])), len(SIZES) - 1)
 
+
+def _ordered(numbers: array[float]) -> array[float]:
+    """Return the numbers of summaries with the lowest and the highest point of each in the order of their steps."""
+    swapped = compress(range(2, len(numbers), _WIDE), map(operator.gt, numbers[2::_WIDE], numbers[4::_WIDE]))
+    for at in swapped:
+        numbers[at : at + 4] = numbers[at + 2 : at + 4] + numbers[at : at + 2]
+    return numbers
+
+
+def _sound(steps: array[float], values: array[float]) -> PointArrays:
+    """Return the points with finite values and growing steps."""
+    if math.isfinite(sum(steps)) and math.isfinite(sum(values)) and all(map(operator.le, steps, steps[1:])):
+        if all(map(operator.lt, steps, steps[1:])):
+            return PointArrays(steps, values)
+        is_new = [True, *map(operator.lt, steps, steps[1:])]
+        return PointArrays(array("d", compress(steps, is_new)), array("d", compress(values, is_new)))
+    found = PointArrays(array("d"), array("d"))
+    for step, value in zip(steps, values, strict=True):
+        if math.isfinite(step) and math.isfinite(value) and (not found.steps or step > found.steps[-1]):
+            found.steps.append(step)
+            found.values.append(value)
+    return found

@@ -15,6 +15,7 @@ from typing import Any
 
 from dlicmd import program_log
 from dlicmd.contract import wire
+from dlicmd.contract.sizes import show_size
 from local_backend.curves.binary import EventsReader, WandbReader
 from local_backend.curves.book import Book, KeptCurve
 from local_backend.curves.file import CurveFile, began, load
@@ -36,8 +37,8 @@ from local_backend.runtime.paths import ExecPaths
 #: Seconds between two turns, and between two searches for files. After a turn, the collector pauses at least _REST
 #: times the CPU time of the turn.
 _EVERY, _SEARCH_EVERY, _REST = 1.0, 3.0, 20
-#: Seconds of one turn, and of all work after the end of the program.
-_TURN, _LAST_TURN = 0.05, 2.0
+#: Seconds of one turn, of a turn after the end of the program, and of `settle`.
+_TURN, _LAST_TURN, _SETTLING = 0.05, 0.5, 2.0
 #: Bytes of one read, of a file that is read as a whole, and of printed output that may wait to be read.
 _CHUNK, _WHOLE, _BEHIND = LONGEST + (1 << 16), 8 << 20, 16 << 20
 #: Maximum number of files, of entries of one search, and depth of folders.
@@ -75,6 +76,8 @@ class Collector:
         self._seen = 0
         self._files = {path: _File(path, PrintedReader()) for path in streams}
         self._search_at = 0.0
+        #: Whether a file has more to read, after a turn at the end.
+        self._has_rest = False
         #: Folder of the first run, for libraries that keep several runs.
         self._first: dict[str, Path] = {}
         self._began = time.time() - _LATE
@@ -99,15 +102,30 @@ class Collector:
 
     def _work_and_sync(self) -> None:
         self._search_at = 0.0
-        self._work(time.monotonic() + _LAST_TURN, final=False)
+        self._work(time.monotonic() + _SETTLING, final=False)
         if self._file is not None:
             self._file.sync()
 
-    def finish(self) -> None:
-        """Read the rest after the program has ended."""
-        if self.due is not None:
-            self._guarded(lambda: self._work(time.monotonic() + _LAST_TURN, final=True))
+    def finish(self, patience: float, goes_on: Callable[[], bool]) -> None:
+        """Read the rest after the program has ended: in turns, for at most `patience` seconds, and only while `goes_on`
+        returns true between two turns."""
+        end = time.monotonic() + patience
+        self._has_rest = self.due is not None
+        self._search_at = 0.0
+        while self._has_rest:
+            self._has_rest = False
+            self._guarded(lambda: self._work(min(end, time.monotonic() + _LAST_TURN), final=True))
+            if self._has_rest and not (time.monotonic() < end and goes_on()):
+                self._guarded(self._note_rest)
+                break
         self.due = None
+
+    def _note_rest(self) -> None:
+        """Log that the last values are missing."""
+        rest = sum(max(0, file.path.stat().st_size - file.offset) for file in self._files.values()
+                   if not file.whole and file.path.exists())
+        launcher_log.note(self._paths.launcher_log, "runner", "the curves lack their last values: "
+                          f"{show_size(rest)} of metrics were not read in time", "WARNING")
 
     def engine(self, step: float, values: Mapping[str, Any]) -> None:
         """Take values that the elastic engine reports about committed steps."""
@@ -135,13 +153,14 @@ class Collector:
 
     def _work(self, deadline: float, final: bool) -> None:
         file = self._open()
-        if final or time.monotonic() >= self._search_at:
+        if time.monotonic() >= self._search_at:
             before = time.process_time()
             self._search()
             self._search_at = time.monotonic() + max(_SEARCH_EVERY, 2 * _REST * (time.process_time() - before))
         for one in list(self._files.values()):
-            while self._read(one, final) and time.monotonic() < deadline:
+            while (has_rest := self._read(one, final)) and time.monotonic() < deadline:
                 pass
+            self._has_rest = self._has_rest or has_rest
         last = self._book.last()
         if last and last != self._told:
             self._told = last

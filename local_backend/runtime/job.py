@@ -39,6 +39,9 @@ _STEP_EVERY = 5.0
 #: Seconds between 2 looks for processes that ended tasks have left in a sandbox: its process 1 reaps them, so that
 #: their end sends no signal to the runner.
 _LOOK_EVERY = 0.02
+#: Maximum seconds in which the collector reads after the end of the program: of a job that ended by itself, and of one
+#: that was stopped.
+_REST, _REST_OF_STOPPED = 60.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,29 @@ class Attempt:
         if self._has_exited and not self._is_set_aside:
             with suppress(OSError):
                 remove_tree(self.launch.paths.checkpoint / RECORDS)
-        self._collector.finish()
+        self._collect_rest()
         self._progress.flush(now=True)
         return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
+
+    def _collect_rest(self) -> None:
+        """Read the metrics that the program has written faster than the collector reads. Another stop request ends
+        this."""
+        self._link.on_allocation = self._link.on_set_aside = lambda _: None
+        is_stopped = self._verdict is not None and self._verdict.state in (KILLED, PENDING)
+        self._collector.finish(_REST_OF_STOPPED if is_stopped else _REST, self._may_collect)
+
+    def _may_collect(self) -> bool:
+        """Handle the messages of servers, without a wait. Return whether no stop is requested."""
+        poll = select.poll()
+        for fd, _, events in self._link.sources:
+            poll.register(fd, events)
+        ready = {fd for fd, _ in poll.poll(0)}
+        for fd, handler, _ in self._link.sources:
+            if fd in ready:
+                handler()
+        self._progress.flush()
+        self._link.tick()
+        return signal.SIGTERM not in _drain(self._signals)
 
     @property
     def _is_set_aside(self) -> bool:

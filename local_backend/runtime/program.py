@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from local_backend.elastic.script import initial_environment
+from local_backend.runtime import exiting
 from local_backend.runtime.user_python import UserPython
 
 #: An action that this process takes next; returns when it is done.
@@ -83,18 +84,27 @@ class Script:
     arguments: tuple[str, ...]
 
     def __call__(self) -> None:
-        names = self.interpreter.settle(os.path.dirname(self.main), [self.main, *self.arguments])
+        folder = os.path.dirname(self.main)
+        names = self.interpreter.settle(folder, [self.main, *self.arguments])
         names |= {"__file__": self.main, "__cached__": None}
         names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", self.main)
+        given = frozenset(sys.modules)
         code: types.CodeType | None = None
+        status = 0
         try:
             code = _compile(self.main)
             exec(code, names)
-        except SystemExit:
-            raise
+        except SystemExit as ended:
+            asked = exiting.status_of(ended.code)
+            if asked is None:
+                raise
+            status = asked
         except BaseException:
             _show_from(code)
             raise
+        del names
+        exiting.finish(status, folder, given)
+        sys.exit(status)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class ComparisonService:
         wanted = list(dict.fromkeys(ids))
         if not 1 < len(wanted) <= MOST:
             raise Invalid("query.compare", f"{len(wanted)} runs are selected; select 2 to {MOST} to compare them")
-        return [self.execs.find(caller, one) for one in wanted]
+        return self.execs.find_each(caller, wanted)
 
     def values(self, rows: Sequence[ExecRow]) -> ComparedValues:
         """Return the values of the submissions."""
@@ -89,20 +89,18 @@ class ComparisonService:
             environment.append(variables)
         return ComparedValues(*map(_side_by_side, (parameters, options, environment)))
 
-    def metrics(self, caller: Caller, rows: Sequence[ExecRow]) -> list[ComparedMetric]:
+    def metrics(self, rows: Sequence[ExecRow]) -> list[ComparedMetric]:
         """Return the metrics of the execs, losses first. Raises StorageFailed."""
-        found = [{curve.name: curve for curve in self.curves.drawn(caller, row.id, (), StepWindow(_FEW))}
+        found = [{curve.name: curve for curve in self.curves.drawn(row, (), StepWindow(_FEW))}
                  for row in rows]
         names = metric_names.losses_first(list(dict.fromkeys(name for one in found for name in one)))
         return [_metric(name, [one.get(name) for one in found]) for name in names]
 
-    def curve(
-        self, caller: Caller, rows: Sequence[ExecRow], metric: str, window: StepWindow
-    ) -> list[tuple[ExecRow, DrawnCurve]]:
+    def curve(self, rows: Sequence[ExecRow], metric: str, window: StepWindow) -> list[tuple[ExecRow, DrawnCurve]]:
         """Return the curve of a metric of each exec that has it. Raises Invalid, StorageFailed."""
         found = []
         for row in rows:
-            curves = self.curves.drawn(caller, row.id, [metric], window)
+            curves = self.curves.drawn(row, [metric], window)
             found += [(row, curve) for curve in curves if curve.name == metric][:1]
         return found
 

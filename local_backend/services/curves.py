@@ -7,12 +7,12 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from local_backend.curves.columns import LEAST_WIDTH, MOST_WIDTH, drawn, within
+from local_backend.curves.columns import LEAST_WIDTH, MOST_WIDTH, drawn, kept_numbers, within
 from local_backend.curves.file import Point
 from local_backend.curves.point_reader import PointReader
 from local_backend.errors import Invalid, StorageFailed
-from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
+from local_backend.store.execs import ExecRow
 
 
 @dataclass(frozen=True)
@@ -42,38 +42,38 @@ class CurveService:
 
     execs: ExecService
 
-    def drawn(self, caller: Caller, exec_id: str, metrics: Collection[str], window: StepWindow) -> list[DrawnCurve]:
-        """Return the curves named in `metrics`, or all. Raises NotFound (`exec.not_found`), StorageFailed, Invalid
+    def drawn(self, row: ExecRow, metrics: Collection[str], window: StepWindow) -> list[DrawnCurve]:
+        """Return the curves of an exec: those named in `metrics`, or all. Raises StorageFailed, Invalid
         (`query.number`, `query.value`)."""
         _check(window)
-        reader = self._reader(caller, exec_id)
-        thinned = [] if reader and reader.complete else self._thinned(caller, exec_id, metrics)
+        reader = self._reader(row)
+        thinned = [] if reader and reader.complete else self._thinned(row, metrics)
         if not reader:
             return [replace(curve, points=_seen(curve.points, window)) for curve in thinned]
         try:
             return _from_all(reader, metrics, window, thinned)
         except OSError as problem:
-            raise _unreadable(exec_id, problem) from None
+            raise _unreadable(row, problem) from None
 
-    def names(self, caller: Caller, exec_id: str) -> list[str]:
-        """Return the names of the curves. Raises NotFound (`exec.not_found`), StorageFailed."""
-        reader = self._reader(caller, exec_id)
+    def names(self, row: ExecRow) -> list[str]:
+        """Return the names of the curves of an exec. Raises StorageFailed."""
+        reader = self._reader(row)
         found = reader.curves(()) if reader else []
         known = [curve.name for curve in found]
         if reader and reader.complete:
             return known
-        return list(dict.fromkeys([*known, *(curve.name for curve in self._thinned(caller, exec_id, ()))]))
+        return list(dict.fromkeys([*known, *(curve.name for curve in self._thinned(row, ()))]))
 
-    def _reader(self, caller: Caller, exec_id: str) -> PointReader:
-        paths = self.execs.paths(self.execs.find(caller, exec_id))
+    def _reader(self, row: ExecRow) -> PointReader:
+        paths = self.execs.paths(row)
         try:
             return PointReader(lambda name: paths.opened(paths.points / name))
         except OSError as problem:
-            raise _unreadable(exec_id, problem) from None
+            raise _unreadable(row, problem) from None
 
-    def _thinned(self, caller: Caller, exec_id: str, metrics: Collection[str]) -> list[DrawnCurve]:
+    def _thinned(self, row: ExecRow, metrics: Collection[str]) -> list[DrawnCurve]:
         """Return curves with the points that the smaller file has."""
-        found = json.loads(self.execs.curves(caller, exec_id, metrics, ""))
+        found = json.loads(self.execs.curves(row, metrics, ""))
         return [DrawnCurve(one["name"], one["source"], one["stepUnit"], [tuple(point) for point in one["points"]],
                            one.get("left", 0)) for one in found["curves"]]
 
@@ -85,14 +85,17 @@ def _from_all(
     others = {(curve.source, curve.name): curve for curve in thinned}
     curves = []
     for one in reader.curves(metrics):
-        points: list[Point] = [(step, value, None) for step, value in reader.points(
-            one, window.width, window.start, window.stop)]
+        found = reader.points(one, window.width, window.start, window.stop)
         other = others.pop((one.source, one.name), None)
         if other is not None:
             last = reader.last_step(one)
-            newer = [point for point in other.points if point[0] > last]
-            points += within(newer, window.start, window.stop)
-        curves.append(DrawnCurve(one.name, one.source, one.unit, drawn(points, window.width)))
+            for step, value, _ in within([point for point in other.points if point[0] > last],
+                                         window.start, window.stop):
+                found.steps.append(step)
+                found.values.append(value)
+        points: list[Point] = [(found.steps[number], found.values[number], None)
+                               for number in kept_numbers(*found, window.width)]
+        curves.append(DrawnCurve(one.name, one.source, one.unit, points))
     return [*curves, *(replace(curve, points=_seen(curve.points, window)) for curve in others.values())]
 
 
@@ -100,8 +103,8 @@ def _seen(points: Sequence[Point], window: StepWindow) -> list[Point]:
     return drawn(within(points, window.start, window.stop), window.width)
 
 
-def _unreadable(exec_id: str, problem: OSError) -> StorageFailed:
-    return StorageFailed("exec.result_failed", f"The server cannot read the curves of {exec_id} ({problem.strerror})")
+def _unreadable(row: ExecRow, problem: OSError) -> StorageFailed:
+    return StorageFailed("exec.result_failed", f"The server cannot read the curves of {row.id} ({problem.strerror})")
 
 
 def _check(window: StepWindow) -> None:

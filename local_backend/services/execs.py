@@ -72,6 +72,15 @@ class ExecService:
         """Return an exec. Raises NotFound (`exec.not_found`), also for an exec of another user."""
         return self.base.database.read(lambda c: _seen(c, caller, exec_id))
 
+    def find_each(self, caller: Caller, ids: Sequence[str]) -> list[ExecRow]:
+        """Return these execs in their order. Raises NotFound (`exec.not_found`), also for execs of another user."""
+        known = self.base.database.read(lambda c: execs.with_ids(c, [one for one in ids if execs.is_exec_id(one)]))
+        found = [known.get(one) for one in ids]
+        for one, row in zip(ids, found, strict=True):
+            if row is None or row.deleted or not caller.sees(row):
+                raise _missing(one)
+        return [row for row in found if row is not None]
+
     def news(self, caller: Caller, exec_id: str, last: int) -> tuple[ExecRow, list[Event]]:
         """Return an exec and its events after the event `last`. Raises NotFound (`exec.not_found`)."""
         def work(connection: Connection) -> tuple[ExecRow, list[Event]]:
@@ -97,14 +106,14 @@ class ExecService:
         """Return the files that the program of an exec wrote."""
         return WrittenFiles(self.base.settings.paths, self.paths(row), row)
 
-    def curves(self, caller: Caller, exec_id: str, metrics: Collection[str], since: str) -> bytes:
+    def curves(self, row: ExecRow, metrics: Collection[str], since: str) -> bytes:
         """Return the curves of an exec as a JSON object (`curves/answers.py`): those named in `metrics`, or all; with a
-        cursor in `since`, only their later points. Raises NotFound (`exec.not_found`), StorageFailed."""
-        paths = self.paths(self.find(caller, exec_id))
+        cursor in `since`, only their later points. Raises StorageFailed."""
+        paths = self.paths(row)
         try:
             return self.curve_answers.of(paths.opened(paths.curves), since, metrics)
         except OSError as problem:
-            raise StorageFailed("exec.result_failed", f"The server cannot read the curves of {exec_id} "
+            raise StorageFailed("exec.result_failed", f"The server cannot read the curves of {row.id} "
                                 f"({problem.strerror})") from None
 
     def view(self, row: ExecRow) -> ExecView:
@@ -233,8 +242,12 @@ class ExecService:
 def _seen(connection: Connection, caller: Caller, exec_id: str) -> ExecRow:
     row = execs.get(connection, exec_id) if execs.is_exec_id(exec_id) else None
     if row is None or not caller.sees(row):
-        raise NotFound("exec.not_found", f"Exec {exec_id[:80]!r} is not found")
+        raise _missing(exec_id)
     return row
+
+
+def _missing(exec_id: str) -> NotFound:
+    return NotFound("exec.not_found", f"Exec {exec_id[:80]!r} is not found")
 
 
 def states_named(text: str | None) -> frozenset[str] | None:

@@ -79,7 +79,7 @@ def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
     mine = [team.submitted(token=bob) for _ in range(2)]
     other = team.submitted()
     assert get(team, f"{COMPARE}?{query(mine)}", bob).status == 200
-    for part in ("", "/parts/metrics", "/parts/code"):
+    for part in ("", "/parts/code"):
         refused = get(team, f"{COMPARE}{part}?{query([*mine, other])}", bob)
         assert refused.status == 400 and other in words(refused)
     assert get(team, f"{COMPARE}/parts/diff?first={mine[0]}&second={other}&path=main.py", bob).status == 400
@@ -92,7 +92,7 @@ def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
 def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> None:
     record(live, two[0], loss=[3.0, 1.0, 2.0])
     record(live, two[1], loss=[float(9000 - step) for step in range(9000)], accuracy=[0.5])
-    text = get(live, f"{COMPARE}/parts/metrics?{query(two)}", part=True).text
+    text = get(live, f"{COMPARE}?{query(two)}").text
     assert cells(text, "last loss") == ["2 step 2", "1 step 8999"]
     assert cells(text, "best loss") == ["1 step 1", "1 step 8999"]
     assert cells(text, "best accuracy") == ["–", "0.5 step 0"]

@@ -103,7 +103,7 @@ def test_a_connection_is_tested(team: Live, monkeypatch: pytest.MonkeyPatch) -> 
     refused = post(team, TEST, {"id": row.id})
     assert "no <such> host" in words(refused) and "<such>" not in refused.text
     monkeypatch.setattr("local_backend.services.connections.tested", lambda *_: None)
-    assert "The server accepts it." in words(post(team, TEST, {"id": row.id}))
+    assert "The connection works." in words(post(team, TEST, {"id": row.id}))
 
 
 def test_folders_are_browsed(team: Live, lake: Path) -> None:
@@ -164,7 +164,7 @@ def test_texts_are_shown_escaped(team: Live, lake: Path) -> None:
     for name, said in (("notes.txt", "alert(1)"), ("page.html", "alert(2)")):
         answer = get(team, f"{FILES}?path=digits/{name}")
         assert said in words(answer) and f"<script>{said}" not in answer.text
-    assert "neither a text" in words(get(team, f"{FILES}?path=digits/blob.bin"))
+    assert "no preview" in words(get(team, f"{FILES}?path=digits/blob.bin"))
 
 
 def test_the_first_rows_of_a_table_are_shown(team: Live, lake: Path) -> None:

@@ -190,7 +190,7 @@ def test_the_end_of_a_log_is_shown_and_loaded_again_only_if_it_grew(live: Live, 
     with log.open("ab") as file:
         file.write(b"later\n")
     assert "later" in get(live, path, part=True).text
-    assert "Nothing was written yet" in words(get(live, f"{ONE}?tab=logs&stream=stdout"))
+    assert "No output yet" in words(get(live, f"{ONE}?tab=logs&stream=stdout"))
 
 
 # --- trials

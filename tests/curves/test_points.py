@@ -42,7 +42,7 @@ def opener(folder: Path) -> Any:
 def found(folder: Path, width: int = 10_000, start: float | None = None, stop: float | None = None) -> Points:
     reader = PointReader(opener(folder))
     (curve,) = reader.curves(())
-    return reader.points(curve, width, start, stop)
+    return list(zip(*reader.points(curve, width, start, stop), strict=True))
 
 
 def noisy(count: int) -> Points:

@@ -56,6 +56,43 @@ PROGRAMS = {
         kept.write("not flushed by hand")
         print("main ends")
     """,
+    "objects of modules": """
+        import sys
+        import held
+        class Loud:
+            def __init__(self, name):
+                self.name = name
+            def __del__(self):
+                print("removed", self.name)
+        def use():
+            return first
+        first, second = Loud("first"), Loud("second")
+        held.loud = Loud("of a module")
+        sys.held_for_ever = use
+        print("main ends")
+        sys.exit(3)
+    """,
+    "replaced output": """
+        import sys
+        print("before")
+        sys.stdout = open("kept.txt", "w")
+        print("not flushed by hand", end="")
+    """,
+    "output of C": """
+        import ctypes
+        print("Python", flush=True)
+        ctypes.CDLL(None).printf(b"C\\n")
+    """,
+    "daemon thread": """
+        import threading, time
+        def work():
+            started.set()
+            time.sleep(60)
+        started = threading.Event()
+        threading.Thread(target=work, daemon=True).start()
+        started.wait()
+        print("main ends")
+    """,
     "exception group": "raise ExceptionGroup('many', [ValueError(1), TypeError(2)])\n",
     "chained": "try:\n    1/0\nexcept ZeroDivisionError as e:\n    raise RuntimeError('second') from e\n",
     "names": """
@@ -83,7 +120,7 @@ PROGRAMS = {
     "helper": "import helper\nprint(helper.__file__)\nhelper.fail()\n",
     "descriptors": "import os\nprint(sorted(os.listdir('/proc/self/fd'))[:4])\n",
 }
-FILES = {"helper.py": "def fail():\n    raise OSError(5, 'from the helper')\n"}
+FILES = {"helper.py": "def fail():\n    raise OSError(5, 'from the helper')\n", "held.py": ""}
 
 
 def plain(bench: Bench, exec_id: str, code: Path) -> subprocess.CompletedProcess[str]:

@@ -142,8 +142,11 @@ class Life(RuleBasedStateMachine):
         if world.machine.memory is not None:
             return
         root = grow(world.plans, ())
+        packs = set()
         for one in world.jobs.values():
-            root.find(one.plan).user(one.user).take(one.weight)
+            # The slot of a pack counts as a whole, for the first job of the pack.
+            root.find(one.plan).user(one.user).take((one.pack not in packs) if one.pack and one.slots else one.weight)
+            packs |= {one.pack} if one.pack and one.slots else set()
         for kind in ("cpu", "gpu"):
             held = {slot for one in world.jobs.values() for slot in one.held}
             idle = [slot for slot in world.machine.usable(kind) if slot.id not in held]

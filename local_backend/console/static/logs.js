@@ -24,7 +24,7 @@
 
   function tell() {
     const share = state.size ? Math.round(100 * state.end / state.size) : 100;
-    place.textContent = state.follow && state.end >= state.size ? (box.dataset.live !== undefined ? "At the end; new lines appear" : "At the end") : `${share} % of ${(state.size / 1048576).toFixed(1)} MiB`;
+    place.textContent = state.follow && state.end >= state.size ? (box.dataset.live !== undefined ? "At the end. New lines appear here" : "At the end") : `${share} % of ${(state.size / 1048576).toFixed(1)} MiB`;
   }
 
   function put(part) {
@@ -93,7 +93,7 @@
     const said = document.createElement("p"), list = document.createElement("div"), more = document.createElement("button");
     list.className = "logs short";
     more.type = "button";
-    more.textContent = "Search on";
+    more.textContent = "Continue the search";
     found.append(said, list, more);
     let start = 0, count = 0;
     const step = async () => {
@@ -112,7 +112,7 @@
           count += 1;
         }
         start = part.next;
-        said.textContent = start === null ? `${count} lines found` : `${count} lines found, ${Math.round(100 * start / part.size)} % searched`;
+        said.textContent = start === null ? `${count} ${count === 1 ? "line" : "lines"} found` : `${count} lines found, ${Math.round(100 * start / part.size)} % searched`;
       }
       if (turn === searching) more.hidden = start === null;
     };

@@ -6,8 +6,6 @@ The main script does not run here. Its functions and classes arrive by value; mo
 from __future__ import annotations
 
 import atexit
-import gc
-import io
 import os
 import sys
 from contextlib import suppress
@@ -21,14 +19,12 @@ from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.job import TrainingJob, describe_exception
+from local_backend.elastic.script.open_files import flush_all
 from local_backend.elastic.script.surroundings import reproducible
 from local_backend.elastic.state.replica import result_of
 from local_backend.elastic.worker.control import Link
 from local_backend.elastic.worker.member import take_part
 from local_backend.elastic.worker.preparation import Terms
-
-#: Base class of all files. `io.IOBase` is an abstract class, and a check of each type against it takes seconds.
-_FILE = io.IOBase.__mro__[1]
 
 
 def serve(number: int, address: str, key: str, own: TrainingJob | None = None) -> None:
@@ -110,18 +106,9 @@ def main() -> NoReturn:
         atexit.unregister(group.leave)
         atexit._run_exitfuncs()
         group.leave(forming=0.0)
-        _flush()
+        flush_all()
     finally:
         os._exit(code)
-
-
-def _flush() -> None:
-    """Flush all open files, including files that user code has left open."""
-    files = [item for item in gc.get_objects() if issubclass(type(item), _FILE)]
-    for file in [*files, sys.stdout, sys.stderr]:
-        with suppress(Exception):
-            if file.writable():
-                file.flush()
 
 
 def _run() -> int:
