@@ -23,15 +23,20 @@ _DISTRIBUTED_MODULES = frozenset({
 _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel",
                                 "fully_shard"})
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
+#: Functions and classes of torch.multiprocessing that start the processes of a training.
+_STARTERS = frozenset({"spawn", "start_processes", "Process"})
+_MULTIPROCESSING = "torch.multiprocessing"
 
 
 class ProgramKind(NamedTuple):
     """The kind of a program, with the reason, such as `imports FabricModel`. `needs_workers`: the program has
-    this kind only with several workers, and otherwise is a single process."""
+    this kind only with several workers, and otherwise is a single process. `starts_processes`: the program starts the
+    processes of its training itself, so the job starts it once."""
 
     kind: str
     reason: str
     needs_workers: bool = False
+    starts_processes: bool = False
 
 
 def usual_workers(slots: int) -> int:
@@ -44,12 +49,12 @@ def kind_of_program(tree: ast.Module, others: Iterator[tuple[str, ast.Module]]) 
     """Return the kind of a program, also judged by the modules that it imports from its own folder: `others`, by
     name."""
     found = _kind_of_tree(tree)
-    while found is None or found.needs_workers:
-        name, module = next(others, ("", None))
-        if module is None:
+    for name, module in others:
+        if found is not None and (found.kind == ELASTIC or found.starts_processes):
             break
         other = _kind_of_tree(module)
-        if other is not None and (found is None or not other.needs_workers):
+        if other is not None and (found is None or other.starts_processes
+                                  or (found.needs_workers and not other.needs_workers)):
             found = other._replace(reason=f"imports {name}, which {other.reason}")
     return found or ProgramKind(SINGLE, "uses no library for distributed training")
 
@@ -67,6 +72,9 @@ def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
     modules = set(_imported(tree))
     if named := {module.partition(".")[0] for module in modules} & _ELASTIC_MODULES:
         return ProgramKind(ELASTIC, "imports FabricModel" if "fabric_model" in named else f"imports {min(named)}")
+    if starter := _starter(tree):
+        reason = f"starts the processes of its training itself, with {starter}"
+        return ProgramKind(SINGLE, reason, starts_processes=True)
     for node in ast.walk(tree):
         if (name := _name(node)) in _DISTRIBUTED_NAMES:
             return ProgramKind(DDP, f"uses {name}")
@@ -74,6 +82,26 @@ def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
             return ProgramKind(DDP, f"reads {rank}")
     near = {prefix for module in modules for prefix in (module, module.partition(".")[0])} & _DISTRIBUTED_MODULES
     return ProgramKind(DDP, f"imports {min(near)}", needs_workers=True) if near else None
+
+
+def _starter(tree: ast.Module) -> str:
+    """Return the function or class of torch.multiprocessing that starts the processes of a distributed training, or an
+    empty text. A program that reads its rank from the environment can also be started by others."""
+    nodes = list(ast.walk(tree))
+    if not any(_name(node) in _DISTRIBUTED_NAMES for node in nodes) or any(_read_variable(node) == "RANK"
+                                                                           for node in nodes):
+        return ""
+    names = {_MULTIPROCESSING}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name for alias in node.names if alias.name == _MULTIPROCESSING}
+        elif isinstance(node, ast.ImportFrom):
+            full = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            if found := next((name for name in _STARTERS if f"{_MULTIPROCESSING}.{name}" in full.values()), ""):
+                return found
+            names |= {name for name, path in full.items() if path == _MULTIPROCESSING}
+    used = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _STARTERS)
+    return next((node.attr for node in used if ast.unparse(node.value) in names), "")
 
 
 def _name(node: ast.AST) -> str:

@@ -119,7 +119,7 @@ class SavedExperiment(Record):
     data_source = Key(wire.DATA_SOURCE, items)
     """Data sources of all model definitions."""
     command = Key(wire.COMMAND, words)
-    """Execution command of all model definitions that have none of their own here."""
+    """Execution command for the model definitions that have no own command here."""
     definitions = Key(wire.DEFINITIONS_OF, items)
     """The model definitions, each as an object."""
     shared_with = Key(wire.SHARED_WITH, lambda value: value if value == wire.EVERYBODY else texts(value))

@@ -72,6 +72,8 @@ class RunPlan(NamedTuple):
         elif self.kind == SINGLE:
             several = "--workers N" if program.kind.needs_workers else f"--as {DDP}"
             how, other = "1 process", f"; for several processes: {several}"
+            if program.kind.starts_processes:
+                other = f"; for several devices: {DEVICES} N"
         else:
             how = f"elastic training with up to {workers} worker{'s' * (workers > 1)}" if self.kind == ELASTIC else (
                 f"distributed training with {workers} process{'es' * (workers > 1)}")

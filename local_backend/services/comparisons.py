@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlicmd.contract import code_changes, metric_names, wire
@@ -13,7 +13,7 @@ from local_backend.curves.file import Point
 from local_backend.curves.model import OF_RUN
 from local_backend.errors import Invalid
 from local_backend.services.access import Caller
-from local_backend.services.curves import CurveService, DrawnCurve, StepWindow
+from local_backend.services.curves import TIME_AXIS, CurveService, DrawnCurve, StepWindow
 from local_backend.services.execs import ExecService
 from local_backend.services.submitted_code import CodeService, ListedFile
 from local_backend.store.execs import ExecRow
@@ -102,11 +102,14 @@ class ComparisonService:
         return [_metric(name, [one.get(name) for one in found]) for name in names]
 
     def curve(self, rows: Sequence[ExecRow], metric: str, window: StepWindow) -> list[tuple[ExecRow, DrawnCurve]]:
-        """Return the curve of a metric of each exec that has it. Raises Invalid, StorageFailed."""
+        """Return the curve of a metric of each exec that has it. The times of a window and of its points are seconds
+        since the start of each exec. Raises Invalid, StorageFailed."""
         found = []
         for row in rows:
-            curves = self.curves.drawn(row, [metric], window)
-            found += [(row, curve) for curve in curves if curve.name == metric][:1]
+            begin = (row.start_time or row.create_time) if window.axis == TIME_AXIS else 0.0
+            curves = self.curves.drawn(row, [metric], window.later(begin))
+            found += [(row, replace(curve, points=[(place - begin, value, at) for place, value, at in curve.points]))
+                      for curve in curves if curve.name == metric][:1]
         return found
 
     def files(self, caller: Caller, rows: Sequence[ExecRow]) -> list[ComparedFile]:

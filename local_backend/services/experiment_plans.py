@@ -242,9 +242,10 @@ class ExperimentPlanService:
         with self.base.recorded(caller, "experiment.run", name) as record:
             plan, before = self.run_of(caller, name, number)
             if before.row.creator != caller.name:
-                raise NotFound("experiment.run_not_found", f"Run {number} of {name} is of another user")
+                raise NotFound("experiment.run_not_found", f"Run {number} of {name} belongs to another user")
             if before.complete:
-                raise Conflict("experiment.complete", f"Run {number} of {name} has an exec for each model definition")
+                raise Conflict("experiment.complete",
+                               f"Run {number} of {name} is complete: each model definition has an exec")
             made = self._submit_missing(caller, plan, before.row)
             record.about += [plan.row.label, *(part.exec_id for part, _ in made.parts if part.exec_id)]
         return plan, made
@@ -273,7 +274,7 @@ class ExperimentPlanService:
         row = self.objects.find(caller, name)
         found = self.base.database.read(lambda c: experiment_runs.get(c, number))
         if found is None or found.object != row.number or not (caller.admin or found.creator == caller.name):
-            raise NotFound("experiment.run_not_found", f"The experiment {name[:160]} has no run {number} of yours")
+            raise NotFound("experiment.run_not_found", f"You have no run {number} of the experiment {name[:160]}")
         plan = ExperimentPlan(self.objects.numbered(caller, row.number, found.version))
         return plan, self._views(caller, [found])[0]
 

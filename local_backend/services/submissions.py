@@ -394,7 +394,7 @@ class SubmissionService:
         machine = self.execs.supervisor.machine
         spec = check(asked, caller.name, data, self.vault.seal_text, machine.memory)
         if spec.scheduling.user != caller.name:
-            caller.check_admin("submits for other users (--submit-user)")
+            caller.check_admin("submit for other users (--submit-user)")
         if request.strict:
             _check_possible(spec, machine, asked.line.flag("--allow-cpu"))
         targets = forwarding.targets(asked.line)
@@ -421,7 +421,7 @@ class SubmissionService:
         """Return a staged folder. Raises Invalid unless the server's own user is the only one."""
         settings = self.execs.base.settings
         if name is not None and not settings.embedded:
-            raise Invalid("submission.files", f"only the local backend of a user takes a '{wire.STAGED_FOLDER}'")
+            raise Invalid("submission.files", f"only the local backend of a user accepts '{wire.STAGED_FOLDER}'")
         return None if name is None else settings.paths.staging / name
 
     def _accept(  # noqa: PLR0917

@@ -96,7 +96,7 @@ class TeamObjects:
         """Raise Denied unless the caller may change an object."""
         if not (caller.admin or row.owner == caller.name):
             raise AccessDenied(f"{self.kind}.of_another_user", f"The {self._word} {row.name} belongs to {row.owner}; "
-                               f"save it under a name of your own to change it")
+                               f"to change it, save a copy under your own name")
 
     def save(
         self, connection: Connection, caller: Caller, name: str, shared: Sequence[str] | bool | None, new: NewVersion

@@ -222,7 +222,7 @@ def test_curves_come_as_series_of_the_asked_width(live: Live, run: str) -> None:
 
 
 @pytest.mark.parametrize("query", [
-    "width=0", "width=99999", "width=x", "width=10&from=5&to=4", "width=10&from=nan", "",
+    "width=0", "width=99999", "width=x", "width=10&from=5&to=4", "width=10&from=nan", "width=10&axis=wall", "",
 ])
 def test_an_impossible_window_is_refused(live: Live, run: str, query: str) -> None:
     assert get(live, place(run, f"/curves?{query}")).status == 400
@@ -235,7 +235,7 @@ def test_rest_draws_curves_of_all_points(live: Live, run: str) -> None:
     live.paths(run).points.mkdir()
     writer = PointWriter(live.paths(run).points)
     for step in range(5000):
-        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321))
+        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321), 1e9 + step)
     writer.flush()
     (curve,) = live.call("GET", f"/execs/{run}/curves?width=50").json()["curves"]
     assert [4321, 1, None] in curve["points"] and len(curve["points"]) <= 200
@@ -244,9 +244,30 @@ def test_rest_draws_curves_of_all_points(live: Live, run: str) -> None:
     assert live.call("GET", f"/execs/{run}/curves?width=50&since=1.0").error == (400, "query.value")
 
 
+def test_the_axis_is_the_time_of_each_point(live: Live, run: str) -> None:
+    book = Book()
+    for step, at in ((1.0, 1000.0), (2.0, 1000.5), (3.0, 1000.5), (4.0, None)):
+        book.add("dlicmd.log", MetricValue("loss", step, step, "step", at))
+    live.paths(run).state.mkdir(parents=True, exist_ok=True)
+    CurveFile(live.paths(run).curves, book, 0.0)
+    found = get(live, place(run, "/curves?width=50&axis=time")).json()
+    (loss,) = found["series"]
+    assert found["x"]["kind"] == "time" and loss["y"] == [1, 2, 3]
+    assert loss["x"] == pytest.approx([1000, 1000.5, 1000.5], abs=1e-4) and len(set(loss["x"])) == 3
+    live.paths(run).points.mkdir()
+    writer = PointWriter(live.paths(run).points)
+    for step in range(5000):
+        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321), 2e9 + step)
+    writer.flush()
+    (curve,) = live.call("GET", f"/execs/{run}/curves?width=50&axis=time").json()["curves"]
+    assert [2e9 + 4321, 1, None] in curve["points"] and len(curve["points"]) <= 200
+    (part,) = live.call("GET", f"/execs/{run}/curves?width=50&axis=time&from=2000004320&to=2000004322").json()["curves"]
+    assert [point[0] - 2e9 for point in part["points"]] == [4319, 4320, 4321, 4322, 4323]
+
+
 def test_a_link_in_place_of_points_is_not_followed(live: Live, run: str, tmp_path: Path) -> None:
     curves(live, run, "loss")
-    PointWriter(tmp_path / "elsewhere").add(("dlicmd.log", "secret", "step"), 1.0, 1.0)
+    PointWriter(tmp_path / "elsewhere").add(("dlicmd.log", "secret", "step"), 1.0, 1.0, None)
     (tmp_path / "elsewhere" / "names.jsonl").write_text('{"n":0,"source":"dlicmd.log","name":"secret","unit":"step"}\n')
     live.paths(run).points.symlink_to(tmp_path / "elsewhere")
     assert "secret" not in get(live, place(run, "/curves?width=50")).text

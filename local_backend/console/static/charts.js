@@ -9,6 +9,7 @@
   // Distances of ticks between whole numbers.
   const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
   const whole = (lists) => lists.every((list) => list.every((one) => one == null || Number.isInteger(one)));
+  const axes = new Set((localStorage.getItem("dlicmd-axes") || "").split(","));
   const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const make = (kind, parent, attributes = {}) => {
@@ -41,11 +42,15 @@
 
     url() {
       const found = new URL(this.node.dataset.chart, location.href);
+      if (this.over("time")) found.searchParams.set("axis", "time");
       this.asked = Math.max(50, Math.round(this.node.clientWidth));
       found.searchParams.set("width", this.asked);
       if (this.range) { found.searchParams.set("from", this.range[0]); found.searchParams.set("to", this.range[1]); }
       return found;
     }
+
+    // Whether the chart has this axis now: "time" for its points, "log" for its values.
+    over(axis) { return axes.has(axis) && this.node.dataset.axes !== undefined; }
 
     async load() {
       if (this.busy) { this.again = true; return; }
@@ -68,6 +73,14 @@
       if (text === this.text) return;
       this.text = text;
       this.show(JSON.parse(text));
+    }
+
+    // Draws anew after another axis was chosen. Parts of another axis are not comparable.
+    change(axis) {
+      if (axis === "time") {
+        this.range = null;
+        if (this.u || this.text) this.load();
+      } else if (this.u) { this.draw(); }
     }
 
     // Says why there is no chart. A chart that is there stays.
@@ -93,9 +106,13 @@
       return JSON.stringify([data.x, data.y, data.series.map((one) => [one.name, one.color, one.dash, one.step, !!one.low])]);
     }
 
+    // A logarithmic axis has no place for values that are not positive.
     joined() {
-      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, one.y, one.low, one.high] : [one.x, one.y]));
+      const fits = this.log() ? (found) => found.map((y) => y > 0 ? y : null) : (found) => found;
+      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, one.y, one.low, one.high].map((line, at) => at ? fits(line) : line) : [one.x, fits(one.y)]));
     }
+
+    log() { return this.over("log") && this.data.series.some((one) => one.y.some((y) => y > 0)); }
 
     value(x) { return this.data.x.kind === "time" ? moments.format(new Date(x * 1000)) : number(x); }
 
@@ -136,7 +153,7 @@
       }
       return {
         series, bands,
-        scales: { x: { time: data.x.kind === "time", range: (_, low, high) => this.limits(low, high) } },
+        scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (_, low, high) => this.limits(low, high) } },
         axes: [data.x.kind === "time" ? { ...axis, size: 32 } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
         cursor: { drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
         hooks: { setSelect: [(u) => this.selected(u)], draw: [(u) => this.marks(u)] },
@@ -256,11 +273,24 @@
     }
   }, { rootMargin: "200px" });
 
+  function shown() {
+    for (const node of document.querySelectorAll("[data-axis]")) node.setAttribute("aria-pressed", axes.has(node.dataset.axis));
+  }
+
   function find() {
+    shown();
     for (const node of document.querySelectorAll("[data-chart]")) if (!charts.has(node)) charts.set(node, new Chart(node));
   }
   document.addEventListener("theme", () => {
     for (const node of document.querySelectorAll("[data-chart]")) { const chart = charts.get(node); if (chart?.u) chart.draw(); }
+  });
+  document.addEventListener("click", (event) => {
+    const axis = event.target.closest("[data-axis]")?.dataset.axis;
+    if (!axis) return;
+    axes.has(axis) ? axes.delete(axis) : axes.add(axis);
+    localStorage.setItem("dlicmd-axes", [...axes].join(","));
+    shown();
+    for (const node of document.querySelectorAll("[data-axes]")) charts.get(node)?.change(axis);
   });
   document.addEventListener("htmx:after:swap", find);
   find();
