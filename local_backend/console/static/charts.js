@@ -103,7 +103,7 @@
     }
 
     shape(data) {
-      return JSON.stringify([data.x, data.y, data.series.map((one) => [one.name, one.color, one.dash, one.step, !!one.low])]);
+      return JSON.stringify([data.x, data.y, ["x", "y"].map((of) => whole(data.series.map((one) => one[of]))), data.series.map((one) => [one.name, one.color, one.dash, one.step, !!one.low])]);
     }
 
     // A logarithmic axis has no place for values that are not positive.
