@@ -9,6 +9,7 @@ import pytest
 from live_server import Live
 from page_desk import get, post, words
 
+from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
 from local_backend.console import places
 from local_backend.curves.book import Book
@@ -16,6 +17,7 @@ from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
 from local_backend.curves.points import PointWriter
 from local_backend.services import log_windows
+from local_backend.services.access import Caller
 from local_backend.store import execs
 from local_backend.store.holdings import SlotPart
 
@@ -116,7 +118,7 @@ def test_edit_and_run_changes_name_workers_and_arguments(live: Live) -> None:
 
 @pytest.mark.parametrize(("fields", "said"), [
     ({"name": "x", "workers": "0", "arguments": ""}, "workers"),
-    ({"name": "\x07", "workers": "1", "arguments": ""}, "--appName"),
+    ({"name": "\x07", "workers": "1", "arguments": ""}, "the name"),
     ({"name": "x", "workers": "7", "arguments": ""}, "at most 1 worker"),
 ])
 def test_a_wrong_change_is_explained_and_the_form_stays(
@@ -139,12 +141,70 @@ def test_rest_runs_an_exec_again(team: Live) -> None:
         assert answer.error == (400, "body.value"), wrong
 
 
+def test_edit_and_run_chooses_other_data(live: Live) -> None:
+    (live.settings.data_fs / "mnist").mkdir(parents=True)
+    run = live.submitted(f"{ELASTIC} --epochs 3")
+    form = {"name": "x", "workers": "2", "arguments": "--epochs 3"}
+    text = post(live, place(run, "/again/form"), {**form, "data-rows": "", "op": "add-data"}).text
+    assert 'name="data-1-path"' in text and "Create folders" not in text
+    chosen = {"data-rows": "1", "data-1-kind": "folder", "data-1-path": "mnist"}
+    answer = post(live, place(run, "/again"), {**form, **chosen})
+    row = live.row(answer.headers["location"].rpartition("/")[2])
+    assert row.workload.data.sources[0].path == str((live.settings.data_fs / "mnist").resolve())
+    assert json.loads(row.data_source or "") == [{"type": "fs", "location": {"paths": "mnist"}}]
+    again = get(live, place(row.id, "/again"))
+    assert 'value="mnist"' in again.text, "the form shows the data of the run"
+    kept = live.row(post(live, place(row.id, "/again"), form).headers["location"].rpartition("/")[2])
+    assert kept.data_source == row.data_source, "a form without data keeps it"
+    refused = post(live, place(run, "/again"), {**form, **chosen, "data-1-path": "no"})
+    assert refused.status == 400 and "does not exist" in words(refused) and "--create" not in refused.text
+
+
+@pytest.mark.parametrize(("message", "said"), [
+    ("FileNotFoundError: /data/digits.csv.gz not found.", "Choose the data of this run"),
+    ("KeyError: 'DATA_DIR'", "Choose the data of this run"),
+    ("ModuleNotFoundError: No module named 'sklearn.svm'", "pip install scikit-learn"),
+    ("RuntimeError: Found no NVIDIA driver", "no GPU"),
+])
+def test_a_failed_run_says_what_to_do(live: Live, message: str, said: str) -> None:
+    run = live.submitted(ELASTIC)
+    live.run_on(run, "cpu-0")
+    live.move(run, ERROR, message=message, reason=wire.PROGRAM_FAILED)
+    page = get(live, place(run))
+    assert said in words(page) and 'id="remedy"' in page.text
+    assert ('/again#data"' in page.text) == ("data" in said)
+    assert "The program reported no metrics." in words(page)
+
+
+def test_a_failed_run_with_another_error_has_no_advice(live: Live, run: str) -> None:
+    assert "No metrics yet." in words(get(live, place(run)))
+    live.run_on(run, "cpu-0")
+    live.move(run, ERROR, message="ValueError: x", reason=wire.PROGRAM_FAILED)
+    assert 'id="remedy"' not in get(live, place(run)).text
+
+
+def test_a_saved_model_has_what_serving_needs(live: Live, run: str) -> None:
+    names = ("model_epoch_5.pth", "model_epoch_final.pth", "model_epoch_final_optimizer_state.pth",
+             "model_epoch_5_training_state.snapshot", "notes.txt", "model_epoch_final_ema.pth")
+    for name in names:
+        write(live.paths(run).model / "train" / name, b"w" * 1000)
+    finished(live, run)
+    post(live, place(run, "/save"), {"name": "digits"})
+    post(live, place(run, "/save"), {"name": "digits", "whole": "1"})
+    saved = live.services.model_sources.saved(Caller("alice", True))
+    found = {row.version: {path.name for path in live.settings.paths.bundle(row.bundle).rglob("*.*")} for row in saved}
+    assert found[1] & {*names} == {"model_epoch_final.pth", "model_epoch_final_ema.pth", "notes.txt"}
+    assert found[2] & {*names} == {*names}
+
+
 def test_save_model_makes_a_version_in_the_model_store(live: Live, run: str) -> None:
     assert post(live, place(run, "/save"), {"name": "digits"}).status == 409
     write(live.paths(run).model / "weights.bin", b"w")
     finished(live, run)
     assert "Save model" in words(get(live, place(run)))
-    assert post(live, place(run, "/save"), {"name": "digits"}).headers["location"] == place(run, "/lineage")
+    assert post(live, place(run, "/save"), {"name": "digits"}).headers["location"] == f"{places.SAVED}?now=digits%3A1"
+    said = get(live, f"{places.SAVED}?now=digits%3A1")
+    assert "Saved: version 1 of digits, " in words(said) and place(run) in said.text
     assert "digits, version 1" in words(get(live, place(run, "/lineage")))
 
 

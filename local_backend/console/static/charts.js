@@ -5,8 +5,11 @@
 (() => {
   const ROWS = 200;
   const charts = new WeakMap();
+  const { number } = dlicmdConsole;
+  // Distances of ticks between whole numbers.
+  const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
+  const whole = (lists) => lists.every((list) => list.every((one) => one == null || Number.isInteger(one)));
   const axes = new Set((localStorage.getItem("dlicmd-axes") || "").split(","));
-  const numbers = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 6 });
   const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const make = (kind, parent, attributes = {}) => {
@@ -111,7 +114,7 @@
 
     log() { return this.over("log") && this.data.series.some((one) => one.y.some((y) => y > 0)); }
 
-    value(x) { return this.data.x.kind === "time" ? moments.format(new Date(x * 1000)) : numbers.format(x); }
+    value(x) { return this.data.x.kind === "time" ? moments.format(new Date(x * 1000)) : number(x); }
 
     draw() {
       const hidden = new Set((this.u?.series || []).filter((one) => !one.show).map((one) => one.label));
@@ -140,7 +143,7 @@
         series.push({
           label: one.name, stroke, width: 1.5, dash: one.dash ? [6, 4] : undefined, spanGaps: true, show: !hidden.has(one.name),
           paths: one.step ? uPlot.paths.stepped({ align: 1 }) : undefined, points: { show: one.x.length < 60, size: 4, fill: stroke },
-          value: (_, y) => y == null ? "–" : numbers.format(y),
+          value: (_, y) => y == null ? "–" : number(y),
         });
         if (one.low) {
           const edge = { class: "hidden", stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
@@ -151,10 +154,16 @@
       return {
         series, bands,
         scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (_, low, high) => this.limits(low, high) } },
-        axes: [{ ...axis, size: 32, label: data.x.kind === "time" ? undefined : data.x.label }, { ...axis, size: 60, label: data.y?.label || undefined, values: (_, found) => found.map((one) => one == null ? "" : numbers.format(one)) }],
+        axes: [data.x.kind === "time" ? { ...axis, size: 32 } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
         cursor: { drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
         hooks: { setSelect: [(u) => this.selected(u)], draw: [(u) => this.marks(u)] },
       };
+    }
+
+    // Ticks of values that are all whole numbers, such as slots, are whole numbers.
+    ticks(of) {
+      const values = (_, found) => found.map((one) => one == null ? "" : number(one));
+      return whole(this.data.series.map((one) => one[of])) ? { values, incrs: WHOLE } : { values };
     }
 
     limits(low, high) {
@@ -226,7 +235,7 @@
         const at = Math.min(last, Math.max(0, u.cursor.idx == null ? (move > 0 ? 0 : last) : u.cursor.idx + move));
         u.setCursor({ left: u.valToPos(xs[at], "x"), top: u.over.clientHeight / 2 });
         this.said.textContent = [`${u.series[0].label} ${this.value(xs[at])}`, ...u.series.slice(1).map((one, number) => [one, u.data[number + 1][at]])
-          .filter(([one, y]) => one.show && y != null && one.class !== "hidden").map(([one, y]) => `${one.label} ${numbers.format(y)}`)].join(", ");
+          .filter(([one, y]) => one.show && y != null && one.class !== "hidden").map(([one, y]) => `${one.label} ${number(y)}`)].join(", ");
       } else if (event.key === "+" || event.key === "-") {
         if (event.key === "-" && !this.range) return;
         const middle = u.cursor.idx == null ? (min + max) / 2 : xs[u.cursor.idx], half = (max - min) * (event.key === "+" ? .25 : 1);
@@ -250,7 +259,7 @@
       for (let at = 0; at < count; at += at + every >= count && at < count - 1 ? count - 1 - at : every) {
         const row = make("tr", body);
         make("td", row, { class: "number", text: this.value(columns[0][at]) });
-        for (const column of columns.slice(1)) make("td", row, { class: "number", text: column[at] == null ? "" : numbers.format(column[at]) });
+        for (const column of columns.slice(1)) make("td", row, { class: "number", text: column[at] == null ? "" : number(column[at]) });
       }
       for (const mark of this.data.marks || []) make("p", this.table, { text: `${this.data.x.label || "x"} ${this.value(mark.x)}: ${mark.text}` });
     }
