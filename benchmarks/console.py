@@ -16,8 +16,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -53,10 +55,11 @@ def seconds(tab: Page, url: str, ready: str) -> float:
 
 
 def openings(tab: Page, url: str, ready: str, rounds: int = ROUNDS) -> dict[str, float]:
-    """Return the milliseconds of the first opening, and the median of the next ones, each from an empty tab."""
+    """Return the milliseconds of the first opening, and the median of the next ones."""
     took = []
     for _ in range(rounds + 1):
-        tab.goto("about:blank")
+        if "#" in url:  # otherwise the browser would keep the page
+            tab.goto("about:blank")
         took.append(1000 * seconds(tab, url, ready))
     return {"first": round(took[0]), "median": round(statistics.median(took[1:]))}
 
@@ -183,9 +186,9 @@ def chosen_peers(options: argparse.Namespace) -> list[Peer]:
     return [make(python) for make, python in ((mlflow, options.mlflow), (aim, options.aim)) if python is not None]
 
 
-def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Run all measurements."""
-    found: dict[str, Any] = {"load average": round(os.getloadavg()[0], 1), "runs": options.runs, "steps": options.steps}
+def measured(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each measurement with its name, as soon as it is complete."""
+    yield "load average", round(os.getloadavg()[0], 1)
     home = folder / "home"
     fill_home(home, options.runs, options.steps)
     program = shutil.which("chromium")
@@ -194,17 +197,17 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         with Backend(home) as backend:
             base = f"http://127.0.0.1:{backend.port}"
             context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {backend.token}"})
-            found["console"] = console_pages(browser, context, base, options.runs)
+            yield f"console, {options.runs} runs x {options.steps} steps", console_pages(
+                browser, context, base, options.runs)
             context.close()
         for peer in chosen_peers(options):
-            found[peer.name] = of_peer(browser, peer, options.stores or folder, options)
+            yield peer.name, of_peer(browser, peer, options.stores or folder, options)
         browser.close()
     with Backend(home) as backend:
-        found["200 live pages, exec-get"] = asyncio.run(with_live_pages(backend, options.runs))
+        yield "200 live pages, exec-get", asyncio.run(with_live_pages(backend, options.runs))
     fill_home(home, MANY, 0, begin=options.runs)
     with Backend(home) as backend:
-        found["table of 100,000 runs"] = asyncio.run(many_rows(backend.port, backend.token))
-    return found
+        yield "table of 100,000 runs", asyncio.run(many_rows(backend.port, backend.token))
 
 
 def main() -> None:
@@ -216,9 +219,15 @@ def main() -> None:
     parser.add_argument("--stores", type=Path, help="folder that keeps the imported runs of MLflow and Aim")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers end, too
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        found = measured(options, Path(folder))
-    print(json.dumps(found) if options.json else "\n".join(shown(found)))
+        for name, value in measured(options, Path(folder)):
+            found[name] = value
+            if not options.json:
+                print("\n".join(shown({name: value})), flush=True)
+    if options.json:
+        print(json.dumps(found))
 
 
 def shown(found: dict[str, Any], before: str = "") -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from aim import Repo, Run  # type: ignore[import-not-found,unused-ignore]
+from aim import Repo, Run
 from shared_losses import losses
 
 

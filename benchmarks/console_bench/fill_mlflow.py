@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from mlflow import MlflowClient  # type: ignore[import-not-found,unused-ignore]
-from mlflow.entities import Metric, Param  # type: ignore[import-not-found,unused-ignore]
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param
 from shared_losses import losses
 
 #: Values of one call, the limit of MLflow.

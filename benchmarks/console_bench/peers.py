@@ -20,7 +20,7 @@ from urllib.parse import quote
 #: Runs that pages open, with all steps; steps of all other runs, of which only the table shows something.
 LONG, FEW = 21, 100
 #: Maximum seconds of an import, and of the start of a server.
-_FILLING, _STARTING = 300.0, 120.0
+_FILLING, _STARTING = 300.0, 240.0
 _HERE = Path(__file__).parent
 
 #: Name of a page → its address, and a function of JavaScript that returns whether the page shows everything.

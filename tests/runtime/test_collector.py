@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,21 @@ COUNT = 15_000
 
 @pytest.fixture
 def paths(tmp_path: Path) -> ExecPaths:
-    """An exec whose program has ended, and has logged COUNT values."""
+    """The files of an exec."""
     found = ExecPaths(tmp_path / "jobs" / "local-1", tmp_path / "results" / "local-1", "local-1")
     for folder in (found.state, found.root, found.launcher_log.parent):
         folder.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def ended(paths: ExecPaths, tell: Callable[[Mapping[str, Any]], None]) -> Collector:
+    """Return the collector of a program that has ended, and has logged COUNT values meanwhile."""
+    found = Collector(paths, [], tell)
     lines = (json.dumps({"s": step, "t": 1e9 + step, "v": {"loss": step / 2, "accuracy": 1 / (step + 1)},
                          "other": " " * 250}) for step in range(COUNT))
-    (found.root / program_log.FILE).write_text("\n".join(lines) + "\n")
-    assert (found.root / program_log.FILE).stat().st_size > 3 << 20
+    log = paths.root / program_log.FILE
+    log.write_text("\n".join(lines) + "\n")
+    assert log.stat().st_size > 3 << 20
     return found
 
 
@@ -52,8 +59,13 @@ def stored(paths: ExecPaths) -> tuple[dict[str, float], int]:
 def test_values_are_read_to_their_end_after_the_program_has_ended(paths: ExecPaths) -> None:
     told: list[Mapping[str, Any]] = []
     turns: list[int] = []
-    one = Collector(paths, [], told.append)
-    one.finish(600, lambda: turns.append(1) is None)
+    one = ended(paths, told.append)
+
+    def goes_on() -> bool:
+        turns.append(1)
+        return True
+
+    one.finish(600, goes_on)
     assert len(turns) > 2  # the runner handled messages meanwhile
     assert stored(paths) == ({"loss": COUNT - 1, "accuracy": COUNT - 1}, COUNT)
     assert told[-1][wire.LAST_METRICS]["loss"]["step"] == COUNT - 1
@@ -62,7 +74,7 @@ def test_values_are_read_to_their_end_after_the_program_has_ended(paths: ExecPat
 
 @pytest.mark.parametrize(("patience", "goes_on"), [(0.0, True), (600.0, False)])
 def test_an_end_that_is_not_read_in_time_is_logged(paths: ExecPaths, patience: float, goes_on: bool) -> None:
-    one = Collector(paths, [], lambda _: None)
+    one = ended(paths, lambda _: None)
     one.finish(patience, lambda: goes_on)
     thinned, kept = stored(paths)
     assert 0 < thinned["loss"] < COUNT - 1 and kept < COUNT
