@@ -50,7 +50,7 @@ def read_description(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise KernelProblem(f"The description {path} cannot be read: {problem}") from None
     if not isinstance(found, dict):
-        raise KernelProblem(f"The description {path} is no JSON object.")
+        raise KernelProblem(f"The description {path} is not a JSON object.")
     return found
 
 
