@@ -220,9 +220,9 @@ class Disturbed:
             for _ in range(kernels // deployments):
                 # The kernel that was killed is replaced first: a request that loses two kernels is refused.
                 before = _until(partial(_others, before))
-                self.killed_kernels += _kill(_pids(" worker ")[0])
+                self.killed_kernels += _kill(_oldest(" worker "))
             if turn % (deployments // gateways) == 0:
-                self.killed_gateways += _kill(_pids("local_backend.inference.gateway")[0])
+                self.killed_gateways += _kill(_oldest("local_backend.inference.gateway"))
         _until(lambda: len(_ready_kernels("noop")) >= 2)
 
 
@@ -266,13 +266,15 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def _pids(words: str) -> list[int]:
-    """Return the processes that descend from our server and whose command line has these words."""
-    parents, lines = {}, {}
+def _oldest(words: str) -> int:
+    """Return the process that has run for longest, of those that descend from our server and whose command line has
+    these words. Of two kernels, each is killed in turn: a kernel that dies again and again is started ever later."""
+    parents, lines, began = {}, {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             lines[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)], began[int(folder.name)] = int(fields[1]), int(fields[19])
         except OSError:
             continue
     server = json.loads(Path(os.environ["DLICMD_HOME"], "backend.json").read_text())["pid"]
@@ -280,4 +282,4 @@ def _pids(words: str) -> list[int]:
     def descends(pid: int) -> bool:
         return pid == server or (pid in parents and descends(parents[pid]))
 
-    return sorted(pid for pid, line in lines.items() if words in line and descends(pid))
+    return min((pid for pid, line in lines.items() if words in line and descends(pid)), key=began.__getitem__)

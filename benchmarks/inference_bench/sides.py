@@ -33,6 +33,8 @@ _PEERS = {
     "BentoML": (["-m", "bentoml", "serve", "bentoml_side:Noop"], "/echo"),
 }
 _PATIENCE = 180.0
+#: Seconds after which a command of ours hangs. The longest one, `--wait`, gives up after 300 s by itself.
+_LONGEST = 330.0
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,6 @@ def backend(slots: int = 2) -> Iterator[Path]:
 
 
 def command(program: str, *words: str) -> str:
-    """Run one of our commands, and return what it prints."""
+    """Run one of our commands, and return what it prints. Raises CalledProcessError, and TimeoutExpired."""
     return subprocess.run([str(Path(sys.executable).with_name(program)), *words], check=True, capture_output=True,
-                          text=True).stdout
+                          text=True, timeout=_LONGEST).stdout
