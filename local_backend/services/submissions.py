@@ -34,9 +34,9 @@ from local_backend.sources.connections import Connections
 from local_backend.store import exec_secrets, team_objects
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
-from local_backend.submit import forwarding, words
+from local_backend.submit import forwarding, hardware_keys, words
 from local_backend.submit.accept import accept
-from local_backend.submit.again import Changes, arguments_of, code_gone, to_repeat, to_verify
+from local_backend.submit.again import Changes, arguments_of, code_gone, targets_of, to_repeat, to_verify
 from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import create, data_of
 from local_backend.submit.place import located, place
@@ -220,16 +220,21 @@ class SubmissionService:
             machine = self.execs.supervisor.machine
             spec, shown = to_repeat(row, self.execs.paths(row), changes, machine.memory)
             _check_possible(spec, machine, allow_cpu=True)
+            targets = targets_of(row, base.settings.paths)
             try:
-                made = self._once_more(caller, row, spec, shown)
+                made = self._once_more(caller, row, spec, shown, targets)
             except BundleLost:
                 raise Invalid("again.files_gone", f"The submitted code of {row.id} is no longer stored. Submit it "
                                                   "again") from None
             record.about.append(made.id)
+        if targets is not None:
+            self.forwarding.add(made.id)
         base.wake()
         return made
 
-    def _once_more(self, caller: Caller, row: ExecRow, spec: Workload, shown: str) -> ExecRow:
+    def _once_more(
+        self, caller: Caller, row: ExecRow, spec: Workload, shown: str, targets: Targets | None = None
+    ) -> ExecRow:
         """Make an exec with the stored code and the data sources of another one. Raises OverQuota, StorageFailed,
         BundleLost."""
         base = self.execs.base
@@ -237,7 +242,7 @@ class SubmissionService:
         check_room(base.settings.paths, base.settings.quotas, size)
         source = None if row.data_source is None else json.loads(row.data_source)
         sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
-        return self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
+        return self._accept(caller, None, size, _Checked(spec, shown, source, sealed, targets), None)
 
     def keep(
         self, caller: Caller, request: SubmissionRequest, folder: Path, store: Callable[[Connection, Template], T]
@@ -382,6 +387,7 @@ class SubmissionService:
         if spec.scheduling.user != caller.name:
             caller.check_admin("submits for other users (--submit-user)")
         if request.strict:
+            hardware_keys.check_keys(asked.hardware)
             _check_possible(spec, machine, asked.line.flag("--allow-cpu"))
         targets = forwarding.targets(asked.line)
         return _Checked(
@@ -389,7 +395,8 @@ class SubmissionService:
             self.connections.sealed(data.secrets), targets if lack is None else None,
             None if lack is None else str(lack), tuple(data.new), roots,
             self._staged(asked.staged),
-            (*data.notes, *(needs.remarks(spec.resources, machine) if request.strict else ())),
+            (*data.notes, *hardware_keys.remarks(asked.hardware),
+             *(needs.remarks(spec.resources, machine) if request.strict else ())),
         )
 
     def _read(self, caller: Caller, request: SubmissionRequest) -> Asked:

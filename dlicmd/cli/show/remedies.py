@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlicmd.contract import wire
@@ -25,9 +26,22 @@ class _Error(NamedTuple):
     remedy: Callable[[re.Match[str], str, str], str]
 
 
-def _install(found: re.Match[str], _program: str, _folder: str) -> str:
+def _install(found: re.Match[str], program: str, _folder: str) -> str:
     name = found[1].partition(".")[0]
+    own = _own_module(name)
+    if own is not None:
+        return (f"{own} was not submitted with the program: put both into one folder, and name that folder: "
+                f"dlicmd run {program} --model-dir FOLDER")
     return f"dlicmd run --wait -- pip install {_PACKAGES.get(name, name)}"
+
+
+def _own_module(name: str) -> Path | None:
+    """Return the file or folder of a module of the user in the present folder, in one above it or in one of those
+    below it; None if there is none."""
+    for folder in ("", "*/", "../"):
+        for path in (*Path().glob(f"{folder}{name}.py"), *Path().glob(f"{folder}{name}/__init__.py")):
+            return path if path.stem == name else path.parent
+    return None
 
 
 def _as_module(_found: re.Match[str], program: str, folder: str) -> str:
