@@ -170,7 +170,7 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
         line.program.extend(line.after_dashes)
     alien = line.before_dashes if line.command in WITH_PROGRAM else line.program
     if alien and line.command not in SUBMITTING and line.command != "--help":
-        raise ArgvError(_unknown(alien[0]))
+        raise ArgvError(_alien(line, alien[0]))
     return line
 
 
@@ -296,6 +296,19 @@ def _amount(option: Option, text: str) -> float:
             f"{option.name}: '{text}' is not an amount between 0.001 and {MAX_NUMBER}, such as 0.5 or 2"
         )
     return number
+
+
+def _alien(line: CommandLine, word: str) -> str:
+    """Return the message about a word that the command of a line does not take."""
+    if word.startswith("-") or not line.operands:
+        return _unknown(word)
+    from dlicmd.contract.verbs import SYNONYMS  # only for a wrong word
+
+    text = f"unexpected word '{word}' after {line.command} {' '.join(line.operands)}"
+    meant = SYNONYMS.get(word.lower())
+    if meant is None or meant.count("ID") != 1:
+        return text
+    return f"{text}; did you mean: dlicmd {meant.replace('ID', line.operands[0])}"
 
 
 def _unknown(word: str) -> str:

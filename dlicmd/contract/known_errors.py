@@ -27,10 +27,12 @@ _PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in (
 
 
 class KnownError(NamedTuple):
-    """A common error. `package` is the package that the program lacks, empty for other errors."""
+    """A common error. `package` is the package that the program lacks, and `module` its module; both are empty for
+    other errors."""
 
     kind: str
     package: str = ""
+    module: str = ""
 
 
 def known_error(message: str) -> KnownError | None:
@@ -38,5 +40,5 @@ def known_error(message: str) -> KnownError | None:
     for pattern, kind in _PATTERNS:
         if found := pattern.search(message):
             name = found[1].partition(".")[0] if kind == NO_MODULE else ""
-            return KnownError(kind, _PACKAGES.get(name, name))
+            return KnownError(kind, _PACKAGES.get(name, name), name)
     return None

@@ -46,7 +46,8 @@ def list_searches(services: TheServices, caller: TheCaller, m: str) -> JsonAnswe
 @about(EVERY_USER, errors=REFUSED, body={"multipart/form-data": SearchParts})
 async def create(request: Request, services: TheServices, caller: TheCaller, m: str) -> JsonAnswer[SearchCreated]:
     """Start a search. `resDef` of its definition stands for the command line: `framework`, `distribute`, `workerNum`,
-    `gpuNum`, and the variables MAXITERATION and BATCHSIZE of the program."""
+    `gpuNum`, and the variables MAXITERATION, BATCHSIZE and INITWEIGHTPATH of the program. `miniteration` is the
+    smallest resource of Hyperband, `resourceInstanceId` stands for `sigName`, and `syncMode` must be SYNC."""
     return await begin(request, services, caller, legacy=True)
 
 

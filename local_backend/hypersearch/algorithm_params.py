@@ -24,7 +24,8 @@ _INT, _FLOAT, _SWITCH, _TEXT = int, float, bool, str
 _LARGEST = 2**31 - 1
 _SEED = {"RandomSeed": AlgorithmParam(_INT, -(2**63), 2**64)}
 _RUNGS = _SEED | {"eta": AlgorithmParam(_FLOAT, 1), "ResourceName": AlgorithmParam(_TEXT),
-                  "ResourceValue": AlgorithmParam(_INT, 0, _LARGEST)}
+                  "ResourceValue": AlgorithmParam(_INT, 0, _LARGEST),
+                  "MinResource": AlgorithmParam(_INT, 0, _LARGEST)}
 #: Most rungs of a bracket.
 MOST_RUNGS = 100
 #: Algorithm → name → what the value must be.
@@ -36,7 +37,7 @@ PARAMS: Mapping[str, Mapping[str, AlgorithmParam]] = {
                          "Noiseless": AlgorithmParam(_SWITCH)},
     "Hyperband": _RUNGS,
     "ExperimentGridSearch": {},
-    "ASHA": _RUNGS | {"MinResource": AlgorithmParam(_INT, 0, _LARGEST)},
+    "ASHA": _RUNGS,
     "Grid": {},
     "CMAES": _SEED,
     "NSGA2": _SEED | {"PopulationSize": AlgorithmParam(_INT, 1, 10_000)},

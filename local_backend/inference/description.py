@@ -55,10 +55,10 @@ class ModelDescription:
         return {key: self.value[key] for key in ("platform", "inputs", "outputs") if self.value.get(key)}
 
 
-def check_name(name: object) -> str:
-    """Return the name of a model. Raises Invalid (`model.description`)."""
+def check_name(name: object, what: str = "model.json: name") -> str:
+    """Return the name of a model; `what` says where it is from. Raises Invalid (`model.description`)."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
-        raise _refuse(f"model.json: name must have 1 to {_LONGEST_NAME} of a-z 0-9 -, and begin and end with a letter "
+        raise _refuse(f"{what} must have 1 to {_LONGEST_NAME} of a-z 0-9 -, and begin and end with a letter "
                       f"or digit, but it is {shown(name)}")
     return name
 

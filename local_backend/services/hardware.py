@@ -21,6 +21,7 @@ from local_backend.store import team_objects
 from local_backend.store.team_objects import HARDWARE, NewVersion, TeamObjectRow
 from local_backend.submit import words
 from local_backend.submit.catalogue import BY_NAME
+from local_backend.submit.hardware_keys import check_keys, remarks
 from local_backend.submit.resources import resources
 
 #: The most characters of a specification as JSON.
@@ -151,6 +152,8 @@ def checked(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise Invalid("hardware.invalid", "spec: the specification is not a JSON object") from None
     if size > _LONGEST:
         raise Invalid("hardware.invalid", f"spec: more than {_LONGEST} characters of JSON")
+    check_keys(found)
+    remarks(found)  # raises for wrong values, also of keys without an effect
     line = words.read("--exec-start PyTorch", None).line
     resources(line, BY_NAME["distPyTorch"], {}, found, None)
     return found

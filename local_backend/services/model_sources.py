@@ -153,7 +153,7 @@ class ModelSourceService:
         AccessDenied (`model.of_another_user`), OverQuota, StorageFailed."""
         with self.base.recorded(caller, "model.save", name) as record:
             record.about.append(exec_id)
-            description.check_name(name)
+            description.check_name(name, "the name of a saved model")
             row = self.execs.find(caller, exec_id)
             _check_finished(row)
             self._assemble(row, folder, path, to_serve if path == "" else list)

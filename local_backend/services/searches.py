@@ -20,7 +20,7 @@ from local_backend.errors import Conflict, Invalid, NotFound, OverQuota
 from local_backend.hypersearch import experiments, objective
 from local_backend.hypersearch.controller import Suggested
 from local_backend.hypersearch.definition import Definition, Known
-from local_backend.hypersearch.legacy import words_of
+from local_backend.hypersearch.legacy import completed, words_of
 from local_backend.hypersearch.objective import Found, NoObjective
 from local_backend.hypersearch.reading import parse
 from local_backend.runtime import bundles
@@ -112,7 +112,8 @@ class SearchService:
             text = asked.text or ""
             if not text.strip():
                 raise Invalid("search.definition", "the request has no part 'data' with the definition of the search")
-            definition = parse(text, self.plugins(), words_of(text) if asked.legacy else None)
+            words = words_of(text) if asked.legacy else None
+            definition = parse(completed(text) if asked.legacy else text, self.plugins(), words)
             name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
             record.about.append(name)
             earlier = self._earlier(caller, definition)

@@ -35,9 +35,9 @@ from local_backend.sources.connections import Connections
 from local_backend.store import exec_secrets, experiment_runs, team_objects
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
-from local_backend.submit import forwarding, words
+from local_backend.submit import forwarding, hardware_keys, words
 from local_backend.submit.accept import accept
-from local_backend.submit.again import Changes, arguments_of, code_gone, to_repeat, to_verify
+from local_backend.submit.again import Changes, arguments_of, code_gone, targets_of, to_repeat, to_verify
 from local_backend.submit.check import check, unbuilt
 from local_backend.submit.data import create, data_named, data_of
 from local_backend.submit.place import located, place
@@ -224,19 +224,22 @@ class SubmissionService:
                 data = data_named(changes.data, base.data_roots(caller), self._find(caller))
             spec, shown = to_repeat(row, self.execs.paths(row), changes, data, machine.memory)
             _check_possible(spec, machine, allow_cpu=True)
+            targets = targets_of(row, base.settings.paths)
             try:
-                made = self._once_more(caller, row, spec, shown, data, lambda connection, exec_id: (
+                made = self._once_more(caller, row, spec, shown, data, targets, lambda connection, exec_id: (
                     experiment_runs.repeat(connection, row.id, exec_id, caller.name)))
             except BundleLost:
                 raise Invalid("again.files_gone", f"The submitted code of {row.id} is no longer stored. Submit it "
                                                   "again") from None
             record.about.append(made.id)
+        if targets is not None:
+            self.forwarding.add(made.id)
         base.wake()
         return made
 
     def _once_more(  # noqa: PLR0917
         self, caller: Caller, row: ExecRow, spec: Workload, shown: str, data: SubmittedData | None = None,
-        bind: Callable[[Connection, str], None] = lambda _connection, _exec_id: None,
+        targets: Targets | None = None, bind: Callable[[Connection, str], None] = lambda _connection, _exec_id: None,
     ) -> ExecRow:
         """Make an exec with the stored code of another one, and with its data sources unless `data` replaces them.
         Raises OverQuota, StorageFailed, BundleLost."""
@@ -248,7 +251,7 @@ class SubmissionService:
         else:
             source = None if row.data_source is None else json.loads(row.data_source)
             checked = _Checked(spec, shown, source, base.database.read(lambda c: exec_secrets.of(c, row.id)))
-        return self._accept(caller, None, size, checked, None, bind)
+        return self._accept(caller, None, size, replace(checked, targets=targets), None, bind)
 
     def _find(self, caller: Caller) -> Find:
         """Return the function that finds the connections of a user."""
@@ -396,6 +399,7 @@ class SubmissionService:
         if spec.scheduling.user != caller.name:
             caller.check_admin("submit for other users (--submit-user)")
         if request.strict:
+            hardware_keys.check_keys(asked.hardware)
             _check_possible(spec, machine, asked.line.flag("--allow-cpu"))
         targets = forwarding.targets(asked.line)
         return _Checked(
@@ -403,7 +407,8 @@ class SubmissionService:
             self.connections.sealed(data.secrets), targets if lack is None else None,
             None if lack is None else str(lack), tuple(data.new), roots,
             self._staged(asked.staged),
-            (*data.notes, *(needs.remarks(spec.resources, machine) if request.strict else ())),
+            (*data.notes, *hardware_keys.remarks(asked.hardware),
+             *(needs.remarks(spec.resources, machine) if request.strict else ())),
         )
 
     def _read(self, caller: Caller, request: SubmissionRequest) -> Asked:

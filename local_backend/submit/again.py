@@ -11,15 +11,18 @@ from dlicmd.contract.argv import CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.secret import MASK, masked_arguments
 from local_backend.data.submitted import SubmittedData
 from local_backend.errors import Invalid
-from local_backend.runtime.paths import ExecPaths
+from local_backend.forward import orders
+from local_backend.forward.target import Targets
+from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.store.execs import ExecRow
-from local_backend.submit import words
+from local_backend.submit import forwarding, words
 from local_backend.submit.check import check
 from local_backend.workload import Program, Workload
 
 #: Attributes of the engine: number of steps that are computed twice, before the training or instead of it.
 BEFORE, INSTEAD = "verify", "verify_only"
 _START, _ATTRIBUTE = "--exec-start", "--msd-attr"
+_TARGETS = ("--cs-url-bearer", "--cs-url-meta", "--cs-rmq-meta")
 _NAME, _WORKERS, _COMMAND = "--appName", "--numWorker", "--user-cmd"
 _DATA = ("--cs-datastore-meta", "--data-source")
 
@@ -75,6 +78,24 @@ def to_repeat(
     used = spec.data if data is None else found.data
     spec = replace(spec, name=name, program=program, resources=resources, data=used)
     return spec, join_args(_changed(line, changes))
+
+
+def targets_of(row: ExecRow, home: HomePaths) -> Targets | None:
+    """Return the targets to which a repetition of this exec forwards its metrics; None if it has none.
+
+    Raises Invalid (`again.credentials`) if they contain a secret that the server no longer has: it keeps secrets until
+    all metrics are sent."""
+    kept = orders.find(home, row.id)
+    if kept is not None:
+        return kept.targets
+    line = parse_argv(split_args(row.args.strip()), sent=True)
+    for option in _TARGETS:
+        if MASK in (line.text(option) or ""):
+            raise Invalid(
+                "again.credentials", f"{row.id} forwarded its metrics with a secret ({option}), which the server no "
+                "longer has. Submit the program again with dlicmd run",
+            )
+    return forwarding.targets(line)
 
 
 def arguments_of(program: Program, paths: ExecPaths) -> tuple[str, ...]:

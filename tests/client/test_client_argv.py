@@ -94,6 +94,7 @@ def test_commands_accept_none_or_several_operands(words: list[str], operands: li
         (["--app-analyze", "soon"], "--app-analyze: 'soon' is not a whole number"),
         (["--app-analyze", "0"], "--app-analyze: 0 is not between"),
         (["--app-analyze", "1", "2"], "unexpected word '2'"),
+        (["--exec-get", "7", "model"], "unexpected word 'model' after --exec-get 7; did you mean: dlicmd result 7"),
         (["--k8s-obj-get", "pod"], "two values: --k8s-obj-get TYPE NAME"),
         (["--k8s-obj-get", "pod", "-o", "json"], "two values"),
         (["--k8s-obj-get", "pod", "a", "b"], "unexpected word 'b'"),

@@ -123,6 +123,15 @@ def test_a_common_error_of_a_program_leads_to_its_remedy(message: str, told: str
     assert told not in why_ended(failed | {"reason": "PENDING_TIMEOUT"}, [])[-1]
 
 
+def test_a_module_of_the_user_is_not_to_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = job(state="ERROR", reason="PROGRAM_FAILED", message="ModuleNotFoundError: No module named 'network'")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "network.py").touch()
+    monkeypatch.chdir(tmp_path)
+    found = why_ended(failed, [])[-1]
+    assert "model/network.py was not submitted" in found and "--model-dir" in found and "pip" not in found
+
+
 def test_times_in_reasons_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "XYZ-2")
     time.tzset()

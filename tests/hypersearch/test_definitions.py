@@ -12,7 +12,7 @@ from simulated import RATE, definition, rung_search, text_of
 
 from local_backend.errors import Invalid
 from local_backend.hypersearch.definition import Constraint, Definition, Parameter
-from local_backend.hypersearch.legacy import words_of
+from local_backend.hypersearch.legacy import completed, words_of
 from local_backend.hypersearch.reading import parse
 
 #: A parameter as WMLA's clients send it: all unused members are there, and empty.
@@ -138,6 +138,23 @@ def test_the_first_generation_chooses_the_framework(framework: str, distribute: 
                         "gpuNum": 0} | ({} if distribute is None else {"distribute": distribute})}
     assert words_of(json.dumps(asked)) == (f"--exec-start {chosen} --numWorker 2 --msd-env MAXITERATION=100 "
                                            "--msd-env BATCHSIZE=32")
+
+
+def test_the_first_generation_chooses_the_smallest_resource_and_the_group() -> None:
+    value = json.loads(rungs(27, "3"))
+    del value["modelSpec"]
+    value["resDef"] = {"framework": "PyTorch", "maxiteration": "27", "batchsize": 8, "miniteration": 3,
+                       "initWeightPath": "/data/start", "resourceInstanceId": "group-1", "syncMode": "sync"}
+    found = parse(completed(json.dumps(value)))
+    assert (found.least_resource, found.most_resource, found.sig_name) == (3, 27, "group-1")
+    assert found.args == ("--exec-start PyTorch --msd-env MAXITERATION=27 --msd-env BATCHSIZE=8 "
+                          "--msd-env INITWEIGHTPATH=/data/start")
+
+
+def test_the_first_generation_cannot_train_asynchronously() -> None:
+    with pytest.raises(Invalid) as refused:
+        completed(json.dumps({"resDef": {"framework": "PyTorch", "syncMode": "ASYNC"}}))
+    assert refused.value.code == "search.definition"
 
 
 def test_the_echo_leaves_out_what_is_unused() -> None:

@@ -141,7 +141,9 @@ def test_own_hardware_has_versions_and_is_fixed_in_experiments(mine: Planning) -
 
 @pytest.mark.parametrize(("spec", "code"), [
     ({"nodes": 3}, "submission.hardware"), ({"nodes": {"mem": {"size": "much"}}}, "submission.hardware"),
-    ({"nodes": {"gpu": {"num_gpu": "x"}}}, "submission.hardware"), ([], "body.value"),
+    ({"nodes": {"gpu": {"num_gpu": "x"}}}, "submission.hardware"),
+    ({"nodes": {"gpu": {"num_gpus": 1}}}, "submission.hardware"),
+    ({"nodes": {"num_drivers": -1}}, "submission.hardware"), ([], "body.value"),
     ({"name": "XS"}, "hardware.invalid"), ({"id": "7"}, "hardware.invalid"),
 ])
 def test_wrong_hardware_is_refused(mine: Planning, spec: object, code: str) -> None:

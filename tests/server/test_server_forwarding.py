@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_server import Live, settings_for
+from live_server import Answer, Live, settings_for
 from metrics_receiver import Receiver, receiving
 from support import eventually
 
@@ -118,6 +118,23 @@ def test_metrics_of_emetrics_arrive_while_the_exec_runs(
     live.move(exec_id, FINISHED)
     all_sent(live, exec_id)
     assert receiver.metrics[1]["meta"]["subid"] == "2"
+
+
+def test_a_repetition_forwards_its_metrics_to_the_same_targets(live: Live, receiver: Receiver) -> None:
+    first = running(live, receiver, "--cs-url-bearer t0ken")
+
+    def again() -> Answer:
+        return live.call("POST", f"/execs/{first}/again", b"{}", {"Content-Type": "application/json"})
+
+    second = again().json()["id"]  # the token is still there
+    live.move(second, PENDING, RUNNING)
+    write(live, second, lines(1))
+    eventually(lambda: numbers(receiver) == [1], "the lines of the repetition arrive")
+    assert receiver.headers[0]["Authorization"] == "Bearer t0ken"
+    for one in (first, second):
+        live.move(one, FINISHED)
+        all_sent(live, one)
+    assert again().error == (400, "again.credentials")
 
 
 def test_a_failing_receiver_gets_every_line_in_the_end(live: Live, receiver: Receiver) -> None:

@@ -33,6 +33,18 @@ def test_a_worker_gets_whole_devices_or_a_part_of_one(live: Live, words, number,
     assert (asked.device_num, asked.device_share, asked.shares) == (number, share, share < 1)
 
 
+def test_keys_of_a_hardware_spec_without_effect_are_named(live: Live) -> None:
+    nodes = {"num_nodes": 1, "cpu": {"units": "0.25"}, "num_drivers": "1", "drivers": {"mem": {"size": "4Gi"}},
+             "gpus": 1}
+    data = json.dumps({"hardwareSpec": {"nodes": nodes}})
+    answer = live.submit(f"--exec-start PyTorch {MAIN}", {"main.py": b""}, data)
+    assert answer.status == 200
+    told = answer.json()["warning"]
+    assert all(f"hardwareSpec {key} has no effect" in told for key in ("cpu.units", "drivers.mem.size"))
+    assert "'gpus' is not known" in told and "num_drivers" not in told
+    assert "num_drivers" in refusal(live, "", nodes={"num_drivers": "two"})[1]
+
+
 @pytest.mark.parametrize("number", ["1.5", "0.0001", "half", "1e3", "½"])
 def test_an_invalid_number_of_devices_is_refused(live: Live, number) -> None:
     code, text = refusal(live, f"--workerDeviceNum {number}")

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import known_errors, wire
 from dlicmd.contract.argv import ArgvError, parse_argv, split_args
 from dlicmd.contract.known_errors import KnownError, known_error
 from dlicmd.contract.reading import words
+
+
+def _install(found: KnownError, program: str, _folder: str) -> str:
+    own = _own_module(found.module)
+    if own is None:
+        return f"dlicmd run --wait -- pip install {found.package}"
+    return (f"{own} was not submitted with the program: put both into one folder, and name that folder: "
+            f"dlicmd run {program} --model-dir FOLDER")
+
+
+def _own_module(name: str) -> Path | None:
+    """Return the file or folder of a module of the user in the present folder, in one above it or in one of those
+    below it; None if there is none."""
+    for folder in ("", "*/", "../"):
+        for path in (*Path().glob(f"{folder}{name}.py"), *Path().glob(f"{folder}{name}/__init__.py")):
+            return path if path.stem == name else path.parent
+    return None
 
 
 def _as_module(_found: KnownError, program: str, folder: str) -> str:
@@ -19,7 +37,7 @@ def _as_module(_found: KnownError, program: str, folder: str) -> str:
 
 #: Kind of an error → its remedy in a program and its folder.
 _REMEDIES: Mapping[str, Callable[[KnownError, str, str], str]] = {
-    known_errors.NO_MODULE: lambda found, *_: f"dlicmd run --wait -- pip install {found.package}",
+    known_errors.NO_MODULE: _install,
     known_errors.RELATIVE_IMPORT: _as_module,
     known_errors.NO_INPUT: lambda _, program, __: (
         f"a job has no standard input, so pass values as words: dlicmd run {program} -- VALUE"),
