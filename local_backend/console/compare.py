@@ -46,7 +46,8 @@ def compare(
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
     query = urlencode([("id", row.id) for row in rows])
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
-                place=COMPARE, metrics=services.comparisons.metrics(rows), hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
+                place=COMPARE, metrics=services.comparisons.metrics(rows),
+                hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
 
 
 @router.get(f"{COMPARE}/parts/code")
