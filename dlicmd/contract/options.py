@@ -120,8 +120,8 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-plot", "draw the losses of a job as a curve", "ID"),
     _command("--exec-verify", "compute the first steps of a job again with 2 numbers of workers, and compare them "
              "(--steps N, default 20)", "ID"),
-    _command("--exec-again", "submit a job again; optional: --appName, --numWorker, and after --, other arguments of "
-             "the program", "ID"),
+    _command("--exec-again", "submit a job again; optional: --appName, --numWorker, --data-source, and after --, other "
+             "arguments of the program", "ID"),
     _command("--exec-stop", "stop a job", "ID"),
     _command("--exec-delete", "delete a job and its files", "ID"),
     _command("--exec-resize", "fix the number of slots of a running elastic job, or return to its fair share",

@@ -246,7 +246,8 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd again last", "run your newest job again, and follow it"),
         ("dlicmd again 7 --workers 4 --name wide", "the same with 4 workers and another name"),
         ("dlicmd again 7 -- --epochs 20", "the same program with other arguments"),
-    ), 1, 1, 1, own=tuple(one for one in _RUN_OPTIONS if one.name in ("--name", "--workers", "--no-follow")),
+        ("dlicmd again 7 --data ./images", "the same program with other data"),
+    ), 1, 1, 1, own=tuple(one for one in _RUN_OPTIONS if one.name in ("--name", "--data", "--workers", "--no-follow")),
         takes=_WATCHING, program=True),
     Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
         ("dlicmd login gpu1.example.org:9443", "ask for user and password"),

@@ -23,7 +23,9 @@ class SavedDefinition(Record):
     framework = Key(wire.FRAMEWORK, words)
     """Framework, as `--exec-start` names it."""
     command = Key(wire.COMMAND, words)
-    """Execution command. "": `main.py`, or the only Python file."""
+    """Execution command. "": `main.py`, `train.py`, or the only Python file."""
+    program = Key(wire.PROGRAM, words)
+    """The file of the code that runs. "" for another command."""
     conda_env = Key(wire.CONDA_ENVIRONMENT, words)
     """Name or path of the conda environment. "" for that of the server."""
     environment = Key(wire.ENVIRONMENT, an_object)

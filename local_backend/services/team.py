@@ -86,7 +86,7 @@ class TeamObjects:
             self.check_owner(caller, row)
             return row
         if not _NAME.fullmatch(plain) or plain in _RESERVED:
-            what = "is empty" if not plain else f"'{plain[:80]}' is not a valid name"
+            what = "the name is empty" if not plain else f"'{plain[:80]}' is not a valid name"
             raise Invalid(f"{self.kind}.invalid", f"name: {what}; use 1 to 63 of A-Z a-z 0-9 . _ -, the first a letter "
                           f"or digit")
         rows = self.database.read(lambda c: team_objects.named(c, self.kind, plain))
