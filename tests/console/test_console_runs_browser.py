@@ -61,7 +61,7 @@ def test_the_table_follows_changes_and_keeps_the_selection(live: Live, browser: 
         expect(tab.locator("a.tag")).to_have_text("best")
 
         tab.click("[value=delete]")
-        expect(tab.locator("#ask-text")).to_contain_text("Selected: 1. Of these, 1 have not ended")
+        expect(tab.locator("#ask-text")).to_contain_text("Selected: 1. Still active, to be stopped first: 1")
         tab.click("#ask [value=no]")
         expect(rows).to_have_count(1)
         tab.click("[value=delete]")
