@@ -1,6 +1,6 @@
 """Small calls of one user beside bulk work of another user, on a server for several users.
 
-    python benchmarks/bulk.py [--megabytes N] [--seconds S] [--json]
+    python benchmarks/bulk.py [--megabytes N] [--seconds S] [--only ROW,…] [--json]
 
 One user asks for the same bulk work on 40 connections at a time: results of 1 GiB, files of curves of 62 MB, the last
 matching lines of a log of 200 MB, /metrics, uploads. Another user makes small calls meanwhile: /status, one exec, the
@@ -139,8 +139,9 @@ def fill_curves(path: Path) -> None:
                 file.write(json.dumps({"i": index, "p": points}, separators=(",", ":")) + "\n")
 
 
-async def measure(backend: Backend, megabytes: int, seconds: float) -> dict[str, Any]:
-    """Measure the small calls on the idle server, then beside each kind of bulk work."""
+async def measure(backend: Backend, megabytes: int, seconds: float, only: set[str]) -> dict[str, Any]:
+    """Measure the small calls on the idle server, then beside each kind of bulk work, or beside those named in
+    `only`."""
     ada, bob = [await token_of(backend.port, user) for user in PASSWORDS]
     model = ("import os, pathlib\nfile = pathlib.Path(os.environ['SAVED_MODEL_DIR'], 'w').open('wb')\n"
              f"for _ in range({megabytes}):\n    file.write(os.urandom(1 << 19) * 2)\n")
@@ -151,7 +152,7 @@ async def measure(backend: Backend, megabytes: int, seconds: float) -> dict[str,
     targets = {
         "metrics": "/metrics",
         "curves": f"{BASE}/execs/{large}/curves",
-        "curves, no cache": f"{BASE}/execs/{large}/curves?since=RANDOM",
+        "uncached curves": f"{BASE}/execs/{large}/curves?since=RANDOM",
         "lines": f"{BASE}/execs/{printing}/lines?grep=1999&tail=10",
         "logs": f"{BASE}/execs/{printing}/log",
         "results": f"{BASE}/execs/{large}/result",
@@ -160,6 +161,8 @@ async def measure(backend: Backend, megabytes: int, seconds: float) -> dict[str,
     probe = (bob, own)
     found = {"idle": await probing(backend.port, *probe, seconds)}
     for name, target in targets.items():
+        if only and name not in only:
+            continue
         found[name] = await beside(backend, ada, probe, seconds, target)
     return found
 
@@ -168,12 +171,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1024, help="size of each result")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--only", default="", help="names of rows, with commas; all by default")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--crowd", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.crowd:
         asyncio.run(crowding(int(options.crowd[0]), *options.crowd[1:]))
         return
+    only = set(filter(None, options.only.split(",")))
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as left:
         home = Path(temporary) / "home"
         for user, password in PASSWORDS.items():
@@ -181,7 +186,7 @@ def main() -> None:
                            env={**os.environ, "DLICMD_HOME": str(home)}, input=password, text=True, check=True,
                            stdout=subprocess.DEVNULL)
         backend = left.enter_context(Backend(home, options=("--host", "127.0.0.1")))
-        report(asyncio.run(measure(backend, options.megabytes, options.seconds)), options.json)
+        report(asyncio.run(measure(backend, options.megabytes, options.seconds, only)), options.json)
 
 
 if __name__ == "__main__":

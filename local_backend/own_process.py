@@ -17,6 +17,8 @@ LINUX = sys.platform == "linux"
 #: Scores of `may_be_killed`: when memory runs out, the system ends a process of a job first, then a runner or the
 #: nursery, and the server last.
 RUNNER_SCORE, JOB_SCORE = 200, 500
+#: How much lower the priority of a job in a sandbox is (see nice(2)).
+_NICE = 5
 _PR_SET_DUMPABLE = 4
 
 
@@ -84,6 +86,13 @@ def may_be_killed(score: int) -> None:
     with suppress(OSError, ValueError):
         if int(path.read_text(encoding="ascii")) < score:
             path.write_text(str(score), encoding="ascii")
+
+
+def give_way() -> None:
+    """Lower the priority of this process and its later children: the server, whose calls are short, gets a processor
+    before jobs that use all of them."""
+    with suppress(OSError):
+        os.nice(_NICE)
 
 
 def take(variable: str) -> str | None:

@@ -84,6 +84,10 @@ class Quotas:
         None, "DLI_USER_STORED_BYTES", size(),
         "maximum bytes of the execs of one user: programs, results, logs, and the packages that the user installed",
         _on_a_team("200 GiB"))
+    calls_per_second: int | None = setting(
+        None, "DLI_USER_CALLS_PER_SECOND", number(1, 10**6),
+        "calls of one user per second, of which those of one second may come at once; further calls wait",
+        _on_a_team("100"))
     submissions_per_minute: int | None = setting(
         None, "DLI_USER_SUBMISSIONS_PER_MINUTE", number(1, 10**9), "maximum submissions of one user within a minute",
         _on_a_team("300"))
@@ -109,8 +113,8 @@ class Quotas:
         """Return the quotas of a server for several users: those given, and defaults for the others."""
         return cls(**{
             "active_execs": 1000, "active_searches": 20, "stored_searches": 1000, "models": 200, "started_models": 50,
-            "stored_bytes": 200 * 2**30, "submissions_per_minute": 300, "streams": 64, "uploads": 16,
-            "upload_seconds": 3600, **given})
+            "stored_bytes": 200 * 2**30, "calls_per_second": 100, "submissions_per_minute": 300, "streams": 64,
+            "uploads": 16, "upload_seconds": 3600, **given})
 
     @property
     def limit_users(self) -> bool:

@@ -20,6 +20,8 @@ from local_backend.services.services import Services
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: Bytes of a body that is sent in pieces, and bytes of a piece.
+_LARGE, _PIECE = 1 << 20, 128 << 10
 #: Endpoint → codes of the errors with status 429.
 REFUSALS: dict[Callable[..., Any], str] = {}
 
@@ -54,12 +56,20 @@ async def in_turn(load: Load, kind: str, user: str, work: Callable[[], T]) -> T:
         return await load.run(kind, user, work)
 
 
-def sending(turn: CallTurn, send: Send) -> Send:
-    """Return a `send` that ends the turn when the answer begins."""
+def sending(turn: CallTurn, send: Send, load: Load, user: Callable[[], str]) -> Send:
+    """Return a `send` that ends the turn when the answer begins. It sends a large body in pieces, each in a turn of the
+    user: a connection copies what its client has not read, again and again, and no other call is answered meanwhile."""
 
     async def sent(message: Message) -> None:
         turn.end()
-        await send(message)
+        body = message.get("body", b"")
+        if len(body) <= _LARGE:
+            await send(message)
+            return
+        cut = (body[at:at + _PIECE] for at in range(0, len(body), _PIECE))
+        async for piece in load.pieces(user(), cut):
+            await send({**message, "body": piece, "more_body": True})
+        await send({**message, "body": b""})
 
     return sent
 

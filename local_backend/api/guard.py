@@ -9,8 +9,9 @@
    2 come first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and
    /readyz need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and
    do: users have access to their own execs only.
-4. Turn: few calls of one user are computed at the same time (services/load.py). A token whose user is not known yet is
-   looked up in a turn of its address, which is no name of a user. Logons have turns of their own (services/turns.py).
+4. Turn: few calls of one user are computed at the same time, and at a limited rate (services/load.py). A token whose
+   user is not known yet is looked up in a turn of its address, which is no name of a user. Logons have turns of their
+   own (services/turns.py).
 5. Body: its size and its pace are limited (bodies.py).
 
 A browser that opens a page from a link on another site gets a page that loads the wanted one again (pages.py).
@@ -103,7 +104,7 @@ class Guard:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, seen: Observation) -> None:
         headers, turn = Headers(scope=scope), self.services.load.call()
-        send = sending(turn, send)
+        send = sending(turn, send, self.services.load, lambda: _user_of(scope))
         with answering(turn):
             try:
                 self._refuse_host(headers)
@@ -135,7 +136,7 @@ class Guard:
         if scope["path"] not in self._open and not (pages is not None and pages.is_open(scope["path"])):
             return await self._let_in(scope, headers, turn)
         if scope["path"] not in _TURNLESS:
-            await turn.begin(_address_group(scope))
+            await turn.begin(_address_group(scope), paced=False)
         return None
 
     def _refuse_host(self, headers: Headers) -> None:
@@ -164,7 +165,8 @@ class Guard:
         for token in presented(headers) if shown else session(headers):
             # The comparison with the server's own token is fast. The database may block, so it needs a thread.
             own = Caller(self.services.base.settings.user, True) if logons.is_own(token) else None
-            await turn.begin(own.name if own else self._users.get(hash(token)) or _address_group(scope))
+            name = own.name if own else self._users.get(hash(token))
+            await turn.begin(name or _address_group(scope), paced=name is not None)
             found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
                 self._know(token, found)
@@ -173,6 +175,7 @@ class Guard:
                     sentence = f"The token permits only requests to models: POST {dlim.INFERENCE}/MODEL"
                     raise AccessDenied("auth.scope", sentence)
                 return replace(found, address=address)
+            self._users.pop(hash(token), None)  # a revoked token takes no more turns of its user
         turn.end()
         scope[TOKEN] = None
         given = headers.getlist("authorization")
@@ -196,6 +199,12 @@ def _arrives(scope: Scope, headers: Headers) -> bool:
     return (scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest") == "document" and "origin" not in headers
             and headers.get("sec-fetch-site") in ("cross-site", "same-site"))
+
+
+def _user_of(scope: Scope) -> str:
+    """Return the user whose turns a call takes; its address for a call without a user."""
+    caller: Caller | None = scope.get(CALLER)
+    return caller.name if caller else _address_group(scope)
 
 
 def _address_group(scope: Scope) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from local_backend.elastic.script import initial_environment
 from local_backend.files import is_plain, make_folder
-from local_backend.own_process import JOB_SCORE, hide, may_be_killed
+from local_backend.own_process import JOB_SCORE, give_way, hide, may_be_killed
 from local_backend.runtime import cgroup, environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
@@ -261,6 +261,7 @@ def _child(
         close_all_but(plan.keep)
         if sandbox is not None:
             hide(False)  # only now: nothing of the runner is open any more
+            give_way()
         may_be_killed(JOB_SCORE)
         if plan.elastic:
             become_subreaper()

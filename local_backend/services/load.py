@@ -2,7 +2,8 @@
 
 Each kind of bulk work has its own few threads. Users take turns: the user with the longest wait is next,
 however many calls another user has sent. So a bulk call waits for at most one bulk call of each other user, and a small
-call waits for none. Users take turns with their small calls, too: few calls of one user are computed at the same time.
+call waits for none. Users take turns with their small calls, too: few calls of one user are computed at the same time,
+and a user who makes more calls per second than the quota waits.
 All methods run in the event loop of the server.
 """
 
@@ -38,6 +39,8 @@ _CALLS, _CALLS_OF_USER, MOST_CALLS = 16, 2, 1000
 #: Maximum number of calls of one user that wait for a turn, and seconds after which a refused client asks again.
 MOST_WAITING = 32
 _AGAIN = 5
+#: Longest wait of a call for the pace of its user, in seconds, and maximum number of users whose pace is remembered.
+_LONGEST_WAIT, _MOST_PACED = 10.0, 10_000
 _MINUTE = 60.0
 _END = object()
 
@@ -60,8 +63,8 @@ class FairTurns:
         """Raise Busy if no further call of the user may wait."""
         found = self.waiting(user)
         if found >= self._most:
-            raise _busy(self._name, f"{found} other calls of {user} wait for their turn ({self._name}); let "
-                        "some of them finish first")
+            raise _busy(self._name, f"{found} other calls of {user} are waiting ({self._name}); wait until "
+                        "some of them have finished")
 
     async def begin(self, user: str) -> None:
         """Return when it is the user's turn. Call `end` once after it."""
@@ -120,17 +123,42 @@ class FairThreads(FairTurns):
         self.end(user)
 
 
+class CallPace:
+    """The calls per second of each user. A user may begin the calls of one second at once (GCRA, ITU-T I.371)."""
+
+    def __init__(self, per_second: int) -> None:
+        self._rate = per_second
+        #: When the next call of a user is due, if the user makes calls at exactly the permitted rate.
+        self._due: dict[str, float] = {}
+
+    def wait(self, user: str) -> float:
+        """Count a call of a user. Return the seconds after which it may begin. Raises Busy (`load.busy`) and counts
+        nothing if these are too many."""
+        now = time.monotonic()
+        due = max(self._due.get(user, 0.0), now)
+        wait = max(0.0, due - now - 1.0 + 1 / self._rate)
+        if wait > _LONGEST_WAIT:
+            raise _busy("small calls", f"{user} makes more than {self._rate} calls per second, the limit of this "
+                        f"server, and the next ones wait {wait:.0f} s already; make fewer calls")
+        if len(self._due) >= _MOST_PACED:
+            self._due = {name: at for name, at in self._due.items() if at > now}
+        self._due[user] = due + 1 / self._rate
+        return wait
+
+
 class CallTurn:
     """The turn of one small call: from `begin` to `end`, except while it rests."""
 
-    def __init__(self, turns: FairTurns) -> None:
-        self._turns = turns
+    def __init__(self, turns: FairTurns, pace: CallPace | None) -> None:
+        self._turns, self._pace = turns, pace
         self._user: str | None = None
 
-    async def begin(self, user: str) -> None:
-        """Return when it is the turn of the user, or of the address of a caller who is not known yet. Raises Busy
-        (`load.busy`)."""
+    async def begin(self, user: str, paced: bool = True) -> None:
+        """Return when it is the turn of the user; with `paced` false, of the address of a caller who is not known yet.
+        Raises Busy (`load.busy`)."""
         self.end()
+        if paced and self._pace is not None and (wait := self._pace.wait(user)):
+            await asyncio.sleep(wait)
         self._turns.check(user)
         await self._turns.begin(user)
         self._user = user
@@ -222,6 +250,7 @@ class Load:
     def __init__(self, quotas: Quotas, shared: bool) -> None:
         self.users = UserLoads(quotas)
         self._calls = FairTurns("small calls", _CALLS, _CALLS_OF_USER if shared else _CALLS, MOST_CALLS)
+        self._pace = CallPace(quotas.calls_per_second) if quotas.calls_per_second is not None else None
 
         def turns(name: str, workers: int, most: float = MOST_WAITING) -> FairThreads:
             return FairThreads(name, workers, max(1, workers // 2) if shared else workers, most)
@@ -236,7 +265,7 @@ class Load:
 
     def call(self) -> CallTurn:
         """Return the turn of a call, which has not begun."""
-        return CallTurn(self._calls)
+        return CallTurn(self._calls, self._pace)
 
     async def run(self, name: str, user: str, work: Callable[[], T]) -> T:
         """Run `work` in the user's turn of this kind of bulk work. Raises Busy."""

@@ -375,6 +375,7 @@ def test_jobs_are_killed_before_their_runner_and_the_server(team: Bench) -> None
     [task] = [int(line.split("pid ")[1].split(":")[0]) for line in team.launcher_log(job).splitlines()
               if "task12n-1 started" in line]
     scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), runner, task)]
+    assert os.getpriority(os.PRIO_PROCESS, task) == os.getpriority(os.PRIO_PROCESS, runner) + 5
     assert scores[0] < scores[1] < scores[2]
     os.kill(runner, signal.SIGTERM)
     assert team.wait(job).state == KILLED

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING
-from local_backend.api import bodies, lines, logs, results, route
+from local_backend.api import bodies, bulk, lines, logs, results, route
 from local_backend.errors import Busy
 from local_backend.runtime.paths import ExecPaths, worker_task
 from local_backend.services import load
@@ -201,6 +203,65 @@ def test_too_many_small_calls_of_one_user_are_refused(team: Live, monkeypatch: p
     monkeypatch.setattr(team.services.load._calls, "_most", 0)
     refused = team.call("GET", "/execs", token=bob)
     assert refused.error == (429, "load.busy") and int(refused.headers["retry-after"]) > 0
+
+
+def test_calls_of_one_user_that_come_too_fast_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(load, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    pace = load.CallPace(4)
+    assert [pace.wait("a") for _ in range(7)] == [0, 0, 0, 0, 0.25, 0.5, 0.75]
+    assert pace.wait("b") == 0
+    now[0] += 0.75
+    assert pace.wait("a") == 0.25
+    waits = [pace.wait("a") for _ in range(39)]
+    assert waits == sorted(waits) and waits[-1] == 10
+    with pytest.raises(Busy):
+        pace.wait("a")
+    now[0] += 11
+    assert pace.wait("a") == 0 and pace.wait("b") == 0
+
+
+def test_a_user_beyond_the_rate_is_refused_alone(start: Callable[..., Live]) -> None:
+    team = start(embedded=False, quotas=Quotas.for_a_team())
+    bob, paced = team.add_user("bob"), team.services.load._pace
+    assert paced is not None and team.call("GET", "/execs", token=bob).status == 200
+    paced._due["bob"] = time.monotonic() + 3600
+    for path in ("/execs", "/status"):
+        refused = team.call("GET", path, token=bob)
+        assert refused.error == (429, "load.busy") and int(refused.headers["retry-after"]) > 0
+    assert team.call("GET", "/execs").status == 200
+    assert team.call("GET", "/execs", token="wrong").status == 401
+
+
+def test_a_revoked_token_takes_no_calls_of_its_user(start: Callable[..., Live]) -> None:
+    team = start(embedded=False, quotas=Quotas.for_a_team())
+    bob = team.add_user("bob")
+    body = b'{"name": "n", "scope": "read", "expiresIn": 86400}'
+    made = team.call("POST", "/tokens", body, {"Content-Type": "application/json"}, token=bob)
+    own, paced = made.json()["token"], team.services.load._pace
+    assert team.call("GET", "/execs", token=own).status == 200 and paced is not None
+    assert team.call("DELETE", "/tokens/n", token=bob).status == 204
+    assert team.call("GET", "/execs", token=own).status == 401
+    paced._due["bob"] = time.monotonic() + 3600
+    assert team.call("GET", "/execs", token=own).status == 401
+
+
+def test_a_large_answer_is_sent_in_pieces(team: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        team.submitted()
+    whole, taken, pieces = team.call("GET", "/execs"), [], team.services.load.pieces
+    monkeypatch.setattr(bulk, "_LARGE", 1000)
+    monkeypatch.setattr(bulk, "_PIECE", 300)
+
+    def noted(user: str, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        found = list(chunks)
+        taken.append((user, found))
+        return pieces(user, iter(found))
+
+    monkeypatch.setattr(team.services.load, "pieces", noted)
+    assert team.call("GET", "/execs").body == whole.body and len(whole.body) > 1000
+    assert [user for user, _ in taken] == ["alice"]
+    assert b"".join(taken[0][1]) == whole.body and max(map(len, taken[0][1])) == 300
 
 
 def test_calls_that_wait_for_news_or_bodies_take_no_turn(team: Live, pool: ThreadPoolExecutor) -> None:
