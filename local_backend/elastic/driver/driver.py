@@ -29,7 +29,7 @@ from local_backend.elastic.driver.verification import (
     SilentReporter,
     other_number,
 )
-from local_backend.elastic.errors import WorkerLost
+from local_backend.elastic.errors import EngineError, WorkerLost
 from local_backend.elastic.hub import events, hub
 from local_backend.elastic.hub.balance import Balance
 from local_backend.elastic.hub.liveness import Liveness
@@ -309,7 +309,9 @@ class _Driver:
         self._launcher.history(f"training failed at step {self._state.committed}: {action.reason.splitlines()[0]}")
         if action.cause is not None:
             if action.cause.trained and not self._launcher.in_process:
-                take_over(self._job, action.cause.trained)
+                # If the worker has added a parameter, its state does not fit, and the cause names the parameter.
+                with suppress(EngineError):
+                    take_over(self._job, action.cause.trained)
             raise revive(action.cause.summary, action.cause.traceback, action.cause.exception)
         raise WorkerLost(f"{action.reason}; training stopped after step {self._state.committed}")
 

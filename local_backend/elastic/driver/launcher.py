@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -244,9 +245,11 @@ class RunnerLauncher:
             raise EngineError(f"lost the connection to the runner of this job ({error.strerror})") from None
 
     def _listen(self) -> None:
-        with self._channel.makefile("r", encoding="utf-8") as lines:
+        # A killed runner leaves messages of this process unread, which resets the connection, or half a line.
+        with suppress(ConnectionResetError), self._channel.makefile("r", encoding="utf-8") as lines:
             for line in lines:
-                self._take(json.loads(line))
+                if line.endswith("\n"):
+                    self._take(json.loads(line))
         self._allocated.set()
         for worker in sorted(self._alive):
             self._report(worker, "was lost: the connection to the runner of this job ended")
