@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import random
 import shutil
 import sqlite3
 from pathlib import Path
 
 from server_load import Backend, fill, one_job
 
+from console_bench.shared_losses import losses
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
 from local_backend.curves.layout import BEGIN
@@ -21,24 +20,18 @@ from local_backend.curves.points import PointWriter
 VARIANTS = 20
 
 
-def points(variant: int, steps: int) -> list[float]:
-    """Return the losses of a run: a decay with noise."""
-    dice = random.Random(variant)
-    return [2 * math.exp(-step / (steps / 4)) + 0.1 * dice.random() + 0.02 * variant for step in range(1, steps + 1)]
-
-
 def write_curves(folder: Path, variant: int, steps: int) -> None:
     """Write the files with the curve of a run, as its runner would."""
     book = Book()
-    losses = points(variant, steps)
-    for step, loss in enumerate(losses, 1):
+    found = losses(variant, steps)
+    for step, loss in enumerate(found, 1):
         book.add("printed", MetricValue("loss", loss, step, "step", 1.7e9 + step))
     CurveFile(folder / "curves.jsonl", book, 1.7e9)
     if steps < BEGIN:
         return
     writer = PointWriter(folder / "points")
-    for step, loss in enumerate(losses, 1):
-        writer.add(("printed", "loss", "step"), step, loss)
+    for step, loss in enumerate(found, 1):
+        writer.add(("printed", "loss", "step"), step, loss, 1.7e9 + step)
     writer.flush()
 
 
@@ -60,7 +53,8 @@ def fill_home(home: Path, runs: int, steps: int, begin: int = 1) -> None:
             write_curves(folder, number, steps)
             written.append(folder)
         else:
-            shutil.copytree(written[number % VARIANTS], folder, dirs_exist_ok=True)
+            shutil.copy(written[number % VARIANTS] / "curves.jsonl", folder)
+            shutil.copytree(written[number % VARIANTS] / "points", folder / "points", dirs_exist_ok=True)
 
 
 def _extend(database: Path, begin: int, runs: int) -> None:

@@ -114,7 +114,7 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim model viewprofile digits -j > profile.json", "as JSON, to change it"),
     ), 1, 1, (_PROFILE_JSON,), recorded=True),
     DlimCommand("model updateprofile", "NAME", "replace the profile of a model", (
-        ("dlim model updateprofile digits -f profile.json", "the file is that of viewprofile, changed"),
+        ("dlim model updateprofile digits -f profile.json", "the changed file of viewprofile"),
     ), 1, 1, (FILE,), recorded=True),
     DlimCommand("runtime list", "", "list the runtimes", (("dlim runtime list", "names and descriptions"),),
                 recorded=True),
@@ -160,10 +160,10 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim model traffic digits 3=90 4=10", "10 % of the requests go to revision 4"),), 2, MANY),
     DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; put a saved model into a space", (
         ("dlim model promote digits --revision 4", "revision 4 gets all requests"),
-        ("dlim model promote digits --space production", "the saved model joins a space"),
+        ("dlim model promote digits --space production", "put the saved model into a space"),
     ), 1, 1, (_own("--revision", "revision that gets all requests", "N", kind=Form.POSITIVE),
               _own("--space", "space of the model store", "SPACE"))),
-    DlimCommand("model rollback", "NAME", "send all requests to the revision before", (
+    DlimCommand("model rollback", "NAME", "send all requests to the previous revision", (
         ("dlim model rollback digits", "no request fails"),), 1, 1),
     DlimCommand("model share", "NAME [USER...]", "let other users send requests to a model", (
         ("dlim model share digits ada bob", "only these users"),
@@ -172,9 +172,10 @@ COMMANDS: tuple[DlimCommand, ...] = (
     ), 1, MANY, (_own("--all", "all users"),)),
     DlimCommand("model save", "EXEC", "save the result of a job as a model of the model store", (
         ("dlim model save last --name digits", "the model that your newest job trained"),), 1, 1,
-        (NAME, _own("--path", "path of the model among the files of the job; default: its result", "PATH"))),
+        (NAME, _own("--path", "path of the model among the files of the job; .: all of its result; default: what "
+                              "serving needs of it", "PATH"))),
     DlimCommand("model saved", "", "list the models of the model store", (
-        ("dlim model saved", "names, versions and the jobs that made them"),)),
+        ("dlim model saved", "names, versions and their jobs"),)),
     DlimCommand("model unsave", "NAME[:VERSION]", "delete a model of the model store; deployed models stay", (
         ("dlim model unsave digits:1", "version 1"), ("dlim model unsave digits", "all versions"),
     ), 1, 1, (FORCE,), destroys=True),

@@ -11,11 +11,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--logon": (
         ("dlicmd --logon --rest-host gpu1.example.org --rest-port 9443 --username ada", "ask for the password"),),
     "--logoff": (("dlicmd --logoff --rest-host gpu1.example.org --rest-port 9443", "revoke the token there, too"),),
-    "--whoami": (("dlicmd --whoami --rest-host gpu1.example.org --rest-port 9443", "as whom this server knows you"),),
+    "--whoami": (("dlicmd --whoami --rest-host gpu1.example.org --rest-port 9443", "show your user and role there"),),
     "--server": (("dlicmd --server use local", "verbs use the local backend again"),),
     "--console": (
         ("dlicmd --console", "watch, compare and start runs in the browser"),
-        ("dlicmd --console --no-browser", "print the address alone; it is valid once, for a minute"),
+        ("dlicmd --console --no-browser", "print only the address; it is valid once, for 1 minute"),
     ),
     "--open": (("dlicmd --open last", "open the folder of your newest job"),),
     "--status": (("dlicmd --status", "show the status of the local backend"),),
@@ -75,7 +75,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--top": (("dlicmd --top", "watch until you press q"),),
     "--rp-get-all": (("dlicmd --rp-get-all", "show all plans"),),
     "--rp-get": (("dlicmd --rp-get /local/training", "show 1 plan"),),
-    "--rp-apply": (("dlicmd --rp-apply plans.yaml --dry-run", "show who would get which slots"),
+    "--rp-apply": (("dlicmd --rp-apply plans.yaml --dry-run", "show how the slots would change"),
                    ("dlicmd --rp-apply plans.yaml", "replace the plans")),
     "--rp-delete": (("dlicmd --rp-delete /local/research", "delete 1 plan"),),
     "--rp-usage": (

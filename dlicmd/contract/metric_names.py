@@ -16,6 +16,12 @@ _LOWER = frozenset({
     "entropy", "cost", "wer", "cer", "ter", "bpc", "bpb", "fid", "kl", "divergence", "regret", "latency", "time",
     "duration", "seconds", "ms", "memory",
 })
+#: Words in the names of metrics for which a higher value is better.
+_HIGHER = frozenset({
+    "accuracy", "acc", "auc", "auroc", "ap", "map", "f1", "fscore", "precision", "recall", "sensitivity", "specificity",
+    "score", "iou", "miou", "dice", "r2", "psnr", "ssim", "bleu", "rouge", "meteor", "reward", "return", "hits", "ndcg",
+    "mrr", "top1", "top5",
+})
 #: A word ends where letters end, and before a capital after a small letter: `valLoss`, `eval/rmse`, `top1_err`.
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -24,6 +30,13 @@ def is_lower_better(name: str) -> bool:
     """Return whether a lower value of a metric is better. This is so for losses, errors, times and similar names; for
     all other names, a higher value is better."""
     return is_loss(name) or any(word in _LOWER or word.endswith("error") for word in _words(name))
+
+
+def has_direction(name: str) -> bool:
+    """Return whether a name says which values of its metric are better. Learning rates, counts and norms say
+    nothing."""
+    words = (*_words(name), *re.findall(r"[a-z]+\d", name.lower()))
+    return is_lower_better(name) or not _HIGHER.isdisjoint(words)
 
 
 def is_loss(name: str) -> bool:

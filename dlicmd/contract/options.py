@@ -104,7 +104,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--whoami", "show user, role and server"),
     _command("--server", "list the servers that you logged on to, or select the one for verbs: ls, or use NAME",
              "ls|use NAME", arity=Arity.MANY),
-    _command("--console", "open the console in the browser, logged on"),
+    _command("--console", "open the console in the browser and log on"),
     _command("--open", "open the folder with the files of a job of the local backend", "ID"),
     _command("--status", "show the server's status", hidden=True),
     Option("--completion", Form.TEXT, Section.COMMAND, "print the completion script of dlicmd for bash, zsh or fish",
@@ -120,8 +120,8 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-plot", "draw the losses of a job as a curve", "ID"),
     _command("--exec-verify", "compute the first steps of a job again with 2 numbers of workers, and compare them "
              "(--steps N, default 20)", "ID"),
-    _command("--exec-again", "submit a job again; optional: --appName, --numWorker, and after --, other arguments of "
-             "the program", "ID"),
+    _command("--exec-again", "submit a job again; optional: --appName, --numWorker, --data-source, and after --, other "
+             "arguments of the program", "ID"),
     _command("--exec-stop", "stop a job", "ID"),
     _command("--exec-delete", "delete a job and its files", "ID"),
     _command("--exec-resize", "fix the number of slots of a running elastic job, or return to its fair share",
@@ -366,7 +366,7 @@ OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
     **dict.fromkeys(("--exec-delete-all", "--app-stop-all", "--hpo-delete-all"), (
         _client(YES, Form.FLAG, _O, "do not ask before all jobs or searches are stopped or deleted; without a "
                 "terminal, these commands never ask", hidden=True),)),
-    "--console": (_client("--no-browser", Form.FLAG, _O, "print the address alone", hidden=True),),
+    "--console": (_client("--no-browser", Form.FLAG, _O, "print only the address", hidden=True),),
     "--exec-get-all": (
         _client("--all-users", Form.FLAG, _O, "with --exec-get-all, for administrators: execs of all users",
                 hidden=True),

@@ -186,7 +186,7 @@ VERBS: tuple[Verb, ...] = (
     ), 1, 2, 1, own=(_own("--remove", Form.FLAG, "remove the note"),)),
     Verb("favorite", "--exec-favorite", "ID...", "make jobs your favorites", (
         ("dlicmd favorite last", "dlicmd ls --find is:favorite lists your favorites"),
-        ("dlicmd favorite 7 --remove", "local-7 is no favorite any more"),
+        ("dlicmd favorite 7 --remove", "local-7 is no longer a favorite"),
     ), 1, MANY, MANY, own=(_own("--remove", Form.FLAG, "remove the jobs from your favorites"),)),
     Verb("result", "--exec-trainresult", "ID [PATH...]", "fetch the files that a job wrote", (
         ("dlicmd result last", "fetch the trained model as a zip"),
@@ -226,10 +226,10 @@ VERBS: tuple[Verb, ...] = (
     Verb("open", "--open", "[ID]", "open the folder with the files of a job", (
         ("dlicmd open last", "print the folder if no program can show it"),
     ), 0, 1, 1),
-    Verb("console", "--console", "", "open the console in the browser, logged on", (
+    Verb("console", "--console", "", "open the console in the browser and log on", (
         ("dlicmd console", "watch, compare and start runs in the browser"),
-        ("dlicmd console --no-browser", "print the address alone; it is valid once, for a minute"),
-    ), own=(_own("--no-browser", Form.FLAG, "print the address alone"),)),
+        ("dlicmd console --no-browser", "print only the address; it is valid once, for 1 minute"),
+    ), own=(_own("--no-browser", Form.FLAG, "print only the address"),)),
     Verb("data", "--data-preview", "SOURCE", "preview data before a job uses it", (
         ("dlicmd data ./images", "preview a folder of this machine"),
         ("dlicmd data warehouse:sales", "preview a table or path of a connection"),
@@ -246,7 +246,8 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd again last", "run your newest job again, and follow it"),
         ("dlicmd again 7 --workers 4 --name wide", "the same with 4 workers and another name"),
         ("dlicmd again 7 -- --epochs 20", "the same program with other arguments"),
-    ), 1, 1, 1, own=tuple(one for one in _RUN_OPTIONS if one.name in ("--name", "--workers", "--no-follow")),
+        ("dlicmd again 7 --data ./images", "the same program with other data"),
+    ), 1, 1, 1, own=tuple(one for one in _RUN_OPTIONS if one.name in ("--name", "--data", "--workers", "--no-follow")),
         takes=_WATCHING, program=True),
     Verb("login", "--logon", "[HOST[:PORT]]", "log on to a server, and use it for later verbs", (
         ("dlicmd login gpu1.example.org:9443", "ask for user and password"),

@@ -402,7 +402,7 @@ PLANS = "plans"  # in our own servers' answer about one plan
 # `sharedWith`; and of the bodies that save one
 DESCRIPTION = "description"
 VERSION, VERSIONS = "version", "versions"  # int: this version, and the newest one
-COMMAND = "command"  # execution command
+COMMAND, PROGRAM = "command", "program"  # execution command, and the file of the code that it runs
 CONDA_ENVIRONMENT, ENVIRONMENT = "condaEnv", "environment"
 PREDEFINED, USABLE_HERE = "predefined", "usable"  # bool, of a hardware specification
 CREATE_DATA_PATH = "createDataPath"  # bool

@@ -274,10 +274,12 @@ class AsyncClient:
 
     async def run_again(
         self, exec_id: str, *, name: str | None = None, workers: int | None = None,
-        arguments: Sequence[str] | None = None,
+        arguments: Sequence[str] | None = None, data: Sequence[Mapping[str, Any]] | None = None,
     ) -> Exec:
         """Call `Client.run_again` in a thread."""
-        found: Exec = await self._call("run_again", exec_id, name=name, workers=workers, arguments=arguments)
+        found: Exec = await self._call(
+            "run_again", exec_id, name=name, workers=workers, arguments=arguments, data=data,
+        )
         return found
 
     async def delete_exec(self, exec_id: str) -> int:

@@ -260,7 +260,7 @@ class ExecCalls(Calls):
 
     def run_again(
         self, exec_id: str, *, name: str | None = None, workers: int | None = None,
-        arguments: Sequence[str] | None = None,
+        arguments: Sequence[str] | None = None, data: Sequence[Mapping[str, Any]] | None = None,
     ) -> Exec:
         """Submit an exec once more as a new exec, with the same code, data and environment (extension `again`).
 
@@ -270,6 +270,7 @@ class ExecCalls(Calls):
             workers: Number of workers, for an elastic exec the maximum. By default that of the exec.
             arguments: All words of the program after its name; for a command, the whole command. By default those of
                 the exec.
+            data: Data sources, as `--data-source` takes them. By default those of the exec.
 
         Returns:
             The new exec.
@@ -278,7 +279,8 @@ class ExecCalls(Calls):
             NoSuchExec: No exec has this id.
             ServerError: The exec cannot be repeated, or a change is not possible.
         """
-        changes = {"name": name, "workers": workers, "arguments": None if arguments is None else list(arguments)}
+        changes = {"name": name, "workers": workers, "arguments": None if arguments is None else list(arguments),
+                   wire.DATA_SOURCE: None if data is None else list(data)}
         body = json.dumps({key: value for key, value in changes.items() if value is not None}).encode()
         return Exec(an_object(self._exec_call(
             "POST", exec_id, "repeat {}", "again", headers={"Content-Type": JSON}, body=body, timeout=SUBMIT_TIMEOUT)))

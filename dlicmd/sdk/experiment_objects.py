@@ -23,7 +23,9 @@ class SavedDefinition(Record):
     framework = Key(wire.FRAMEWORK, words)
     """Framework, as `--exec-start` names it."""
     command = Key(wire.COMMAND, words)
-    """Execution command. "": `main.py`, or the only Python file."""
+    """Execution command. "": `main.py`, `train.py`, or the only Python file."""
+    program = Key(wire.PROGRAM, words)
+    """The file of the code that runs. "" for another command."""
     conda_env = Key(wire.CONDA_ENVIRONMENT, words)
     """Name or path of the conda environment. "" for that of the server."""
     environment = Key(wire.ENVIRONMENT, an_object)
@@ -117,7 +119,7 @@ class SavedExperiment(Record):
     data_source = Key(wire.DATA_SOURCE, items)
     """Data sources of all model definitions."""
     command = Key(wire.COMMAND, words)
-    """Execution command of all model definitions that have none of their own here."""
+    """Execution command for the model definitions that have no own command here."""
     definitions = Key(wire.DEFINITIONS_OF, items)
     """The model definitions, each as an object."""
     shared_with = Key(wire.SHARED_WITH, lambda value: value if value == wire.EVERYBODY else texts(value))

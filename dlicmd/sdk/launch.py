@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from dlicmd.contract.verbs import COMMAND, DDP, ELASTIC, SINGLE
+from dlicmd.contract.program_kinds import MAIN_NAMES, ProgramKind, kind_of_program, local_imports
+from dlicmd.contract.verbs import COMMAND
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import UsageProblem
 
-#: ProgramKind of a program → the framework of its submission.
-FRAMEWORKS = {ELASTIC: "edtPyTorch", DDP: "distPyTorch", SINGLE: "PyTorch", COMMAND: "PyTorch"}
-#: Names of the main program of a folder, the most usual first.
-_MAIN_NAMES = ("train.py", "main.py")
-_ELASTIC_MODULES = frozenset({"fabric_model", "pyedt"})
-#: Modules that start no processes themselves, but train distributed if the job has several processes.
-_DISTRIBUTED_MODULES = frozenset({
-    "accelerate", "lightning", "pytorch_lightning", "transformers", "deepspeed", "horovod", "torch.distributed.run",
-})
-_DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel",
-                                "fully_shard"})
-_RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
 #: Maximum bytes of a source to read. Sources that people write are smaller.
 _LARGEST = 2**22
-
-
-class ProgramKind(NamedTuple):
-    """The kind of a program, with the reason, such as `imports FabricModel`. `needs_workers`: the program has
-    this kind only with several workers, and otherwise is a single process."""
-
-    kind: str
-    reason: str
-    needs_workers: bool = False
 
 
 def find_main(folder: Path) -> str:
@@ -45,7 +23,7 @@ def find_main(folder: Path) -> str:
         names = sorted(item.name for item in os.scandir(folder) if item.name.endswith(".py") and item.is_file())
     except OSError as problem:
         raise UsageProblem(f"cannot read the folder {folder}: {problem.strerror}") from None
-    for name in _MAIN_NAMES:
+    for name in MAIN_NAMES:
         if name in names:
             return name
     if len(names) == 1:
@@ -63,17 +41,16 @@ def kind_of(main: Path) -> ProgramKind:
     if main.suffix != ".py":
         return ProgramKind(COMMAND, "is not a Python file")
     tree = _parsed(main)
-    found = _kind_of_tree(tree)
-    for name in _local_imports(tree, main.parent):
-        if found is not None and not found.needs_workers:
-            break
+    return kind_of_program(tree, _others(tree, main.parent))
+
+
+def _others(tree: ast.Module, folder: Path) -> Iterator[tuple[str, ast.Module]]:
+    """Yield the modules of the folder that a program imports."""
+    for name in local_imports(tree, lambda name: (folder / name).is_file()):
         try:
-            other = _kind_of_tree(_parsed(main.parent / name))
+            yield name, _parsed(folder / name)
         except UsageProblem:
             continue  # the program itself reports it, if it uses this module at all
-        if other is not None and (found is None or not other.needs_workers):
-            found = other._replace(reason=f"imports {name}, which {other.reason}")
-    return found or ProgramKind(SINGLE, "uses no library for distributed training")
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -101,61 +78,3 @@ def _choosing() -> str:
 
 def _as_command() -> str:
     return hints.either("dlicmd run -- COMMAND", f"kind='{COMMAND}'")
-
-
-def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
-    """Return the kind that the source of one module implies, or None."""
-    modules = set(_imported(tree))
-    if named := {module.partition(".")[0] for module in modules} & _ELASTIC_MODULES:
-        return ProgramKind(ELASTIC, "imports FabricModel" if "fabric_model" in named else f"imports {min(named)}")
-    for node in ast.walk(tree):
-        if (name := _name(node)) in _DISTRIBUTED_NAMES:
-            return ProgramKind(DDP, f"uses {name}")
-        if (rank := _read_variable(node)) in _RANKS:
-            return ProgramKind(DDP, f"reads {rank}")
-    near = {prefix for module in modules for prefix in (module, module.partition(".")[0])} & _DISTRIBUTED_MODULES
-    return ProgramKind(DDP, f"imports {min(near)}", needs_workers=True) if near else None
-
-
-def _name(node: ast.AST) -> str:
-    """Return the name that a node of the source uses or imports, or an empty text."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.name if isinstance(node, ast.alias) else ""
-
-
-def _read_variable(node: ast.AST) -> str:
-    """Return the key that a node of the source looks up, such as RANK in `os.environ["RANK"]`, `os.getenv("RANK")` or
-    `"RANK" in os.environ`; or an empty text."""
-    looked: ast.AST | None = None
-    if isinstance(node, ast.Subscript):
-        looked = node.slice
-    elif isinstance(node, ast.Call):
-        looked = node.args[0] if node.args else None
-    elif isinstance(node, ast.Compare):
-        looked = node.left
-    return looked.value if isinstance(looked, ast.Constant) and isinstance(looked.value, str) else ""
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (alias.name for alias in node.names)
-
-
-def _local_imports(tree: ast.Module, folder: Path) -> list[str]:
-    """Return the modules that a program imports from its own folder, as paths relative to that folder."""
-    found = []
-    for module in dict.fromkeys(_imported(tree)):
-        if not re.fullmatch(r"[\w.]+", module):
-            continue
-        path = module.replace(".", "/")
-        found += [name for name in (f"{path}.py", f"{path}/__init__.py") if (folder / name).is_file()][:1]
-    return found

@@ -95,7 +95,8 @@ class ModelStoreCalls(Calls):
         Args:
             exec_id: Id of the exec.
             name: Name of the model. A name that exists gets a new version.
-            path: Path of the model among the files that the exec wrote. The default is its result.
+            path: Path of the model among the files that the exec wrote; `.` for all of its result. The default is
+                what serving needs of it, without the states from which a training continues.
 
         Raises:
             NoSuchExec: No exec has this id.

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dlicmd.contract import wire
+from dlicmd.contract.left_out import IGNORE_FILE
 from dlicmd.contract.program import program_places
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import PackageError, UsageProblem
 from dlicmd.sdk.messages import Progress, file_count, silent
-from dlicmd.sdk.paths import IGNORE_FILE
 from dlicmd.sdk.selection import Entry, Selection, select
 from dlicmd.sdk.transport import FilePart
 

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 from dlicmd.contract.home import BACKEND_FILE, LOCK_FILE, SERVED_FILE, STAGING, home
 
-IGNORE_FILE = ".dlicmdignore"
 CONFIG = "config.yaml"
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from dlicmd.contract import wire
+from dlicmd.contract import program_kinds, wire
+from dlicmd.contract.program_kinds import FRAMEWORKS, USUAL_WORKERS, ProgramKind
 from dlicmd.contract.verbs import COMMAND, DDP, ELASTIC, SINGLE
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import Unreachable, UsageProblem
 from dlicmd.sdk.exec_calls import ExecCalls
-from dlicmd.sdk.launch import FRAMEWORKS, ProgramKind, find_main, kind_of
+from dlicmd.sdk.launch import find_main, kind_of
 from dlicmd.sdk.messages import debug, inert
 from dlicmd.sdk.objects import Exec, SlotView
 from dlicmd.sdk.selection import select
@@ -24,8 +25,6 @@ from dlicmd.sdk.submission import MAIN, META, SOURCE, Submission, SubmitOptions
 from dlicmd.sdk.submit import submit
 
 DEVICES = "--workerDeviceNum"
-#: Workers of a program that can use several, unless the user gives a number.
-USUAL_WORKERS = 2
 
 
 class MainProgram(NamedTuple):
@@ -73,6 +72,8 @@ class RunPlan(NamedTuple):
         elif self.kind == SINGLE:
             several = "--workers N" if program.kind.needs_workers else f"--as {DDP}"
             how, other = "1 process", f"; for several processes: {several}"
+            if program.kind.starts_processes:
+                other = f"; for several devices: {DEVICES} N"
         else:
             how = f"elastic training with up to {workers} worker{'s' * (workers > 1)}" if self.kind == ELASTIC else (
                 f"distributed training with {workers} process{'es' * (workers > 1)}")
@@ -93,7 +94,7 @@ def usual_workers(client: SlotCalls) -> int:
     try:
         if wire.EXT_SLOT_VIEW not in client.extensions():
             return USUAL_WORKERS
-        return max(1, min(USUAL_WORKERS, len(client.slot_view().slots)))
+        return program_kinds.usual_workers(len(client.slot_view().slots))
     except Unreachable:
         return USUAL_WORKERS  # the submission reports it; a dry run needs no server
 

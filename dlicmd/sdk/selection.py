@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dlicmd.contract.left_out import (
+    DEFAULT_IGNORES,
+    GIT_IGNORE,
+    IGNORE_FILE,
+    INCLUDE,
+    SECRET_IGNORES,
+    VIRTUAL_ENVIRONMENT,
+    own_lines,
+)
 from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import PackageError
 from dlicmd.sdk.messages import info, warn
-from dlicmd.sdk.paths import IGNORE_FILE
 
-#: Patterns left out of every folder, in gitignore syntax; `!pattern` in the ignore file includes one again.
-DEFAULT_IGNORES = (
-    ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", ".ipynb_checkpoints/", ".pytest_cache/",
-    ".mypy_cache/", ".ruff_cache/", "node_modules/", ".DS_Store", "._*", IGNORE_FILE,
-)
-#: Private keys and stored passwords, which no program needs from its own folder: left out in the same way, with a
-#: warning.
-SECRET_IGNORES = (
-    ".ssh/", ".gnupg/", ".aws/", ".kube/", ".netrc", ".pgpass", ".git-credentials", "id_rsa", "id_dsa", "id_ecdsa",
-    "id_ed25519", "/.dlicmd", "/.dlicmd.*",
-)
 #: Files that often hold secrets, and that programs may need: sent with a warning.
 DOUBTFUL = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx")
 _SECRET = "secret"
-GIT_IGNORE, INCLUDE = ".gitignore", "#!include:"
 #: From this many bytes on, a message names the largest entries; and the number of them.
 LARGE, MOST_NAMED = 100 * 2**20, 3
 #: The most skipped entries that are named one by one.
@@ -176,7 +171,7 @@ class Selection:
     def _folder(self, path: str, name: str, above: tuple[str, ...]) -> None:
         if self._is_left_out(name + "/"):
             return
-        if os.path.lexists(os.path.join(path, "pyvenv.cfg")):
+        if os.path.lexists(os.path.join(path, VIRTUAL_ENVIRONMENT)):
             self.left_out.append(LeftOut(name + "/", "a virtual environment (default)"))
             return
         real = os.path.realpath(path)
@@ -206,7 +201,7 @@ def select(folder: Path) -> Selection:
 def _own_lines(folder: Path) -> list[tuple[str, str]]:
     own = folder / IGNORE_FILE
     try:
-        return list(_lines(folder, IGNORE_FILE)) if own.is_file() else []
+        return list(own_lines(lambda name: (folder / name).read_text(encoding="utf-8"))) if own.is_file() else []
     except (OSError, ValueError) as problem:
         raise _unusable(own, problem) from None
 
@@ -230,13 +225,3 @@ def _unusable(own: Path, problem: Exception) -> PackageError:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-
-
-def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of an ignore file, each with the name of its file. In place of a line `#!include:NAME`, yield the
-    lines of that file of the folder."""
-    for line in (folder / name).read_text(encoding="utf-8").splitlines():
-        if line.startswith(INCLUDE) and name == IGNORE_FILE:
-            yield from _lines(folder, line.removeprefix(INCLUDE).strip())
-        else:
-            yield line, name

@@ -14,7 +14,7 @@ from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Curve, Curves
 from local_backend.api.route import Route
 from local_backend.errors import Invalid
-from local_backend.services.curves import DrawnCurve, StepWindow
+from local_backend.services.curves import STEP_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = APIRouter(tags=["logs"], route_class=Route)
@@ -38,6 +38,10 @@ def curves(
     )] = None,
     start: Annotated[float | None, Query(alias=wire.FROM, description="with `width`: the first step")] = None,
     stop: Annotated[float | None, Query(alias=wire.TO, description="with `width`: the last step")] = None,
+    axis: Annotated[str, Query(
+        description="with `width`: `step`, or `time` for points with epoch seconds in place of steps; `from` and `to` "
+        "are then epoch seconds, too",
+    )] = STEP_AXIS,
 ) -> JsonAnswer[Curves]:
     """Return the metrics that the program records, or that the server finds in its files and its output. Of a long
     curve, only some points are kept: at most 10,000, and at most 200 curves."""
@@ -45,7 +49,7 @@ def curves(
     if width is not None:
         if since:
             raise Invalid("query.value", "since: not together with width")
-        found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop))
+        found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop, axis))
         return JsonAnswer({"curves": [_object(curve) for curve in found], "cursor": "", "whole": True})
     return JsonAnswer(services.execs.curves(row, metric or (), since))
 

@@ -36,6 +36,7 @@ def definition_object(found: TrainingDefinition) -> DefinitionObject:
     shown: DefinitionObject = {
         "name": row.name, "owner": row.owner, "version": row.version, "versions": row.newest,
         "description": row.description, "framework": found.framework, "command": found.command,
+        "program": found.program,
         "condaEnv": found.conda_env, "environment": found.environment, "bytes": row.size,
         "sharedWith": shown_shared(row.shared), "created": iso(row.create_time), "changed": iso(row.version_time),
     }

@@ -27,15 +27,15 @@ router = APIRouter(tags=["execs"], route_class=Route)
 @router.post(wire.EXECS + "/{exec_id}/again")
 @about(SUBMITTER, extension=wire.EXT_AGAIN, body=Repetition, errors={
     400: "again.credentials again.files_gone again.unsupported body.json body.value exec.not_found "
-         "submission.command submission.environment submission.never_schedulable submission.option "
-         "submission.resources submission.too_long",
+         "submission.command submission.data_source submission.environment submission.never_schedulable "
+         "submission.option submission.resources submission.too_long data.kind_unusable",
     403: "exec.of_another_user", 429: "quota.rate load.busy",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.unknown",
 })
 async def again(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> JsonAnswer[Exec]:
     """Submit an exec once more as a new exec, with the same code, data and environment. The body may change its name,
-    its number of workers, and the arguments of its program. A masked secret in the arguments (`***`) keeps its
-    value."""
+    its number of workers, the arguments of its program, and its data sources. A masked secret in the arguments (`***`)
+    keeps its value."""
     changes = _changes(await object_of(request))
     services.load.users.submission(caller.name)
     made = await in_turn(services.load, UPLOAD, caller.name, partial(
@@ -46,19 +46,22 @@ async def again(request: Request, services: TheServices, caller: TheCaller, exec
 
 def _changes(body: dict[str, object]) -> Changes:
     """Return the changes in a body. Raises BodyRefused (`body.value`)."""
-    unknown = sorted(body.keys() - {"name", "workers", "arguments"})
+    keys = ("name", "workers", "arguments", wire.DATA_SOURCE)
+    unknown = sorted(body.keys() - {*keys})
     if unknown:
-        raise _refused(f"unknown key {unknown[0][:40]!r}; use name, workers, arguments")
-    name, workers, arguments = (body.get(key) for key in ("name", "workers", "arguments"))
+        raise _refused(f"unknown key {unknown[0][:40]!r}; use {', '.join(keys)}")
+    name, workers, arguments, data = (body.get(key) for key in keys)
     if not isinstance(name, str | None):
         raise _refused("name must be a text")
     if not isinstance(workers, int | None) or isinstance(workers, bool):
         raise _refused("workers must be a whole number")
+    if not isinstance(data, list | None):
+        raise _refused(f"{wire.DATA_SOURCE} must be a list")
     if arguments is not None:
         if not (isinstance(arguments, list) and all(isinstance(word, str) for word in arguments)):
             raise _refused("arguments must be a list of texts")
-        return Changes(name, workers, tuple(arguments))
-    return Changes(name, workers)
+        return Changes(name, workers, tuple(arguments), data)
+    return Changes(name, workers, data=data)
 
 
 def _refused(sentence: str) -> BodyRefused:

@@ -42,7 +42,7 @@ TABS = (
 
 
 async def _admitted(caller: TheCaller) -> None:
-    caller.check_admin("opens the administration")
+    caller.check_admin("open the administration")
 
 
 def admin_router() -> APIRouter:

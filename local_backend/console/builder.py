@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.datastructures import FormData
 from starlette.responses import HTMLResponse, Response
 
@@ -14,8 +16,11 @@ from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.experiment_objects import draft_body
 from local_backend.console import places
+from local_backend.console.builder_data import data_values
 from local_backend.console.builder_form import (
     AS_JSON,
+    FOLDER,
+    IN_VOLUME,
     BuilderForm,
     DataRow,
     PartRow,
@@ -33,7 +38,6 @@ from local_backend.services.access import Caller
 from local_backend.services.experiment_plans import NODES, PlanProblem
 from local_backend.services.load import PREVIEW
 from local_backend.services.services import Services
-from local_backend.services.volumes import VolumeService
 
 router = pages()
 
@@ -42,15 +46,19 @@ _SAVE, _RUN = "save", "run"
 
 
 @router.get(places.NEW_EXPERIMENT)
-def new(
-    request: Request, services: TheServices, caller: TheCaller, of: str = "", version: str = ""
+def new(  # noqa: PLR0917
+    request: Request, services: TheServices, caller: TheCaller, of: str = "", version: str = "",
+    volume: Annotated[str | None, Query()] = None, path: str = "",
 ) -> Response:
-    """Show the form: empty, or with the experiment `of`."""
+    """Show the form: empty, with the experiment `of`, or with a folder of a `volume` (empty: of the data folder)."""
     if of:
         plan = services.experiments.find(caller, of, number_of(version))
         form = form_of_draft(plan.draft)
     else:
         form = BuilderForm(parts=[PartRow(1)] if services.definitions.all(caller) else [])
+    if volume is not None:
+        row = DataRow(1, IN_VOLUME if volume else FOLDER, path=path, volume=volume)
+        form = replace(form, data=[row])
     return page(request, "builder.html", editing=of, **_values(services, caller, form, asked=False))
 
 
@@ -88,9 +96,12 @@ def save(request: Request, services: TheServices, caller: TheCaller, form: TheFo
     return done(request, experiment_path(plan.row.label))
 
 
-def builder_part(request: Request, services: Services, caller: Caller, form: BuilderForm) -> HTMLResponse:
-    """Return the part of the page that changes with the form."""
-    return page(request, "builder_part.html", **_values(services, caller, form, asked=False))
+def builder_part(
+    request: Request, services: Services, caller: Caller, form: BuilderForm, left_out: Sequence[str] = ()
+) -> HTMLResponse:
+    """Return the part of the page that changes with the form. `left_out` are files of an upload that are not stored."""
+    values = _values(services, caller, form, asked=False)
+    return page(request, "builder_part.html", **{**values, "left_out": left_out})
 
 
 def _form(form: FormData) -> BuilderForm:
@@ -107,12 +118,11 @@ def _values(services: Services, caller: Caller, form: BuilderForm, *, asked: boo
     for one in shown:
         problems.setdefault(one.field, one.message)
     return {
-        "form": form, "problems": problems, "summaries": check.summaries, "ready": not found, "nodes": NODES,
-        "definitions": services.definitions.all(caller), "hardware": services.hardware.all(caller),
-        "connections": services.connections.list(caller), "volumes": _volumes(services, caller),
-        "run_key": secrets.token_hex(16), "embedded": services.base.settings.embedded,
-        "data_fs": str(services.base.settings.data_fs),
-        "command": json.dumps(draft_body(reading.draft), indent=1),
+        "form": form, "left_out": (), "problems": problems, "summaries": check.summaries, "ready": not found,
+        "nodes": NODES, "hardware": services.hardware.all(caller),
+        "known": {one.row.label: one for one in services.definitions.all(caller)},
+        "run_key": secrets.token_hex(16), "command": json.dumps(draft_body(reading.draft), indent=1),
+        "form_path": places.EXPERIMENT_FORM, "form_target": "#builder-part", **data_values(services, caller, form),
     }
 
 
@@ -125,11 +135,3 @@ def _is_unfilled(problem: PlanProblem, form: BuilderForm) -> bool:
     if where == "data":
         return any(not (row.path or row.json or row.connection) for row in form.data)
     return number.isdecimal() and int(number) < len(form.parts) and not form.parts[int(number)].definition
-
-
-def _volumes(services: Services, caller: Caller) -> list[str]:
-    """Return the names of the storage volumes that a user may use."""
-    try:
-        return [one.name for one in VolumeService(services.base).visible(caller)]
-    except BackendError:
-        return []

@@ -86,9 +86,14 @@ class BuilderForm:
     create: bool = False
     data: Sequence[DataRow] = ()
     parts: Sequence[PartRow] = ()
+    #: Key of the data row whose folder is open to choose another one; empty for none.
+    browsing: str = ""
 
     def changed(self, op: str) -> BuilderForm:
-        """Return the form after a button: `add-data`, `add-part`, `drop-data-KEY`, `drop-part-KEY`."""
+        """Return the form after a button: `add-data`, `add-part`, `drop-data-KEY`, `drop-part-KEY`, `browse-KEY`, and
+        `path-KEY:PATH`, which chooses a path."""
+        if op.startswith(("browse-", "path-")):
+            return self._browsed(*op.split("-", 1))
         what, _, key = op.rpartition("-")
         if op == "add-data" and len(self.data) < MOST_ROWS:
             return replace(self, data=[*self.data, DataRow(_next(self.data))])
@@ -99,6 +104,12 @@ class BuilderForm:
         if what == "drop-part":
             return replace(self, parts=[row for row in self.parts if str(row.key) != key])
         return self
+
+    def _browsed(self, what: str, rest: str) -> BuilderForm:
+        key, _, path = rest.partition(":")
+        if what == "browse":
+            return replace(self, browsing="" if key == self.browsing else key)
+        return replace(self, data=[replace(row, path=path) if str(row.key) == key else row for row in self.data])
 
     def with_definition(self, label: str) -> BuilderForm:
         """Return the form with one more model definition, in the first row that names none."""
@@ -124,7 +135,7 @@ def form_of(values: Mapping[str, str]) -> BuilderForm:
     return BuilderForm(
         text("name"), text("description"), text("command"),
         text("share") if text("share") in SHARING else PRIVATE, text("users"), bool(text("create")),
-        _rows(DataRow, "data", values), _rows(PartRow, "part", values))
+        _rows(DataRow, "data", values), _rows(PartRow, "part", values), text("browsing"))
 
 
 def _rows(kind: type[R], prefix: str, values: Mapping[str, str]) -> list[R]:
@@ -141,22 +152,33 @@ def form_of_draft(draft: PlanDraft) -> BuilderForm:
     users = "" if isinstance(shared, bool) or shared is None else ", ".join(shared)
     return BuilderForm(
         draft.name, draft.description, draft.command, share, users, draft.create_data,
-        [_data_row(key, source) for key, source in enumerate(draft.data, 1)],
+        data_rows(draft.data),
         [_part_row(key, part) for key, part in enumerate(draft.parts, 1)])
+
+
+def data_rows(sources: Sequence[Any]) -> list[DataRow]:
+    """Return the rows of data sources."""
+    return [_data_row(key, source) for key, source in enumerate(sources, 1)]
 
 
 def read(form: BuilderForm) -> FormReading:
     """Return the experiment that a form describes."""
     problems: list[PlanProblem] = []
-    data: list[Any] = []
-    for row in form.data:
-        try:
-            data.append(source_of(row))
-        except ValueError as problem:
-            problems.append(PlanProblem("data", "submission.data_source", str(problem)))
+    data = sources_of(form.data, problems)
     parts = [_part(number, row, problems) for number, row in enumerate(form.parts)]
     return FormReading(PlanDraft(form.name, parts, form.description, data, form.create, form.command,
                                  shared_of(form.share, form.users)), problems)
+
+
+def sources_of(rows: Sequence[DataRow], problems: list[PlanProblem]) -> list[Any]:
+    """Return the data sources of rows. Mistakes are added to `problems`."""
+    found = []
+    for row in rows:
+        try:
+            found.append(source_of(row))
+        except ValueError as problem:
+            problems.append(PlanProblem("data", "submission.data_source", str(problem)))
+    return found
 
 
 def shared_of(share: str, users: str) -> Sequence[str] | bool:

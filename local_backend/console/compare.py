@@ -15,9 +15,10 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS, now, page
 from local_backend.console.route import router as pages
+from local_backend.console.run_curves import coordinates, step_label
 from local_backend.errors import Invalid
 from local_backend.services.comparisons import Values
-from local_backend.services.curves import StepWindow
+from local_backend.services.curves import STEP_AXIS, TIME_AXIS, StepWindow
 from local_backend.services.load import READING
 from local_backend.store.execs import ExecRow
 
@@ -46,7 +47,8 @@ def compare(
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
     query = urlencode([("id", row.id) for row in rows])
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
-                place=COMPARE, metrics=services.comparisons.metrics(rows), hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
+                place=COMPARE, metrics=services.comparisons.metrics(rows),
+                hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
 
 
 @router.get(f"{COMPARE}/parts/code")
@@ -82,19 +84,19 @@ def curves(
     width: int,
     start: Annotated[float | None, Query(alias="from")] = None,
     stop: Annotated[float | None, Query(alias="to")] = None,
+    axis: str = STEP_AXIS,
 ) -> Response:
     """Return the curves of a metric as charts.js draws them."""
     rows = services.comparisons.rows(caller, ids)
-    found = services.comparisons.curve(rows, metric, StepWindow(width, start, stop))
+    found = services.comparisons.curve(rows, metric, StepWindow(width, start, stop, axis))
     numbers = {row.id: number for number, row in enumerate(rows)}
     series = [{
         "name": f"{row.app_name} ({row.id})", "color": numbers[row.id] % COLORS + 1,
         "dash": numbers[row.id] // COLORS % 2 == 1,
-        "x": [point[0] for point in curve.points], "y": [point[1] for point in curve.points],
+        **coordinates(curve.points),
     } for row, curve in found]
-    units = {curve.step_unit for _, curve in found}
-    return JsonAnswer({"x": {"label": units.pop() if len(units) == 1 else "step", "kind": "number"},
-                       "y": {"label": ""}, "series": series}, headers=HEADERS)
+    label = "seconds since the start" if axis == TIME_AXIS else step_label(curve for _, curve in found)
+    return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series}, headers=HEADERS)
 
 
 def _details(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:

@@ -41,6 +41,7 @@ def data(request: Request, services: TheServices, caller: TheCaller) -> Response
     return page(
         request, "data.html", volumes=services.volumes.visible(caller), connections=rows,
         mine={row.id for row in rows if services.connections.may_change(caller, row)},
+        data_fs=str(services.base.settings.data_fs),
         titles={kind.name: kind.title for kind in services.connections.kinds()},
     )
 

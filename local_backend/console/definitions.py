@@ -21,7 +21,7 @@ from local_backend.console.experiments import TheLabel, number_of
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.errors import Invalid
-from local_backend.services.definitions import DefinitionDraft, sent_by_browser
+from local_backend.services.definitions import AUTO, DefinitionDraft
 from local_backend.services.load import UPLOAD
 
 router = pages()
@@ -57,12 +57,12 @@ async def save(request: Request, services: TheServices, caller: TheCaller) -> Re
     one more model definition; any other form leads to the page of the definition."""
     async with uploads.upload_of(request, services, caller, "definition.save", folders=True) as (upload, folder):
         texts = upload.texts
-        work = partial(services.definitions.save, caller, _draft(texts), sent_by_browser(upload), folder / "code")
-        made = await in_turn(services.load, UPLOAD, caller.name, work)
+        work = partial(services.definitions.save_sent, caller, _draft(texts), upload, folder / "code")
+        made, left_out = await in_turn(services.load, UPLOAD, caller.name, work)
     if "part-rows" not in texts:
         return done(request, definition_path(made.row.label))
     form = form_of(texts).with_definition(made.row.label)
-    return await run_in_threadpool(builder_part, request, services, caller, form)
+    return await run_in_threadpool(builder_part, request, services, caller, form, left_out)
 
 
 @router.post(ONE + "/delete")
@@ -77,7 +77,7 @@ def _draft(texts: Mapping[str, str]) -> DefinitionDraft:
     values = {name: texts.get(f"new-{name}", "").strip() for name in (
         "name", "description", "framework", "command", "conda", "environment", "share", "users")}
     shared = shared_of(values["share"], values["users"]) if values["share"] else None
-    return DefinitionDraft(values["name"], values["description"], values["framework"] or "PyTorch", values["command"],
+    return DefinitionDraft(values["name"], values["description"], values["framework"] or AUTO, values["command"],
                            values["conda"] or None, _environment(values["environment"]), shared)
 
 

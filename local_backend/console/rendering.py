@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from dlicmd.contract import states
+from dlicmd.contract.data_sources import ACCESS, CONNECTION, ID, LOCATION, NAME, PATH, PATHS, STREAM, VOLUME
+from dlicmd.contract.program_kinds import FRAMEWORKS
+from dlicmd.contract.verbs import DDP, ELASTIC, SINGLE
 from local_backend.api.depends import CALLER, TOKEN
 from local_backend.console import places
 from local_backend.console.assets import asset_url
@@ -33,7 +40,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+#: Framework of a submission → how pages name it.
+FRAMEWORK_WORDS: Mapping[str, str] = {
+    FRAMEWORKS[ELASTIC]: "PyTorch, elastic (FabricModel)", FRAMEWORKS[DDP]: "PyTorch, distributed (DDP)",
+    FRAMEWORKS[SINGLE]: "PyTorch, one process",
+}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+#: Numbers outside of these are shown with an exponent.
+_SMALLEST, _LARGEST = 1e-4, 1e15
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -69,9 +83,9 @@ def _environment() -> Environment:
     )
     made.filters.update(
         bytes=shown_bytes, count=shown_count, duration=shown_duration, iso=iso, number=shown_number, moment=moment,
-        state_class=state_class, state_word=state_word,
+        state_class=state_class, state_word=state_word, data_source=shown_source, hardware=shown_hardware,
     )
-    made.globals.update(asset=asset_url, places=places)
+    made.globals.update(asset=asset_url, places=places, frameworks=FRAMEWORK_WORDS)
     return made
 
 
@@ -100,17 +114,28 @@ def shown_duration(seconds: float | None) -> str:
 
 
 def shown_number(value: object) -> str:
-    """Return a number with 5 significant digits; any other value as text. Empty for None."""
+    """Return a number with 5 significant digits of a fraction and groups of three digits, as charts show it too
+    (console.js); any other value as text. Empty for None."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return str(value) if isinstance(value, int) else f"{value:.5g}"
+    size = abs(value)
+    if math.isfinite(value) and size < _LARGEST and value == int(value):
+        return shown_count(value)
+    if not _SMALLEST <= size < _LARGEST:
+        return re.sub(r"e([+-])0+", r"e\1", f"{value:.5g}")
+    digits, point, rest = format(Decimal(f"{value:.5g}"), "f").partition(".")
+    return f"{_grouped(digits)}{point}{rest}"
 
 
 def shown_count(value: float) -> str:
     """Return a whole number with spaces between groups of three digits."""
-    return f"{value:,.0f}".replace(",", "\u202f")
+    return _grouped(f"{value:.0f}")
+
+
+def _grouped(digits: str) -> str:
+    return re.sub(r"\B(?=(\d{3})+$)", "\u202f", digits)
 
 
 def shown_bytes(value: float) -> str:
@@ -121,6 +146,31 @@ def shown_bytes(value: float) -> str:
             break
         amount /= 1024
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def shown_source(source: Any) -> str:
+    """Return a data source as a line for people: `folder mnist`, `volume images, folder train`."""
+    place = source.get(LOCATION) or {} if isinstance(source, dict) else {}
+    named = place.get(PATHS) or place.get(PATH) or ""
+    path = ", ".join(map(str, named)) if isinstance(named, list) else str(named)
+    if not isinstance(source, dict) or not isinstance(place, dict):
+        return json.dumps(source, ensure_ascii=False)
+    reference = source.get(CONNECTION)
+    of = f"connection {reference.get(NAME) or reference.get(ID)}" if isinstance(reference, dict) else ""
+    others = [f"{key} {value}" for key, value in place.items() if key not in (PATHS, PATH, VOLUME)]
+    parts = [of, f"storage volume {place[VOLUME]}" if VOLUME in place else "", *others,
+             f"path {path}" if path else "" if of or VOLUME in place else "the data folder of the server",
+             {STREAM: "as a stream", "download": "downloaded"}.get(str(source.get(ACCESS)), "")]
+    return ", ".join(filter(None, parts))
+
+
+def shown_hardware(spec: Mapping[str, Any]) -> str:
+    """Return a hardware specification as a line for people."""
+    nodes = spec.get("nodes")
+    gpus = (nodes.get("gpu") or {}).get("num_gpu") if isinstance(nodes, dict) else None
+    memory = (nodes.get("mem") or {}).get("size") if isinstance(nodes, dict) else None
+    parts = [f"{gpus} GPU{'' if str(gpus) == '1' else 's'}" if gpus else "", f"{memory} of memory" if memory else ""]
+    return ", ".join(filter(None, parts)) or json.dumps(spec, ensure_ascii=False)
 
 
 _CLASSES: Mapping[str, str] = {

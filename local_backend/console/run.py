@@ -18,6 +18,7 @@ from local_backend.console import places
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.console.run_labels import labels_of
+from local_backend.console.run_remedies import remedy_of
 from local_backend.curves.groups import grouped
 from local_backend.services.access import Caller
 from local_backend.services.load import PACKING, READING
@@ -38,6 +39,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
     return {
         "row": row, "shown": show(view, str(request.base_url)), "tab": tab, "tabs": TABS,
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
+        "experiment": services.experiments.of_exec(caller, row.id), "remedy": remedy_of(row),
         "labels": labels_of(services, caller, run), "owned": row.creator == caller.name, "has_result": view.has_result,
     }
 

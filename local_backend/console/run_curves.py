@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -13,8 +14,9 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS
 from local_backend.console.route import router as pages
-from local_backend.curves.model import OF_RUN
-from local_backend.services.curves import DrawnCurve, StepWindow
+from local_backend.curves.file import Point
+from local_backend.curves.model import OF_RUN, STEP
+from local_backend.services.curves import STEP_AXIS, TIME_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = pages()
@@ -33,27 +35,37 @@ def curves(
     metric: Annotated[list[str] | None, Query()] = None,
     start: Annotated[float | None, Query(alias="from")] = None,
     stop: Annotated[float | None, Query(alias="to")] = None,
+    axis: str = STEP_AXIS,
 ) -> Response:
     """Return the curves named `metric`, or all, as charts.js draws them."""
     row = services.execs.find(caller, run)
-    found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop))
-    return JsonAnswer(chart(found), headers=HEADERS)
+    found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop, axis))
+    return JsonAnswer(_chart(found, axis), headers=HEADERS)
 
 
-def chart(curves: list[DrawnCurve]) -> dict[str, Any]:
+def _chart(curves: list[DrawnCurve], axis: str) -> dict[str, Any]:
     """Return curves as the object that charts.js draws."""
     deaths = next((curve for curve in curves if curve.name == DEATHS), None)
-    units = {curve.step_unit for curve in curves}
+    is_time = axis == TIME_AXIS
     return {
-        "x": {"label": units.pop() if len(units) == 1 else "step", "kind": "number"},
+        "x": {"label": "time" if is_time else step_label(curves), "kind": "time" if is_time else "number"},
         "y": {"label": ""},
-        "series": [
-            {"name": curve.name, "x": [point[0] for point in curve.points], "y": [point[1] for point in curve.points],
-             "step": curve.name in (WORKERS, DEATHS)}
-            for curve in curves if curve is not deaths
-        ],
+        "series": [{"name": curve.name, **coordinates(curve.points), "step": curve.name in (WORKERS, DEATHS)}
+                   for curve in curves if curve is not deaths],
         "marks": _marks(deaths),
     }
+
+
+def step_label(curves: Iterable[DrawnCurve]) -> str:
+    """Return the unit of the steps of curves."""
+    units = {curve.step_unit for curve in curves}
+    return units.pop() if len(units) == 1 else STEP
+
+
+def coordinates(points: Iterable[Point]) -> dict[str, Any]:
+    """Return the coordinates of points. Whole numbers are short in JSON."""
+    return {"x": [int(point[0]) if point[0].is_integer() else point[0] for point in points],
+            "y": [point[1] for point in points]}
 
 
 def _marks(deaths: DrawnCurve | None) -> list[dict[str, Any]]:

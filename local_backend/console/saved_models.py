@@ -27,12 +27,17 @@ ROWS = 25
 
 
 @router.get(places.SAVED)
-def saved_page(request: Request, services: TheServices, caller: TheCaller, table: TheTable) -> Response:
-    """Show the saved models, newest versions first."""
+def saved_page(
+    request: Request, services: TheServices, caller: TheCaller, table: TheTable, now: str = ""
+) -> Response:
+    """Show the saved models, newest versions first; that which was saved `now` (NAME:VERSION) before the others."""
     rows = sorted(services.model_sources.saved(caller), key=lambda row: (row.name, -row.version))
+    made = next((row for row in rows if f"{row.name}:{row.version}" == now), None)
+    if made is not None:
+        rows = [made, *(row for row in rows if row is not made)]
     at = (table.number - 1) * ROWS
     shown = [(row, f"dlim model deploy --saved {shlex.quote(row.name)}:{row.version}") for row in rows[at:at + ROWS]]
-    return page(request, "saved_models.html", rows=shown, total=len(rows), number=table.number, size=ROWS,
+    return page(request, "saved_models.html", rows=shown, made=made, total=len(rows), number=table.number, size=ROWS,
                 kernels=sorted(READY_MADE))
 
 

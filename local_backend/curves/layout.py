@@ -6,6 +6,7 @@ Once an exec has BEGIN points, its folder `points` contains:
   increasing steps begins with this record. {"n", "off"}: this curve has too many such runs, and is not kept.
   {"full"}: the files have reached MOST_BYTES, and get no further points.
 - `N.0`: the points of curve N, each 2 floats: step and value.
+- `N.t`: the times of the same points, each a float: epoch seconds, 0 for an unknown time.
 - `N.1`, `N.2`, `N.3`: a summary of each 64, 1024 and 16384 points: the first, the lowest, the highest and the last
   point.
 
@@ -24,12 +25,12 @@ from collections.abc import Iterable, Sequence
 #: Number of points of an exec from which on all points are kept. No curve has been thinned then: a curve is thinned
 #: when it has more than MOST_IN_ALL / MOST_CURVES points (book.py).
 BEGIN = 1000
-#: Maximum bytes of all points of an exec (about 31 million), and number of runs of a curve.
+#: Maximum bytes of all points and times of an exec (about 22 million points), and number of runs of a curve.
 MOST_BYTES, MOST_RUNS = 512 << 20, 1000
 NAMES = "names.jsonl"
 #: Points of a record of each level. Each level combines records of the one before it.
 SIZES = (1, 64, 1024, 16384)
-POINT, SUMMARY = struct.Struct("<2d"), struct.Struct("<8d")
+POINT, SUMMARY, TIME = struct.Struct("<2d"), struct.Struct("<8d"), struct.Struct("<d")
 
 #: Step and value; 4 points of a summary: first, lowest, highest, last.
 StoredPoint = tuple[float, float]
@@ -44,6 +45,11 @@ def record_size(level: int) -> int:
 def file_name(number: int, level: int) -> str:
     """Return the name of the file of a curve."""
     return f"{number}.{level}"
+
+
+def times_name(number: int) -> str:
+    """Return the name of the file with the times of a curve."""
+    return f"{number}.t"
 
 
 def of_points(points: Sequence[StoredPoint]) -> Summary:
@@ -73,10 +79,9 @@ def points_in(data: bytes) -> list[StoredPoint]:
     return list(POINT.iter_unpack(data[: len(data) - len(data) % POINT.size]))
 
 
-def numbers_in(data: bytes, level: int) -> array[float]:
-    """Return the numbers of the records of a level in bytes, without a record that is cut off: step and value of each
-    point in turn."""
-    found = array("d", data[: len(data) - len(data) % record_size(level)])
+def numbers_in(data: bytes, size: int) -> array[float]:
+    """Return the numbers of the records in bytes, without a record that is cut off. `size`: bytes of a record."""
+    found = array("d", data[: len(data) - len(data) % size])
     if sys.byteorder == "big":
         found.byteswap()
     return found

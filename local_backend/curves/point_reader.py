@@ -18,10 +18,12 @@ from local_backend.curves.layout import (
     MOST_RUNS,
     NAMES,
     SIZES,
+    TIME,
     file_name,
     numbers_in,
     points_in,
     record_size,
+    times_name,
 )
 from local_backend.curves.model import SOURCES, UNITS, clean
 from local_backend.curves.points import entries
@@ -33,6 +35,9 @@ _LONGEST = 4 << 20
 _LEAST, _FOR_COLUMN = 256, 16
 #: Maximum bytes that one curve reads, in spite of a damaged file.
 _MOST = 16 << 20
+#: Maximum number of points whose own times are read, and of those of which groups of 64 are read; of more, groups of
+#: 1024. Maximum number of times that are read for groups.
+_MOST_TIMED, _KNOWN_TIMES = (1 << 20, 1 << 22), 10_000
 Piece = tuple[int, int]
 #: Numbers of a summary.
 _WIDE = 8
@@ -110,6 +115,13 @@ class PointReader:
         with _CurveFiles(self._opened, curve.number) as files:
             return files.part(curve.runs, width, start, stop)
 
+    def timed(self, curve: StoredCurve, start: float | None, stop: float | None) -> PointArrays:
+        """Return the points of a part of a curve with their times in place of their steps, in the order of their times;
+        without the points of unknown times. Of very many points, return the first, lowest, highest and last ones of
+        small groups, with times between those of the first and the last one. Raises OSError."""
+        with _CurveFiles(self._opened, curve.number) as files:
+            return files.timed(curve.runs, start, stop)
+
     def last_step(self, curve: StoredCurve) -> float:
         """Return the largest step of a curve; minus infinity without points. Raises OSError."""
         steps = self.points(curve, 1, None, None).steps
@@ -123,13 +135,14 @@ class _CurveFiles:
         self._files = [opened(file_name(number, level)) for level in range(len(SIZES))]
         self._counts = [0 if file is None else os.fstat(file.fileno()).st_size // record_size(level)
                         for level, file in enumerate(self._files)]
+        self._times = opened(times_name(number))
         self._left = _MOST
 
     def __enter__(self) -> _CurveFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files:
+        for file in (*self._files, self._times):
             if file is not None:
                 file.close()
 
@@ -146,6 +159,50 @@ class _CurveFiles:
         for low, high in pieces:
             found += self._collected(low, high, level)
         return _sound(found[0::2], found[1::2])
+
+    def timed(self, runs: list[int], start: float | None, stop: float | None) -> PointArrays:
+        """See PointReader.timed."""
+        pieces = []
+        for begin, end in self._pieces(runs):
+            records = range(begin, end)
+            low = begin if start is None else begin + max(0, bisect_left(records, start, key=self._time) - 1)
+            high = end if stop is None else begin + bisect_right(records, stop, key=self._time) + 1
+            if low < min(high, end):
+                pieces.append((low, min(high, end)))
+        level = _level_of_times(sum(high - low for low, high in pieces))
+        moments, values = array("d"), array("d")
+        for low, high in pieces:
+            found = self._collected(low, high, level)
+            moments += self._moments(low, low + len(found) // 2) if level == 0 else self._between(
+                found[0::2], low, high)
+            values += found[1::2]
+        return _in_time(moments, values)
+
+    def _moments(self, low: int, high: int) -> array[float]:
+        """Return the times of the records from `low` to before `high`: 0 for those that the file lacks."""
+        data = b"" if self._times is None else os.pread(self._times.fileno(), (high - low) * TIME.size, low * TIME.size)
+        found = numbers_in(data, TIME.size)
+        return found + array("d", bytes((high - low - len(found)) * TIME.size))
+
+    def _time(self, number: int) -> float:
+        return self._moments(number, number + 1)[0]
+
+    def _between(self, steps: array[float], low: int, high: int) -> array[float]:
+        """Return the times of points of these steps, between the known times of records from `low` to before `high`."""
+        numbers = (*range(low, high - 1, -(-(high - low) // _KNOWN_TIMES)), high - 1)
+        known = [one for one in ((self._step(number), self._time(number)) for number in numbers) if one[1]]
+        places = [step for step, _ in known]
+        found = array("d")
+        for step in steps:
+            at = bisect_left(places, step)
+            if at < len(known) and known[at][0] == step:
+                found.append(known[at][1])
+            elif 0 < at < len(known):
+                (before, begin), (after, end) = known[at - 1 : at + 1]
+                found.append(begin + (end - begin) * (step - before) / (after - before))
+            else:
+                found.append(0.0)
+        return found
 
     def _pieces(self, runs: list[int]) -> list[Piece]:
         """Return the records that count, in the order of their steps: of two runs, the later one counts between its
@@ -178,12 +235,12 @@ class _CurveFiles:
         if low >= high:
             return array("d")
         if level == 0:
-            return numbers_in(self._read(0, low, high - low), 0)
+            return numbers_in(self._read(0, low, high - low), record_size(0))
         size = SIZES[level]
         first, last = -(-low // size), min(high // size, self._counts[level])
         if first >= last:
             return self._collected(low, high, level - 1)
-        inner = _ordered(numbers_in(self._read(level, first, last - first), level))
+        inner = _ordered(numbers_in(self._read(level, first, last - first), record_size(level)))
         before = self._collected(low, first * size, level - 1)
         return before + inner + self._collected((first + len(inner) // _WIDE) * size, high, level - 1)
 
@@ -216,6 +273,19 @@ def _level(points: int, width: int) -> int:
     most = _FOR_COLUMN * max(width, _LEAST)
     return next((level for level in range(len(SIZES) - 1)
                  if points <= most * (SIZES[1] // _FOR_COLUMN if level == 0 else SIZES[level])), len(SIZES) - 1)
+
+
+def _level_of_times(points: int) -> int:
+    """Return the level whose records are read to draw so many points over their times."""
+    return next((level for level, most in enumerate(_MOST_TIMED) if points <= most), len(_MOST_TIMED))
+
+
+def _in_time(moments: array[float], values: array[float]) -> PointArrays:
+    """Return the points with known times and finite values, in the order of their times."""
+    found = [one for one in zip(moments, values, strict=True) if one[0] and math.isfinite(one[0] + one[1])]
+    if not all(map(operator.le, moments, moments[1:])):
+        found.sort(key=operator.itemgetter(0))
+    return PointArrays(array("d", [moment for moment, _ in found]), array("d", [value for _, value in found]))
 
 
 def _ordered(numbers: array[float]) -> array[float]:

@@ -14,21 +14,25 @@ from local_backend.curves.layout import (
     NAMES,
     POINT,
     SIZES,
+    TIME,
     StoredPoint,
     Summary,
     file_name,
+    numbers_in,
     of_points,
     of_summaries,
     packed,
     points_in,
     record_size,
     summaries_in,
+    times_name,
 )
 
 _LEVELS = range(1, len(SIZES))
 #: Maximum bytes that are read to make lost summaries again, and of the list of names.
 _MOST_MENDED, _LONGEST = 16 << 20, 4 << 20
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_POINT_BYTES = POINT.size + TIME.size
 #: Points that are read together when an old point is looked for.
 _TOGETHER = 256
 
@@ -63,10 +67,10 @@ class PointWriter:
         for number, key in numbers.items():
             curve = None if number in off else _StoredCurve(folder, number, runs.get(number, []))
             self._curves[key] = curve
-            self._bytes += 0 if curve is None else curve.count * POINT.size
+            self._bytes += 0 if curve is None else curve.count * _POINT_BYTES
 
-    def add(self, key: Key, step: float, value: float) -> None:
-        """Take the point of a curve: source, name, unit."""
+    def add(self, key: Key, step: float, value: float, at: float | None) -> None:
+        """Take the point of a curve: source, name, unit. `at`: its time, epoch seconds."""
         if self._full:
             return
         if key not in self._curves:
@@ -78,8 +82,8 @@ class PointWriter:
         if curve is None:
             return
         before, runs = curve.count, len(curve.runs)
-        curve.add(step, value)
-        self._bytes += (curve.count - before) * POINT.size
+        curve.add(step, value, at or 0.0)
+        self._bytes += (curve.count - before) * _POINT_BYTES
         if len(curve.runs) > runs:
             self._note(n=curve.number, **{"from": curve.runs[-1]})
             if len(curve.runs) > MOST_RUNS:
@@ -109,11 +113,13 @@ class _StoredCurve:
     def __init__(self, folder: Path, number: int, runs: list[int]) -> None:
         self.number = number
         self._paths = [folder / file_name(number, level) for level in range(len(SIZES))]
+        self._times_path = folder / times_name(number)
         self.count = _size(self._paths[0]) // POINT.size
         #: Number of the record that was found last, and records that were read together with the number of the first.
         self._hint, self._near = -1, (0, list[StoredPoint]())
-        #: Points that are not written yet, or may be replaced; the number of the first one.
+        #: Points that are not written yet, or may be replaced, with their times; the number of the first one.
         self._new: list[StoredPoint] = []
+        self._times: list[float] = []
         self._written = 0
         #: The parts of the next summary of each level, and summaries that are not written yet with their place.
         self._parts: list[list[Summary]] = [[] for _ in SIZES]
@@ -125,10 +131,12 @@ class _StoredCurve:
         self._last = self._at(self.count - 1)[0] if self.count else float("-inf")
         self._top = max((self._at(end - 1)[0] for _, end in self._ranges()), default=float("-inf"))
 
-    def add(self, step: float, value: float) -> None:
+    def add(self, step: float, value: float, at: float) -> None:
         """Take a point. A point that is there already changes nothing."""
         if step == self._last and self._new:
-            self._new[-1] = self._block[-1] = (step, value)
+            if self._new[-1] != (step, value):
+                self._new[-1] = self._block[-1] = (step, value)
+                self._times[-1] = at
             return
         if step <= self._top:
             if self._has(step, value):
@@ -137,12 +145,13 @@ class _StoredCurve:
                 self.runs.append(self.count)
         elif self._last < self._top:
             self.runs.append(self.count)
-        self._append((step, value))
+        self._append((step, value), at)
 
     def flush(self) -> None:
         """Write what is new. Raises OSError."""
         if not self._new:
             return
+        _write(self._times_path, self._written * TIME.size, b"".join(map(TIME.pack, self._times)))
         _write(self._paths[0], self._written * POINT.size, b"".join(POINT.pack(*point) for point in self._new))
         for level in _LEVELS:
             if self._summaries[level]:
@@ -150,14 +159,15 @@ class _StoredCurve:
                 self._places[level] += len(self._summaries[level])
                 self._summaries[level].clear()
         self._written += len(self._new) - 1
-        del self._new[:-1]
+        del self._new[:-1], self._times[:-1]
 
-    def _append(self, point: StoredPoint) -> None:
+    def _append(self, point: StoredPoint, at: float) -> None:
         if len(self._block) == SIZES[1]:
             self._summarize(1, of_points(self._block))
             self._block.clear()
         self._block.append(point)
         self._new.append(point)
+        self._times.append(at)
         self.count += 1
         self._last = point[0]
         self._top = max(self._top, point[0])
@@ -176,7 +186,7 @@ class _StoredCurve:
         blocks = max(0, self.count - 1) // SIZES[1]
         self._places[1] = known = min(_size(self._paths[1]) // record_size(1), blocks)
         if (blocks - known) * SIZES[1] * POINT.size > _MOST_MENDED:
-            for path in self._paths:
+            for path in (*self._paths, self._times_path):
                 path.unlink(missing_ok=True)
             self.count = self._places[1] = blocks = known = 0
         for level in _LEVELS[:-1]:
@@ -188,6 +198,8 @@ class _StoredCurve:
         self._block = points_in(_read(self._paths[0], begin * POINT.size, (self.count - begin) * POINT.size))
         self.count = begin + len(self._block)
         self._new, self._written = self._block[-1:], max(0, self.count - 1)
+        known_times = numbers_in(_read(self._times_path, self._written * TIME.size, TIME.size), TIME.size)
+        self._times = list(known_times or (0.0,)) if self._new else []
 
     def _mend_level(self, level: int, above: int) -> None:
         """Combine the records of a level that the level above it does not combine yet."""

@@ -170,7 +170,7 @@ def _own(path: str, root: str, roots: DataRoots) -> str:
     _check_permitted(place, path, roots)
     if not roots.create:
         raise DataError(f"the data path '{path}' does not exist on the server ({os.path.join(root, path)}); to create "
-                        "a path of type fs, add --create-data-path")
+                        "a path of type fs, add --create-data-path (in an experiment: createDataPath)")
     if not os.path.exists(root):
         raise DataError(f"the data path '{path}' cannot be created: DLI_DATA_FS ({root}) does not exist on the server; "
                         "ask an administrator to create it")

@@ -12,7 +12,7 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.searches import ExperimentRow, SearchRow
 
 _ENDED = frozenset({searches.FINISHED, searches.FAILED, searches.KILLED})
-_OVER_TIME = "the run time of the search was over (maxRunTime)"
+_OVER_TIME = "the search reached its maximum run time (maxRunTime)"
 
 
 class Seen(NamedTuple):

@@ -78,9 +78,9 @@ def _check(top: Any) -> None:
             elif isinstance(one, float) and not math.isfinite(one):
                 _constant(repr(one))
             elif isinstance(one, str) and not one.isascii() and _SURROGATE.search(one):
-                raise ValueError("has a text that is no Unicode: half of a surrogate pair")
+                raise ValueError("has a text that is not Unicode: half of a surrogate pair")
             elif isinstance(one, int) and abs(one) > LARGEST:
-                raise ValueError(f"has a whole number beyond {LARGEST}, which is not exact")
+                raise ValueError(f"has a whole number beyond {LARGEST}, which cannot be stored exactly")
         if not below:
             return
         level = below

@@ -106,7 +106,7 @@ def names_of_curves(metric: str) -> list[str]:
 def _of_file(definition: Definition, file: BinaryIO | None) -> dict[str, list[float]]:
     """Return metric → values of val_dict_list.json. Raises NoObjective, OSError."""
     if file is None:
-        raise NoObjective(f"{FILE} in RESULT_DIR is no plain file")
+        raise NoObjective(f"{FILE} in RESULT_DIR is not a regular file")
     with file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:

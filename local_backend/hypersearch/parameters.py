@@ -116,7 +116,7 @@ def _value(one: Fields, value: Any, data: DataType, key: str) -> Value:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or len(str(value)) > TEXT:
             raise one.refuse(key, f"must have texts, but one is {shown(value)}")
         if "\0" in str(value):
-            raise one.refuse(key, "must have no text with the character NUL, which no variable of a program can have")
+            raise one.refuse(key, "must not contain the character NUL")
         return str(value)
     number = number_of(value)
     if number is None or (data == "INT" and int(number) != number):
@@ -158,7 +158,7 @@ def _check_conditions(one: Parameter, by_name: Mapping[str, Parameter]) -> None:
     while rest:
         name = rest.pop()
         if name == one.name:
-            raise Invalid("search.space", f"hyperParams: {one.name}: if leads back to {shown(name)} itself")
+            raise Invalid("search.space", f"hyperParams: {one.name}: if depends on {shown(name)} itself")
         if name not in seen and name in by_name:
             seen.add(name)
             rest += [above for above, _ in by_name[name].when]

@@ -56,7 +56,7 @@ class PluginRequest:
             raise top.refuse("name", f"must begin with a letter or digit, and have at most 64 letters, digits, '.', "
                                      f"'_' and '-', but it is {shown(name)}")
         if name.lower() in {one.lower() for one in BUILT_IN}:
-            raise top.refuse("name", f"must not be that of a built-in algorithm, but it is {shown(name)}")
+            raise top.refuse("name", f"must not be the name of a built-in algorithm, but it is {shown(name)}")
         level = top.word("logLevel", LEVELS) if top.get("logLevel") is not None else None
         env, home = top.text("condaEnv", most=NAME) or None, top.text("condaHome") or None
         try:
@@ -125,7 +125,7 @@ def _below(roots: Sequence[str], path: str) -> Path:
         raise _refused(f"path {shown(path)} is not below a folder from which this server installs algorithms "
                        f"({allowed}); upload an archive instead")
     if not os.path.isdir(real):
-        raise _refused(f"path {shown(path)} is no folder on the machine of the server")
+        raise _refused(f"path {shown(path)} is not a folder on the machine of the server")
     return Path(real)
 
 

@@ -122,7 +122,7 @@ def _constraints(algo: Fields) -> tuple[Constraint, ...]:
         one = Fields(bounds, f"algoDef.constraints: {metric}", refusals.definition)
         least, most = one.number("min"), one.number("max")
         if (least is None and most is None) or (least is not None and most is not None and least > most):
-            raise one.refuse("min and max", f"must be bounds, one at least, but they are {shown(bounds)}")
+            raise one.refuse("min and max", f"must be 1 or 2 numbers, min not above max, but they are {shown(bounds)}")
         found.append(Constraint(metric, None if least is None else float(least), None if most is None else float(most)))
     return tuple(found)
 

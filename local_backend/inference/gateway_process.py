@@ -83,7 +83,7 @@ class GatewayLink:
             self.connection.sendall(line)
             self.connection.setblocking(False)
         except OSError as problem:
-            raise GatewayLost(f"the gateway takes no messages: {problem}") from None
+            raise GatewayLost(f"the gateway accepts no messages: {problem}") from None
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages that have arrived; the first one is in `ready`. Raises GatewayLost."""

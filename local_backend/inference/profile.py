@@ -81,6 +81,7 @@ class ModelProfile:
     #: Longest time from the start of a kernel until it is ready.
     connection_timeout: float = 90.0
     gpu: GpuMode = "no"
+    #: The user's kernels, of any model, with the same pack share one GPU. Empty unless `gpu` is `shared`.
     pack: str = ""
     #: Fraction of a slot that a kernel takes: 1.0 unless kernels share slots.
     kernel_share: float = 1.0
@@ -145,13 +146,16 @@ def to_profile(value: Mapping[str, Any]) -> ModelProfile:
         raise policy.refuse("kernel_max", f"must be -1 (no limit), or at least 1 and at least kernel_min ({least}), "
                                           f"but it is {most}")
     gpu: GpuMode = kernel.word("gpu", _GPU)  # type: ignore[assignment]
-    memory = _memory(allocation)
+    memory, pack, part = _memory(allocation), _pack(allocation), _share(allocation) if gpu == "shared" else 1.0
+    if gpu == "shared" and pack and least * part > 1:
+        raise policy.refuse("kernel_min", f"must be at most {int(1 / part)} in the pack {pack}: a pack has 1 GPU, and "
+                                          f"each kernel takes {part:g} of it, but it is {least}")
     return ModelProfile(
         limits=_limits(policy), kernel_min=least, kernel_max=most,
         schedule_interval=_seconds(policy, "schedule_interval"),
         release_time=_seconds(policy, "kernel_delay_release_time"),
-        connection_timeout=_seconds(kernel, "connection_timeout"), gpu=gpu, pack=_pack(allocation),
-        kernel_share=_share(allocation) if gpu == "shared" else 1.0, memory=memory,
+        connection_timeout=_seconds(kernel, "connection_timeout"), gpu=gpu,
+        pack=pack if gpu == "shared" else "", kernel_share=part, memory=memory,
         resource_plan=_plan(allocation), environment=_environment(kernel), labels=_labels(allocation),
     )
 

@@ -104,6 +104,7 @@ class Active:
         news = self.run.on_ready(ready)
         held = self.run.held
         if before is None and held is not None:
-            slots = tuple(slot for slot in self.slots if slot.id in held.slots)
+            known = {slot.id: slot for slot in self.slots}
+            slots = tuple(known[name] for name in held.slots if name in known)
             self.allocation = Allocation(slots, held.sequence, held.rest)
         return news

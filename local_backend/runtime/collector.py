@@ -293,15 +293,15 @@ class Collector:
             found = self._book.add(source, value)
             if found is not None and self._file is not None:
                 self._file.note(*found, value.value, value.time)
-                self._note_point(*found, value.value)
+                self._note_point(*found, value.value, value.time)
 
     # --- all points
 
-    def _note_point(self, index: int, step: float, value: float) -> None:
+    def _note_point(self, index: int, step: float, value: float, at: float | None) -> None:
         """Keep a point in full. The first BEGIN points follow when there are so many."""
         self._seen += 1
         if self._points is not None:
-            self._add_points([(_key(self._book.curves[index]), step, value)])
+            self._add_points([(_key(self._book.curves[index]), step, value, at)])
         elif self._seen == BEGIN:
             self._begin_points()
 
@@ -314,16 +314,15 @@ class Collector:
             self._fail_points(problem)
         self._seen = max(self._seen, BEGIN)
         if is_new:
-            self._add_points((_key(curve), step, value) for curve in self._book.curves
-                             for step, value, _ in curve.points())
+            self._add_points((_key(curve), *point) for curve in self._book.curves for point in curve.points())
 
-    def _add_points(self, points: Iterable[tuple[Key, float, float]]) -> None:
+    def _add_points(self, points: Iterable[tuple[Key, float, float, float | None]]) -> None:
         """Keep points. A failure does no harm to the thinned curves."""
         if self._points is None:
             return
         try:
-            for key, step, value in points:
-                self._points.add(key, step, value)
+            for point in points:
+                self._points.add(*point)
         except OSError as problem:
             self._fail_points(problem)
 

@@ -125,6 +125,7 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int, tempo
     env |= _job(launch) | _task(launch, task) | {"TMPDIR": str(temporary)}
     if launch.spec.service is not None:
         env |= _kernel(launch, launch.spec.service, task)
+        env.setdefault("OMP_WAIT_POLICY", "passive")  # see inference.kernel.openmp
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
     if not launch.spec.resources.elastic:
         env |= _peers(launch, task, master_port)

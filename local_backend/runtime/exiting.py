@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from local_backend.elastic.script.open_files import flush_all
+from local_backend.elastic.threads import EngineThread
 
 #: Largest exit status that `os._exit` passes on as it is.
 _LARGEST = 255
@@ -42,7 +43,7 @@ def finish(status: int, folder: str, given: Collection[str]) -> None:
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if len(sys._current_frames()) > 1:
+    if _others():
         return  # the interpreter stops threads before it removes what they use
     flush_all()  # first: the garbage collector may close the inner file of a text file before the outer one
     _remove_modules(folder, given)
@@ -50,6 +51,12 @@ def finish(status: int, folder: str, given: Collection[str]) -> None:
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)  # the streams of libraries that are not written in Python
     os._exit(status)
+
+
+def _others() -> set[int]:
+    """Return the identifiers of the threads that may use objects of the program."""
+    harmless = {one.ident for one in threading.enumerate() if isinstance(one, EngineThread)}
+    return sys._current_frames().keys() - harmless - {threading.get_ident()}
 
 
 def _remove_modules(folder: str, given: Collection[str]) -> None:

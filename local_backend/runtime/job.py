@@ -109,7 +109,7 @@ class Attempt:
     def _collect_rest(self) -> None:
         """Read the metrics that the program has written faster than the collector reads. Another stop request ends
         this."""
-        self._link.on_allocation = self._link.on_set_aside = lambda _: None
+        self._link.ignore_server()
         is_stopped = self._verdict is not None and self._verdict.state in (KILLED, PENDING)
         self._collector.finish(_REST_OF_STOPPED if is_stopped else _REST, self._may_collect)
 

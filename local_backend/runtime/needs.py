@@ -62,11 +62,14 @@ def job(asked: Resources, kinds: Collection[str], user: str) -> SchedulerJob:
 
 def service(asked: Resources, kernels_per_slot: int, kinds: Collection[str], user: str) -> SchedulerJob:
     """Return the request of a service as the scheduler sees it: an elastic job of slots, each with so many kernels. It
-    needs 1 slot at least, because a service without kernels does not compete for slots."""
+    needs 1 slot at least, because a service without kernels does not compete for slots. In a pack, it is an elastic job
+    of kernels, which take parts of the pack's slot."""
     least = max(1, -(-asked.min_workers // kernels_per_slot))
     most = max(least, -(-asked.num_worker // kernels_per_slot))
     found = job(asked, kinds, user)
-    return replace(found, serves=True, least=least, most=most, memory=found.memory * kernels_per_slot)
+    if found.pack:
+        most = max(least, min(most, WHOLE // found.share))
+    return replace(found, serves=True, elastic=True, least=least, most=most, memory=found.memory * kernels_per_slot)
 
 
 def wanting(

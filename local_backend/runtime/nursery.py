@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import weakref
 from pathlib import Path
 
 from local_backend.elastic import PRELOAD
@@ -81,6 +82,8 @@ def _preload() -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for module in (*PRELOAD, KERNEL, OPENS_SECRETS):
         importlib.import_module(module)
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False  # torch unregisters its operators at exit; the end of a process does that, too
     gc.collect()
     gc.freeze()
     return_memory()

@@ -6,6 +6,7 @@ docs/adoption.md explains why no slot is ever given to two jobs, even if a proce
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
     if row.idle:
         raise ResizeError(f"Exec {row.id} has no requests and needs no slots")
     if row.workload.resources.shares:
-        raise ResizeError(f"Exec {row.id} shares its slot with other execs and holds it until it finishes")
+        raise ResizeError(f"Exec {row.id} shares its slot with other execs, so the number of its slots is not free")
     most = row.workload.resources.engines
     if count is not None and not 0 <= count <= most:
         raise ResizeError(f"Exec {row.id} cannot have {count} slots: it was submitted for at most {most}")
@@ -76,7 +77,7 @@ class Shares:
         active.service(now := time.monotonic())
         before = active.allocation.slots
         if slots != before:
-            union = tuple(dict.fromkeys([*active.slots, *slots]))
+            union = (*active.slots, *(Counter(slots) - Counter(active.slots)).elements())
             self._records.slots(active.paths, union)
             # If the runner does not get the allocation, its next state says so, and `heed` puts the row right.
             if not before:
@@ -94,8 +95,8 @@ class Shares:
         if found is None or not active.elastic:
             return
         if found.sequence == active.allocation.sequence:  # an older state does not cover slots given since
-            held = {*found.held, *(slot.id for slot in active.allocation.slots)}
-            kept = tuple(slot for slot in active.slots if slot.id in held)
+            held = Counter(found.held) | Counter(slot.id for slot in active.allocation.slots)
+            kept = _kept(active.slots, held)
             if kept != active.slots:
                 self._records.slots(active.paths, kept)
                 active.slots = kept
@@ -106,6 +107,16 @@ class Shares:
             move = self._records.recovering if found.recovering else self._records.running
             move(active.paths, active.attempt)
             active.recovering = found.recovering
+
+
+def _kept(slots: Iterable[Slot], held: Counter[str]) -> tuple[Slot, ...]:
+    """Return these slots, each as often as it is held."""
+    kept, left = [], held.copy()
+    for slot in slots:
+        if left[slot.id] > 0:
+            left[slot.id] -= 1
+            kept.append(slot)
+    return tuple(kept)
 
 
 def held_by(everyone: Iterable[Active]) -> set[str]:

@@ -67,6 +67,11 @@ class ServerLink:
         self._file: tuple[int, int, int] | None = None
         self._listen()
 
+    def ignore_server(self) -> None:
+        """Take no further allocations, and no request to set the job aside."""
+        self.on_allocation = lambda _: None
+        self.on_set_aside = lambda _: None
+
     @property
     def sources(self) -> list[Source]:
         """Descriptors with their handlers and the events of poll(2) to wait for."""

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,7 +125,8 @@ class RunningService:
             return
         before, self._allocation = self._allocation, found
         if found.slots != before.slots:
-            names = ", ".join(slot.id for slot in found.slots)
+            counts = Counter(slot.id for slot in found.slots)
+            names = ", ".join(name if count == 1 else f"{name} for {count} kernels" for name, count in counts.items())
             self._note(f"the service now has these slots: {names}" if names else "the service now has no slots")
         self._furnish()
         self.insist()
@@ -144,7 +146,7 @@ class RunningService:
             self._shorten_at = now + _SHORTEN_EVERY
             self._shorten()
         for seat in [] if self._ending else self._empty:
-            if seat.again <= now and self.workers.on(seat.slot.id) < self._service.kernels_per_slot:
+            if seat.again <= now and self.workers.on(seat.slot.id) < len(self._seats[seat.slot.id]):
                 self._start_kernel(seat)
 
     @property
@@ -167,9 +169,10 @@ class RunningService:
     @property
     def held(self) -> Held:
         """The slots that the service holds now."""
-        slots = tuple(slot.id for slot in self._allocation.slots)
+        slots, each = tuple(slot.id for slot in self._allocation.slots), self._service.kernels_per_slot
+        lived = Counter({slot: -(-self.workers.on(slot) // each) for slot in sorted(self.workers.held)})
         return Held(
-            self._allocation.sequence, slots, tuple(dict.fromkeys([*slots, *sorted(self.workers.held)])),
+            self._allocation.sequence, slots, (*slots, *(lived - Counter(slots)).elements()),
             tuple(sorted(self.workers.slots)), rest=self._allocation.rest,
         )
 
@@ -197,12 +200,15 @@ class RunningService:
     # --- seats
 
     def _furnish(self) -> None:
-        """Make the seats those of the allocation. Kernels whose seats are gone leave."""
-        each, kept = self._service.kernels_per_slot, self._seats
-        self._seats = {slot.id: kept.get(slot.id) or [_Seat(slot) for _ in range(each)]
-                       for slot in self._allocation.slots}
+        """Make the seats those of the allocation, which names a slot of a pack once per kernel. Kernels whose seats are
+        gone leave."""
+        kept = self._seats
+        self._seats = {
+            slot.id: _seats_on(slot, kept.get(slot.id, []), self._service.kernels_per_slot * times)
+            for slot, times in Counter(self._allocation.slots).items()
+        }
         for number, kernel in self._kernels.items():
-            if kernel.seat.slot.id not in self._seats:
+            if not any(kernel.seat is seat for seat in self._seats.get(kernel.seat.slot.id, ())):
                 self._dismiss(number, kernel)
         self._count()
 
@@ -330,6 +336,12 @@ class RunningService:
                     paths.output_times(task, stream).unlink(missing_ok=True)
                 if not paths.logs.is_symlink():  # the program can have put a link there
                     remove_tree(paths.log_dir(task))
+
+
+def _seats_on(slot: Slot, before: list[_Seat], count: int) -> list[_Seat]:
+    """Return so many seats on a slot: those with kernels first, of those from before, then new ones."""
+    kept = sorted(before, key=lambda seat: not seat.taken)[:count]
+    return kept + [_Seat(slot) for _ in range(count - len(kept))]
 
 
 def description(launch: Launch) -> dict[str, object]:

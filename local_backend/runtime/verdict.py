@@ -11,6 +11,8 @@ from local_backend.runtime.launcher_log import one_line
 
 _TAIL = 64 * 1024
 _TRACEBACK = "Traceback (most recent call last):"
+#: How Python begins the message about an exception that did not end the program, such as one of `__del__`.
+_IGNORED = "Exception ignored "
 
 
 def describe(status: int, stderr: Path) -> str:
@@ -23,6 +25,7 @@ def describe(status: int, stderr: Path) -> str:
     if status < 0:
         return f"killed by signal {-status} ({signal_name(-status)})"
     lines = last_lines(stderr)
+    lines = _without_ignored(lines) or lines
     if not lines:
         return f"exit code {status}"
     raised, last = exception(lines), one_line(lines[-1])
@@ -43,6 +46,20 @@ def exception(lines: list[str]) -> str:
     begins = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     after = lines[begins[-1] + 1 :] if begins else []
     return next((one_line(line) for line in after if not line[0].isspace()), "")
+
+
+def _without_ignored(lines: list[str]) -> list[str]:
+    """Return the lines without exceptions that Python has reported and ignored, and without their tracebacks."""
+    kept: list[str] = []
+    ignored = False
+    for line in lines:
+        if line.startswith(_IGNORED):
+            ignored = True
+        elif not ignored:
+            kept.append(line)
+        elif not line[0].isspace() and line != _TRACEBACK:
+            ignored = False  # the line names the exception, and ends the report
+    return kept
 
 
 def last_lines(path: Path) -> list[str]:

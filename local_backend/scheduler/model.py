@@ -77,8 +77,8 @@ class SchedulerJob:
     elastic: bool = False
     #: Whether it is a service. While it runs, no other job takes its minimum; `most` is 0 while it needs no slot.
     serves: bool = False
-    #: Parts of a slot that each worker takes. A job with a share below WHOLE, or in a pack, has a fixed size and one
-    #: slot per worker. Jobs of one pack share one slot.
+    #: Parts of a slot that each worker takes. A job with a share below WHOLE, or in a pack, has one slot per worker,
+    #: and a fixed size unless it is a service. Jobs of one pack share one slot: `slots` then names it once per worker.
     share: int = WHOLE
     pack: str = ""
     #: Jobs of a user with the same group are one consumer among the jobs of the user; "" for a job on its own.

@@ -1,7 +1,8 @@
 """Slots that several jobs share: find a slot with room for one more job. Pure.
 
 A worker goes to the slot with the least room that is enough for it (best fit: Johnson, "Fast algorithms for bin
-packing", 1974), so that whole slots stay free. Jobs of one pack go to one slot that no other job uses.
+packing", 1974), so that whole slots stay free. Jobs of one pack go to one slot that no other job uses. Services of a
+pack have a variable number of workers, their kernels (see `packs`).
 """
 
 from __future__ import annotations
@@ -34,9 +35,14 @@ class Fit:
 class Shared:
     """The shared slots of a machine during one decision."""
 
-    def __init__(self, usable: Iterable[str], jobs: Iterable[SchedulerJob]) -> None:
-        """`jobs` run. Jobs on slots that are not `usable` stay there, and no other job joins them."""
+    def __init__(
+        self, usable: Iterable[str], jobs: Iterable[SchedulerJob], movable: Iterable[SchedulerJob] = ()
+    ) -> None:
+        """`jobs` run, and keep their parts. Jobs on slots that are not `usable` stay there, and no other job joins
+        them. `movable` jobs run, too: their packs stay where they are."""
         self._packs: dict[str, Bin] = {}
+        #: Pack → the usable slot on which its movable jobs are.
+        self._homes: dict[str, str] = {}
         #: Parts that are left → bins without a pack that have so many parts left; and these numbers in order.
         self._by_left: dict[int, list[Bin]] = {}
         self._lefts: list[int] = []
@@ -48,13 +54,16 @@ class Shared:
         for slot, found in bins.items():
             if slot in allowed:
                 self._keep(found)
+        for job in movable:
+            if job.pack and (slots := [slot for slot in (*job.slots, *job.held) if slot in allowed]):
+                self._homes.setdefault(job.pack, slots[0])
 
     def fit(self, job: SchedulerJob) -> Fit | None:
         """Return where the workers of a job can go; None if its pack has no room for it."""
         if job.pack:
             found = self._packs.get(job.pack)
             if found is None:
-                return Fit([Bin(None, pack=job.pack)] * job.least, 1)
+                return Fit([Bin(self._homes.get(job.pack), pack=job.pack)] * job.least, 1)
             return Fit([found] * job.least) if found.left >= job.least * job.share else None
         fit = Fit()
         enough = self._lefts[bisect.bisect_left(self._lefts, job.share) :]

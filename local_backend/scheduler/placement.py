@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from local_backend.scheduler.admission import Admission
-from local_backend.scheduler.model import Decision, SchedulerJob, Slot
-from local_backend.scheduler.packing import Fit
+from local_backend.scheduler.model import WHOLE, Decision, SchedulerJob, Slot
+from local_backend.scheduler.packing import Bin, Fit
 
 
 @dataclass
@@ -24,17 +24,23 @@ class Free:
 
 
 def place(  # noqa: PLR0917
-    jobs: Iterable[SchedulerJob], admission: Admission, targets: Mapping[str, int], usable: Sequence[Slot], free: Free,
+    jobs: Sequence[SchedulerJob], admission: Admission, targets: Mapping[str, int], usable: Sequence[Slot], free: Free,
     decision: Decision,
 ) -> list[SchedulerJob]:
-    """Write starts and resizes into `decision`. Return the admitted jobs that wait until others give up slots."""
+    """Write starts and resizes into `decision`. Return the admitted jobs that wait until others give up slots.
+
+    `targets` are slots, or the kernels of services in packs.
+    """
     known = {slot.id: slot for slot in usable}
+    packs = _Packs(jobs, known)
     late, admitted = [], {}
     for job in admission.admitted:
         admitted[job.exec_id] = job
         if job.running:
             continue
-        if job.shares:
+        if job.pack:
+            slots = packs.join(job, admission.fits[job.exec_id].bins[0], targets.get(job.exec_id, job.least), free)
+        elif job.shares:
             slots = _join(job, admission.fits[job.exec_id], free, known)
         else:
             slots = _begin(job, targets[job.exec_id], free)
@@ -44,10 +50,47 @@ def place(  # noqa: PLR0917
             late.append(job)
     for job in jobs:
         if job.running and job.elastic and job.movable:
-            slots = _move(admitted.get(job.exec_id, job), targets.get(job.exec_id, 0), free, known)
+            now, target = admitted.get(job.exec_id, job), targets.get(job.exec_id, 0)
+            if not job.pack:
+                slots = _move(now, target, free, known)
+            else:
+                slots = packs.join(now, admission.fits[job.exec_id].bins[0], target, free) if target else ()
             if tuple(slot.id for slot in slots) != job.slots:
                 decision.resize[job.exec_id] = slots
     return late
+
+
+class _Packs:
+    """The slots of packs, while decisions are turned into slots."""
+
+    def __init__(self, jobs: Iterable[SchedulerJob], known: Mapping[str, Slot]) -> None:
+        """`jobs` are all jobs on slots of one kind, and `known` the usable slots of this kind."""
+        self._known = known
+        #: Slot with jobs of a pack → its free parts. Parts that a job is giving up are not free yet.
+        self._left: dict[str, int] = {}
+        for job in jobs:
+            for slot in job.held if job.pack else ():
+                self._left[slot] = self._left.get(slot, WHOLE) - job.share
+
+    def join(self, job: SchedulerJob, found: Bin, target: int, free: Free) -> tuple[Slot, ...]:
+        """Return the slot of a job's pack, once per worker: `target` times, or as often as parts and memory are free
+        now. Parts that the job is giving up count as free for it. Empty if these are too few for the job."""
+        slot = found.slot or (free.slots[-1].id if free.slots else None)
+        if slot is None or slot not in self._known:
+            return ()
+        own, left = job.held.count(slot), self._left.get(slot, WHOLE)
+        more = max(0, left) // job.share
+        if job.memory:
+            more = min(more, free.workers(job))
+        count = min(target, own + more)
+        if count < job.least:
+            return ()
+        if found.slot is None:
+            found.slot = free.slots.pop().id
+        new = max(0, count - own)
+        self._left[slot] = left - new * job.share
+        free.memory -= new * job.memory
+        return (self._known[slot],) * count
 
 
 def _begin(job: SchedulerJob, target: int, free: Free) -> tuple[Slot, ...]:

@@ -19,6 +19,7 @@ from local_backend.scheduler import reasons
 from local_backend.scheduler.admission import Asking, Memory
 from local_backend.scheduler.model import Decision, Machine, ResourcePlan, SchedulerJob, Slot
 from local_backend.scheduler.packing import Shared
+from local_backend.scheduler.packs import deal
 from local_backend.scheduler.placement import Free, place
 from local_backend.scheduler.reasons import Waiting
 from local_backend.scheduler.reclaim import Reclaim, names
@@ -99,7 +100,7 @@ class _Admitted:
         self.fixed = [job for job in jobs if job.fixed]
         self.root = grow(plans, jobs)
         self.keys = order(jobs, now)
-        self.shared = Shared(self.ids, self.fixed)
+        self.shared = Shared(self.ids, self.fixed, [job for job in jobs if job.running and not job.fixed])
         # Fixed jobs may be on slots that no other job gets any more.
         capacity = len(self.ids) - len(self.ids.intersection(slot for job in self.fixed for slot in job.slots))
         self.asking = Asking(self.root, capacity, len(self.ids), memory, now, self.shared)
@@ -116,7 +117,7 @@ class _Admitted:
         for user in self.root.leaves():
             levels = [
                 -self.keys[job.exec_id][0] for job in (*user.jobs, *user.fixed)
-                if job.elastic and job.ceiling > job.floor and not job.leaving
+                if job.elastic and not job.shares and job.ceiling > job.floor and not job.leaving
             ]
             if levels:
                 found[user] = max(levels)
@@ -132,12 +133,15 @@ class _Divided:
         self._surplus = Surplus(admitted.root, admitted.admission, admitted.keys, memory, admitted.now)
         left = max(0, self._surplus.rest - self._surplus.later)
         self._surplus.join(admitted.asking.ask_again(left), left)
+        #: Services of packs → their kernels.
+        self._kernels = deal(admitted.admission, admitted.shared, memory, admitted.keys)
 
     def decide(self, decision: Decision, waiting: Waiting, free: Free) -> None:
         """Write into `decision` the slots of jobs, why other jobs wait, and the jobs that lose lent slots."""
         of, now = self._of, self._of.now
         free.slots = self._unheld()
-        late = place(of.jobs, of.admission, self._surplus.targets, of.usable, free, decision)
+        targets = {**self._surplus.targets, **self._kernels}
+        late = place(of.jobs, of.admission, targets, of.usable, free, decision)
         queue = reasons.Queue(of.admission, late, of.fixed, of.shared, of.machine, of.kind, now)
         others = set()
         for at, job in queue.apart:
@@ -192,7 +196,7 @@ class _Divided:
         moments = [*self._surplus.again, *of.admission.again, *reclaim.moments]
         moments.append(next_urgency(of.admission.waiting, now))
         moments += [job.entered + job.patience for job in of.jobs if job.patience is not None and not job.running]
-        elastic = [job for job in of.admission.admitted if job.elastic]
+        elastic = [job for job in of.admission.admitted if job.elastic and not job.shares]
         if len(elastic) > 1 and any(targets[job.exec_id] < job.ceiling for job in elastic):
             moments.append(now + ROTATION)
         moments += [] if decision.again is None else [decision.again]

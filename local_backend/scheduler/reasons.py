@@ -28,7 +28,7 @@ CODES = {
     ),
     "RESERVED": ("wait", "when those plans need fewer slots, or if you submit it to one of them (--consumer)"),
     "MEMORY": ("wait", "when other jobs release memory, or with a smaller --workerMemory"),
-    "PACK": ("wait", "when another job of the pack ends, or if you submit it to another pack (--msd-pack-id)"),
+    "PACK": ("wait", "when another job of the pack ends, or in another pack (--msd-pack-id; gpu_pack_id of a model)"),
     "MACHINE": ("ask", "when the server is started with enough slots, or if you submit it with fewer slots"),
     "REQUESTS": ("wait", "when the first request arrives"),
     "RESTS": ("wait", "when the search that it belongs to lets it train on"),

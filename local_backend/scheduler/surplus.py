@@ -105,7 +105,7 @@ class Surplus:
 
     def _later(self, job: SchedulerJob, owner: PlanNode) -> int:
         """Return how many slots an elastic job can use beyond its own, once it can be resized."""
-        if not job.elastic or job.leaving:
+        if not job.elastic or job.shares or job.leaving:
             return 0
         most = int(min(job.ceiling - len(job.slots), owner.room))
         if job.memory:

@@ -51,10 +51,10 @@ class Caller:
         return self.admin or row.creator == self.name
 
     def check_admin(self, action: str) -> None:
-        """Raise Denied unless this is an administrator. `action` is a verb phrase: `adds users`."""
+        """Raise Denied unless this is an administrator. `action` is a verb phrase: `add users`."""
         if not self.admin:
             raise AccessDenied(
-                "auth.admin_only", f"Only an administrator {action}; {self.name} is not an administrator"
+                "auth.admin_only", f"Only administrators may {action}; {self.name} is not an administrator"
             )
 
     def check_scope(self, change: str) -> None:

@@ -118,7 +118,7 @@ class AlgorithmService:
                 break
             finally:
                 asked.cancel()
-        raise Unavailable("search.importances", f"the importance of the parameters is not known now: {why}")
+        raise Unavailable("search.importances", f"the importance of the parameters is not available: {why}")
 
     def close(self) -> None:
         """End all processes, and wait for their ends. Questions in progress fail."""

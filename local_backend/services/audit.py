@@ -51,7 +51,7 @@ class AuditService:
     def records(self, caller: Caller, wanted: AuditFilter, start: int, length: int) -> list[dict[str, Any]]:
         """Return at most `length` wanted records after the first `start`, newest first. Raises Denied, StorageFailed
         (`audit.unreadable`)."""
-        caller.check_admin("reads the audit log")
+        caller.check_admin("read the audit log")
         paths = self.recorder.settings.paths
         try:
             files = [_records(path, wanted) for path in (paths.audit, paths.refused_calls, paths.refused_logons)]

@@ -45,7 +45,8 @@ class BrowsedPlace:
 
 @dataclass(frozen=True)
 class BrowseService:
-    """Queries about files of data. `volume` is the name of a volume, empty for DLI_DATA_FS; `path` is relative."""
+    """Queries about files of data. `volume` is the name of a volume, empty for DLI_DATA_FS. `path` is relative; where
+    jobs may use all of this machine, it may also be absolute."""
 
     base: Base
 
@@ -78,7 +79,9 @@ class BrowseService:
     def _opened(self, caller: Caller, volume: str, path: str) -> Iterator[tuple[int, DataSight]]:
         """Open a path that the caller may read. Links are followed, and the place of what was opened is checked."""
         roots = self.base.data_roots(caller)
-        location = {"paths": [path.lstrip("/")]} if path.strip("/") else {}
+        if volume or not roots.anywhere:
+            path = path.lstrip("/")
+        location = {"paths": [path]} if path else {}
         try:
             places = storage.places(location | ({"volume": volume} if volume else {}), roots)
             if len(places) != 1 or not places[0]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlicmd.contract import code_changes, metric_names, wire
 from dlicmd.contract.submission_values import PROGRAM, asked
 from local_backend.curves.file import Point
+from local_backend.curves.model import OF_RUN
 from local_backend.errors import Invalid
 from local_backend.services.access import Caller
-from local_backend.services.curves import CurveService, DrawnCurve, StepWindow
+from local_backend.services.curves import TIME_AXIS, CurveService, DrawnCurve, StepWindow
 from local_backend.services.execs import ExecService
 from local_backend.services.submitted_code import CodeService, ListedFile
 from local_backend.store.execs import ExecRow
@@ -38,12 +39,14 @@ class ComparedValues:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """The last and the best point of a metric, of each exec; None for an exec without it."""
+    """The last and the best point of a metric, of each exec; None for an exec without it. A metric whose name does not
+    say which values are better has no `best` points and no `winner`, the number of the exec with the best one."""
 
     name: str
     step_unit: str
     last: Sequence[Point | None]
     best: Sequence[Point | None]
+    winner: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,18 +93,23 @@ class ComparisonService:
         return ComparedValues(*map(_side_by_side, (parameters, options, environment)))
 
     def metrics(self, rows: Sequence[ExecRow]) -> list[ComparedMetric]:
-        """Return the metrics of the execs, losses first. Raises StorageFailed."""
+        """Return the metrics of the execs: losses, other results, and last what tells about the execution, such as
+        workers. Raises StorageFailed."""
         found = [{curve.name: curve for curve in self.curves.drawn(row, (), StepWindow(_FEW))}
                  for row in rows]
-        names = metric_names.losses_first(list(dict.fromkeys(name for one in found for name in one)))
+        known = metric_names.losses_first(list(dict.fromkeys(name for one in found for name in one)))
+        names = sorted(known, key=lambda name: (name in OF_RUN, not metric_names.has_direction(name)))
         return [_metric(name, [one.get(name) for one in found]) for name in names]
 
     def curve(self, rows: Sequence[ExecRow], metric: str, window: StepWindow) -> list[tuple[ExecRow, DrawnCurve]]:
-        """Return the curve of a metric of each exec that has it. Raises Invalid, StorageFailed."""
+        """Return the curve of a metric of each exec that has it. The times of a window and of its points are seconds
+        since the start of each exec. Raises Invalid, StorageFailed."""
         found = []
         for row in rows:
-            curves = self.curves.drawn(row, [metric], window)
-            found += [(row, curve) for curve in curves if curve.name == metric][:1]
+            begin = (row.start_time or row.create_time) if window.axis == TIME_AXIS else 0.0
+            curves = self.curves.drawn(row, [metric], window.later(begin))
+            found += [(row, replace(curve, points=[(place - begin, value, at) for place, value, at in curve.points]))
+                      for curve in curves if curve.name == metric][:1]
         return found
 
     def files(self, caller: Caller, rows: Sequence[ExecRow]) -> list[ComparedFile]:
@@ -145,8 +153,13 @@ def _metric(name: str, curves: Sequence[DrawnCurve | None]) -> ComparedMetric:
     units = [curve.step_unit for curve in curves if curve is not None]
     choose = min if metric_names.is_lower_better(name) else max
     last = [curve.points[-1] if curve is not None and curve.points else None for curve in curves]
+    if name in OF_RUN or not metric_names.has_direction(name):
+        return ComparedMetric(name, units[0], last, ())
     best = [choose(curve.points, key=_value) if curve is not None and curve.points else None for curve in curves]
-    return ComparedMetric(name, units[0], last, best)
+    values = [point[1] for point in best if point is not None]
+    wanted = choose(values) if len(set(values)) > 1 else None
+    winner = next((number for number, point in enumerate(best) if point is not None and point[1] == wanted), None)
+    return ComparedMetric(name, units[0], last, best, winner)
 
 
 def _value(point: Point) -> float:

@@ -43,7 +43,7 @@ class ConnectionService:
         with self.base.recorded(caller, "connection.add", name):
             if references(values):
                 taken = references(values)[0][:40]
-                caller.check_admin(f"uses '{taken}' from the environment or keyring of the server")
+                caller.check_admin(f"use '{taken}' from the environment or keyring of the server")
             try:
                 row = self.known.add(caller.name, name, kind, values, shared, replace)
             except KindUnusable as problem:
@@ -73,7 +73,7 @@ class ConnectionService:
             row = self._found(caller, name)
             self._check_owner(caller, row)
             if references(values):
-                caller.check_admin("uses secrets from the environment or keyring of the server")
+                caller.check_admin("use secrets from the environment or keyring of the server")
             try:
                 row = self.known.change(row, values, shared)
             except KindUnusable as problem:

@@ -14,14 +14,25 @@ from local_backend.errors import Invalid, StorageFailed
 from local_backend.services.execs import ExecService
 from local_backend.store.execs import ExecRow
 
+#: Axes over which curves are drawn.
+STEP_AXIS, TIME_AXIS = AXES = ("step", "time")
+#: Seconds between points of the same time, so that each has a place of its own on the axis.
+_APART = 1e-6
+
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A part of the steps, and the number of columns of pixels to draw it in."""
+    """A part of the steps, or of the times in epoch seconds, and the number of columns of pixels to draw it in."""
 
     width: int
     start: float | None = None
     stop: float | None = None
+    axis: str = STEP_AXIS
+
+    def later(self, by: float) -> StepWindow:
+        """Return the window moved on its axis."""
+        start, stop = (None if one is None else one + by for one in (self.start, self.stop))
+        return replace(self, start=start, stop=stop)
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ class CurveService:
         """Return the curves of an exec: those named in `metrics`, or all. Raises StorageFailed, Invalid
         (`query.number`, `query.value`)."""
         _check(window)
+        if window.axis == TIME_AXIS:
+            return self._over_time(row, metrics, window)
         reader = self._reader(row)
         thinned = [] if reader and reader.complete else self._thinned(row, metrics)
         if not reader:
@@ -54,6 +67,30 @@ class CurveService:
             return _from_all(reader, metrics, window, thinned)
         except OSError as problem:
             raise _unreadable(row, problem) from None
+
+    def _over_time(self, row: ExecRow, metrics: Collection[str], window: StepWindow) -> list[DrawnCurve]:
+        """Return curves whose points have times in place of their steps. Points without a time are left out."""
+        reader = self._reader(row)
+        curves = reader.curves(metrics)
+        try:
+            timed = [reader.timed(one, window.start, window.stop) for one in curves]
+        except OSError as problem:
+            raise _unreadable(row, problem) from None
+        is_whole = reader and reader.complete and all(one.steps for one in timed)
+        others = {} if is_whole else {(one.source, one.name): one for one in self._thinned(row, metrics)}
+        found: list[DrawnCurve] = []
+        for curve, arrays in zip(curves, timed, strict=True):
+            other = others.pop((curve.source, curve.name), None)
+            last = arrays.steps[-1] if arrays.steps else -math.inf
+            for moment, value, _ in () if other is None else _in_time(other.points, window):
+                if moment > last:
+                    arrays.steps.append(moment)
+                    arrays.values.append(value)
+            points: list[Point] = [(arrays.steps[number], arrays.values[number], None)
+                                   for number in kept_numbers(*arrays, window.width)]
+            found.append(DrawnCurve(curve.name, curve.source, curve.unit, _apart(points)))
+        return found + [replace(one, points=_apart(drawn(_in_time(one.points, window), window.width)))
+                        for one in others.values()]
 
     def names(self, row: ExecRow) -> list[str]:
         """Return the names of the curves of an exec. Raises StorageFailed."""
@@ -103,6 +140,19 @@ def _seen(points: Sequence[Point], window: StepWindow) -> list[Point]:
     return drawn(within(points, window.start, window.stop), window.width)
 
 
+def _in_time(points: Sequence[Point], window: StepWindow) -> Sequence[Point]:
+    """Return the points with a time, in the order of their times, as (time, value, None): those in the window."""
+    return within(sorted((at, value, None) for _, value, at in points if at is not None), window.start, window.stop)
+
+
+def _apart(points: Sequence[Point]) -> list[Point]:
+    """Return points with growing times: those of the same time follow each other."""
+    found: list[Point] = []
+    for moment, value, _ in points:
+        found.append((max(moment, found[-1][0] + _APART) if found else moment, value, None))
+    return found
+
+
 def _unreadable(row: ExecRow, problem: OSError) -> StorageFailed:
     return StorageFailed("exec.result_failed", f"The server cannot read the curves of {row.id} ({problem.strerror})")
 
@@ -111,6 +161,8 @@ def _check(window: StepWindow) -> None:
     """Refuse a window that is impossible. Raises Invalid."""
     if not LEAST_WIDTH <= window.width <= MOST_WIDTH:
         raise Invalid("query.number", f"width: {window.width} is not from {LEAST_WIDTH} to {MOST_WIDTH}")
+    if window.axis not in AXES:
+        raise Invalid("query.value", f"axis: {window.axis[:40]!r} is none of {', '.join(AXES)}")
     limits = [limit for limit in (window.start, window.stop) if limit is not None]
     if not all(map(math.isfinite, limits)):
         raise Invalid("query.value", "from, to: not finite numbers")

@@ -11,18 +11,23 @@ from sqlalchemy import Connection
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args, split_args
+from dlicmd.contract.program_kinds import FRAMEWORKS
 from dlicmd.contract.secret import looks_secret
-from local_backend.errors import Conflict, Invalid
+from dlicmd.contract.verbs import SINGLE
+from local_backend.errors import Conflict, Invalid, StorageFailed
 from local_backend.runtime import bundles
 from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.sizes import on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
+from local_backend.services.object_words import in_object_words
 from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
 from local_backend.services.submitted_code import CodeReader, ListedFile
 from local_backend.services.team import TeamObjects
 from local_backend.store import team_objects
 from local_backend.store.team_objects import DEFINITION, NewVersion, TeamObjectRow
+from local_backend.submit.kinds import framework_of
+from local_backend.submit.left_out import without_ignored
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.workload import Program
 
@@ -31,6 +36,8 @@ _PACKED = (".zip", ".tar", ".tar.gz", ".tgz", wire.ARCHIVE_SUFFIX)
 _MOST_VARIABLES, _LONGEST_COMMAND = 200, 20_000
 #: The most files that a list shows.
 MOST_FILES = 2000
+#: Framework of a draft that the server finds in the code.
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class DefinitionDraft:
 
     name: str
     description: str = ""
+    #: As `--exec-start` names it, or AUTO.
     framework: str = "PyTorch"
     #: Execution command: a Python file and its words, or any other command. Empty: the program is found by its name.
     command: str = ""
@@ -62,6 +70,17 @@ class TrainingDefinition:
     def command(self) -> str:
         """Execution command; empty if the program is found by its name."""
         return str(self.row.content["command"])
+
+    @property
+    def program(self) -> str | None:
+        """The file that runs; None for a command, and for versions that do not know it."""
+        found: str | None = self.row.content.get("main")
+        return found
+
+    @property
+    def shown_command(self) -> str:
+        """What runs: the execution command, or the program that was found."""
+        return self.command or self.program or ""
 
     @property
     def conda_env(self) -> str | None:
@@ -127,13 +146,24 @@ class DefinitionService:
         with self.base.recorded(caller, "definition.save", draft.name) as record:
             row = self.objects.mine(caller, draft.name)
             request = SubmissionRequest(join_args(self._words(draft)), as_archive(upload), strict=True)
-            if upload.files:
-                made = self.submissions.keep(caller, request, folder, lambda connection, template: self._store(
-                    connection, caller, draft, template))
-            else:
-                made = self._with_code_of(caller, row, draft, request)
+            try:
+                if upload.files:
+                    made = self.submissions.keep(caller, request, folder, lambda connection, template: self._store(
+                        connection, caller, draft, template))
+                else:
+                    made = self._with_code_of(caller, row, draft, request)
+            except Invalid as problem:
+                raise Invalid(problem.code, in_object_words(str(problem))) from None
             record.about.append(made.label)
         return TrainingDefinition(made)
+
+    def save_sent(
+        self, caller: Caller, draft: DefinitionDraft, upload: ReceivedUpload, folder: Path
+    ) -> tuple[TrainingDefinition, Sequence[str]]:
+        """Store a model definition with the files of a browser. Return it, and the names of the files and folders that
+        the rules of the sent folder leave out. Raises as `save`."""
+        sent = sent_by_browser(upload)
+        return self.save(caller, draft, sent, folder), sent.left_out
 
     def remove(self, caller: Caller, name: str) -> None:
         """Delete a model definition with all versions. Runs keep their code. Raises NotFound (`definition.not_found`),
@@ -162,17 +192,26 @@ class DefinitionService:
             spec = self.submissions.check_kept(caller, request, TrainingDefinition(row).code)
         except BundleLost:
             raise lost(row) from None
-        size = row.size
+        new = self._version(draft, spec.program, row.size)
         return self.base.database.write(lambda connection: self.objects.save(
-            connection, caller, draft.name, self.objects.checked_shared(draft.shared),
-            _version(draft, spec.program, size)))
+            connection, caller, draft.name, self.objects.checked_shared(draft.shared), new))
 
     def _store(
         self, connection: Connection, caller: Caller, draft: DefinitionDraft, template: Template
     ) -> TeamObjectRow:
         size = on_disk(self.base.settings.paths.bundle(str(template.spec.program.bundle)))
         return self.objects.save(connection, caller, draft.name, self.objects.checked_shared(draft.shared),
-                                 _version(draft, template.spec.program, size))
+                                 self._version(draft, template.spec.program, size))
+
+    def _version(self, draft: DefinitionDraft, program: Program, size: int) -> NewVersion:
+        """Return the version of a draft whose code is stored."""
+        framework = draft.framework
+        if framework == AUTO:
+            framework = framework_of(program, self.base.settings.paths.bundle(str(program.bundle)))
+        content = {"framework": framework, "command": draft.command.strip(), "condaEnv": draft.conda_env or None,
+                   "environment": dict(draft.environment), "modelDir": program.model_dir,
+                   **({} if program.user_cmd is not None else {"main": program.main})}
+        return NewVersion(draft.description.strip(), content, program.bundle, size)
 
     def _words(self, draft: DefinitionDraft) -> list[str]:
         """Return the command line that runs a model definition alone. Raises Invalid."""
@@ -184,7 +223,8 @@ class DefinitionService:
             if looks_secret(name):
                 raise Invalid("definition.invalid", f"environment: {name[:80]} looks like a secret. All users that may "
                               f"use the definition can read it; use a connection for the secrets of data")
-        return exec_words(draft.framework, draft.name.rpartition("/")[2], draft.command, draft.conda_env,
+        framework = FRAMEWORKS[SINGLE] if draft.framework == AUTO else draft.framework
+        return exec_words(framework, draft.name.rpartition("/")[2], draft.command, draft.conda_env,
                           draft.environment)
 
 
@@ -218,19 +258,19 @@ def as_archive(upload: ReceivedUpload) -> ReceivedUpload:
 
 
 def sent_by_browser(upload: ReceivedUpload) -> ReceivedUpload:
-    """Return the upload of a form: browsers send an unnamed, empty file for each field without files, and the files of
-    a folder with their paths."""
+    """Return the upload of a form: browsers send an unnamed, empty file for each field without files, and all files of
+    a folder with their paths, also those that its ignore file leaves out. Raises Invalid (`submission.files`),
+    StorageFailed."""
     files = [(name, path) for name, path in upload.files if name]
-    return replace(upload, files=files, is_folder=any("/" in name for name, _ in files))
+    if not any("/" in name for name, _ in files):
+        return replace(upload, files=files)
+    try:
+        return without_ignored(replace(upload, files=files, is_folder=True))
+    except OSError as problem:
+        raise StorageFailed.from_os(problem) from None
 
 
 def lost(row: TeamObjectRow) -> Invalid:
     """Return the error for a model definition whose code is gone from the disk, or has changed there."""
     return Invalid("definition.code_gone", f"The code of version {row.version} of the model definition {row.label} is "
                    f"no longer stored; save the definition with its code again")
-
-
-def _version(draft: DefinitionDraft, program: Program, size: int) -> NewVersion:
-    content = {"framework": draft.framework, "command": draft.command.strip(), "condaEnv": draft.conda_env or None,
-               "environment": dict(draft.environment), "modelDir": program.model_dir}
-    return NewVersion(draft.description.strip(), content, program.bundle, size)

@@ -223,7 +223,7 @@ class ExecService:
         """
         with self.base.recorded(caller, "exec.resize", exec_id):
             row = self.find(caller, exec_id)
-            caller.check_admin("fixes the slots of an exec")
+            caller.check_admin("fix the slots of an exec")
             if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
                 raise Invalid(
                     "exec.slots", 'The body must be {"slots": N} with a whole number N >= 0, or null'

@@ -12,14 +12,17 @@ from sqlalchemy import Connection
 
 from dlicmd.contract import wire
 from dlicmd.contract.data_sources import REFERENCES
+from dlicmd.contract.program_kinds import usual_workers
 from local_backend.errors import BackendError, Conflict, Invalid, NotFound
 from local_backend.runtime import needs
 from local_backend.runtime.bundles import BundleLost
+from local_backend.scheduler.model import CPU
 from local_backend.services import hardware as specifications
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.services.definitions import DefinitionService, TrainingDefinition, exec_words, lost
 from local_backend.services.hardware import HardwareService
+from local_backend.services.object_words import in_object_words
 from local_backend.services.submissions import SubmissionRequest, SubmissionService
 from local_backend.services.team import TeamObjects
 from local_backend.store import execs, experiment_runs, team_objects
@@ -239,9 +242,10 @@ class ExperimentPlanService:
         with self.base.recorded(caller, "experiment.run", name) as record:
             plan, before = self.run_of(caller, name, number)
             if before.row.creator != caller.name:
-                raise NotFound("experiment.run_not_found", f"Run {number} of {name} is of another user")
+                raise NotFound("experiment.run_not_found", f"Run {number} of {name} belongs to another user")
             if before.complete:
-                raise Conflict("experiment.complete", f"Run {number} of {name} has an exec for each model definition")
+                raise Conflict("experiment.complete",
+                               f"Run {number} of {name} is complete: each model definition has an exec")
             made = self._submit_missing(caller, plan, before.row)
             record.about += [plan.row.label, *(part.exec_id for part, _ in made.parts if part.exec_id)]
         return plan, made
@@ -270,7 +274,7 @@ class ExperimentPlanService:
         row = self.objects.find(caller, name)
         found = self.base.database.read(lambda c: experiment_runs.get(c, number))
         if found is None or found.object != row.number or not (caller.admin or found.creator == caller.name):
-            raise NotFound("experiment.run_not_found", f"The experiment {name[:160]} has no run {number} of yours")
+            raise NotFound("experiment.run_not_found", f"You have no run {number} of the experiment {name[:160]}")
         plan = ExperimentPlan(self.objects.numbered(caller, row.number, found.version))
         return plan, self._views(caller, [found])[0]
 
@@ -321,7 +325,8 @@ class ExperimentPlanService:
 
     def _refuse(self, part: RunPartRow, problem: BackendError) -> None:
         """Note why a part of a run has no exec."""
-        self.base.database.write(lambda c: experiment_runs.refuse(c, part, problem.code, str(problem)))
+        self.base.database.write(lambda c: experiment_runs.refuse(
+            c, part, problem.code, in_object_words(str(problem))))
 
     def _submit(
         self, caller: Caller, plan: ExperimentPlan, part: RunPartRow, asked: Mapping[str, Any]
@@ -386,9 +391,11 @@ class ExperimentPlanService:
         if framework is None:
             raise Invalid("experiment.invalid", f"nodes: '{str(part.nodes)[:40]}' is not one of {', '.join(NODES)}")
         command = part.command.strip() or draft.command.strip() or definition.command
-        name = f"{draft.name.rpartition('/')[2]}-{definition.row.name}"
-        line = exec_words(framework, name, command, definition.conda_env, definition.environment,
-                          (*_options(part), *(["--create-data-path"] if draft.create_data else [])))
+        own = draft.name.rpartition("/")[2]
+        name = own if own == definition.row.name else f"{own}-{definition.row.name}"
+        more = (*_options(part), *self._usual_nodes(part, framework),
+                *(["--create-data-path"] if draft.create_data else []))
+        line = exec_words(framework, name, command, definition.conda_env, definition.environment, more)
         sources = {wire.DATA_SOURCE: list(draft.data)} if draft.data else {}
         data = {wire.ARGV: line, wire.HARDWARE_SPEC: spec, **sources}
         request = SubmissionRequest(None, ReceivedUpload(data=json.dumps(data)), strict=True)
@@ -401,6 +408,15 @@ class ExperimentPlanService:
         number = fixed["hardware_number"]
         uses = frozenset({definition.row.number} | ({number} if number is not None else set()))
         return _Ready(definition, request, workload, kept, uses)
+
+    def _usual_nodes(self, part: PlanPart, framework: str) -> list[str]:
+        """Return the option for the number of nodes of a part that does not say how many, and can use several: as many
+        as `dlicmd run` requests. Hardware says itself how many."""
+        if part.count is not None or part.hardware or framework not in (FRAMEWORKS[MULTI], FRAMEWORKS[ELASTIC]):
+            return []
+        machine = self.submissions.execs.supervisor.machine
+        of_kind = CPU if part.device == CPU or machine.kinds <= {CPU} else max(machine.kinds - {CPU}, key=machine.count)
+        return ["--numWorker", str(max(usual_workers(machine.count(of_kind)), part.least or 1))]
 
     def _hardware(
         self, caller: Caller, part: PlanPart, stored: Mapping[str, Any] | None
@@ -470,10 +486,11 @@ _OF_DATA = ("submission.data_source", "data.kind_unusable", "data.invalid")
 
 def _problem_of_part(number: int, problem: BackendError) -> PlanProblem:
     """Return an error of a part with its place in the experiment."""
+    message = in_object_words(str(problem))
     if problem.code in _OF_DATA:
-        return PlanProblem("data", problem.code, str(problem))
-    field_name = "nodes" if str(problem).startswith("nodes:") else _FIELDS.get(problem.code, "definition")
-    return PlanProblem(f"definitions.{number}.{field_name}", problem.code, str(problem))
+        return PlanProblem("data", problem.code, message)
+    field_name = "nodes" if message.startswith("nodes:") else _FIELDS.get(problem.code, "definition")
+    return PlanProblem(f"definitions.{number}.{field_name}", problem.code, message)
 
 
 def _once(problems: Sequence[PlanProblem]) -> list[PlanProblem]:

@@ -143,7 +143,7 @@ _BY_REFERENCE = frozenset({"id", "href", "name"})
 def checked(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a specification with its `nodes`. Raises Invalid."""
     if "nodes" not in spec and _BY_REFERENCE & spec.keys():
-        raise Invalid("hardware.invalid", "spec: the specification names another one; give its `nodes` instead")
+        raise Invalid("hardware.invalid", "spec: the specification refers to another one; write its `nodes` instead")
     found = dict(spec) if "nodes" in spec else {"nodes": dict(spec)}
     try:
         size = len(json.dumps(found, allow_nan=False))

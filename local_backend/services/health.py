@@ -50,7 +50,7 @@ class HealthService:
 
     def findings(self, caller: Caller) -> list[Finding]:
         """Return what the checks find. May take some seconds. Raises Denied."""
-        caller.check_admin("examines the server")
+        caller.check_admin("check the server")
         with self._lock:
             if time.monotonic() >= self._until:
                 self._found = list(self.examine())
@@ -59,5 +59,5 @@ class HealthService:
 
     def loop_states(self, caller: Caller) -> list[LoopHealth]:
         """Return the background loops of the server. Raises Denied."""
-        caller.check_admin("examines the server")
+        caller.check_admin("check the server")
         return [LoopHealth(loop.name, loop.alive, loop.failures, loop.busy, loop.turned) for loop in self.loops]

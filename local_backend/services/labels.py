@@ -81,8 +81,8 @@ def _check(change: LabelChange) -> None:
     for tag in change.add:
         sound = tag.isprintable() and not any(letter.isspace() or letter in ',"' for letter in tag)
         if not (sound and 0 < len(tag) <= LONGEST_TAG) or tag.startswith("-"):
-            raise Invalid("labels.tag", f"{tag[:LONGEST_TAG]!r} is not a tag; use 1 to {LONGEST_TAG} characters, no "
-                                        "spaces, commas and quotes, and no - as the first")
+            raise Invalid("labels.tag", f"{tag[:LONGEST_TAG]!r} is not a tag; use 1 to {LONGEST_TAG} characters "
+                                        "without spaces, commas and quotes, and do not begin with -")
     note = change.note or ""
     if len(note) > LONGEST_NOTE:
         raise Invalid("labels.note", f"The note has {len(note):,} characters; at most {LONGEST_NOTE:,} are possible")

@@ -40,7 +40,7 @@ class LinkService:
                 for key in [key for key, (_, ends) in self._codes.items() if ends <= now]:
                     del self._codes[key]
                 if sum(owner.name == caller.name for owner, _ in self._codes.values()) >= MOST:
-                    raise Busy("auth.too_many_links", f"{caller.name} has {MOST} unused links; they end within "
+                    raise Busy("auth.too_many_links", f"{caller.name} has {MOST} unused links; they expire within "
                                f"{VALID:.0f} s", retry_after=int(VALID))
                 self._codes[_digest(code)] = caller, now + VALID
         return code
@@ -51,7 +51,7 @@ class LinkService:
         with self._lock:
             found = self._codes.pop(_digest(code), None)
         if found is None or found[1] <= self.clock():
-            raise Invalid("auth.link", "This link was used already, or is too old; run dlicmd --console again")
+            raise Invalid("auth.link", "This link was already used, or has expired; run dlicmd --console again")
         made = self.logons.issue(found[0])
         self.base.note(made.caller, "auth.logon", ["link"], "done", None)
         return made

@@ -63,8 +63,8 @@ class FairTurns:
         """Raise Busy if no further call of the user may wait."""
         found = self.waiting(user)
         if found >= self._most:
-            raise _busy(self._name, f"{found} other calls of {user} wait for their turn ({self._name}); let "
-                        "some of them finish first")
+            raise _busy(self._name, f"{found} other calls of {user} are waiting ({self._name}); wait until "
+                        "some of them have finished")
 
     async def begin(self, user: str) -> None:
         """Return when it is the user's turn. Call `end` once after it."""

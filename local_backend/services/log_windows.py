@@ -116,7 +116,7 @@ class LogService:
         except OSError as problem:
             raise StorageFailed("exec.result_failed", f"The server cannot read the log ({problem.strerror})") from None
         if file is None:
-            raise NotFound("query.log", f"log: the log {log[:40]!r} of {exec_id} is no longer there")
+            raise NotFound("query.log", f"log: the log {log[:40]!r} of {exec_id} no longer exists")
         return file
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from dlicmd.contract.checkpoints import to_serve
 from dlicmd.contract.data_sources import PATH_KEYS
 from dlicmd.contract.states import FINISHED
 from local_backend.data.errors import DataError
@@ -42,6 +43,8 @@ READY_MADE = tuple(description.READY_MADE)
 _CODE_LEFT_OUT = ("__pycache__",)
 #: Most characters of the name of a space, and most versions of saved models that a user may have.
 _LONGEST_SPACE, _MOST_SAVED = 200, 1000
+#: Chooses from the paths of files.
+Choice = Callable[[Iterable[str]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,9 @@ class ModelSourceService:
     def save(  # noqa: PLR0917
         self, caller: Caller, name: str, exec_id: str, path: str, folder: Path, new: bool = False
     ) -> SavedModelRow:
-        """Save the result of an exec under a name, as its next version. `path` is a folder or file of the result; empty
-        for the whole result. `folder` is a new folder. With `new`, the name must not have a version yet. Raises
+        """Save the result of an exec under a name, as its next version. `path` is a folder or file of the result; `.`
+        for the whole result; empty for what serving needs, without the states from which a training continues.
+        `folder` is a new folder. With `new`, the name must not have a version yet. Raises
         NotFound (`exec.not_found`, `exec.no_result`), Conflict (`exec.not_finished`, `model.exists`), Invalid,
         AccessDenied (`model.of_another_user`), OverQuota, StorageFailed."""
         with self.base.recorded(caller, "model.save", name) as record:
@@ -152,7 +156,7 @@ class ModelSourceService:
             description.check_name(name)
             row = self.execs.find(caller, exec_id)
             _check_finished(row)
-            self._assemble(row, folder, path)
+            self._assemble(row, folder, path, to_serve if path == "" else list)
             size = on_disk(folder)
             check_room(self.base.settings.paths, self.base.settings.quotas, size)
             try:
@@ -237,10 +241,10 @@ class ModelSourceService:
 
     # --- helpers
 
-    def _assemble(self, row: ExecRow, folder: Path, path: str) -> None:
+    def _assemble(self, row: ExecRow, folder: Path, path: str, needed: Choice = list) -> None:
         """Fill a new folder with the submitted code of an exec, and with its result below `model`, as in the zip of the
-        result. With a `path`, this part of the result is at the top instead. Raises NotFound (`exec.no_result`),
-        Invalid (`model.files`), StorageFailed."""
+        result. With a `path`, this part of the result is at the top instead. `needed` chooses from the files. Raises
+        NotFound (`exec.no_result`), Invalid (`model.files`), StorageFailed."""
         paths = self.execs.paths(row)
         part = PurePosixPath(path.removeprefix(f"{paths.model.name}/") or ".")
         if part.is_absolute() or ".." in part.parts or "\0" in path:
@@ -254,7 +258,7 @@ class ModelSourceService:
             if part.parts and not result.is_dir():
                 copied = _copy_file(result, paths.root, folder / part.name)
             else:
-                copied = _copy(result, paths.root, folder if part.parts else folder / result.name, ())
+                copied = _copy(result, paths.root, folder if part.parts else folder / result.name, (), needed)
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
         if part.parts and not copied:
@@ -342,9 +346,9 @@ def _saved(connection: Connection, caller: Caller, name: str, version: int | Non
     return rows[-1]
 
 
-def _copy(source: Path, top: Path, target: Path, left_out: tuple[str, ...]) -> bool:
-    """Copy the regular files below a folder over those of another one. Links are left out: a program may have made
-    them. Return whether there was any file. Raises OSError."""
+def _copy(source: Path, top: Path, target: Path, left_out: tuple[str, ...], needed: Choice = list) -> bool:
+    """Copy the `needed` regular files below a folder over those of another one. Links are left out: a program may have
+    made them. Return whether there was any file. Raises OSError."""
     opened = open_folder(source, top)
     if opened is None:
         return False
@@ -352,7 +356,7 @@ def _copy(source: Path, top: Path, target: Path, left_out: tuple[str, ...]) -> b
         names = [name for name, found in regular_files(opened, left_out, []) if found.st_nlink <= 1]
     finally:
         os.close(opened)
-    return sum(_copy_file(source / name, top, target / name) for name in sorted(names)) > 0
+    return sum(_copy_file(source / name, top, target / name) for name in sorted(needed(names))) > 0
 
 
 def _copy_file(source: Path, top: Path, target: Path) -> bool:

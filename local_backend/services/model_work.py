@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -93,7 +94,8 @@ class KernelWork:
         found = described(revision.model_json, folder)
         runtime = self.runtimes.resolved(found.runtime)
         variables = {**found.environment, **profile.environment, **(runtime.environment or {})}
-        per_slot = max(1, int(1 / profile.kernel_share))
+        together = max(1, int(1 / profile.kernel_share))
+        per_slot, most = (1, together) if profile.pack else (together, self.slots() * together)
         timeout = profile.limits.execution_timeout
         leaving = _LEAVING_WITHOUT_LIMIT if timeout is None else timeout + _LEAVING
         is_python = found.ready_made is None and runtime.command is None
@@ -105,15 +107,21 @@ class KernelWork:
                 {name: self.submissions.vault.seal_text(value) for name, value in variables.items()},
                 runtime.conda_env),
             resources=Resources(
-                # The profile may raise kernel_max while kernels run, so the machine alone limits them here.
-                num_worker=max(profile.kernel_min, self.slots() * per_slot, 1), min_workers=profile.kernel_min,
+                # The profile may raise kernel_max while kernels run, so the machine or the pack alone limits them here.
+                num_worker=max(profile.kernel_min, most, 1), min_workers=profile.kernel_min,
                 elastic=True, device_type="cpu" if profile.gpu == "no" else "gpu", memory=profile.memory,
-                labels=dict(profile.labels)),
+                labels=dict(profile.labels), **_pack(profile)),
             service=Service(
                 model=model.name, revision=revision.number, key=secrets.token_hex(16), socket=str(self.handle.kernels),
                 description=found.value, command=runtime.command, ready_made=found.ready_made,
                 connection_timeout=profile.connection_timeout, leave_timeout=leaving, kernels_per_slot=per_slot),
         )
+
+
+def _pack(profile: ModelProfile) -> dict[str, Any]:
+    """Return the resources of kernels that share a slot with those of other models."""
+    part = profile.kernel_share
+    return {"pack": profile.pack, "device_share": part, "gpu_limit": part} if profile.pack else {}
 
 
 @dataclass(frozen=True)

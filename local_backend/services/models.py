@@ -402,7 +402,7 @@ def _seen(connection: Connection, caller: Caller, name: str) -> ModelRow:
 def _owned(connection: Connection, caller: Caller, name: str) -> ModelRow:
     row = _seen(connection, caller, name)
     if not (caller.admin or row.creator == caller.name):
-        raise AccessDenied("model.of_another_user", f"Model {name} belongs to {row.creator}, who alone may change it")
+        raise AccessDenied("model.of_another_user", f"Model {name} belongs to {row.creator}; you may not change it")
     return row
 
 

@@ -51,7 +51,7 @@ class OidcService:
         """The settings. Raises NotFound (`oidc.off`) if this server has no OIDC logons."""
         found = self.base.settings.oidc
         if found.issuer is None or self.base.settings.embedded:
-            raise NotFound("oidc.off", "This server has no OIDC logons; an administrator sets DLI_OIDC_ISSUER")
+            raise NotFound("oidc.off", "This server has no OIDC logons; an administrator can set DLI_OIDC_ISSUER")
         return found
 
     async def logon(self, token: str, nonce: str | None, address: str) -> Logon:
@@ -82,15 +82,15 @@ class OidcService:
 
     def _new(self, connection: Connection, account: Account) -> UserRow:
         if not is_name(account.name):
-            raise AccessDenied("oidc.name", f"The claim {self.settings.user_claim} contains no name for a user: "
+            raise AccessDenied("oidc.name", f"The claim {self.settings.user_claim} contains no valid user name: "
                                             f"{account.name[:64]!r}")
         if account.name == self.base.settings.user or users.get(connection, account.name) is not None:
-            sentence = (f"A user {account.name} exists, and this account is not linked with it; an administrator runs "
-                        f"local-backend user link {account.name} SUBJECT")
+            sentence = (f"A user {account.name} exists, and this account is not linked with it; ask an administrator "
+                        f"to run: local-backend user link {account.name} SUBJECT")
             raise AccessDenied("oidc.collision", sentence)
         if not self.settings.create_users:
-            sentence = (f"This account has no user here; an administrator adds {account.name} and links the account "
-                        "with it")
+            sentence = (f"This account has no user on this server; ask an administrator to add {account.name} and to "
+                        "link the account with it")
             raise AccessDenied("oidc.unknown_user", sentence)
         users.add(connection, account.name, _NO_PASSWORD, users.USER, account.subject)
         row = users.get(connection, account.name)

@@ -18,7 +18,7 @@ from local_backend.services.base import Base, SupervisorCalls
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 
-_ACTION = "changes resource plans"
+_ACTION = "change resource plans"
 
 
 @dataclass(frozen=True)

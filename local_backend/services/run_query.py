@@ -81,7 +81,7 @@ def _states(text: str) -> tuple[str, ...]:
     except ValueError as problem:
         raise Invalid("query.find", f"state: {problem}") from None
     if not found:
-        raise Invalid("query.find", "state: no state is named; write state:running")
+        raise Invalid("query.find", "state: no state is given; write state:running")
     return tuple(sorted(found))
 
 

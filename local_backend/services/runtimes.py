@@ -159,8 +159,7 @@ def _owned(connection: Connection, caller: Caller, name: str) -> RuntimeRow:
     if row is None:
         raise NotFound("runtime.not_found", f"Runtime {name[:63]} does not exist")
     if not (caller.admin or row.creator == caller.name):
-        raise AccessDenied("runtime.of_another_user", f"Runtime {name} belongs to {row.creator}, who alone may change "
-                                                      "it")
+        raise AccessDenied("runtime.of_another_user", f"Runtime {name} belongs to {row.creator}; you may not change it")
     return row
 
 

@@ -433,7 +433,7 @@ class ExperimentWork:
             return objective.find(definition, lambda: paths.opened(paths.objective),
                                   paths.objective.is_symlink() or paths.objective.exists(), curves)
         except PermissionError:
-            raise NoObjective(f"the permissions of {objective.FILE} in RESULT_DIR do not let it be read") from None
+            raise NoObjective(f"the server has no permission to read {objective.FILE} in RESULT_DIR") from None
 
     def wake(self) -> None:
         """Let the supervisor look at the execs now."""

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import wire
 from dlicmd.contract.secret import MASK
 from local_backend.data.storage import DataRoots
+from local_backend.data.submitted import Find, SubmittedData
 from local_backend.errors import AccessDenied, BackendError, Invalid, StorageFailed, TooLarge
 from local_backend.forward.service import Forwarding
 from local_backend.forward.target import Targets
@@ -31,14 +32,14 @@ from local_backend.services.access import Caller
 from local_backend.services.execs import ExecService
 from local_backend.services.submission_keys import SubmissionKeys, digest
 from local_backend.sources.connections import Connections
-from local_backend.store import exec_secrets, team_objects
+from local_backend.store import exec_secrets, experiment_runs, team_objects
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.again import Changes, arguments_of, code_gone, to_repeat, to_verify
 from local_backend.submit.check import check, unbuilt
-from local_backend.submit.data import create, data_of
+from local_backend.submit.data import create, data_named, data_of
 from local_backend.submit.place import located, place
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import ReceivedUpload
@@ -207,7 +208,8 @@ class SubmissionService:
         return arguments_of(row.workload.program, self.execs.paths(row))
 
     def repeat(self, caller: Caller, exec_id: str, changes: Changes) -> ExecRow:
-        """Submit an exec again as a new exec, with the same code and data, and perhaps other words.
+        """Submit an exec again as a new exec, with the same code, and perhaps other words and data. If the exec is part
+        of a run of an experiment, the new exec is a further run of it.
 
         Raises NotFound (`exec.not_found`), Denied (`exec.of_another_user`), Invalid (`again.*`, `submission.*`),
         OverQuota, StorageFailed.
@@ -217,11 +219,14 @@ class SubmissionService:
             row = self.execs.find(caller, exec_id)
             if row.creator != caller.name:
                 raise AccessDenied("exec.of_another_user", f"Only {row.creator} may run {row.id} again")
-            machine = self.execs.supervisor.machine
-            spec, shown = to_repeat(row, self.execs.paths(row), changes, machine.memory)
+            machine, data = self.execs.supervisor.machine, None
+            if changes.data is not None:
+                data = data_named(changes.data, base.data_roots(caller), self._find(caller))
+            spec, shown = to_repeat(row, self.execs.paths(row), changes, data, machine.memory)
             _check_possible(spec, machine, allow_cpu=True)
             try:
-                made = self._once_more(caller, row, spec, shown)
+                made = self._once_more(caller, row, spec, shown, data, lambda connection, exec_id: (
+                    experiment_runs.repeat(connection, row.id, exec_id, caller.name)))
             except BundleLost:
                 raise Invalid("again.files_gone", f"The submitted code of {row.id} is no longer stored. Submit it "
                                                   "again") from None
@@ -229,15 +234,25 @@ class SubmissionService:
         base.wake()
         return made
 
-    def _once_more(self, caller: Caller, row: ExecRow, spec: Workload, shown: str) -> ExecRow:
-        """Make an exec with the stored code and the data sources of another one. Raises OverQuota, StorageFailed,
-        BundleLost."""
+    def _once_more(  # noqa: PLR0917
+        self, caller: Caller, row: ExecRow, spec: Workload, shown: str, data: SubmittedData | None = None,
+        bind: Callable[[Connection, str], None] = lambda _connection, _exec_id: None,
+    ) -> ExecRow:
+        """Make an exec with the stored code of another one, and with its data sources unless `data` replaces them.
+        Raises OverQuota, StorageFailed, BundleLost."""
         base = self.execs.base
         size = on_disk(base.settings.paths.bundle(str(spec.program.bundle)))
         check_room(base.settings.paths, base.settings.quotas, size)
-        source = None if row.data_source is None else json.loads(row.data_source)
-        sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
-        return self._accept(caller, None, size, _Checked(spec, shown, source, sealed), None)
+        if data is not None:
+            checked = _Checked(spec, shown, data.shown or None, self.connections.sealed(data.secrets))
+        else:
+            source = None if row.data_source is None else json.loads(row.data_source)
+            checked = _Checked(spec, shown, source, base.database.read(lambda c: exec_secrets.of(c, row.id)))
+        return self._accept(caller, None, size, checked, None, bind)
+
+    def _find(self, caller: Caller) -> Find:
+        """Return the function that finds the connections of a user."""
+        return partial(self.connections.find, user=caller.name, admin=caller.admin)
 
     def keep(
         self, caller: Caller, request: SubmissionRequest, folder: Path, store: Callable[[Connection, Template], T]
@@ -373,14 +388,13 @@ class SubmissionService:
         lack = unbuilt(asked.line)
         if lack is not None and request.strict:
             raise lack
-        find = partial(self.connections.find, user=caller.name, admin=caller.admin)
         creates = not request.strict or asked.line.flag("--create-data-path")
         roots = replace(self.execs.base.data_roots(caller), create=creates)
-        data = data_of(asked, roots, find)
+        data = data_of(asked, roots, self._find(caller))
         machine = self.execs.supervisor.machine
         spec = check(asked, caller.name, data, self.vault.seal_text, machine.memory)
         if spec.scheduling.user != caller.name:
-            caller.check_admin("submits for other users (--submit-user)")
+            caller.check_admin("submit for other users (--submit-user)")
         if request.strict:
             _check_possible(spec, machine, asked.line.flag("--allow-cpu"))
         targets = forwarding.targets(asked.line)
@@ -407,7 +421,7 @@ class SubmissionService:
         """Return a staged folder. Raises Invalid unless the server's own user is the only one."""
         settings = self.execs.base.settings
         if name is not None and not settings.embedded:
-            raise Invalid("submission.files", f"only the local backend of a user takes a '{wire.STAGED_FOLDER}'")
+            raise Invalid("submission.files", f"only the local backend of a user accepts '{wire.STAGED_FOLDER}'")
         return None if name is None else settings.paths.staging / name
 
     def _accept(  # noqa: PLR0917

@@ -86,7 +86,7 @@ class TeamObjects:
             self.check_owner(caller, row)
             return row
         if not _NAME.fullmatch(plain) or plain in _RESERVED:
-            what = "is empty" if not plain else f"'{plain[:80]}' is not a valid name"
+            what = "the name is empty" if not plain else f"'{plain[:80]}' is not a valid name"
             raise Invalid(f"{self.kind}.invalid", f"name: {what}; use 1 to 63 of A-Z a-z 0-9 . _ -, the first a letter "
                           f"or digit")
         rows = self.database.read(lambda c: team_objects.named(c, self.kind, plain))
@@ -96,7 +96,7 @@ class TeamObjects:
         """Raise Denied unless the caller may change an object."""
         if not (caller.admin or row.owner == caller.name):
             raise AccessDenied(f"{self.kind}.of_another_user", f"The {self._word} {row.name} belongs to {row.owner}; "
-                               f"save it under a name of your own to change it")
+                               f"to change it, save a copy under your own name")
 
     def save(
         self, connection: Connection, caller: Caller, name: str, shared: Sequence[str] | bool | None, new: NewVersion

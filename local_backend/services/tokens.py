@@ -27,7 +27,7 @@ class TokenService:
 
     def list(self, caller: Caller, user: str | None = None) -> list[TokenRow]:
         """Return the tokens of a user, by default of the caller, oldest first. Raises Denied."""
-        user = self._user(caller, user, "lists tokens of other users")
+        user = self._user(caller, user, "list tokens of other users")
         return self.base.database.read(lambda c: tokens.of_programs(c, user))
 
     def create(
@@ -39,12 +39,12 @@ class TokenService:
         `token.too_many`).
         """
         with self.base.recorded(caller, "token.create", name) as record:
-            user = self._user(caller, user, "makes tokens for other users")
+            user = self._user(caller, user, "create tokens for other users")
             record.about.append(user)
             most = self.base.settings.api_token_days * _DAY
             if not is_name(name):
-                raise Invalid("token.invalid", f"{name[:64]!r} is no name for a token: 1 to 64 of A-Z a-z 0-9 . _ @ -, "
-                                               "the first no . @ -")
+                raise Invalid("token.invalid", f"{name[:64]!r} is not a valid name; use 1 to 64 of A-Z a-z 0-9 . _ @ "
+                                               "-, and do not begin with . @ -")
             if scope not in SCOPES:
                 raise Invalid("token.invalid", f"scope: unknown scope {scope[:40]!r}; use {', '.join(SCOPES)}")
             if not _SHORTEST <= seconds <= most:
@@ -71,7 +71,7 @@ class TokenService:
         """Revoke a token of a user, by default of the caller, by its name or id, and return it. Raises Denied, NotFound
         (`token.not_found`)."""
         with self.base.recorded(caller, "token.revoke", name):
-            user = self._user(caller, user, "revokes tokens of other users")
+            user = self._user(caller, user, "revoke tokens of other users")
 
             def remove(connection: Connection) -> TokenRow:
                 present = tokens.of_programs(connection, user)

@@ -28,13 +28,13 @@ class UserService:
 
     def list(self, caller: Caller) -> list[UserRow]:
         """Return all users by name. Raises Denied."""
-        caller.check_admin("lists users")
+        caller.check_admin("list users")
         return self.base.database.read(users.everybody)
 
     def add(self, caller: Caller, name: object, password: object, role: object) -> None:
         """Add a user. Raises Denied, Invalid (`user.role`, `user.invalid`), Conflict (`user.exists`)."""
         with self.base.recorded(caller, "user.add", *([name] if isinstance(name, str) else [])):
-            caller.check_admin("adds users")
+            caller.check_admin("add users")
             name, password, role = _text(name, "name"), _text(password, "password"), _text(role, "role")
             self._check_role(name, role)
             self._change(lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)
@@ -43,7 +43,7 @@ class UserService:
         """Change the role of a user. Raises Denied, Invalid (`user.role`, `user.invalid`), NotFound
         (`user.not_found`), Conflict (`user.last_admin`)."""
         with self.base.recorded(caller, "user.role", name):
-            caller.check_admin("changes the roles of users")
+            caller.check_admin("change the roles of users")
             role = _text(role, "role")
             self._check_role(name, role)
             try:
@@ -67,14 +67,14 @@ class UserService:
         (`user.not_found`)."""
         with self.base.recorded(caller, "user.password", name):
             if caller.name != name:
-                caller.check_admin("changes the passwords of other users")
+                caller.check_admin("change the passwords of other users")
             self._change(lambda c, kept: users.set_password(c, name, kept), _text(password, "password"))
 
     def link(self, caller: Caller, name: str, subject: object) -> None:
         """Let the account of the OIDC issuer with this subject log on as a user. Raises Denied, Invalid
         (`user.invalid`, `oidc.off`), NotFound (`user.not_found`), Conflict (`user.exists`)."""
         with self.base.recorded(caller, "user.link", name) as record:
-            caller.check_admin("links users with accounts")
+            caller.check_admin("link users with accounts")
             issuer = self.base.settings.oidc.issuer
             if issuer is None:
                 raise Invalid("oidc.off", "This server has no OIDC logons; set DLI_OIDC_ISSUER")
@@ -92,7 +92,7 @@ class UserService:
         Execs and results stay. Raises Denied, NotFound
         (`user.not_found`), Conflict (`user.last_admin`)."""
         with self.base.recorded(caller, "user.remove", name):
-            caller.check_admin("removes users")
+            caller.check_admin("remove users")
             try:
                 self.base.database.write(lambda c: users.remove(c, name, self.base.settings.user))
             except NoSuchUser as problem:

@@ -16,7 +16,7 @@ from local_backend.services.base import Recorder
 from local_backend.sources.volumes import allow, check_directory, users_of
 from local_backend.store.users import is_name
 
-_ACTION = "changes volumes"
+_ACTION = "change volumes"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, delete, insert, select
 from local_backend.store.schema import connections
 
 #: The rule for names of connections, for error messages.
-NAMES = "1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces, the first a letter, a digit or _, the last no space"
+NAMES = "1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces, the first a letter, a digit or _, the last not a space"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_. @()-]{0,62}[A-Za-z0-9_.@()-])?")
 
 
@@ -24,7 +24,7 @@ class ConnectionExists(ValueError):
     """The owner has a connection of that name already."""
 
     def __init__(self, name: str, where: str = "") -> None:
-        super().__init__(f"There is a connection {name!r} already{where and ', '}{where}")
+        super().__init__(f"A connection {name!r} already exists{where and ', '}{where}")
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,16 @@ def of_exec(connection: Connection, exec_id: str) -> ExperimentRunRow | None:
     return None if run is None else get(connection, run)
 
 
+def repeat(connection: Connection, before: str, exec_id: str, creator: str) -> None:
+    """If the exec `before` is a part of a run, insert a run with this part alone, whose exec repeats that one."""
+    query = select(experiment_run_parts.c.label, experiment_run_parts.c.version).where(
+        experiment_run_parts.c.exec_id == before)
+    part, run = connection.execute(query).first(), of_exec(connection, before)
+    if part is not None and run is not None:
+        made = begin(connection, run.object, run.version, creator, None, [(part.label, part.version)])
+        take(connection, made.parts[0], exec_id)
+
+
 def take(connection: Connection, part: RunPartRow, exec_id: str) -> None:
     """Note the exec of a part. Raises PartTaken if the part has one."""
     this = (experiment_run_parts.c.run == part.run, experiment_run_parts.c.position == part.position)

@@ -59,7 +59,8 @@ def is_name(name: object) -> bool:
 def checked_name(name: str) -> str:
     """Return `name` if it can be a user name. It is also the name of a folder. Raises UserError."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"{name[:64]!r} is no name for a user: 1 to 64 of A-Z a-z 0-9 . _ @ -, the first no . @ -")
+        raise UserError(f"{name[:64]!r} is not a valid user name; use 1 to 64 of A-Z a-z 0-9 . _ @ -, the first not "
+                        ". @ -")
     return name
 
 
@@ -73,7 +74,7 @@ def checked_password(password: str) -> str:
 def add(connection: Connection, name: str, password: str, role: str, subject: str | None = None) -> None:
     """Add a user; `password` is a hash, or any other text for a user without a password. Raises UserExists."""
     if get(connection, name) is not None:
-        raise UserExists(f"There is a user {name!r} already")
+        raise UserExists(f"A user {name!r} already exists")
     connection.execute(insert(users).values(name=name, password=password, role=role, created=time.time(),
                                              subject=subject))
 
@@ -96,7 +97,7 @@ def link(connection: Connection, name: str, subject: str) -> None:
     """Let an account of an OIDC issuer log on as a user, and no other account. Raises NoSuchUser, UserExists."""
     other = with_subject(connection, subject)
     if other is not None and other.name != name:
-        raise UserExists(f"This account logs on as the user {other.name!r} already")
+        raise UserExists(f"This account is already linked with the user {other.name!r}")
     if connection.execute(update(users).where(users.c.name == name).values(subject=subject)).rowcount != 1:
         raise NoSuchUser(name)
 

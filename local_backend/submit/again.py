@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv, split_args
@@ -20,28 +21,32 @@ from local_backend.workload import Program, Workload
 BEFORE, INSTEAD = "verify", "verify_only"
 _START, _ATTRIBUTE = "--exec-start", "--msd-attr"
 _NAME, _WORKERS, _COMMAND = "--appName", "--numWorker", "--user-cmd"
+_DATA = ("--cs-datastore-meta", "--data-source")
 
 
 @dataclass(frozen=True)
 class Changes:
     """What differs in a repetition; None: as it was. `arguments` are the words of the program; for a command, the
-    whole command."""
+    whole command. `data` are data sources; none of them: DATA_DIR is the data folder of the server."""
 
     name: str | None = None
     workers: int | None = None
     arguments: Sequence[str] | None = None
+    data: Sequence[Any] | None = None
 
 
-def to_repeat(row: ExecRow, paths: ExecPaths, changes: Changes, memory: int | None) -> tuple[Workload, str]:
+def to_repeat(
+    row: ExecRow, paths: ExecPaths, changes: Changes, data: SubmittedData | None, memory: int | None
+) -> tuple[Workload, str]:
     """Return (submission, command line to show) of an exec that repeats this exec with some changes. `paths` are the
-    files of this exec, and `memory` is that of the machine.
+    files of this exec, `data` is the checked data of the changes, and `memory` is that of the machine.
 
     Raises Invalid (`again.*`) for an exec that cannot be repeated, and the errors of a submission for the changes.
     """
     spec = row.workload
     if row.reason == wire.UNSUPPORTED:
         raise Invalid("again.unsupported", f"This server cannot run {row.id}: {row.message}")
-    if MASK in (row.data_source or ""):
+    if MASK in (row.data_source or "") and data is None:
         raise Invalid(
             "again.credentials", f"{row.id} was submitted with credentials in its data source, which the server does "
             "not keep. Submit the program again with dlicmd run",
@@ -57,7 +62,7 @@ def to_repeat(row: ExecRow, paths: ExecPaths, changes: Changes, memory: int | No
     if changes.arguments is not None:
         changes = replace(changes, arguments=_unmasked(changes.arguments, arguments_of(spec.program, paths)))
     asked = words.read(join_args(_changed(line, changes)), None)
-    found = check(asked, row.creator, SubmittedData(""), lambda value: value, memory)
+    found = check(asked, row.creator, data or SubmittedData(""), lambda value: value, memory)
     resources = spec.resources
     if changes.workers is not None:
         resources = replace(
@@ -67,7 +72,9 @@ def to_repeat(row: ExecRow, paths: ExecPaths, changes: Changes, memory: int | No
         program = replace(program, arguments=found.program.arguments, user_cmd=found.program.user_cmd)
         changes = replace(changes, arguments=masked_arguments(changes.arguments))
     name = spec.name if changes.name is None else found.name
-    return replace(spec, name=name, program=program, resources=resources), join_args(_changed(line, changes))
+    used = spec.data if data is None else found.data
+    spec = replace(spec, name=name, program=program, resources=resources, data=used)
+    return spec, join_args(_changed(line, changes))
 
 
 def arguments_of(program: Program, paths: ExecPaths) -> tuple[str, ...]:
@@ -97,8 +104,9 @@ def _changed(line: CommandLine, changes: Changes) -> list[str]:
     values = {_NAME: changes.name, _WORKERS: None if changes.workers is None else str(changes.workers)}
     changed = {option: value for option, value in values.items() if value is not None}
     found = [str(line.command), *line.operands]
+    left_out = {*changed, *(_DATA if changes.data is not None else ())}
     for given in line.given:
-        if given.option.name not in changed:
+        if given.option.name not in left_out:
             found += given.words
     for option, value in changed.items():
         found.append(f"{option}={value}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from local_backend.data import areas, storage
 from local_backend.data.errors import DataError, KindUnusable
@@ -15,8 +16,19 @@ from local_backend.submit.words import Asked
 def data_of(asked: Asked, roots: storage.DataRoots, find: Find) -> SubmittedData:
     """Return the data that a submission names. If it names data sources, --cs-datastore-meta is ignored and not even
     checked. Raises Invalid."""
+    return _checked(lambda: understand(asked.data_source, roots, find) if asked.data_source else _from_meta(
+        asked, roots), roots)
+
+
+def data_named(sources: Sequence[Any], roots: storage.DataRoots, find: Find) -> SubmittedData:
+    """Return the data of data sources; without any, the folder of all data. Raises Invalid."""
+    return _checked(lambda: understand(sources, roots, find) if sources else SubmittedData(
+        storage.from_meta("", roots)), roots)
+
+
+def _checked(read: Callable[[], SubmittedData], roots: storage.DataRoots) -> SubmittedData:
     try:
-        found = _from_meta(asked, roots) if not asked.data_source else understand(asked.data_source, roots, find)
+        found = read()
     except KindUnusable as problem:
         raise Invalid("data.kind_unusable", str(problem)) from None
     except DataError as problem:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
+from dlicmd.contract.program_kinds import MAIN_NAMES
 from local_backend.errors import Invalid
 from local_backend.files import sync_directory
 from local_backend.settings import Limits
@@ -20,8 +21,6 @@ from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import ArchiveRefused, Tree, components, is_litter
 from local_backend.workload import Program
 
-#: Folders that are never a part of the code. A browser sends them, too.
-_LEFT_OUT = frozenset({".git", ".venv", "__pycache__", ".ipynb_checkpoints", "node_modules"})
 _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 
 
@@ -99,7 +98,7 @@ def _put_folder(upload: ReceivedUpload, submitted: Path, limits: Limits) -> None
         tree = Tree(root, limits.unpacked_files)
         for name, path in upload.files:
             parts = components(name.replace("\\", "/"))
-            if not parts or is_litter(parts) or not _LEFT_OUT.isdisjoint(parts):
+            if not parts or is_litter(parts):
                 continue
             with open(tree.file(parts, 0o644), "wb") as target, path.open("rb") as source:
                 shutil.copyfileobj(source, target)
@@ -128,8 +127,8 @@ def _with_main(program: Program, submitted: Path, has_folder: bool, names: list[
         )
     raise Invalid(
         "submission.no_program",
-        "--model-main is missing, and the folder has neither main.py nor exactly one Python file; add --model-main "
-        "FILE",
+        "--model-main is missing, and the folder has neither main.py nor train.py nor exactly one Python file; add "
+        "--model-main FILE",
     )
 
 
@@ -162,8 +161,8 @@ def _find(folder: Path, main: str, model_dir: str | None) -> str | None:
 
 
 def _guess(folder: Path) -> str | None:
-    """Return the program of a folder if the submission names none: main.py, else the only Python file, else None."""
+    """Return the program of a folder if the submission names none: main.py as on the recorded server, else train.py,
+    else the only Python file, else None."""
     programs = sorted(path.name for path in folder.iterdir() if path.suffix == ".py" and path.is_file())
-    if "main.py" in programs:
-        return "main.py"
-    return programs[0] if len(programs) == 1 else None
+    known = [name for name in reversed(MAIN_NAMES) if name in programs]
+    return next(iter(known or programs), None) if known or len(programs) == 1 else None

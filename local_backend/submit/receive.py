@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ class ReceivedUpload:
     #: Whether the names of the files are paths in a folder, as browsers send them; otherwise only their last parts
     #: count.
     is_folder: bool = False
+    #: Files and folders of a browser's folder that are no part of the code; names of folders end with a slash.
+    left_out: Sequence[str] = ()
     #: The other texts of a form, by name.
     texts: dict[str, str] = field(default_factory=dict)
 

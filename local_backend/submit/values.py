@@ -49,7 +49,7 @@ class Hardware:
         if spec and "nodes" not in spec and "id" in spec:
             raise Invalid(
                 "submission.hardware",
-                "hardwareSpec: the local backend knows no hardware specification by id; give its 'name' or list its "
+                "hardwareSpec: the local backend does not support 'id'; use the 'name' of a specification, or its "
                 "'nodes' instead",
             )
         nodes = spec.get("nodes", spec)

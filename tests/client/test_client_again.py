@@ -27,6 +27,17 @@ def test_the_changes_of_the_command_line_are_sent(desk: Desk, local: FakeServer)
         {}, {"name": "wide", "workers": 4, "arguments": ["--epochs", "20"]}, {"workers": 3}]
 
 
+def test_other_data_is_sent_as_a_data_source(desk: Desk, local: FakeServer) -> None:
+    server = server_with(local, wire.EXT_AGAIN)
+    source = {"type": "fs", "location": {"volume": "lake", "paths": "mnist"}}
+    assert desk.run("again", "w-1", "--data", "mnist").code == 0
+    assert desk.run("again", "w-1", "--data", json.dumps(source)).code == 0
+    assert desk.run("--exec-again", "w-1", "--data-source", json.dumps([source])).code == 0
+    assert desk.run("again", "w-1", "--data", "{").code == 2
+    assert [json.loads(seen.body)["dataSource"] for seen in server.requests("POST")] == [
+        [{"type": "fs", "location": {"paths": "mnist"}}], [source], [source]]
+
+
 def test_again_waits_for_the_outcome(desk: Desk, local: FakeServer) -> None:
     server_with(local, wire.EXT_AGAIN)
     assert desk.run("again", "w-1", "--wait").code == 3

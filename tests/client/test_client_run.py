@@ -12,6 +12,15 @@ import dlicmd
 
 ELASTIC, SINGLE = "from fabric_model import FabricModel\n", "print(1)\n"
 DDP, SEVERAL = "import os\nrank = os.environ['RANK']\n", "import lightning\n"
+#: Programs that start the processes of their training themselves, and one that a launcher may also start.
+SPAWNS = (
+    "import torch.multiprocessing as mp\nfrom torch.distributed import init_process_group\nmp.spawn(main, nprocs=2)\n",
+    "import torch\ntorch.distributed.init_process_group()\ntorch.multiprocessing.spawn(main)\n",
+    "from torch import multiprocessing\nimport torch.distributed as d\nd.init_process_group()\n"
+    "multiprocessing.Process(target=main)\n",
+    "from torch.multiprocessing import spawn\nfrom torch.nn.parallel import DistributedDataParallel\nspawn(main)\n",
+)
+EITHER = SPAWNS[0] + "import os\nrank = os.environ['RANK']\n"
 
 
 @pytest.fixture
@@ -52,6 +61,30 @@ def test_client_and_command_line_submit_the_same(
         return sorted(options.split(" --")), after
 
     assert parts(submitted(fake)) == parts(typed)
+
+
+@pytest.mark.parametrize("source", SPAWNS)
+def test_a_program_that_starts_its_processes_itself_starts_once(
+    fake: FakeServer, desk: Desk, remote: list[str], source: str,
+) -> None:
+    setup = "from torch.distributed import init_process_group\n"
+    program = desk.model(train=f"import helper\n{setup}", helper=source) / "train.py"
+    for options in ([], ["--workerDeviceNum", "2"]):
+        done = desk.run("run", str(program), *remote, *options, "--no-follow")
+        assert done.code == 0 and "--exec-start PyTorch" in submitted(fake)
+        assert "runs as 1 process: it imports helper.py, which starts the processes of its training" in done.err
+        assert "; for several devices: --workerDeviceNum N" in done.err
+    refused = desk.run("run", str(program), "--workers", "2", *remote, "--no-follow")
+    assert refused.code == 2 and "For 2 devices in 1 process: --workerDeviceNum 2" in refused.err
+
+
+@pytest.mark.parametrize("source", [EITHER, SPAWNS[0].replace("torch.multiprocessing", "multiprocessing")])
+def test_a_program_that_a_launcher_can_start_runs_once_for_each_worker(
+    fake: FakeServer, desk: Desk, remote: list[str], source: str,
+) -> None:
+    program = desk.model(train=source) / "train.py"
+    assert desk.run("run", str(program), *remote, "--workers", "2", "--no-follow").code == 0
+    assert "--exec-start distPyTorch" in submitted(fake)
 
 
 def test_a_folder_and_a_text_are_programs(client: dlicmd.Client, fake: FakeServer, desk: Desk) -> None:

@@ -89,16 +89,30 @@ def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
         assert "select 2 to 50" in words(get(team, f"{COMPARE}?{query(few)}", bob))
 
 
+def test_results_come_first_and_only_metrics_with_a_direction_have_a_best_value(live: Live, two: list[str]) -> None:
+    record(live, two[0], **{"workers": [2.0], "lr": [0.1], "test/accuracy": [0.5, 0.8], "loss": [1.0]})
+    record(live, two[1], **{"workers": [4.0], "lr": [0.2], "test/accuracy": [0.9, 0.7], "loss": [1.0]})
+    text = get(live, f"{COMPARE}?{query(two)}").text
+    assert re.findall(r'<th scope="row">([^<]*)</th>', text)[:6] == [
+        "last loss", "best loss", "last test/accuracy", "best test/accuracy", "last lr", "last workers"]
+    assert cells(text, "best test/accuracy") == ["0.8 step 1", "0.9 ★ step 0"]
+    assert cells(text, "best loss") == ["1 step 0", "1 step 0"], "no run is better"
+
+
 def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> None:
     record(live, two[0], loss=[3.0, 1.0, 2.0])
     record(live, two[1], loss=[float(9000 - step) for step in range(9000)], accuracy=[0.5])
     text = get(live, f"{COMPARE}?{query(two)}").text
-    assert cells(text, "last loss") == ["2 step 2", "1 step 8999"]
-    assert cells(text, "best loss") == ["1 step 1", "1 step 8999"]
+    assert cells(text, "last loss") == ["2 step 2", "1 step 8 999"]
+    assert cells(text, "best loss") == ["1 step 1", "1 step 8 999"]
     assert cells(text, "best accuracy") == ["–", "0.5 step 0"]
     chart = re.search(r'data-chart="([^"]*metric=loss)"', text)
     assert chart
     drawn = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100").body)
     assert [one["name"] for one in drawn["series"]] == [f"one ({two[0]})", f"two ({two[1]})"]
     assert [one["color"] for one in drawn["series"]] == [1, 2] and drawn["series"][0]["y"] == [3.0, 1.0, 2.0]
+    clock = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100&axis=time").body)
+    begin = live.row(two[0]).create_time
+    assert clock["series"][0]["x"] == pytest.approx([1.7e9 - begin] * 3, abs=0.01)
+    assert clock["x"] == {"label": "seconds since the start", "kind": "number"}
     assert len(drawn["series"][1]["x"]) <= 400 and drawn["series"][1]["x"][-1] == 8999

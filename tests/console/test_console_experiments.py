@@ -156,3 +156,111 @@ def test_hardware_is_saved_and_deleted_on_its_page(live: Live, visitor: Visitor)
     assert found["hardwareSpec"] == {"nodes": {"gpu": {"num_gpu": "0"}, "mem": {"size": "1g"}}} and found["usable"]
     assert change(visitor, f"{places.HARDWARE}/alice/tiny/delete").status == 303
     assert Planning(live).get("/hardware/tiny").status == 404
+
+
+ELASTIC_CODE = {
+    "digits/network.py": b"from fabric_model import FabricModel\n", "digits/train.py": b"import network\n",
+    "digits/.dlicmdignore": b"data/\n*.log\n!keep.log\n", "digits/data/digits.csv": b"1\n", "digits/old.log": b"x",
+    "digits/keep.log": b"x", "digits/.git/config": b"x", "digits/.netrc": b"password", "digits/env/pyvenv.cfg": b"x",
+    "digits/env/lib.py": b"x",
+}
+
+
+def test_an_upload_shows_the_program_that_was_found_and_leaves_out_what_is_ignored(
+    live: Live, visitor: Visitor
+) -> None:
+    status, text = upload(visitor, ELASTIC_CODE, **{"new-framework": "", "new-command": "", "part-rows": ""})
+    assert status == 200 and "PyTorch, elastic (FabricModel); runs <code>train.py</code>" in text
+    assert "data/" in text and "old.log" in text and ".netrc" in text, "the page names what is left out"
+    mine = Planning(live)
+    assert sorted(file["path"] for file in mine.get("/definitions/digits/code").json()["files"]) == [
+        "digits/keep.log", "digits/network.py", "digits/train.py"]
+    found = mine.get("/definitions/digits").json()
+    assert (found["framework"], found["program"], found["command"]) == ("edtPyTorch", "train.py", "")
+    page = visitor.get(f"{places.DEFINITIONS}/alice/digits").text
+    assert "<code>train.py</code>" in page and "found in the code" in page
+
+
+def test_an_upload_without_a_clear_program_is_refused_in_the_words_of_the_page(visitor: Visitor) -> None:
+    files = {"digits/a.py": b"1", "digits/b.py": b"2"}
+    status, text = upload(visitor, files, **{"new-command": ""})
+    assert status == 400 and "execution command" in text and "--" not in text
+    status, text = upload(visitor, {**files, "digits/.dlicmdignore": b"\xff"}, **{"new-command": "a.py"})
+    assert status == 400 and ".dlicmdignore" in text
+
+
+def test_pages_name_no_options_of_the_command_line(live: Live, visitor: Visitor) -> None:
+    Planning(live).defined()
+    rows = {**FORM, "data-rows": "1", "data-1-kind": "folder", "data-1-path": "missing", "part-1-device": "gpu"}
+    answer = change(visitor, places.EXPERIMENTS, {**rows, "op": "save"})
+    told = "".join(re.findall(r'role="alert">([^<]*)<', answer.text))
+    assert answer.status == 400 and "does not exist" in told and "--" not in told
+    answer = change(visitor, places.EXPERIMENTS, {**FORM, "part-1-device": "gpu", "op": "save"})
+    assert answer.status == 400 and "choose CPU as the device" in answer.text and "--allow-cpu" not in answer.text
+
+
+def test_an_empty_name_is_named(live: Live, visitor: Visitor) -> None:
+    Planning(live).defined()
+    answer = change(visitor, places.EXPERIMENTS, {**FORM, "name": "", "op": "save"})
+    assert answer.status == 400 and "the name is empty" in answer.text
+
+
+def test_elastic_code_gets_the_usual_number_of_nodes(live: Live, visitor: Visitor) -> None:
+    mine = Planning(live)
+    mine.defined(framework="edtPyTorch")
+    slots = len(live.services.execs.supervisor.machine.slots)
+    accepted(mine.plan("digits"))
+    row = live.row(mine.run("digits")["parts"][0]["execId"])
+    assert row.workload.resources.num_worker == min(2, slots)
+    assert row.app_name == "digits", "the name of experiment and definition once"
+
+
+def test_a_folder_is_chosen_by_looking_into_it(live: Live, visitor: Visitor) -> None:
+    (live.settings.data_fs / "mnist" / "train-1").mkdir(parents=True)
+    (live.settings.data_fs / "mnist" / "a.csv").write_text("1")
+    form = {**FORM, "data-rows": "1", "data-1-kind": "folder"}
+    text = change(visitor, places.EXPERIMENT_FORM, {**form, "op": "browse-1"}).text
+    ops = [one["value"] for one in Page(text).all("button") if one.get("name") == "op"]
+    assert "path-1:mnist" in ops
+    text = change(visitor, places.EXPERIMENT_FORM, {**form, "browsing": "1", "op": "path-1:mnist"}).text
+    ops = [one["value"] for one in Page(text).all("button") if one.get("name") == "op"]
+    assert Page(text).field("data-1-path") == "mnist"
+    assert {"path-1:", "path-1:mnist/train-1", "path-1:mnist/a.csv"} <= {*ops}
+    form |= {"browsing": "1", "data-1-path": "mnist"}
+    assert "path-1:mnist/train-1" not in change(visitor, places.EXPERIMENT_FORM, {**form, "op": "browse-1"}).text
+    text = change(visitor, places.EXPERIMENT_FORM, {**form, "data-1-path": "nowhere"}).text
+    assert "does not exist" in text
+
+
+def test_a_team_server_opens_no_folder_outside_of_its_data(team: Live) -> None:
+    visitor = entered(team, team.add_user("bob"))
+    form = {**FORM, "data-rows": "1", "data-1-kind": "folder", "browsing": "1"}
+    for path in ("/", "/etc", "../..", "/root"):
+        text = change(visitor, places.EXPERIMENT_FORM, {**form, "data-1-path": path}).text
+        assert not re.search(r'value="path-1:[^"]*(passwd|etc)"', text), path
+
+
+def test_data_leads_to_the_builder(live: Live, visitor: Visitor) -> None:
+    (live.settings.data_fs / "mnist").mkdir(parents=True)
+    page = Page(visitor.get(f"{places.DATA_FILES}?path=mnist").text)
+    [link] = [one["href"] for one in page.all("a") if one.get("href", "").startswith(places.NEW_EXPERIMENT)]
+    assert Page(visitor.get(link).text).field("data-1-path") == "mnist"
+
+
+def test_the_page_of_an_experiment_shows_its_data_as_words_and_the_runs_that_were_edited(
+    live: Live, visitor: Visitor
+) -> None:
+    mine = Planning(live)
+    mine.defined()
+    (live.settings.data_fs / "mnist").mkdir(parents=True)
+    accepted(mine.plan(dataSource=[{"type": "fs", "location": {"paths": "mnist"}}]))
+    first = mine.run()["parts"][0]["execId"]
+    made = change(visitor, f"{places.RUNS}/{first}/again", {"name": "next", "workers": "1", "arguments": "--epochs 9"})
+    second = made.headers["location"].rpartition("/")[2]
+    page = visitor.get(f"{places.EXPERIMENTS}/alice/first").text
+    assert "path mnist" in page and "&#34;type&#34;" not in page
+    assert f"{places.RUNS}/{second}" in page and f"repeats <a href=\"{places.RUNS}/{first}\"" in page
+    runs = mine.get("/experiments/first/runs").json()
+    assert [one["parts"][0]["execId"] for one in runs] == [second, first]
+    for run in (first, second):
+        assert f'href="{places.EXPERIMENTS}/alice/first"' in visitor.get(f"{places.RUNS}/{run}").text

@@ -9,6 +9,7 @@ import pytest
 from live_server import Live
 from page_desk import get, post, words
 
+from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
 from local_backend.console import places
 from local_backend.curves.book import Book
@@ -16,6 +17,7 @@ from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
 from local_backend.curves.points import PointWriter
 from local_backend.services import log_windows
+from local_backend.services.access import Caller
 from local_backend.store import execs
 from local_backend.store.holdings import SlotPart
 
@@ -116,7 +118,7 @@ def test_edit_and_run_changes_name_workers_and_arguments(live: Live) -> None:
 
 @pytest.mark.parametrize(("fields", "said"), [
     ({"name": "x", "workers": "0", "arguments": ""}, "workers"),
-    ({"name": "\x07", "workers": "1", "arguments": ""}, "--appName"),
+    ({"name": "\x07", "workers": "1", "arguments": ""}, "the name"),
     ({"name": "x", "workers": "7", "arguments": ""}, "at most 1 worker"),
 ])
 def test_a_wrong_change_is_explained_and_the_form_stays(
@@ -139,12 +141,70 @@ def test_rest_runs_an_exec_again(team: Live) -> None:
         assert answer.error == (400, "body.value"), wrong
 
 
+def test_edit_and_run_chooses_other_data(live: Live) -> None:
+    (live.settings.data_fs / "mnist").mkdir(parents=True)
+    run = live.submitted(f"{ELASTIC} --epochs 3")
+    form = {"name": "x", "workers": "2", "arguments": "--epochs 3"}
+    text = post(live, place(run, "/again/form"), {**form, "data-rows": "", "op": "add-data"}).text
+    assert 'name="data-1-path"' in text and "Create folders" not in text
+    chosen = {"data-rows": "1", "data-1-kind": "folder", "data-1-path": "mnist"}
+    answer = post(live, place(run, "/again"), {**form, **chosen})
+    row = live.row(answer.headers["location"].rpartition("/")[2])
+    assert row.workload.data.sources[0].path == str((live.settings.data_fs / "mnist").resolve())
+    assert json.loads(row.data_source or "") == [{"type": "fs", "location": {"paths": "mnist"}}]
+    again = get(live, place(row.id, "/again"))
+    assert 'value="mnist"' in again.text, "the form shows the data of the run"
+    kept = live.row(post(live, place(row.id, "/again"), form).headers["location"].rpartition("/")[2])
+    assert kept.data_source == row.data_source, "a form without data keeps it"
+    refused = post(live, place(run, "/again"), {**form, **chosen, "data-1-path": "no"})
+    assert refused.status == 400 and "does not exist" in words(refused) and "--create" not in refused.text
+
+
+@pytest.mark.parametrize(("message", "said"), [
+    ("FileNotFoundError: /data/digits.csv.gz not found.", "Choose the data of this run"),
+    ("KeyError: 'DATA_DIR'", "Choose the data of this run"),
+    ("ModuleNotFoundError: No module named 'sklearn.svm'", "pip install scikit-learn"),
+    ("RuntimeError: Found no NVIDIA driver", "no GPU"),
+])
+def test_a_failed_run_says_what_to_do(live: Live, message: str, said: str) -> None:
+    run = live.submitted(ELASTIC)
+    live.run_on(run, "cpu-0")
+    live.move(run, ERROR, message=message, reason=wire.PROGRAM_FAILED)
+    page = get(live, place(run))
+    assert said in words(page) and 'id="remedy"' in page.text
+    assert ('/again#data"' in page.text) == ("data" in said)
+    assert "The program reported no metrics." in words(page)
+
+
+def test_a_failed_run_with_another_error_has_no_advice(live: Live, run: str) -> None:
+    assert "No metrics yet." in words(get(live, place(run)))
+    live.run_on(run, "cpu-0")
+    live.move(run, ERROR, message="ValueError: x", reason=wire.PROGRAM_FAILED)
+    assert 'id="remedy"' not in get(live, place(run)).text
+
+
+def test_a_saved_model_has_what_serving_needs(live: Live, run: str) -> None:
+    names = ("model_epoch_5.pth", "model_epoch_final.pth", "model_epoch_final_optimizer_state.pth",
+             "model_epoch_5_training_state.snapshot", "notes.txt", "model_epoch_final_ema.pth")
+    for name in names:
+        write(live.paths(run).model / "train" / name, b"w" * 1000)
+    finished(live, run)
+    post(live, place(run, "/save"), {"name": "digits"})
+    post(live, place(run, "/save"), {"name": "digits", "whole": "1"})
+    saved = live.services.model_sources.saved(Caller("alice", True))
+    found = {row.version: {path.name for path in live.settings.paths.bundle(row.bundle).rglob("*.*")} for row in saved}
+    assert found[1] & {*names} == {"model_epoch_final.pth", "model_epoch_final_ema.pth", "notes.txt"}
+    assert found[2] & {*names} == {*names}
+
+
 def test_save_model_makes_a_version_in_the_model_store(live: Live, run: str) -> None:
     assert post(live, place(run, "/save"), {"name": "digits"}).status == 409
     write(live.paths(run).model / "weights.bin", b"w")
     finished(live, run)
     assert "Save model" in words(get(live, place(run)))
-    assert post(live, place(run, "/save"), {"name": "digits"}).headers["location"] == place(run, "/lineage")
+    assert post(live, place(run, "/save"), {"name": "digits"}).headers["location"] == f"{places.SAVED}?now=digits%3A1"
+    said = get(live, f"{places.SAVED}?now=digits%3A1")
+    assert "Saved: version 1 of digits, " in words(said) and place(run) in said.text
     assert "digits, version 1" in words(get(live, place(run, "/lineage")))
 
 
@@ -162,7 +222,7 @@ def test_curves_come_as_series_of_the_asked_width(live: Live, run: str) -> None:
 
 
 @pytest.mark.parametrize("query", [
-    "width=0", "width=99999", "width=x", "width=10&from=5&to=4", "width=10&from=nan", "",
+    "width=0", "width=99999", "width=x", "width=10&from=5&to=4", "width=10&from=nan", "width=10&axis=wall", "",
 ])
 def test_an_impossible_window_is_refused(live: Live, run: str, query: str) -> None:
     assert get(live, place(run, f"/curves?{query}")).status == 400
@@ -175,7 +235,7 @@ def test_rest_draws_curves_of_all_points(live: Live, run: str) -> None:
     live.paths(run).points.mkdir()
     writer = PointWriter(live.paths(run).points)
     for step in range(5000):
-        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321))
+        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321), 1e9 + step)
     writer.flush()
     (curve,) = live.call("GET", f"/execs/{run}/curves?width=50").json()["curves"]
     assert [4321, 1, None] in curve["points"] and len(curve["points"]) <= 200
@@ -184,9 +244,30 @@ def test_rest_draws_curves_of_all_points(live: Live, run: str) -> None:
     assert live.call("GET", f"/execs/{run}/curves?width=50&since=1.0").error == (400, "query.value")
 
 
+def test_the_axis_is_the_time_of_each_point(live: Live, run: str) -> None:
+    book = Book()
+    for step, at in ((1.0, 1000.0), (2.0, 1000.5), (3.0, 1000.5), (4.0, None)):
+        book.add("dlicmd.log", MetricValue("loss", step, step, "step", at))
+    live.paths(run).state.mkdir(parents=True, exist_ok=True)
+    CurveFile(live.paths(run).curves, book, 0.0)
+    found = get(live, place(run, "/curves?width=50&axis=time")).json()
+    (loss,) = found["series"]
+    assert found["x"]["kind"] == "time" and loss["y"] == [1, 2, 3]
+    assert loss["x"] == pytest.approx([1000, 1000.5, 1000.5], abs=1e-4) and len(set(loss["x"])) == 3
+    live.paths(run).points.mkdir()
+    writer = PointWriter(live.paths(run).points)
+    for step in range(5000):
+        writer.add(("dlicmd.log", "loss", "step"), step, float(step == 4321), 2e9 + step)
+    writer.flush()
+    (curve,) = live.call("GET", f"/execs/{run}/curves?width=50&axis=time").json()["curves"]
+    assert [2e9 + 4321, 1, None] in curve["points"] and len(curve["points"]) <= 200
+    (part,) = live.call("GET", f"/execs/{run}/curves?width=50&axis=time&from=2000004320&to=2000004322").json()["curves"]
+    assert [point[0] - 2e9 for point in part["points"]] == [4319, 4320, 4321, 4322, 4323]
+
+
 def test_a_link_in_place_of_points_is_not_followed(live: Live, run: str, tmp_path: Path) -> None:
     curves(live, run, "loss")
-    PointWriter(tmp_path / "elsewhere").add(("dlicmd.log", "secret", "step"), 1.0, 1.0)
+    PointWriter(tmp_path / "elsewhere").add(("dlicmd.log", "secret", "step"), 1.0, 1.0, None)
     (tmp_path / "elsewhere" / "names.jsonl").write_text('{"n":0,"source":"dlicmd.log","name":"secret","unit":"step"}\n')
     live.paths(run).points.symlink_to(tmp_path / "elsewhere")
     assert "secret" not in get(live, place(run, "/curves?width=50")).text

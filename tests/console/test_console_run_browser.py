@@ -46,7 +46,7 @@ def curves(live: Live, run: str, count: int) -> None:
     book = Book()
     for step in range(1, count + 1):
         for name in ("loss", "val/loss"):
-            book.add("dlicmd.log", MetricValue(name, 1 / step, float(step), "step"))
+            book.add("dlicmd.log", MetricValue(name, 1 / step, float(step), "step", 1.7e9 + step))
     live.paths(run).state.mkdir(parents=True, exist_ok=True)
     CurveFile(live.paths(run).curves, book, 0.0)
 
@@ -86,8 +86,26 @@ def test_curves_grow_and_zoom_and_logs_follow(live: Live, tab: Tab) -> None:
     tab.focus(f"{CHART} .plot")
     tab.keyboard.press("Home")
     assert "loss 1" in tab.inner_text(f"{CHART} [aria-live]")
+    _change_axes(tab)
 
     _look_at_logs(tab, base, log)
+
+
+def _change_axes(tab: Tab) -> None:
+    """Choose both other axes with the keyboard. The next page has them, too."""
+    from playwright.sync_api import expect
+
+    clock, log = tab.get_by_role("button", name="Wall clock"), tab.get_by_role("button", name="Log values")
+    with tab.expect_response(lambda answer: "axis=time" in answer.url):
+        clock.press("Enter")
+    expect(tab.locator(f"{CHART} .u-legend th").first).to_have_text("time")
+    log.press("Enter")
+    with tab.expect_response(lambda answer: "axis=time" in answer.url):
+        tab.reload()
+    for button in (clock, log):
+        expect(button).to_have_attribute("aria-pressed", "true")
+        button.press("Enter")
+    expect(tab.locator(f"{CHART} .u-legend th").first).to_have_text("step")
 
 
 def _look_at_logs(tab: Tab, base: str, log: Path) -> None:

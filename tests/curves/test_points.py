@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_backend.curves.columns import drawn
-from local_backend.curves.layout import NAMES, POINT, SIZES
+from local_backend.curves.layout import NAMES, POINT, SIZES, TIME
 from local_backend.curves.point_reader import PointReader
 from local_backend.curves.points import PointWriter
 
@@ -25,7 +25,7 @@ def written(folder: Path, *attempts: Points, every: int = 1000, most: int = 1 <<
     for points in attempts:
         writer = PointWriter(folder, most)
         for number, (step, value) in enumerate(points, 1):
-            writer.add(LOSS, step, value)
+            writer.add(LOSS, step, value, 1e9 + number)
             if number % every == 0:
                 writer.flush()
         writer.flush()
@@ -125,7 +125,7 @@ def test_lost_summaries_are_made_again(tmp_path: Path, level: int) -> None:
 
 
 def test_full_files_say_so(tmp_path: Path) -> None:
-    written(tmp_path, noisy(2000), most=1000 * POINT.size)
+    written(tmp_path, noisy(2000), most=1000 * (POINT.size + TIME.size))
     reader = PointReader(opener(tmp_path))
     assert not reader.complete and found(tmp_path) == noisy(1000)
 
@@ -198,3 +198,54 @@ def _fast(folder: Path, count: int, peak: int) -> None:
         low, high = blocks[:, :, 1].argmin(axis=1), blocks[:, :, 1].argmax(axis=1)
         np.concatenate([blocks[:, 0], blocks[rows, low], blocks[rows, high], blocks[:, -1]], axis=1).tofile(
             folder / f"0.{level}")
+
+
+def timed(folder: Path, start: float | None = None, stop: float | None = None) -> Points:
+    reader = PointReader(opener(folder))
+    (curve,) = reader.curves(())
+    return list(zip(*reader.timed(curve, start, stop), strict=True))
+
+
+def test_each_point_has_its_time(tmp_path: Path) -> None:
+    written(tmp_path, noisy(1000), every=77)
+    written(tmp_path, noisy(3000), every=500)
+    found = timed(tmp_path)
+    assert [value for _, value in found] == [value for _, value in noisy(3000)]
+    assert [moment for moment, _ in found] == [1e9 + number for number in range(1, 3001)]
+    assert [moment - 1e9 for moment, _ in timed(tmp_path, 1e9 + 10.5, 1e9 + 12)] == [10, 11, 12, 13]
+
+
+def test_repeated_steps_have_the_times_of_the_later_attempt(tmp_path: Path) -> None:
+    writer = PointWriter(tmp_path)
+    for step in range(100):
+        writer.add(LOSS, step, 1.0, 1e9 + step)
+    for step in range(50, 100):
+        writer.add(LOSS, step, 2.0, 2e9 + step)
+    writer.flush()
+    assert timed(tmp_path) == [(1e9 + step, 1.0) if step < 50 else (2e9 + step, 2.0) for step in range(100)]
+
+
+def test_points_without_a_time_have_no_place_on_the_clock(tmp_path: Path) -> None:
+    writer = PointWriter(tmp_path)
+    for step in range(10):
+        writer.add(LOSS, step, float(step), None if step % 2 else 1e9 + step)
+    writer.flush()
+    assert [value for _, value in timed(tmp_path)] == [0, 2, 4, 6, 8]
+    (tmp_path / "0.t").unlink()
+    assert timed(tmp_path) == [] and len(found(tmp_path)) == 10
+
+
+def test_very_many_points_have_a_peak_at_its_time(tmp_path: Path) -> None:
+    import numpy as np
+
+    count, peak = 3_000_000, 1_234_567
+    _fast(tmp_path, count, peak)
+    (1e9 + np.arange(count)).tofile(tmp_path / "0.t")
+    found = timed(tmp_path)
+    assert len(found) < count / 10
+    assert [moment for moment, _ in found] == sorted(moment for moment, _ in found)
+    (at,) = [moment for moment, value in found if value == 1e6]
+    assert at == pytest.approx(1e9 + peak, abs=count / 1000)
+    assert found[0][0] == 1e9 and found[-1][0] == 1e9 + count - 1
+    part = timed(tmp_path, 1e9 + peak, 1e9 + peak)
+    assert [moment - 1e9 for moment, _ in part] == [peak - 1, peak, peak + 1]

@@ -99,6 +99,7 @@ class FakeRunner:
             driver = self.driver = self._drive(script, arguments, theirs.fileno(), extra)
         self._channel = ours
         self._extra = extra
+        self._directory = script.parent
         serving = threading.Thread(target=self._serve)
         serving.start()
         try:
@@ -181,14 +182,14 @@ class FakeRunner:
                 self.workers[number] = subprocess.Popen(
                     [sys.executable, "-m", "local_backend.elastic.worker.worker"],
                     env=environment,
-                    cwd=self.tmp,
+                    cwd=self._directory,
                     stdout=out,
                     stderr=err,
                 )
         else:
             for path in (stdout, stderr):
                 path.touch()  # a worker may die before it opens them
-            worker = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
+            worker = WARM.Process(target=be_worker, args=(environment, self._directory, stdout, stderr))
             with POLLING:
                 worker.start()
             self.workers[number] = worker

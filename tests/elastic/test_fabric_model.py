@@ -112,6 +112,10 @@ def test_a_hardware_specification_by_name_is_ignored_with_a_warning():
         ({"fn_test": 3}, TypeError, "fn_test must be callable"),
         ({"driver_logger": 1, "driver_logger_callback": 2}, ValueError, "the same argument"),
         ({"model": nn.LazyLinear(3)}, ValueError, "call it once with an example batch"),
+        ({"model": nn.Sequential(torch.jit.script(nn.ReLU()))}, TypeError, "part '0' of the model is compiled by"),
+        ({"loss_function": lambda outputs, labels, weights: outputs}, TypeError,
+         r"<lambda>\(outputs, labels, weights\) has .* 'weights'\); .* use fn_step_train"),
+        ({"loss_function": nn.CosineEmbeddingLoss()}, TypeError, r"CosineEmbeddingLoss\(input1: .* use fn_step_train"),
     ],
 )
 def test_wrong_arguments_of_the_constructor_are_refused(changes, error, words):

@@ -123,13 +123,10 @@ def test_large_counters_keep_every_bit():
     assert model.flag.item() is False
 
 
-def test_frozen_and_complex_models_are_refused():
+def test_a_frozen_model_is_refused():
     frozen = nn.Linear(2, 2).requires_grad_(False)
     with pytest.raises(EngineError, match="all are frozen"):
         Layout([frozen], torch.optim.SGD(frozen.parameters(), 0.1))
-    wave = nn.Linear(2, 2, dtype=torch.complex64)
-    with pytest.raises(EngineError, match="complex"):
-        Layout([wave], torch.optim.SGD(wave.parameters(), 0.1))
 
 
 @pytest.mark.parametrize("rule", ["meann", ("sum", "8"), ("mean", 2), 3, ("sum", 1, 2)])
@@ -210,6 +207,29 @@ def test_gradients_that_share_memory_and_sparse_gradients_are_summed(mode, range
         assert torch.equal(model.left.grad, torch.full((2, 3), 4 * mean))
         assert torch.equal(model.right.grad, model.left.grad)
         assert model.table.weight.grad[:, 0].tolist() == [0, 2 * mean, 0, 0, 0, mean, 0]
+
+    members(len(ranges), work)
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("ranges", [((0, 4),), ((0, 2), (2, 4)), ((0, 3), (3, 4))], ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_gradients_of_complex_parameters_are_summed(mode, ranges, dtype):
+    def work(group):
+        model = nn.Module()
+        model.plain = nn.Parameter(torch.ones(3))
+        model.wave = nn.Parameter(torch.tensor([[1 + 2j, 3 - 1j, 2j], [1, -1j, 4]], dtype=dtype).T)
+        layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
+        step = make_reducer(mode, layout, group).begin_step(ranges, 4, range(*ranges[group.rank]))
+        for shard in range(*ranges[group.rank]):
+            step.begin_shard(shard)
+            factor = torch.tensor(shard + 1 - 1j, dtype=dtype)
+            step.backward(shard, (factor * model.wave.conj()).real.sum() + model.plain.sum(), 0.25)
+            step.end_shard(shard, 0.25)
+        step.finish(0)
+        assert (model.wave.grad.dtype, model.wave.grad.stride()) == (dtype, model.wave.stride())
+        assert torch.equal(model.wave.grad, torch.full((3, 2), 2.5 - 1j, dtype=dtype))
+        assert torch.equal(model.plain.grad, torch.ones(3))
 
     members(len(ranges), work)
 

@@ -54,6 +54,13 @@ def test_values_become_limits() -> None:
                                          token_rate=2.5, retry=False)
 
 
+@pytest.mark.parametrize("gpu", ["no", "exclusive"])
+def test_kernels_that_share_no_gpu_are_in_no_pack(gpu: str) -> None:
+    found = changed(kernel={"gpu": gpu}, policy={"kernel_min": 3},
+                    resource_allocation={"kernel": {"gpu_pack_id": "edi-m"}})
+    assert (found.pack, found.kernel_share) == ("", 1.0)
+
+
 def test_the_product_s_own_misspelling_is_read() -> None:
     assert changed(policy={"schedule_intervel": 7}).schedule_interval == 7.0
 
@@ -85,6 +92,9 @@ def test_numbers_and_truth_values_may_be_texts_and_are_answered_as_what_they_are
     ({"resource_allocation": {"kernel": {"resources": "mem=much"}}}, ("resources", "'mem=much'", "ncpus")),
     ({"kernel": {"gpu": "shared"}, "resource_allocation": {"kernel": {"accelerator_resources": "ngpus=2"}}},
      ("accelerator_resources", "ngpus=2", "at most 1")),
+    ({"policy": {"kernel_min": 3}, "kernel": {"gpu": "shared"},
+      "resource_allocation": {"kernel": {"gpu_pack_id": "p"}}},
+     ("kernel_min", "at most 2 in the pack p", "0.5")),
 ])
 def test_a_bad_value_is_refused_with_its_key(sections: dict[str, Any], words: tuple[str, ...]) -> None:
     with pytest.raises(Invalid) as refused:

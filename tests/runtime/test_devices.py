@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 from puppets import strings
 from runtime_support import bench
@@ -17,7 +10,6 @@ from support import eventually
 from dlicmd.contract.states import FINISHED, PENDING
 from local_backend.scheduler.slots import gpu_slots
 
-FAKE = Path(__file__).parents[1] / "fake_nvml" / "pynvml.py"
 WAIT = (
     "import os, time\nopen('devices', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] or '-')\n"
     "while not os.path.exists('go'):\n    time.sleep(0.02)\n"
@@ -28,29 +20,12 @@ CUT = {"uuid": "GPU-c", "mig": [
 ]}
 
 
-@pytest.fixture
-def gpus(tmp_path, monkeypatch):
-    """The fake NVML. Its method `there` sets the GPUs that it reports."""
-    spec = importlib.util.spec_from_file_location("pynvml", FAKE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setitem(sys.modules, "pynvml", module)
-    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "gpus.json"))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def there(devices):
-        (tmp_path / "new").write_text(json.dumps(devices))
-        os.replace(tmp_path / "new", tmp_path / "gpus.json")
-
-    return SimpleNamespace(there=there)
-
-
 def go(one, job):
     (one.paths(job).code(one.row(job).workload) / "go").touch()
 
 
-def test_gpus_and_mig_slices_become_slots(gpus, monkeypatch):
-    gpus.there([*TWO, CUT])
+def test_gpus_and_mig_slices_become_slots(there, monkeypatch):
+    there([*TWO, CUT])
     assert [(slot.id, slot.kind, slot.device) for slot in gpu_slots()] == [
         ("gpu-0", "gpu", "GPU-a"), ("gpu-1", "gpu", "GPU-b"), ("gpu-2-mig-0", "1g.18gb", "MIG-1"),
         ("gpu-2-mig-1", "3g.71gb", "MIG-2"),
@@ -61,8 +36,8 @@ def test_gpus_and_mig_slices_become_slots(gpus, monkeypatch):
     assert [slot.device for slot in gpu_slots()] == ["MIG-1", "MIG-2"]
 
 
-def test_a_job_gets_a_mig_slice_of_the_requested_profile(gpus, tmp_path):
-    gpus.there([CUT])
+def test_a_job_gets_a_mig_slice_of_the_requested_profile(there, tmp_path):
+    there([CUT])
     with bench(tmp_path / "home", slots=None) as one:
         jobs = {"MIG-2": one.submit(WAIT, mig_profile="3g.71gb"), "MIG-1": one.submit(WAIT, mig_profile="slice")}
         for device, job in jobs.items():
@@ -84,10 +59,10 @@ def test_a_job_gets_a_mig_slice_of_the_requested_profile(gpus, tmp_path):
         ({"xid": 79}, "Xid error 79"),
     ],
 )
-def test_a_faulty_gpu_gets_no_jobs_until_the_fault_is_over(gpus, tmp_path, fault, why):
-    gpus.there([{"uuid": "GPU-a"}])
+def test_a_faulty_gpu_gets_no_jobs_until_the_fault_is_over(there, tmp_path, fault, why):
+    there([{"uuid": "GPU-a"}])
     with bench(tmp_path / "home", slots=None, health_every=0.05) as one:
-        gpus.there([{"uuid": "GPU-a", **fault}])
+        there([{"uuid": "GPU-a", **fault}])
         eventually(lambda: one.supervisor.status()["slots"]["drained"] == {"gpu-0": why}, why)
         job = one.submit(WAIT)
         sentence = f"waiting for 1 GPU slot; out of service: gpu-0 ({why})"
@@ -96,38 +71,38 @@ def test_a_faulty_gpu_gets_no_jobs_until_the_fault_is_over(gpus, tmp_path, fault
         assert one.supervisor.reason(job).code == "DRAINED"
         if "xid" in fault:
             return  # A health check cannot clear an Xid error.
-        gpus.there([{"uuid": "GPU-a"}])
+        there([{"uuid": "GPU-a"}])
         assert one.wait_for_file(job, "devices") == "GPU-a"
         go(one, job)
         assert one.wait(job).state == FINISHED
 
 
-def test_only_new_memory_errors_take_a_gpu_out_of_service(gpus, tmp_path):
-    gpus.there([{"uuid": "GPU-a", "ecc": 7, "xid": 31}])
+def test_only_new_memory_errors_take_a_gpu_out_of_service(there, tmp_path):
+    there([{"uuid": "GPU-a", "ecc": 7, "xid": 31}])
     with bench(tmp_path / "home", slots=None, health_every=0.05) as one:
         job = one.submit(WAIT)
         assert one.wait_for_file(job, "devices") == "GPU-a"
-        gpus.there([{"uuid": "GPU-a", "ecc": 9, "used": 1.0}])
+        there([{"uuid": "GPU-a", "ecc": 9, "used": 1.0}])
         eventually(lambda: "gpu-0 is out of service: 2 " in one.launcher_log(job), "the launcher log names the errors")
         go(one, job)
         assert one.wait(job).state == FINISHED, "a job that cannot be moved must keep its faulty GPU"
 
 
-def test_an_elastic_job_leaves_a_lost_gpu(gpus, tmp_path):
-    gpus.there(TWO)
+def test_an_elastic_job_leaves_a_lost_gpu(there, tmp_path):
+    there(TWO)
     with strings() as held, bench(tmp_path / "home", slots=None, health_every=0.05) as one:
         job = held.submit(one)
         driver = held.driver()
         driver.hello()
         one.wait_running(job)
-        gpus.there([TWO[0], {**TWO[1], "lost": True}])
+        there([TWO[0], {**TWO[1], "lost": True}])
         assert driver.allocation() == ["gpu-0"]
-        gpus.there(TWO)
+        there(TWO)
         assert driver.allocation() == ["gpu-0", "gpu-1"]
         driver.close()
         one.wait(job)
 
 
-def test_a_gpu_that_is_lost_at_the_start_is_not_a_slot(gpus):
-    gpus.there([{"uuid": "GPU-a", "lost": True}, {"uuid": "GPU-b"}])
+def test_a_gpu_that_is_lost_at_the_start_is_not_a_slot(there):
+    there([{"uuid": "GPU-a", "lost": True}, {"uuid": "GPU-b"}])
     assert [slot.id for slot in gpu_slots()] == ["gpu-1"]

@@ -46,6 +46,10 @@ def test_output_can_be_read_while_the_program_runs(backend: Bench) -> None:
     assert backend.wait(one).state == KILLED
 
 
+#: Python reports the exception of `__del__` after the exception that ends the program, and ignores it.
+IGNORED = "class File:\n    def __del__(self):\n        self.missing.close()\nfile = File()\n"
+
+
 @pytest.mark.parametrize(
     ("program", "message", "code"),
     [
@@ -63,6 +67,8 @@ def test_output_can_be_read_while_the_program_runs(backend: Bench) -> None:
          "ValueError: no; last line on standard error: a", 1),
         ("import sys, traceback\ntry:\n    {}['a']\nexcept KeyError:\n    traceback.print_exc()\n"
          "    sys.exit('no data')", "KeyError: 'a'; last line on standard error: no data", 1),
+        (IGNORED + "raise ValueError('boom')", "ValueError: boom", 1),
+        (IGNORED + "import sys; sys.exit('no data')", "no data", 1),
     ],
 )
 def test_a_failing_program_ends_in_error_with_a_reason(cold: Bench, program: str, message: str, code: int) -> None:

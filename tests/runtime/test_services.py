@@ -36,11 +36,12 @@ def test_a_kernel_runs_in_the_environment_of_its_model(backend: Bench) -> None:
     found, code = kernel(backend, job, 1), str(folder(backend, job))
     assert {name: found[name] for name in (
         "DLI_KERNEL_SOCKET", "DLI_KERNEL_KEY", "DLI_KERNEL_NUMBER", "REDHARE_MODEL_NAME", "REDHARE_MODEL_PATH",
-        "REDHARE_MODEL_CREATOR", "TASK_JOB_ID", "PWD", "GREETING", "DLIM_MK_LOG_LEVEL",
+        "REDHARE_MODEL_CREATOR", "TASK_JOB_ID", "PWD", "GREETING", "DLIM_MK_LOG_LEVEL", "OMP_WAIT_POLICY",
     )} == {
         "DLI_KERNEL_SOCKET": "/tmp/no-gateway.sock", "DLI_KERNEL_KEY": "secret-of-3", "DLI_KERNEL_NUMBER": "1",
         "REDHARE_MODEL_NAME": "digits", "REDHARE_MODEL_PATH": code, "REDHARE_MODEL_CREATOR": "ada",
         "TASK_JOB_ID": f"edi-digits-{job}", "PWD": code, "GREETING": "hello", "DLIM_MK_LOG_LEVEL": "INFO",
+        "OMP_WAIT_POLICY": "passive",
     }
     assert found["MSD_POD_NAME"] == found["HOSTNAME"] and found["HOSTNAME"].startswith(f"edi-digits-{job}-task12n-")
     with open(found["DLI_MODEL_DESCRIPTION"], encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -55,7 +56,7 @@ class World:
         self.jobs[name] = replace(self.jobs[name], held=self.jobs[name].slots)
 
     def leaving(self) -> list[str]:
-        return [name for name, one in self.jobs.items() if set(one.held) - set(one.slots)]
+        return [name for name, one in self.jobs.items() if Counter(one.held) - Counter(one.slots)]
 
     def slots(self, number: int) -> int:
         """Return the number of slots of a job."""
@@ -102,7 +103,7 @@ class World:
         for name, slots in decision.resize.items():
             ids = tuple(slot.id for slot in slots)
             one = self.jobs[name]
-            held = tuple(dict.fromkeys([*one.held, *ids])) if self.slow else ids
+            held = tuple((Counter(one.held) | Counter(ids)).elements()) if self.slow else ids
             parked = 0.0 if one.slots or not one.most else self.now - one.changed
             self.jobs[name] = replace(one, slots=ids, held=held, changed=self.now, waited=one.waited + parked)
         for name in decision.reclaim:
@@ -134,8 +135,8 @@ class World:
         if self.machine.memory is not None:
             used = 0
             for name, one in self.jobs.items():
-                given = {slot.id for slot in decision.resize.get(name, decision.start.get(name, ()))}
-                used += one.memory * -(-len({*one.held, *given}) // one.per_worker)
+                given = [slot.id for slot in decision.resize.get(name, decision.start.get(name, ()))]
+                used += one.memory * -(-(Counter(one.held) | Counter(given)).total() // one.per_worker)
             assert used <= self.machine.memory or not (decision.start or decision.resize)
 
     def _may_park(self, one: SchedulerJob) -> bool:
@@ -151,8 +152,7 @@ class World:
         packs: dict[tuple[str, str], set[str]] = {}
         for name, one in self.jobs.items():
             given = [slot.id for slot in decision.start.get(name, decision.resize.get(name, ()))]
-            had = list(one.held) if not one.shares else list(one.slots)
-            for slot in [*had, *(slot for slot in given if one.shares or slot not in had)]:
+            for slot in (Counter(one.held) | Counter(given)).elements():
                 owners.setdefault(slot, []).append(one)
                 if one.pack and slot not in self.machine.drained:
                     packs.setdefault((one.kind, one.pack), set()).add(slot)

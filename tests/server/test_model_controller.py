@@ -13,7 +13,9 @@ from serving_desk import PlayedGateway, Serving
 from support import eventually
 
 from dlicmd.contract.states import KILLED
+from local_backend.runtime import needs
 from local_backend.runtime.shortening import NOTE, shorten
+from local_backend.scheduler.model import CPU, GPU, WHOLE
 
 
 def digest(token: str) -> str:
@@ -54,6 +56,21 @@ def test_a_started_model_gets_an_exec_with_its_description(desk: Serving) -> Non
     assert set(spec.environment.variables) == {"MINE", "DLIM_MK_LOG_LEVEL"}
     assert desk.live.paths(row.id).submitted.joinpath("kernel.py").is_file()
     eventually(lambda: desk.live.row(row.id).wanted == 2, "its minimum of kernels is wanted")
+
+
+def test_models_with_the_same_pack_id_are_in_one_pack(desk: Serving) -> None:
+    for name in ("ping", "pong"):
+        desk.deploy(name=name)
+        desk.call("PUT", f"/model/{name}/appprofile", {
+            "kernel": {"gpu": "shared"},
+            "resource_allocation": {"kernel": {"gpu_pack_id": "p", "accelerator_resources": "ngpus=0.25"}}})
+        desk.call("PUT", f"/model/{name}/operation/start")
+    asked = [desk.job(1, name).workload for name in ("ping", "pong")]
+    assert [(spec.resources.pack, needs.share(spec.resources, kind), spec.resources.num_worker)
+            for spec in asked for kind in (CPU, GPU)] == [("p", WHOLE // 4, 4)] * 4
+    listed = {one["id"]: one for one in desk.live.call("GET", "/scheduler/engine/applications").json()}
+    (pack,) = {listed[spec.id]["pack_id"] for spec in asked}
+    assert listed[pack]["is_packing"] is True and listed[pack]["type"] == "Inference"
 
 
 def test_the_minimum_of_kernels_changes_while_the_model_runs(started: Serving) -> None:

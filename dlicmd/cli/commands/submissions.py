@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from dlicmd.cli.commands.watch import follow_to_end
@@ -15,6 +16,7 @@ from dlicmd.cli.show.progress import bar
 from dlicmd.cli.show.request import file_part, model_folder, request_headers, request_text
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv
+from dlicmd.contract.data_sources import FS, LOCATION, PATHS, TYPE
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import Travel
 from dlicmd.contract.secret import masked_sources, masked_words
@@ -109,7 +111,23 @@ def again(session: Session) -> int:
         line.values["--follow"] = True
     return _submitted(session, session.client.run_again(
         session.operand, name=line.text("--appName"), workers=line.number("--numWorker"),
-        arguments=line.after_dashes))
+        arguments=line.after_dashes, data=_other_data(session)))
+
+
+def _other_data(session: Session) -> list[Any] | None:
+    """Return the data sources for an exec that is run again; None for those of the exec. Raises UsageProblem."""
+    line = session.line
+    text = line.text("--data") if line.verb is not None else None
+    if text is None:
+        return data_sources(line) or None
+    if text.lstrip().startswith(("[", "{")):
+        found = read_json(text, "--data")
+        sources = found if isinstance(found, list) else [found]
+        check_sources(sources, "--data")
+        return sources
+    path = Path(text).expanduser()
+    local = session.client.is_own and path.exists()
+    return [{TYPE: FS, LOCATION: {PATHS: str(path.absolute()) if local else text}}]
 
 
 def submission_of(line: CommandLine) -> Submission:

@@ -16,10 +16,10 @@ from dlicmd.cli.show.search import outcome, steps
 from dlicmd.cli.show.table import cut
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.left_out import IGNORE_FILE
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
 from dlicmd.sdk.experiments import table
 from dlicmd.sdk.messages import inert, info, one_line
-from dlicmd.sdk.paths import IGNORE_FILE
 
 EXPORT = "--hpo-export"
 _COLUMNS = ("experiment", "value", "best")

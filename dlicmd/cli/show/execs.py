@@ -129,7 +129,7 @@ def _pending(found: Mapping[str, Any]) -> list[str]:
     state = found.get(wire.STATE)
     message = localized(str(found.get(wire.MESSAGE) or ""))
     if not message and str(state) in states.meant("PENDING"):
-        message = "the scheduler has not considered it yet; try again in a second"
+        message = "the scheduler has not considered the job yet; try again in a second"
     lines = [f"{found.get(wire.ID)} is {states.plain(str(state))}" + (f": {message}" if message else "")]
     holders = found.get(wire.HOLDERS)
     for holder in holders if isinstance(holders, list) else ():

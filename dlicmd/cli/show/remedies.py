@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from dlicmd.contract import wire
+from dlicmd.contract import known_errors, wire
 from dlicmd.contract.argv import ArgvError, parse_argv, split_args
+from dlicmd.contract.known_errors import KnownError, known_error
 from dlicmd.contract.reading import words
 
-#: Names of modules → the packages that contain them, where these names differ.
-_PACKAGES = {
-    "PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
-    "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml",
-}
 
-
-class _Error(NamedTuple):
-    """The pattern of an error, and the remedy for a match in a program."""
-
-    pattern: str
-    remedy: Callable[[re.Match[str], str, str], str]
-
-
-def _install(found: re.Match[str], _program: str, _folder: str) -> str:
-    name = found[1].partition(".")[0]
-    return f"dlicmd run --wait -- pip install {_PACKAGES.get(name, name)}"
-
-
-def _as_module(_found: re.Match[str], program: str, folder: str) -> str:
+def _as_module(_found: KnownError, program: str, folder: str) -> str:
     module = program.removesuffix(".py").replace("/", ".")
     return f"in the folder that contains {folder}: dlicmd run -- python -m {shlex.quote(f'{folder}.{module}')}"
 
 
-#: In the order of the search.
-_ERRORS = (
-    _Error(r"ModuleNotFoundError: No module named '([A-Za-z0-9_.]{1,60})'", _install),
-    _Error(r"ImportError: attempted relative import with no known parent package", _as_module),
-    _Error(r"EOFError: EOF when reading a line", lambda _, program, __: (
-        f"a job has no standard input, so pass values as words: dlicmd run {program} -- VALUE")),
-    _Error(r"NameError: name 'get_ipython' is not defined",
-           lambda *_: "remove the lines with get_ipython from the exported notebook"),
-    _Error(r"environment variable RANK expected", lambda _, program, __: f"dlicmd run {program} --as ddp"),
-    _Error(r"Found no NVIDIA driver|Torch not compiled with CUDA enabled|No CUDA GPUs are available",
-           lambda *_: 'in the program: device = "cuda" if torch.cuda.is_available() else "cpu"'),
-    _Error(r"FileNotFoundError: .*'(?:\./)?config\.json'", lambda _, program, __: (
+#: Kind of an error → its remedy in a program and its folder.
+_REMEDIES: Mapping[str, Callable[[KnownError, str, str], str]] = {
+    known_errors.NO_MODULE: lambda found, *_: f"dlicmd run --wait -- pip install {found.package}",
+    known_errors.RELATIVE_IMPORT: _as_module,
+    known_errors.NO_INPUT: lambda _, program, __: (
+        f"a job has no standard input, so pass values as words: dlicmd run {program} -- VALUE"),
+    known_errors.NOTEBOOK: lambda *_: "remove the lines with get_ipython from the exported notebook",
+    known_errors.NO_RANK: lambda _, program, __: f"dlicmd run {program} --as ddp",
+    known_errors.NO_GPU: lambda *_: 'in the program: device = "cuda" if torch.cuda.is_available() else "cpu"',
+    known_errors.NO_CONFIG: lambda _, program, __: (
         f"config.json exists only in experiments: dlicmd search {program} --param NAME=VALUES --metric NAME; to run "
-        "alone, the program needs defaults")),
-    _Error(r"FileNotFoundError: ", lambda _, program, __: (
-        f'data: dlicmd run {program} --data PATH, and read it from os.environ["DATA_DIR"]')),
-)
+        "alone, the program needs defaults"),
+    known_errors.NO_DATA: lambda _, program, __: (
+        f'data: dlicmd run {program} --data PATH, and read it from os.environ["DATA_DIR"]'),
+}
 
 
 def remedy(job: Mapping[str, Any]) -> str | None:
@@ -62,9 +42,7 @@ def remedy(job: Mapping[str, Any]) -> str | None:
         line = parse_argv(split_args(words(job.get(wire.ARGS))), sent=True)
     except ArgvError:
         return None
+    found = known_error(words(job.get(wire.MESSAGE)))
     program = shlex.quote(line.text("--model-main") or "train.py")
     folder = words(job.get(wire.WORK_FOLDER)).rstrip("/").rpartition("/")[2]
-    for pattern, tell in _ERRORS:
-        if found := re.search(pattern, words(job.get(wire.MESSAGE))):
-            return tell(found, program, folder)
-    return None
+    return None if found is None else _REMEDIES[found.kind](found, program, folder)

@@ -55,7 +55,7 @@ def promote(session: Session) -> int:
 def rollback(session: Session) -> int:
     """Send all requests to the revision that had them before."""
     session.client.rollback_model(session.operand)
-    return _done(session, f"All requests for {inert(session.operand)} go to the revision before")
+    return _done(session, f"All requests for {inert(session.operand)} go to the previous revision")
 
 
 def share(session: Session) -> int:

@@ -248,6 +248,8 @@ class Repetition(TypedDict, total=False):
     """Number of workers; the maximum of an elastic exec"""
     arguments: list[str]
     """All words of the program after its name; for a command, the whole command"""
+    dataSource: list[Any]
+    """Data sources, as `--data-source` takes them"""
 
 
 @described

@@ -42,10 +42,10 @@ class NewDefinition(Body):
     description: Annotated[str, _text(wire.DESCRIPTION)] = ""
     """What the definition is for"""
     framework: Annotated[str, _text(wire.FRAMEWORK)] = "PyTorch"
-    """Framework, as `--exec-start` names it"""
+    """Framework, as `--exec-start` names it; `auto`: found from the source of the program"""
     command: Annotated[str, _text(wire.COMMAND)] = ""
-    """Execution command: a Python file of the code with its words, or any other command; empty: `main.py`, or the only
-    Python file"""
+    """Execution command: a Python file of the code with its words, or any other command; empty: `main.py`,
+    `train.py`, or the only Python file"""
     condaEnv: Annotated[str | None, _text(wire.CONDA_ENVIRONMENT)] = None
     """Name or path of the conda environment"""
     environment: Annotated[dict[str, str], Refusal(f'"{wire.ENVIRONMENT}" is not an object of names and strings')] = (
@@ -141,7 +141,9 @@ class DefinitionObject(TypedDict):
     framework: str
     """Framework, as `--exec-start` names it"""
     command: str
-    """Execution command; empty: `main.py`, or the only Python file"""
+    """Execution command; empty: `main.py`, `train.py`, or the only Python file"""
+    program: NotRequired[Known[str]]
+    """The file of the code that runs; absent for another command"""
     condaEnv: NotRequired[Known[str]]
     """Name or path of the conda environment; absent for that of the server"""
     environment: dict[str, str]

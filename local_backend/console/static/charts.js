@@ -5,7 +5,11 @@
 (() => {
   const ROWS = 200;
   const charts = new WeakMap();
-  const numbers = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 6 });
+  const { number } = dlicmdConsole;
+  // Distances of ticks between whole numbers.
+  const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
+  const whole = (lists) => lists.every((list) => list.every((one) => one == null || Number.isInteger(one)));
+  const axes = new Set((localStorage.getItem("dlicmd-axes") || "").split(","));
   const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const make = (kind, parent, attributes = {}) => {
@@ -38,11 +42,15 @@
 
     url() {
       const found = new URL(this.node.dataset.chart, location.href);
+      if (this.over("time")) found.searchParams.set("axis", "time");
       this.asked = Math.max(50, Math.round(this.node.clientWidth));
       found.searchParams.set("width", this.asked);
       if (this.range) { found.searchParams.set("from", this.range[0]); found.searchParams.set("to", this.range[1]); }
       return found;
     }
+
+    // Whether the chart has this axis now: "time" for its points, "log" for its values.
+    over(axis) { return axes.has(axis) && this.node.dataset.axes !== undefined; }
 
     async load() {
       if (this.busy) { this.again = true; return; }
@@ -65,6 +73,14 @@
       if (text === this.text) return;
       this.text = text;
       this.show(JSON.parse(text));
+    }
+
+    // Draws anew after another axis was chosen. Parts of another axis are not comparable.
+    change(axis) {
+      if (axis === "time") {
+        this.range = null;
+        if (this.u || this.text) this.load();
+      } else if (this.u) { this.draw(); }
     }
 
     // Says why there is no chart. A chart that is there stays.
@@ -90,11 +106,15 @@
       return JSON.stringify([data.x, data.y, data.series.map((one) => [one.name, one.color, one.dash, one.step, !!one.low])]);
     }
 
+    // A logarithmic axis has no place for values that are not positive.
     joined() {
-      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, one.y, one.low, one.high] : [one.x, one.y]));
+      const fits = this.log() ? (found) => found.map((y) => y > 0 ? y : null) : (found) => found;
+      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, one.y, one.low, one.high].map((line, at) => at ? fits(line) : line) : [one.x, fits(one.y)]));
     }
 
-    value(x) { return this.data.x.kind === "time" ? moments.format(new Date(x * 1000)) : numbers.format(x); }
+    log() { return this.over("log") && this.data.series.some((one) => one.y.some((y) => y > 0)); }
+
+    value(x) { return this.data.x.kind === "time" ? moments.format(new Date(x * 1000)) : number(x); }
 
     draw() {
       const hidden = new Set((this.u?.series || []).filter((one) => !one.show).map((one) => one.label));
@@ -123,7 +143,7 @@
         series.push({
           label: one.name, stroke, width: 1.5, dash: one.dash ? [6, 4] : undefined, spanGaps: true, show: !hidden.has(one.name),
           paths: one.step ? uPlot.paths.stepped({ align: 1 }) : undefined, points: { show: one.x.length < 60, size: 4, fill: stroke },
-          value: (_, y) => y == null ? "–" : numbers.format(y),
+          value: (_, y) => y == null ? "–" : number(y),
         });
         if (one.low) {
           const edge = { class: "hidden", stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
@@ -133,11 +153,17 @@
       }
       return {
         series, bands,
-        scales: { x: { time: data.x.kind === "time", range: (_, low, high) => this.limits(low, high) } },
-        axes: [{ ...axis, size: 32, label: data.x.kind === "time" ? undefined : data.x.label }, { ...axis, size: 60, label: data.y?.label || undefined, values: (_, found) => found.map((one) => numbers.format(one)) }],
+        scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (_, low, high) => this.limits(low, high) } },
+        axes: [data.x.kind === "time" ? { ...axis, size: 32 } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
         cursor: { drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
         hooks: { setSelect: [(u) => this.selected(u)], draw: [(u) => this.marks(u)] },
       };
+    }
+
+    // Ticks of values that are all whole numbers, such as slots, are whole numbers.
+    ticks(of) {
+      const values = (_, found) => found.map((one) => one == null ? "" : number(one));
+      return whole(this.data.series.map((one) => one[of])) ? { values, incrs: WHOLE } : { values };
     }
 
     limits(low, high) {
@@ -209,7 +235,7 @@
         const at = Math.min(last, Math.max(0, u.cursor.idx == null ? (move > 0 ? 0 : last) : u.cursor.idx + move));
         u.setCursor({ left: u.valToPos(xs[at], "x"), top: u.over.clientHeight / 2 });
         this.said.textContent = [`${u.series[0].label} ${this.value(xs[at])}`, ...u.series.slice(1).map((one, number) => [one, u.data[number + 1][at]])
-          .filter(([one, y]) => one.show && y != null && one.class !== "hidden").map(([one, y]) => `${one.label} ${numbers.format(y)}`)].join(", ");
+          .filter(([one, y]) => one.show && y != null && one.class !== "hidden").map(([one, y]) => `${one.label} ${number(y)}`)].join(", ");
       } else if (event.key === "+" || event.key === "-") {
         if (event.key === "-" && !this.range) return;
         const middle = u.cursor.idx == null ? (min + max) / 2 : xs[u.cursor.idx], half = (max - min) * (event.key === "+" ? .25 : 1);
@@ -233,7 +259,7 @@
       for (let at = 0; at < count; at += at + every >= count && at < count - 1 ? count - 1 - at : every) {
         const row = make("tr", body);
         make("td", row, { class: "number", text: this.value(columns[0][at]) });
-        for (const column of columns.slice(1)) make("td", row, { class: "number", text: column[at] == null ? "" : numbers.format(column[at]) });
+        for (const column of columns.slice(1)) make("td", row, { class: "number", text: column[at] == null ? "" : number(column[at]) });
       }
       for (const mark of this.data.marks || []) make("p", this.table, { text: `${this.data.x.label || "x"} ${this.value(mark.x)}: ${mark.text}` });
     }
@@ -247,11 +273,24 @@
     }
   }, { rootMargin: "200px" });
 
+  function shown() {
+    for (const node of document.querySelectorAll("[data-axis]")) node.setAttribute("aria-pressed", axes.has(node.dataset.axis));
+  }
+
   function find() {
+    shown();
     for (const node of document.querySelectorAll("[data-chart]")) if (!charts.has(node)) charts.set(node, new Chart(node));
   }
   document.addEventListener("theme", () => {
     for (const node of document.querySelectorAll("[data-chart]")) { const chart = charts.get(node); if (chart?.u) chart.draw(); }
+  });
+  document.addEventListener("click", (event) => {
+    const axis = event.target.closest("[data-axis]")?.dataset.axis;
+    if (!axis) return;
+    axes.has(axis) ? axes.delete(axis) : axes.add(axis);
+    localStorage.setItem("dlicmd-axes", [...axes].join(","));
+    shown();
+    for (const node of document.querySelectorAll("[data-axes]")) charts.get(node)?.change(axis);
   });
   document.addEventListener("htmx:after:swap", find);
   find();

@@ -22,6 +22,15 @@
     return null;
   }
 
+  // As the server shows numbers (rendering.py): 5 digits of fractions, and groups of 3 digits.
+  function number(value) {
+    const size = Math.abs(value), isWhole = Number.isInteger(value);
+    if (!Number.isFinite(value)) return String(value);
+    if (size >= 1e15 || (size < 1e-4 && !isWhole)) return Number(value.toPrecision(5)).toExponential();
+    const [digits, rest] = String(isWhole ? value : Number(value.toPrecision(5))).split(".");
+    return digits.replace(/\B(?=(\d{3})+$)/g, "\u202f") + (rest ? `.${rest}` : "");
+  }
+
   function times(root) {
     for (const node of root.querySelectorAll("time[datetime]")) {
       const at = new Date(node.getAttribute("datetime"));
@@ -135,5 +144,5 @@
   times(document);
   count();
   setInterval(() => { if (!document.hidden) times(document); }, 15000);
-  globalThis.dlicmdConsole = { toast, ask, times };
+  globalThis.dlicmdConsole = { toast, ask, times, number };
 })();

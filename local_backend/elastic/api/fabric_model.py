@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import warnings
@@ -156,6 +157,8 @@ class FabricModel:
         ):
             if function is not None:
                 _check_callable(name, function)
+        if fn_step_train is None and not phases:
+            _check_loss_arguments(loss_function)
         self._recipe = recipe
         self._scaleup = scaleup_function
         self._driver_logger = _hooked(
@@ -322,6 +325,7 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
             "the model has lazy parameters without a shape yet: call it once with an example batch, and build the "
             "optimizer after that"
         )
+    _check_uncompiled(model)
     if isinstance(optimizer, dict):
         _check_phases(model, loss_function, optimizer)
         return
@@ -329,6 +333,17 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
         _check_callable("loss_function", loss_function)
     modules = [model, *([loss_function] if isinstance(loss_function, nn.Module) else [])]
     _check_optimizer("optimizer", optimizer, modules)
+
+
+def _check_uncompiled(model: nn.Module) -> None:
+    """Raise TypeError if torch.jit has compiled a part of the model."""
+    for name, part in model.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            what = f"the part '{name}' of the model" if name else "the model"
+            raise TypeError(
+                f"{what} is compiled by torch.jit, so it cannot be sent to workers: give FabricModel the module as it "
+                "was before torch.jit, and compile the trained model after train()"
+            )
 
 
 def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> None:
@@ -382,6 +397,22 @@ def _check_callable(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be an object, not {_given(value)}; {_hint(value)}")
     if not callable(value):
         raise TypeError(f"{name} must be callable, not {_given(value)}")
+
+
+def _check_loss_arguments(loss: Any) -> None:
+    """Raise TypeError if a loss function cannot be called with outputs and labels."""
+    try:
+        signature = inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    except (TypeError, ValueError):
+        return  # a function without a readable signature; or there is no loss function
+    try:
+        signature.bind("outputs", "labels")
+    except TypeError as error:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        raise TypeError(
+            f"FabricModel calls loss_function(outputs, labels), but {name}{signature} has other arguments ({error}); "
+            "if the loss needs more items of the batch, such as weights of samples, use fn_step_train"
+        ) from None
 
 
 def _whole(name: str, value: Any, least: int) -> int:

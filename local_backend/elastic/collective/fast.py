@@ -19,7 +19,7 @@ from torch import Tensor
 from local_backend.elastic import faults
 from local_backend.elastic.collective.exact import WORD, add_gradients, can_scale, scaled_backward
 from local_backend.elastic.collective.group import Handle, WorkerGroup
-from local_backend.elastic.collective.layout import Gradients, Layout, aligned
+from local_backend.elastic.collective.layout import Gradients, Layout, aligned, real_parts
 from local_backend.elastic.plan import Range
 
 #: Bytes of the first bucket, which should fill soon, and of the other buckets.
@@ -228,8 +228,8 @@ class BucketRound:
 
 def _fill(view: Tensor, before: Tensor | None, gradient: Tensor | None) -> None:
     """Set `view` to the sum of both gradients, to 0 if there are none."""
-    if gradient is not None and gradient.is_sparse:
-        gradient = gradient.to_dense()
+    if gradient is not None:
+        gradient = real_parts(gradient.to_dense() if gradient.is_sparse else gradient)
     if before is not None and gradient is not None:
         torch.add(before, gradient, out=view)
     elif before is None and gradient is None:

@@ -1,6 +1,7 @@
 """The gradients and statistics of the shards of a step in one flat vector: `[gradients][statistics][flags]`.
 
-- Gradients of the trainable parameters, times the weight of the shard, in the memory layout of each parameter.
+- Gradients of the trainable parameters, times the weight of the shard, in the memory layout of each parameter. A
+  complex gradient is its real and imaginary parts, side by side in a last dimension of 2.
 - Statistics: the buffer values that the shard leaves after it started from the committed values (`buffers.py`).
 - Flags: a 1 for each parameter that had a gradient.
 
@@ -20,14 +21,15 @@ from torch import Tensor, nn
 from local_backend.elastic.collective.buffers import NOTHING, Buffers
 from local_backend.elastic.errors import EngineError
 
-__all__ = ["NOTHING", "Gradients", "Layout", "aligned", "in_memory_order"]
+__all__ = ["NOTHING", "Gradients", "Layout", "aligned", "in_memory_order", "real_parts"]
 
 #: Numbers that `Layout.measure` takes.
 MEASURES = 3
+_DOUBLE = (torch.float64, torch.complex128)
 #: Gradients start at multiples of this many elements.
 ALIGNMENT = 16
 
-#: Gradients in the order of the parameters; None for a parameter without a gradient.
+#: Real gradients in the order of the parameters; None for a parameter without a gradient.
 Gradients = list[Tensor | None]
 
 
@@ -45,25 +47,23 @@ class Layout:
         layout shares. `alone`: False if the training has other optimizers; then only the parameters of `optimizer`
         count. `measuring`: also sum the loss and the number of right samples of each shard (`measure`).
 
-        Raises EngineError when all parameters are frozen, a parameter is complex, or a buffer rule does not fit.
+        Raises EngineError when all parameters are frozen, or a buffer rule does not fit.
         """
         everything = _trainable(modules, optimizer)
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.parameters = everything if alone else [p for p in everything if id(p) in held]
         if not self.parameters:
             raise EngineError("no parameter of the model requires a gradient: all are frozen")
-        if any(parameter.is_complex() for parameter in everything):
-            raise EngineError("a parameter of the model is complex; the engine supports real numbers only")
         #: Parameters that backward may give gradients, and those among them that other optimizers step.
         self._touched = everything
         self._strangers = [] if alone else [p for p in everything if id(p) not in held]
         kinds = [*everything, *(b for root in modules for b in root.buffers() if b.is_floating_point())]
         #: Type of the summed numbers.
-        self.dtype = torch.float64 if any(t.dtype == torch.float64 for t in kinds) else torch.float32
+        self.dtype = torch.float64 if any(t.dtype in _DOUBLE for t in kinds) else torch.float32
         self.device = self.parameters[0].device
         #: Number of elements of each gradient.
-        self.sizes = [p.numel() for p in self.parameters]
-        self._strides = [_dense_strides(p) for p in self.parameters]
+        self.sizes = [real_parts(p.detach()).numel() for p in self.parameters]
+        self._strides = [_dense_strides(real_parts(p.detach())) for p in self.parameters]
         self._sparse: set[int] = set()
         self.buffers = buffers or Buffers(modules, rules or {}, shards, self.dtype, free)
         #: Number of values in the statistics of a shard.
@@ -123,6 +123,7 @@ class Layout:
                 if gradient.is_sparse:
                     self._sparse.add(i)
                     gradient = gradient.to_dense()
+                gradient = real_parts(gradient)
                 if gradient.dtype != self.dtype:
                     gradient = gradient.to(self.dtype)
                 place = gradient.data_ptr()
@@ -154,7 +155,7 @@ class Layout:
     def views(self, flat: Tensor, offsets: Sequence[int]) -> list[Tensor]:
         """Return the gradients as views of a flat tensor. The gradient of parameter i starts at `offsets[i]`."""
         return [
-            flat.as_strided(parameter.shape, strides, flat.storage_offset() + offset)
+            flat.as_strided(real_parts(parameter.detach()).shape, strides, flat.storage_offset() + offset)
             for parameter, strides, offset in zip(self.parameters, self._strides, offsets, strict=True)
         ]
 
@@ -162,8 +163,7 @@ class Layout:
         """Load the sum over `shards` shards: the gradients into `grad` of the parameters, the combined statistics into
         the buffers. Commit the buffers."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            same = gradient is None or gradient.dtype == parameter.dtype
-            parameter.grad = gradient if same else gradient.to(parameter.dtype)  # type: ignore[union-attr]
+            parameter.grad = None if gradient is None else _of_type(gradient, parameter.dtype)
         for parameter in self._strangers:
             parameter.grad = None
         if statistics is not None and self._measuring:
@@ -176,6 +176,18 @@ class Layout:
 def aligned(size: int) -> int:
     """Return `size`, rounded up so that the next value starts at a multiple of 64 bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def real_parts(tensor: Tensor) -> Tensor:
+    """Return a complex tensor as its real and imaginary parts, in a last dimension of 2; a real tensor as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _of_type(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return real numbers in a type. For a complex type they are real and imaginary parts, as of `real_parts`."""
+    if dtype.is_complex:
+        return torch.view_as_complex(gradient.to(dtype.to_real()))
+    return gradient.to(dtype)
 
 
 def in_memory_order(gradient: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from local_backend.elastic import faults
 from local_backend.elastic.collective.exact import add_gradients
 from local_backend.elastic.collective.fast import Buckets, BucketStep
 from local_backend.elastic.collective.group import WorkerGroup
-from local_backend.elastic.collective.layout import Gradients, Layout
+from local_backend.elastic.collective.layout import Gradients, Layout, real_parts
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import Range
 from local_backend.elastic.script.job import TrainingJob
@@ -94,7 +94,8 @@ class WindowStart:
     def change(self, share: float, dtype: torch.dtype) -> Gradients:
         """Return the change of the parameters in this window, times `share`. Like a gradient, it points backward."""
         pairs = zip(self._anchor, self._parameters, strict=True)
-        return [(anchor.to(dtype) - parameter.detach().to(dtype)) * share for anchor, parameter in pairs]
+        both = ((real_parts(anchor), real_parts(parameter.detach())) for anchor, parameter in pairs)
+        return [(anchor.to(dtype) - parameter.to(dtype)) * share for anchor, parameter in both]
 
     def restore_parameters(self) -> None:
         """Restore the parameters as they were at the beginning of the window."""

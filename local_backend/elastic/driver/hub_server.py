@@ -40,6 +40,7 @@ from local_backend.elastic.hub.events import (
     results_from_wire,
 )
 from local_backend.elastic.position import Position
+from local_backend.elastic.threads import EngineThread
 
 #: Seconds within which a new connection must send the key.
 HELLO_SECONDS = 10.0
@@ -89,7 +90,7 @@ class HubServer:
         self._ended: dict[int, str] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        threading.Thread(target=self._accept, name="hub-accept", daemon=True).start()
+        EngineThread(self._accept, "hub-accept").start()
 
     def expect(self, worker: int) -> str:
         """Return the key that a worker must send. Call this before the worker is started."""
@@ -167,7 +168,7 @@ class HubServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection,), name="hub-worker", daemon=True).start()
+            EngineThread(self._serve, "hub-worker", connection).start()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:

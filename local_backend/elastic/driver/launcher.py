@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from local_backend.elastic import RUNNER_FD
 from local_backend.elastic.errors import EngineError, HubGone
+from local_backend.elastic.threads import EngineThread
 
 #: Variable in the driver's environment with the descriptor of the stream socket to the runner.
 
@@ -198,7 +199,7 @@ class RunnerLauncher:
         self._alive: set[int] = set()
         self._newest = 0
         self._send({"op": "hello"})
-        threading.Thread(target=self._listen, name="runner-channel", daemon=True).start()
+        EngineThread(self._listen, "runner-channel").start()
 
     def allocation(self) -> Allocation:
         self._allocated.wait()

@@ -1,7 +1,8 @@
 """Process state that a script has changed before it calls `train()`, and its transfer to workers.
 
-This state is the environment, global settings, autocast, and the states of the global random generators. The hub sends
-it in the welcome message. A worker applies environment and settings before it imports the modules of the user.
+This state is the environment, the working directory, global settings, autocast, and the states of the global random
+generators. The hub sends it in the welcome message. A worker applies environment, working directory and settings before
+it imports the modules of the user.
 """
 
 from __future__ import annotations
@@ -278,17 +279,26 @@ def versions() -> dict[str, str]:
 
 
 def capture() -> dict[str, Any]:
-    """Return versions, environment, settings and autocast of the script as JSON values, for `apply`."""
+    """Return versions, environment, directory, settings and autocast of the script as JSON values, for `apply`."""
     return {
-        "versions": versions(), "environment": environment(), "settings": settings(), "autocast": autocast(),
+        "versions": versions(), "environment": environment(), "directory": _directory(), "settings": settings(),
+        "autocast": autocast(),
     }
 
 
+def _directory() -> str | None:
+    """Return the working directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
 def apply(script: Mapping[str, Any]) -> None:
-    """Apply the environment and the settings of the script to this worker process.
+    """Apply the environment, the working directory and the settings of the script to this worker process.
 
     Raises EngineError if this process has loaded other versions than the script, because packages were changed after
-    the script had started.
+    the script had started, and if it cannot enter the working directory.
     """
     for name, version in versions().items():
         if version != script["versions"][name]:
@@ -297,4 +307,12 @@ def apply(script: Mapping[str, Any]) -> None:
                 "installed packages were changed while the job ran. Start the job again"
             )
     apply_environment(script["environment"])
+    try:
+        if script["directory"] is not None:
+            os.chdir(script["directory"])
+    except OSError as error:
+        raise EngineError(
+            f"this worker cannot enter the working directory of the script, {script['directory']}: {error.strerror}. "
+            "Keep this folder until train() returns"
+        ) from None
     apply_settings(script["settings"])

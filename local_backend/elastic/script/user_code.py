@@ -27,8 +27,10 @@ def is_user_file(path: str) -> bool:
     """Return whether the file is the user's: not part of Python, of an installed package or of this project."""
     if path.startswith("<"):
         return path.startswith(("<ipython", "<stdin", "<string"))
+    if any(part in path for part in _INSTALLED):
+        return False  # the answer for most paths, without a look at the disk
     real = os.path.realpath(path)
-    return not (any(part in path or part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)))
+    return not (any(part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)))
 
 
 def is_user_module(name: str) -> bool:

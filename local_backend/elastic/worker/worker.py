@@ -37,8 +37,8 @@ def serve(number: int, address: str, key: str, own: TrainingJob | None = None) -
     job = own
     try:
         welcome, payload = link.receive()
-        _find_modules(welcome["path"])
         if own is None:
+            _find_modules(welcome["path"])
             # Modules beside the script may parse the command line when they are imported.
             sys.argv[:] = welcome["argv"]
             captured.apply(welcome["script"])
@@ -85,8 +85,14 @@ def _trained(job: TrainingJob | None) -> bytes:
 
 
 def _find_modules(path: list[str]) -> None:
-    """Make importable all modules that are importable in the driver, above all the modules beside the script."""
-    sys.path[:] = path + [entry for entry in sys.path if entry not in path]
+    """Make importable all modules that are importable in the driver, above all the modules beside the script.
+
+    A relative entry means two folders: one below the directory in which the script began, and one below the directory
+    into which the script has changed.
+    """
+    here = os.getcwd()
+    both = [folder for entry in path for folder in dict.fromkeys((os.path.join(here, entry) if entry else here, entry))]
+    sys.path[:] = both + [entry for entry in sys.path if entry not in both]
 
 
 def main() -> NoReturn:

@@ -140,5 +140,5 @@ def request_timeout(headers: dict[str, str]) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < 1e9:
-        raise refusals.bad_request(f"Request-Timeout must be a number of seconds above 0, and is {text[:40]!r}")
+        raise refusals.bad_request(f"Request-Timeout must be a number of seconds above 0, but it is {text[:40]!r}")
     return seconds

@@ -81,12 +81,12 @@ def _checked(name: str, value: Any) -> Any:
         if value is None and name == "grpc_port":
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 65536:
-            raise ValueError(f"{name} must be a port from 0 to 65535, and is {value!r}")
+            raise ValueError(f"{name} must be a port from 0 to 65535, but it is {value!r}")
         return value
     if value is None and name in _OPTIONAL_TEXTS:
         return None
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be a text, and is {value!r}")
+        raise ValueError(f"{name} must be a text, but it is {value!r}")
     return value
 
 

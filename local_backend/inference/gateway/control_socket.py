@@ -165,7 +165,7 @@ class ControlConnection(asyncio.Protocol):
                 self._owner.take(self, message)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             # A server of another version, or damage. The last state stays.
-            log.error("The gateway passes over a message of the server: %s: %s", type(error).__name__, error)
+            log.error("The gateway ignores a message of the server: %s: %s", type(error).__name__, error)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message."""

@@ -51,9 +51,9 @@ def limits_of(value: dict[str, Any]) -> OriginLimits:
         if name not in known:
             raise ValueError(f"origin_limits has no member {name}; members: {', '.join(known)}")
         if isinstance(one, bool) or not isinstance(one, (int, float)) or one <= 0:
-            raise ValueError(f"origin_limits.{name} must be a number above 0, and is {one!r}")
+            raise ValueError(f"origin_limits.{name} must be a number above 0, but it is {one!r}")
         if isinstance(known[name], int) and not isinstance(one, int):
-            raise ValueError(f"origin_limits.{name} must be a whole number, and is {one!r}")
+            raise ValueError(f"origin_limits.{name} must be a whole number, but it is {one!r}")
     return OriginLimits(**value)
 
 

@@ -327,7 +327,7 @@ def grpc_timeout(headers: dict[str, str]) -> float | None:
         return None
     match = _TIMEOUT.fullmatch(text)
     if match is None:
-        raise refusals.bad_request(f"grpc-timeout must be digits and a unit, and is {text[:40]!r}")
+        raise refusals.bad_request(f"grpc-timeout must be digits and a unit, but it is {text[:40]!r}")
     return max(1e-3, int(match[1]) * _UNITS[match[2]])
 
 

@@ -97,7 +97,7 @@ def _state(message: dict[str, Any]) -> GatewayState | None:
     try:
         return state_of(message)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        log.warning("The state of the gateway before this one cannot be read (%r): it comes from the server", error)
+        log.warning("The state of the previous gateway cannot be read (%r); the server sends the state", error)
         return None
 
 

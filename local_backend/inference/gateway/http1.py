@@ -291,7 +291,7 @@ class Http1Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             cause = error.__context__
             why = cause if isinstance(cause, Refused) else refusals.bad_request(
-                f"The request is no well-formed HTTP: {str(error) or 'unknown'}", close=True)
+                f"The request is not well-formed HTTP: {str(error) or 'unknown'}", close=True)
             self._fail(why)
             return
         if self._in_head:

@@ -129,7 +129,7 @@ class KernelConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self._owner.opened(self)
         self._process = PeerProcess(transport.get_extra_info("socket"))
-        self._timer = self._loop.call_later(_HELLO_TIME, self.refuse, "it said no HELLO")
+        self._timer = self._loop.call_later(_HELLO_TIME, self.refuse, "it sent no HELLO")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._owner.closed(self)

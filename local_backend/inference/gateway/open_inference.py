@@ -143,9 +143,9 @@ def plain_body(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         plain = reader.decompress(body, limit + 1)
     except zlib.error as error:
-        raise refusals.bad_request(f"The body is no {encoding}: {error}") from None
+        raise refusals.bad_request(f"The body is not valid {encoding}: {error}") from None
     if len(plain) > limit:
         raise refusals.too_large(limit)
     if not reader.eof:
-        raise refusals.bad_request(f"The body is no whole {encoding}")
+        raise refusals.bad_request(f"The body is not complete {encoding}")
     return plain

@@ -100,7 +100,7 @@ def from_rest(body: bytes, length: int | None, response: Any) -> None:
         response.id = response.id or str(about.get("id") or "")
         _set_parameters(response.parameters, about.get("parameters") or {})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Refused(500, "inference.kernel_answer", "The answer of the kernel is none of the Open Inference "
+        raise Refused(500, "inference.kernel_answer", "The answer of the kernel does not follow the Open Inference "
                       f"Protocol: {type(error).__name__}: {error}") from None
 
 
@@ -144,5 +144,5 @@ def header_length(headers: dict[str, str], size: int) -> int | None:
         return None
     if not text.isdigit() or len(text) > 12 or int(text) > size:
         raise refusals.bad_request(f"Inference-Header-Content-Length must be a length within the body of {size} bytes, "
-                                   f"and is {text[:40]!r}")
+                                   f"but it is {text[:40]!r}")
     return int(text)

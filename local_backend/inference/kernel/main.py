@@ -9,7 +9,7 @@ import traceback
 import types
 from typing import Any
 
-from local_backend.inference.kernel import api, ready
+from local_backend.inference.kernel import api, openmp, ready
 from local_backend.inference.kernel.kernel_log import log_error
 from local_backend.inference.kernel.problems import KernelProblem
 from local_backend.inference.kernel.serving import DESCRIPTION
@@ -22,6 +22,7 @@ def main() -> int:
     """Run the kernel of the description. Return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
+    openmp.idle_threads_sleep()
     try:
         path = os.environ.get(DESCRIPTION)
         if not path:
@@ -49,7 +50,7 @@ def read_description(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise KernelProblem(f"The description {path} cannot be read: {problem}") from None
     if not isinstance(found, dict):
-        raise KernelProblem(f"The description {path} is no JSON object.")
+        raise KernelProblem(f"The description {path} is not a JSON object.")
     return found
 
 

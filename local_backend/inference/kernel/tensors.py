@@ -297,16 +297,16 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise TaskError(f"Output {name} is no tensor: its rows differ in length.") from None
+        raise TaskError(f"Output {name} is not a tensor: its rows differ in length.") from None
     if wanted == "BF16":
         return (array if array.dtype == np.uint16 else _to_bf16(array.astype(np.float32))), "BF16"
     if array.dtype.kind in "OSU":
         if not all(isinstance(one, (str, bytes)) for one in array.reshape(-1)):
-            raise TaskError(f"Output {name} is no tensor: an element is neither a number nor a text.")
+            raise TaskError(f"Output {name} is not a tensor: an element is neither a number nor a text.")
         return array, "BYTES"
     datatype = _DATATYPES.get(array.dtype.name)
     if datatype is None:
-        raise TaskError(f"Output {name}: the type {array.dtype.name} is no datatype of the protocol.")
+        raise TaskError(f"Output {name}: the type {array.dtype.name} is not a datatype of the protocol.")
     return array, datatype
 
 
@@ -342,7 +342,7 @@ def _listed(array: np.ndarray, datatype: str) -> Any:
     try:
         return _texts(array.tolist())
     except UnicodeDecodeError:
-        raise TaskError("An output has bytes that are no UTF-8. Request it in binary form.", 400) from None
+        raise TaskError("An output has bytes that are not UTF-8. Request it in binary form.", 400) from None
 
 
 def _texts(value: Any) -> Any:

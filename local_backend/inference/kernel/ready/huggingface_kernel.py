@@ -73,7 +73,7 @@ class HuggingFaceKernel(ReadyKernel):
             self._pipeline(texts.inputs[0], streamer=streamer, **texts.parameters)
             task.set_output_data("")
         except _ClientGone:
-            task.fail("The client is gone.", 499)
+            task.fail("The client disconnected.", 499)
         except Exception as problem:
             self._failed(task, problem)
 

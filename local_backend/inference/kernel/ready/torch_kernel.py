@@ -109,8 +109,8 @@ def _module_of(torch: Any, path: Path, model: ReadyModel) -> Any:
     except Exception as problem:
         if not model.flag("allow_pickle"):
             reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
-            raise KernelProblem(f"{path} is not weights alone ({reason}). A pickle can run any code: to load it, set "
-                                "the attribute allow_pickle to true in model.json.") from None
+            raise KernelProblem(f"{path} contains more than weights ({reason}). A pickle can run any code: to load it, "
+                                "set the attribute allow_pickle to true in model.json.") from None
         for module in model.folder.glob("*.py"):
             if _only_defines(module):
                 import_file(module)  # the classes that the pickle names
@@ -147,9 +147,10 @@ def _with_weights(torch: Any, state: dict[str, Any], model: ReadyModel, path: Pa
             fitting.append((where, made))
     if len(fitting) != 1:
         what = ", ".join(where for where, _ in fitting) or "; ".join(reasons) or "no class of a model was found"
-        raise KernelProblem(f"{path} has weights, but which model has them is not clear ({what}). Put the code of the "
-                            'model into the folder, and name its class in the attribute class, such as "network:Net".')
-    log_info(f"The weights {path.name} are those of {fitting[0][0]}.")
+        raise KernelProblem(f"{path} contains weights, but the class of the model is unknown ({what}). Put the code of "
+                            'the model into the folder, and name its class in the attribute class, such as '
+                            '"network:Net".')
+    log_info(f"The weights {path.name} fit {fitting[0][0]}.")
     return fitting[0][1]
 
 

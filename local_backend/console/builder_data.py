@@ -1,0 +1,77 @@
+"""The data rows of a form: what can be chosen, and the folder from which a user chooses another one."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_backend.console.builder_form import FOLDER, IN_VOLUME, BuilderForm, DataRow
+from local_backend.errors import BackendError
+from local_backend.services.access import Caller
+from local_backend.services.browsing import BrowsedEntry
+from local_backend.services.services import Services
+
+#: Most entries of an open folder.
+_MOST = 200
+
+
+@dataclass(frozen=True)
+class OpenFolder:
+    """A folder from which a user chooses. `problem` says why it cannot be shown. `shortcuts` are further places: label
+    and path."""
+
+    path: str
+    entries: Sequence[BrowsedEntry] = ()
+    more: bool = False
+    problem: str = ""
+    shortcuts: Sequence[tuple[str, str]] = ()
+
+    @property
+    def above(self) -> str | None:
+        """The path of the folder around it; None at the top."""
+        return os.path.dirname(self.path) if self.path.strip("/") else None
+
+    def inside(self, name: str) -> str:
+        """Return the path of an entry."""
+        return os.path.join(self.path, name)
+
+
+def data_values(services: Services, caller: Caller, form: BuilderForm) -> dict[str, Any]:
+    """Return what the data rows of a form show."""
+    settings = services.base.settings
+    row = next((one for one in form.data if str(one.key) == form.browsing and one.kind in (FOLDER, IN_VOLUME)), None)
+    return {
+        "connections": services.connections.list(caller), "volumes": _volumes(services, caller),
+        "embedded": settings.embedded, "data_fs": str(settings.data_fs),
+        "folder": None if row is None else _opened(services, caller, row),
+    }
+
+
+def _opened(services: Services, caller: Caller, row: DataRow) -> OpenFolder:
+    """Return the folder of a row; that around it, if the row names a file."""
+    volume = row.volume if row.kind == IN_VOLUME else ""
+    shortcuts = [("data folder of the server", ""), ("home folder", str(Path.home()))]
+    known = OpenFolder(row.path.rstrip("/") or row.path[:1], shortcuts=shortcuts if (
+        not volume and services.base.settings.embedded) else ())
+    if row.kind == IN_VOLUME and not volume:
+        return OpenFolder("", problem="Choose a storage volume first.")
+    try:
+        found = services.browsing.place(caller, volume, known.path)
+        path = known.path
+        if not found.is_folder:
+            path = os.path.dirname(path)
+            found = services.browsing.place(caller, volume, path)
+    except BackendError as problem:
+        return OpenFolder(known.path, problem=str(problem), shortcuts=known.shortcuts)
+    return OpenFolder(path, found.entries[:_MOST], found.more or len(found.entries) > _MOST, "", known.shortcuts)
+
+
+def _volumes(services: Services, caller: Caller) -> list[str]:
+    """Return the names of the storage volumes that a user may use."""
+    try:
+        return [one.name for one in services.volumes.visible(caller)]
+    except BackendError:
+        return []
