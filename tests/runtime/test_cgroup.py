@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -248,13 +250,52 @@ def test_a_job_whose_runner_was_killed_leaves_no_process_and_no_group(real: Path
         eventually(lambda: not group.exists(), "the group is removed")
 
 
+def offering(group: Path, controller: str) -> None:
+    """Let the children of a group have its controllers, as `take` does. Skip the test unless the system offers one
+    controller for groups of version 2."""
+    offered = (group / "cgroup.controllers").read_text().split()
+    if controller not in offered:
+        pytest.skip(f"the controller {controller} is not available for control groups of version 2")
+    enabled = " ".join(f"+{name}" for name in ("memory", "pids") if name in offered)
+    (group / "cgroup.subtree_control").write_text(enabled)
+
+
+def inside(group: cgroup.JobGroup, program: str, memory: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program in a task of a group."""
+    descriptor = group.open("task0", memory)
+    words = [sys.executable, "-c", f"import os\nos.write({descriptor}, b'0')\n{program}"]
+    try:
+        return subprocess.run(words, pass_fds=[descriptor], capture_output=True, text=True, check=False)
+    finally:
+        os.close(descriptor)
+
+
+def test_the_system_kills_a_program_beyond_the_memory_of_its_task(real: Path) -> None:
+    offering(real, "memory")
+    group = cgroup.JobGroup(real, "a")
+    group.make(10)
+    fits = inside(group, "print(len(bytearray(1 << 20)))", 64 * MIB)
+    assert fits.stdout == "1048576\n" and not group.was_full("task0")
+    full = inside(group, "print('begun', flush=True)\nbytearray(b'x') * (256 << 20)", 64 * MIB)
+    assert (full.returncode, full.stdout) == (-signal.SIGKILL, "begun\n") and group.was_full("task0")
+    group.remove()
+    assert not (real / "job-a").exists()
+
+
+def test_the_system_forks_no_more_than_the_processes_of_a_job(real: Path) -> None:
+    offering(real, "pids")
+    group = cgroup.JobGroup(real, "a")
+    group.make(64)
+    assert inside(group, BOMB).stdout.split() == ["True", "EAGAIN"]
+    group.remove()
+    assert not (real / "job-a").exists()
+
+
 @pytest.mark.parametrize("embedded", [True, False], ids=["plain", "sandbox"])
 def test_a_fork_bomb_fails_in_its_job_only(real: Path, tmp_path: Path, embedded: bool) -> None:
-    if "pids" not in (real / "cgroup.controllers").read_text().split():
-        pytest.skip("the controller pids is not available for control groups of version 2")
+    offering(real, "pids")
     if not embedded:
         isolation.needed()
-    (real / "cgroup.subtree_control").write_text("+pids")
     with groups(tmp_path / "home", real, embedded=embedded, job_processes=64) as one:
         job = one.submit(BOMB)
         assert one.wait(job).state == FINISHED
