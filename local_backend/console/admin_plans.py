@@ -1,4 +1,4 @@
-"""GET /console/admin/plans: the resource plans as a form, with a preview of who would get what."""
+"""GET /console/admin/plans: the resource plans as a form, with a preview of the slots after a change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PlanRow:
 
 @dataclass
 class ShareChange:
-    """What is due to a plan or user, and in use, now and after the change."""
+    """Fair share and used slots of a plan or user, now and after the change."""
 
     kind: str
     plan: str
@@ -78,7 +78,7 @@ def add_row(request: Request, services: TheServices, form: TheForm) -> Response:
 
 @router.post(places.ADMIN_PLANS + "/preview")
 def preview(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
-    """Show who would get what, as a part of the page."""
+    """Show the slots of plans, users and runs after the change, as a part of the page."""
     document = document_of(_sent(form))
     found = services.plans.preview(caller, document)
     return page(request, "admin_plans_preview.html", changes=changes(found.now, found.then), execs=found.execs)

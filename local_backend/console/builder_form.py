@@ -31,7 +31,7 @@ R = TypeVar("R", "DataRow", "PartRow")
 MOST_ROWS = 100
 #: Kinds of data rows: on the server, in a volume, behind a connection, and anything else as JSON.
 FOLDER, IN_VOLUME, BEHIND, AS_JSON = DATA_KINDS = ("folder", "volume", "connection", "json")
-#: Who may use a new version: its owner alone, all users, or the users of a list.
+#: Users of a new version: its owner alone, all users, or the users of a list.
 PRIVATE, EVERYBODY, LISTED = SHARING = ("me", "everybody", "users")
 #: Choice of hardware that the fields below it describe.
 CUSTOM = "custom"

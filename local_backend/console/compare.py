@@ -100,7 +100,7 @@ def curves(
 
 
 def _details(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:
-    """Return when and how the runs ran."""
+    """Return users, states, times and messages of the runs."""
     return {
         "user": [row.creator for row in rows], "state": [row.shown_state for row in rows],
         "duration (s)": [None if row.start_time is None else round((row.end_time or now()) - row.start_time)

@@ -1,4 +1,4 @@
-"""GET /console: the slots with who holds them, the queue, the shares of plans and users, services, and what runs."""
+"""GET /console: the slots with their runs, the queue, the shares of plans and users, services, and running jobs."""
 
 from __future__ import annotations
 

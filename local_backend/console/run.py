@@ -99,7 +99,7 @@ def results(request: Request, services: TheServices, caller: TheCaller, run: str
 
 @router.get(places.RUNS + "/{run}/lineage")
 def lineage(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
-    """Show where the run comes from, and what was made of it."""
+    """Show the origin of the run, and the models of its result."""
     return page(request, "run_lineage.html", **about(request, services, caller, run, "/lineage"),
                 lineage=services.lineage.of(caller, run))
 

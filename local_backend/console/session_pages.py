@@ -62,9 +62,9 @@ async def logon(request: Request, services: TheServices) -> Response:
 
 @router.get(places.ENTER)
 def enter(request: Request, services: TheServices, code: str = "", next: str = places.HOME) -> Response:
-    """Log on with the code of a one-time link. The page then goes on by itself: a browser that comes from another site
-    would not send the new cookie if the answer were a redirect. A link never changes the user of a session:
-    a link of another user could make people work under the name of that user."""
+    """Log on with the code of a one-time link. The page then continues by itself: after a redirect, a browser that
+    comes from another site would not send the new cookie. A link never changes the user of a session: a link of another
+    user could make people work under the name of that user."""
     try:
         made = services.links.take(code)
     except Invalid as problem:

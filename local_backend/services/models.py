@@ -482,7 +482,7 @@ def _weights(given: Mapping[str, Any], rows: Sequence[RevisionRow]) -> dict[int,
 
 
 def _pruned(connection: Connection, number: int) -> set[str]:
-    """Remove the oldest revisions without use beyond those that a model keeps. Return their bundles."""
+    """Remove the oldest unused revisions above the number that a model keeps. Return their bundles."""
     row = next(one for one in models.all_models(connection) if one.number == number)
     unused = [one for one in models.revisions_of(connection, number)
               if one.state in (STORED, FAILED) and not row.weights.get(one.number)]
