@@ -153,7 +153,7 @@
       }
       return {
         series, bands,
-        scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (_, low, high) => this.limits(low, high) } },
+        scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (u, low, high) => this.limits(low, u.data[0].length > 1 ? high : low) } },
         axes: [data.x.kind === "time" ? { ...axis, size: 32 } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
         cursor: { drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
         hooks: { setSelect: [(u) => this.selected(u)], draw: [(u) => this.marks(u)] },
@@ -166,6 +166,7 @@
       return whole(this.data.series.map((one) => one[of])) ? { values, incrs: WHOLE } : { values };
     }
 
+    // Around a single time, uPlot would show years.
     limits(low, high) {
       if (this.range) return this.range;
       if (low == null) return [0, 1];
