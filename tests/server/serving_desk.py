@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from live_server import PASSWORD, TOKEN, Live
@@ -44,7 +45,8 @@ class PlayedGateway:
             except OSError:
                 return
             ready = {"op": "ready", "pid": os.getpid(), "port": 4321, "grpc_port": None, "version": self.version}
-            link.sendall(json.dumps(ready).encode() + b"\n" + self._line())
+            with suppress(OSError):  # the server may be gone already
+                link.sendall(json.dumps(ready).encode() + b"\n" + self._line())
             self._links.append(link)
             threading.Thread(target=self._read, args=(link,), daemon=True).start()
 

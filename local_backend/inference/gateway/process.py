@@ -34,7 +34,7 @@ _LOOK, _RETRY = 0.05, 0.01
 _GRACE, _KERNEL_GRACE = 2.0, 5.0
 #: Seconds between two looks whether the certificate was renewed.
 _RENEWAL = 1.0
-#: Seconds until a gateway takes over without the state of the server, if that of the gateway before it is not known.
+#: Seconds until a gateway accepts requests without the state of a server.
 _STATE_TIME = 5.0
 _STANDARD_INPUT = 0
 
@@ -278,7 +278,8 @@ async def run(config: GatewayConfig) -> None:
         process.follow(predecessor.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.end.set)
-    if predecessor is not None and process.models.state is None:
+    # Requests wait in the queues of the sockets meanwhile. After a kill, clients would otherwise be refused.
+    if process.models.state is None:
         await process.learn()
     await process.serve()
     if predecessor is not None:
