@@ -306,6 +306,15 @@ def test_the_load_says_at_once_that_requests_wait() -> None:
     assert (load.queued, load.running, load.oldest, load.arrived) == (1, 0, 2.0, 1)
 
 
+def test_a_queue_that_grows_is_reported_without_kernels() -> None:
+    world = World()
+    world.submit()
+    world.waits.clear()
+    world.submit()
+    assert world.waits == [False]
+    assert world.models.load(0.0, world.now).loads["m"][1].queued == 2
+
+
 @settings(max_examples=examples(300))
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 300))
 def test_weights_hold_after_any_number_of_requests(weights: list[int], count: int) -> None:

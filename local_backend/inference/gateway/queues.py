@@ -49,11 +49,14 @@ class RevisionQueue:
         self.arrived += 1
         self.transferred += len(request.body)
         self.waiting[request.id] = request
-        if len(self.waiting) > 1 and self.limits.batch_delay <= 0.0:
-            return  # others wait, so no kernel has room
-        self.dispatch(now)
-        if request.batch is None and len(self.waiting) == 1:
-            self.hooks.waits()
+        # Without a delay, no kernel has room while others wait.
+        if len(self.waiting) == 1 or self.limits.batch_delay > 0.0:
+            self.dispatch(now)
+        if request.batch is None:
+            if len(self.waiting) == 1:
+                self.hooks.waits()
+            else:
+                self.hooks.changed()
 
     def adopt(self, requests: Iterable[QueuedRequest], now: float) -> None:
         """Take requests of another queue, or of a dead kernel. All that wait are then in the order of arrival."""
@@ -316,7 +319,7 @@ class QueueHooks:
         """Note that requests begin to wait."""
 
     def changed(self) -> None:
-        """Note that kernels came, became ready or went."""
+        """Note that kernels came, became ready or went, or that further requests wait."""
 
     def ended(self, request: QueuedRequest) -> None:
         """Note that a request gets the last part of its answer."""
