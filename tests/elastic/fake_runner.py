@@ -74,6 +74,8 @@ class FakeRunner:
 
     def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
         self.tmp = tmp
+        #: Working directory of the workers: of the script, if one runs.
+        self._directory = tmp
         self.slots = slots
         self.max_workers = slots if max_workers is None else max_workers
         self.workers: dict[int, subprocess.Popen | multiprocessing.process.BaseProcess] = {}
