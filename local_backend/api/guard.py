@@ -166,12 +166,14 @@ class Guard:
             # The comparison with the server's own token is fast. The database may block, so it needs a thread.
             own = Caller(self.services.base.settings.user, True) if logons.is_own(token) else None
             name = own.name if own else self._users.get(hash(token))
-            await turn.begin(name or _address_group(scope), paced=name is not None)
+            # Requests to models have limits of their own in the profile.
+            is_request = scope["path"].startswith(f"{dlim.INFERENCE}/")
+            await turn.begin(name or _address_group(scope), paced=name is not None and not is_request)
             found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
                 self._know(token, found)
                 scope[TOKEN] = token
-                if found.scope == INFERENCE and not scope["path"].startswith(f"{dlim.INFERENCE}/"):
+                if found.scope == INFERENCE and not is_request:
                     sentence = f"The token permits only requests to models: POST {dlim.INFERENCE}/MODEL"
                     raise AccessDenied("auth.scope", sentence)
                 return replace(found, address=address)

@@ -96,7 +96,7 @@ def _replica(view: ModelView, one: ServiceInstance) -> ReplicaObject:
         "isd_uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"service/{exec_id}")),
         "pj_jobid": job_id(view.row.name, exec_id),
         "gpu_mode": view.profile.gpu,
-        "gpu_packid": view.profile.pack,
+        "gpu_packid": view.profile.pack or (f"edi-{view.row.name}" if view.profile.gpu == "shared" else ""),
         "client_number": one.load.clients,
         "pending_tasks": one.load.queued,
         "request_per_sec": round(one.rates.requests, 2),

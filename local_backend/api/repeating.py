@@ -27,7 +27,8 @@ router = APIRouter(tags=["execs"], route_class=Route)
 @router.post(wire.EXECS + "/{exec_id}/again")
 @about(SUBMITTER, extension=wire.EXT_AGAIN, body=Repetition, errors={
     400: "again.credentials again.files_gone again.unsupported body.json body.value exec.not_found "
-         "submission.command submission.data_source submission.environment submission.never_schedulable "
+         "submission.command submission.data_source submission.environment submission.metrics "
+         "submission.never_schedulable "
          "submission.option submission.resources submission.too_long data.kind_unusable",
     403: "exec.of_another_user", 429: "quota.rate load.busy",
     507: "quota.active quota.bytes quota.execs storage.failed storage.full storage.unknown",

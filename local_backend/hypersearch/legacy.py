@@ -58,15 +58,17 @@ def completed(text: str) -> str:
     algorithm = definition.get("algoDef")
     if isinstance(algorithm, dict) and found.get("miniteration"):
         changed["algoDef"] = _with_least(algorithm, str(found["miniteration"]).strip())
-    if found.get("resourceInstanceId") and "modelSpec" not in definition:
-        changed["modelSpec"] = {"args": words_of(text), "sigName": str(found["resourceInstanceId"])}
+    model = definition.get("modelSpec", {"args": words_of(text)})
+    if found.get("resourceInstanceId") and isinstance(model, dict):
+        changed["modelSpec"] = {"sigName": str(found["resourceInstanceId"]), **model}
     return json.dumps(changed)
 
 
 def _with_least(algorithm: dict[str, Any], least: str) -> dict[str, Any]:
-    """Return the algorithm with its smallest resource, if it has one that is not the default 1."""
+    """Return the algorithm with its smallest resource, if it has one that is not the default 1. Clients fill unused
+    members with 0."""
     given = algorithm.get("algoParams") or []
     name = str(algorithm.get("algorithm", "")).strip().lower()
-    if least == "1" or name not in _WITH_LEAST or not isinstance(given, list):
+    if least in {"0", "1"} or name not in _WITH_LEAST or not isinstance(given, list):
         return algorithm
     return {**algorithm, "algoParams": [*given, {"name": "MinResource", "value": least}]}

@@ -120,7 +120,7 @@ def changed_profile(before: Mapping[str, Any], given: object, now: float) -> dic
             raise _refuse(f"the profile: {'.'.join(path)} is read-only; it is {_at(before, path)!r}")
     merged["create_time"] = before["create_time"]
     merged["last_update_time"] = stamp(now)
-    to_profile(merged)
+    _check_pack(merged, to_profile(merged))
     typed: dict[str, Any] = _typed(merged, _DEFAULTS)
     return typed
 
@@ -147,9 +147,8 @@ def to_profile(value: Mapping[str, Any]) -> ModelProfile:
                                           f"but it is {most}")
     gpu: GpuMode = kernel.word("gpu", _GPU)  # type: ignore[assignment]
     memory, pack, part = _memory(allocation), _pack(allocation), _share(allocation) if gpu == "shared" else 1.0
-    if gpu == "shared" and pack and least * part > 1:
-        raise policy.refuse("kernel_min", f"must be at most {int(1 / part)} in the pack {pack}: a pack has 1 GPU, and "
-                                          f"each kernel takes {part:g} of it, but it is {least}")
+    if gpu == "shared" and pack:
+        least = min(least, int(1 / part))  # a pack has 1 GPU; profiles that were stored earlier may want more of it
     return ModelProfile(
         limits=_limits(policy), kernel_min=least, kernel_max=most,
         schedule_interval=_seconds(policy, "schedule_interval"),
@@ -158,6 +157,15 @@ def to_profile(value: Mapping[str, Any]) -> ModelProfile:
         pack=pack if gpu == "shared" else "", kernel_share=part, memory=memory,
         resource_plan=_plan(allocation), environment=_environment(kernel), labels=_labels(allocation),
     )
+
+
+def _check_pack(value: Mapping[str, Any], found: ModelProfile) -> None:
+    """Raise Invalid if the minimum of kernels does not fit into the pack."""
+    policy = _section(value, "policy")
+    least = policy.whole("kernel_min")
+    if least != found.kernel_min:
+        raise policy.refuse("kernel_min", f"must be at most {found.kernel_min} in the pack {found.pack}: a pack has 1 "
+                                          f"GPU, and each kernel takes {found.kernel_share:g} of it, but it is {least}")
 
 
 def _refuse(sentence: str) -> Invalid:
@@ -274,7 +282,7 @@ def _memory(allocation: Fields) -> int | None:
 
 
 def _share(allocation: Fields) -> float:
-    share = _amounts(allocation, "accelerator_resources", ("ngpus",)).get("ngpus", _SHARED)
+    share = _amounts(allocation, "accelerator_resources", ("ngpus", "ngpus_limit")).get("ngpus", _SHARED)
     if share > 1:
         raise allocation.refuse("accelerator_resources", "must be ngpus=F with F above 0 and at most 1: a kernel uses "
                                                          f"one GPU at most, but it is ngpus={share:g}")

@@ -34,17 +34,32 @@ def status_of(code: Any) -> int | None:
     return int(code) if isinstance(code, int) and 0 <= code <= _LARGEST else None
 
 
-def finish(status: int, folder: str, given: Collection[str]) -> None:
-    """End this process with an exit status. Return if only the interpreter can end it, because other threads run.
+def libraries() -> frozenset[str]:
+    """Return the paths of the shared libraries of this process, without those of the standard library."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            paths = {line.rstrip("\n")[line.index("/"):] for line in file if ".so" in line and "/" in line}
+    except OSError:
+        return frozenset()
+    return frozenset(path for path in paths if "/lib-dynload/" not in path)
+
+
+def finish(status: int, folder: str, given: Collection[str], loaded: frozenset[str]) -> None:
+    """End this process with an exit status. Return if only the interpreter can end it: other threads run, the program
+    has loaded libraries whose own exit functions must run, or its standard output cannot be written.
 
     Waits for threads, calls the registered functions, removes the objects of `__main__` and of the modules in `folder`,
     and flushes files, in the order of the interpreter. `given` are the names of the modules that the process had before
-    its program started.
+    its program started, and `loaded` its shared libraries.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if _others():
+    if _others() or libraries() - loaded:
         return  # the interpreter stops threads before it removes what they use
+    try:
+        sys.stdout.flush()
+    except Exception:
+        return  # the interpreter reports it, and exits with 120
     flush_all()  # first: the garbage collector may close the inner file of a text file before the outer one
     _remove_modules(folder, given)
     flush_all()

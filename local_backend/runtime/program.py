@@ -88,7 +88,7 @@ class Script:
         names = self.interpreter.settle(folder, [self.main, *self.arguments])
         names |= {"__file__": self.main, "__cached__": None}
         names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", self.main)
-        given = frozenset(sys.modules)
+        given, loaded = frozenset(sys.modules), exiting.libraries()
         code: types.CodeType | None = None
         status = 0
         try:
@@ -103,7 +103,7 @@ class Script:
             _show_from(code)
             raise
         del names
-        exiting.finish(status, folder, given)
+        exiting.finish(status, folder, given, loaded)
         sys.exit(status)
 
 

@@ -89,7 +89,7 @@ def targets_of(row: ExecRow, home: HomePaths) -> Targets | None:
     if kept is not None:
         return kept.targets
     line = parse_argv(split_args(row.args.strip()), sent=True)
-    for option in _TARGETS:
+    for option in _TARGETS if line.text("--cs-url-meta") else _TARGETS[1:]:  # a bearer alone has no effect
         if MASK in (line.text(option) or ""):
             raise Invalid(
                 "again.credentials", f"{row.id} forwarded its metrics with a secret ({option}), which the server no "

@@ -18,6 +18,8 @@ _UNUSED = {
     "drivers.mem.size": "the memory of a driver has no limit",
 }
 _KNOWN = _READ | _UNUSED.keys()
+#: Keys of a specification beside the keys of its nodes.
+_OUTER = frozenset({"nodes", "name", "id", "href", "description"})
 
 
 def check_keys(spec: Mapping[str, Any]) -> None:
@@ -41,7 +43,10 @@ def remarks(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _unknown(spec: Mapping[str, Any]) -> list[str]:
-    return [path for path, _ in _leaves(_nodes(spec)) if path not in _KNOWN]
+    found = [path for path, _ in _leaves(_nodes(spec)) if path not in _KNOWN]
+    if "nodes" in spec:
+        found += [path for path, _ in _leaves({key: spec[key] for key in spec.keys() - _OUTER})]
+    return found
 
 
 def _nodes(spec: Mapping[str, Any]) -> Mapping[str, Any]:

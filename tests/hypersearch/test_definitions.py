@@ -151,6 +151,14 @@ def test_the_first_generation_chooses_the_smallest_resource_and_the_group() -> N
                           "--msd-env INITWEIGHTPATH=/data/start")
 
 
+@pytest.mark.parametrize("unused", [0, "0", "1"])
+def test_an_unused_smallest_resource_of_the_first_generation_has_no_effect(unused: object) -> None:
+    value = json.loads(rungs(27, "3"))
+    value["resDef"] = {"framework": "PyTorch", "miniteration": unused, "resourceInstanceId": "group-1"}
+    found = parse(completed(json.dumps(value)))
+    assert (found.least_resource, found.sig_name) == (1, "group-1")
+
+
 def test_the_first_generation_cannot_train_asynchronously() -> None:
     with pytest.raises(Invalid) as refused:
         completed(json.dumps({"resDef": {"framework": "PyTorch", "syncMode": "ASYNC"}}))

@@ -61,6 +61,15 @@ def test_kernels_that_share_no_gpu_are_in_no_pack(gpu: str) -> None:
     assert (found.pack, found.kernel_share) == ("", 1.0)
 
 
+def test_a_stored_profile_that_wants_more_than_the_gpu_of_its_pack_gets_what_fits() -> None:
+    stored = changed_profile(default_profile(0.0), {
+        "policy": {"kernel_min": 3}, "kernel": {"gpu": "shared"},
+        "resource_allocation": {"kernel": {"accelerator_resources": "ngpus=0.25,ngpus_limit=0.5"}}}, 1.0)
+    allocation = stored["resource_allocation"]["kernel"]
+    allocation |= {"accelerator_resources": "ngpus=0.5", "gpu_pack_id": "p"}
+    assert to_profile(stored).kernel_min == 2
+
+
 def test_the_product_s_own_misspelling_is_read() -> None:
     assert changed(policy={"schedule_intervel": 7}).schedule_interval == 7.0
 

@@ -38,6 +38,7 @@ PROGRAMS = {
     "exit text": "import sys\nprint('out')\nsys.exit('this is why')\n",
     "exit code": "import sys\nsys.exit(7)\n",
     "exit none": "import sys\nsys.exit()\n",
+    "full output": "import sys\nsys.stdout = open('/dev/full', 'w')\nprint('lost')\n",
     "own excepthook": """
         import sys
         sys.excepthook = lambda kind, problem, trace: print("hook", kind, problem, trace.tb_frame.f_code.co_name)

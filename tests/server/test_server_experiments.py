@@ -144,6 +144,7 @@ def test_own_hardware_has_versions_and_is_fixed_in_experiments(mine: Planning) -
     ({"nodes": {"gpu": {"num_gpu": "x"}}}, "submission.hardware"),
     ({"nodes": {"gpu": {"num_gpus": 1}}}, "submission.hardware"),
     ({"nodes": {"num_drivers": -1}}, "submission.hardware"), ([], "body.value"),
+    ({"nodes": {"num_nodes": 1}, "gpu": {"num_gpu": 1}}, "submission.hardware"),
     ({"name": "XS"}, "hardware.invalid"), ({"id": "7"}, "hardware.invalid"),
 ])
 def test_wrong_hardware_is_refused(mine: Planning, spec: object, code: str) -> None:
