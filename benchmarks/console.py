@@ -3,8 +3,9 @@
     python benchmarks/console.py [--runs N] [--steps N] [--mlflow PYTHON] [--aim PYTHON] [--stores FOLDER] [--json]
 
 A page counts until its table and the charts in view are drawn: the median of `ROUNDS` openings with a warm browser.
-`--mlflow` and `--aim` name the Python of an environment with the product, whose pages then are measured, too, with the
-same browser. Their runs are imported by their APIs, into `--stores` if it is given: a later call then finds them there.
+`--mlflow` and `--aim` name the Python of an environment with the product. The benchmark then also measures its
+pages, with the same browser. It imports the runs through the API of the product. `--stores` keeps the imported runs for
+later calls.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def console_pages(browser: Browser, context: BrowserContext, base: str, runs: in
 
 
 def measured_pages(context: BrowserContext, pages: dict[str, tuple[str, str]], rounds: int) -> dict[str, Any]:
-    """Return the milliseconds of each page, or why there are none."""
+    """Return the milliseconds of each page, or the reason why the page was not measured."""
     found: dict[str, Any] = {}
     tab = context.new_page()
     for name, (url, ready) in pages.items():

@@ -1,4 +1,4 @@
-"""MLflow and Aim with the same runs, as far as their import takes minutes: the pages that show what ours show."""
+"""MLflow and Aim with the same runs, fewer steps (a full import takes too long), and their pages that match ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-#: Runs that pages open, with all steps; steps of all other runs, of which only the table shows something.
+#: Number of runs with all steps, which pages open; steps of each other run, which only the table shows.
 LONG, FEW = 21, 100
 #: Maximum seconds of an import, and of the start of a server.
 _FILLING, _STARTING = 300.0, 240.0

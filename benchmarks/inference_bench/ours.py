@@ -267,8 +267,8 @@ def _kill(pid: int) -> bool:
 
 
 def _oldest(words: str) -> int:
-    """Return the process that has run for longest, of those that descend from our server and whose command line has
-    these words. Of two kernels, each is killed in turn: a kernel that dies again and again is started ever later."""
+    """Return the oldest process that descends from our server and has these words in its command line. So two kernels
+    are killed in turn: the server delays each next start of a kernel that ends repeatedly."""
     parents, lines, began = {}, {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -172,8 +172,8 @@ COMMANDS: tuple[DlimCommand, ...] = (
     ), 1, MANY, (_own("--all", "all users"),)),
     DlimCommand("model save", "EXEC", "save the result of a job as a model of the model store", (
         ("dlim model save last --name digits", "the model that your newest job trained"),), 1, 1,
-        (NAME, _own("--path", "path of the model among the files of the job; .: all of its result; default: what "
-                              "serving needs of it", "PATH"))),
+        (NAME, _own("--path", "file or folder of the result; .: the whole result; default: the files that serving "
+                              "needs", "PATH"))),
     DlimCommand("model saved", "", "list the models of the model store", (
         ("dlim model saved", "names, versions and their jobs"),)),
     DlimCommand("model unsave", "NAME[:VERSION]", "delete a model of the model store; deployed models stay", (

@@ -36,7 +36,7 @@ class KnownError(NamedTuple):
 
 
 def known_error(message: str) -> KnownError | None:
-    """Return the common error that a message is about; None if it is no common one."""
+    """Return the common error that a message reports; None if the error is not a common one."""
     for pattern, kind in _PATTERNS:
         if found := pattern.search(message):
             name = found[1].partition(".")[0] if kind == NO_MODULE else ""

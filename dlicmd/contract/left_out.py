@@ -1,11 +1,11 @@
-"""What is left out of a submitted folder: patterns in gitignore syntax, those of every folder and those of its own
-ignore file. Clients that pack a folder and servers that get one from a browser use the same. Pure."""
+"""The rules that exclude files of a submitted folder: default patterns, and patterns of its ignore file, in gitignore
+syntax. Clients that pack a folder and servers that get one from a browser use the same rules. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-#: Name of the file in a folder that says what is left out of it.
+#: Name of the file in a folder with the patterns of its excluded files.
 IGNORE_FILE = ".dlicmdignore"
 #: Patterns left out of every folder; `!pattern` in the ignore file includes one again.
 DEFAULT_IGNORES = (

@@ -95,8 +95,8 @@ class ModelStoreCalls(Calls):
         Args:
             exec_id: Id of the exec.
             name: Name of the model. A name that exists gets a new version.
-            path: Path of the model among the files that the exec wrote; `.` for all of its result. The default is
-                what serving needs of it, without the states from which a training continues.
+            path: File or folder of the result; `.` for the whole result. The default is the files that serving needs,
+                without the states from which a training continues.
 
         Raises:
             NoSuchExec: No exec has this id.

@@ -58,7 +58,7 @@ async def in_turn(load: Load, kind: str, user: str, work: Callable[[], T]) -> T:
 
 def sending(turn: CallTurn, send: Send, load: Load, user: Callable[[], str]) -> Send:
     """Return a `send` that ends the turn when the answer begins. It sends a large body in pieces, each in a turn of the
-    user: a connection copies what its client has not read, again and again, and no other call is answered meanwhile."""
+    user: a connection copies all unread bytes after each part that its client reads, and so delays other calls."""
 
     async def sent(message: Message) -> None:
         turn.end()

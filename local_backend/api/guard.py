@@ -9,9 +9,9 @@
    2 come first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and
    /readyz need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and
    do: users have access to their own execs only.
-4. Turn: few calls of one user are computed at the same time, and at a limited rate (services/load.py). A token whose
-   user is not known yet is looked up in a turn of its address, which is no name of a user. Logons have turns of their
-   own (services/turns.py).
+4. Turn: few calls of one user are computed at the same time, and at a limited rate (services/load.py). If the
+   user of a token is not known yet, the call takes a turn of its address, which is no name of a user. Logons have
+   turns of their own (services/turns.py).
 5. Body: its size and its pace are limited (bodies.py).
 
 A browser that opens a page from a link on another site gets a page that loads the wanted one again (pages.py).
@@ -177,7 +177,7 @@ class Guard:
                     sentence = f"The token permits only requests to models: POST {dlim.INFERENCE}/MODEL"
                     raise AccessDenied("auth.scope", sentence)
                 return replace(found, address=address)
-            self._users.pop(hash(token), None)  # a revoked token takes no more turns of its user
+            self._users.pop(hash(token), None)  # calls with a revoked token must not take turns of its former user
         turn.end()
         scope[TOKEN] = None
         given = headers.getlist("authorization")

@@ -50,7 +50,7 @@ def new(  # noqa: PLR0917
     request: Request, services: TheServices, caller: TheCaller, of: str = "", version: str = "",
     volume: Annotated[str | None, Query()] = None, path: str = "",
 ) -> Response:
-    """Show the form: empty, with the experiment `of`, or with a folder of a `volume` (empty: of the data folder)."""
+    """Show the form: empty, with the experiment `of`, or with the `path` in a `volume` (empty: in the data folder)."""
     if of:
         plan = services.experiments.find(caller, of, number_of(version))
         form = form_of_draft(plan.draft)

@@ -31,7 +31,7 @@ class OpenFolder:
 
     @property
     def above(self) -> str | None:
-        """The path of the folder around it; None at the top."""
+        """The path of the parent folder; None at the top."""
         return os.path.dirname(self.path) if self.path.strip("/") else None
 
     def inside(self, name: str) -> str:
@@ -40,7 +40,7 @@ class OpenFolder:
 
 
 def data_values(services: Services, caller: Caller, form: BuilderForm) -> dict[str, Any]:
-    """Return what the data rows of a form show."""
+    """Return the values of the template `builder_data.html` for the data rows of a form."""
     settings = services.base.settings
     row = next((one for one in form.data if str(one.key) == form.browsing and one.kind in (FOLDER, IN_VOLUME)), None)
     return {
@@ -51,7 +51,7 @@ def data_values(services: Services, caller: Caller, form: BuilderForm) -> dict[s
 
 
 def _opened(services: Services, caller: Caller, row: DataRow) -> OpenFolder:
-    """Return the folder of a row; that around it, if the row names a file."""
+    """Return the folder of a row. If the row names a file, return the folder that contains the file."""
     volume = row.volume if row.kind == IN_VOLUME else ""
     shortcuts = [("data folder of the server", ""), ("home folder", str(Path.home()))]
     known = OpenFolder(row.path.rstrip("/") or row.path[:1], shortcuts=shortcuts if (

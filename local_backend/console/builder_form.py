@@ -31,7 +31,7 @@ R = TypeVar("R", "DataRow", "PartRow")
 MOST_ROWS = 100
 #: Kinds of data rows: on the server, in a volume, behind a connection, and anything else as JSON.
 FOLDER, IN_VOLUME, BEHIND, AS_JSON = DATA_KINDS = ("folder", "volume", "connection", "json")
-#: Users of a new version: its owner alone, all users, or the users of a list.
+#: Users that may use a new version: only its owner, all users, or the listed users.
 PRIVATE, EVERYBODY, LISTED = SHARING = ("me", "everybody", "users")
 #: Choice of hardware that the fields below it describe.
 CUSTOM = "custom"
@@ -86,7 +86,7 @@ class BuilderForm:
     create: bool = False
     data: Sequence[DataRow] = ()
     parts: Sequence[PartRow] = ()
-    #: Key of the data row whose folder is open to choose another one; empty for none.
+    #: Key of the data row whose folder is open for a choice; empty for none.
     browsing: str = ""
 
     def changed(self, op: str) -> BuilderForm:

@@ -75,7 +75,7 @@ def changed(request: Request, services: TheServices, caller: TheCaller, run: str
 
 
 def _data(services: Services, caller: Caller, row: ExecRow, form: BuilderForm) -> dict[str, Any]:
-    """Return what the data rows of the form show."""
+    """Return the values of the template `builder_data.html` for the data rows of the form."""
     return {"form": form, "problems": {}, "form_path": f"{places.RUNS}/{row.id}/again/form", "form_target": "#data",
             "keeps_data": MASK in (row.data_source or ""), **data_values(services, caller, form)}
 

@@ -29,7 +29,7 @@ _SENTENCES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RunRemedy:
-    """What to do about the error of a run. `command` may be empty; `is_data`: other data may help."""
+    """A remedy for the error of a run. `command` may be empty. `is_data`: other data may prevent the error."""
 
     sentence: str
     command: str = ""
@@ -37,7 +37,7 @@ class RunRemedy:
 
 
 def remedy_of(row: ExecRow) -> RunRemedy | None:
-    """Return what to do about the error that ended a run; None if it is no common one."""
+    """Return the remedy for the error that ended a run; None if the error is not a common one."""
     if row.state != ERROR or row.reason != wire.PROGRAM_FAILED:
         return None
     found = known_error(row.message or "")

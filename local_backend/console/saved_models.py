@@ -30,7 +30,7 @@ ROWS = 25
 def saved_page(
     request: Request, services: TheServices, caller: TheCaller, table: TheTable, now: str = ""
 ) -> Response:
-    """Show the saved models, newest versions first; the one that was saved `now` (NAME:VERSION) before the others."""
+    """Show the saved models, newest versions first. The model `now` (NAME:VERSION), which was just saved, is first."""
     rows = sorted(services.model_sources.saved(caller), key=lambda row: (row.name, -row.version))
     made = next((row for row in rows if f"{row.name}:{row.version}" == now), None)
     if made is not None:

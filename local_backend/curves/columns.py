@@ -27,8 +27,8 @@ def within(points: Sequence[Point], start: float | None, stop: float | None) -> 
 
 
 def drawn(points: Sequence[Point], width: int) -> list[Point]:
-    """Return the points to draw in `width` columns of equal size, in the order of their steps: all points if they are
-    at most as many as would be kept otherwise."""
+    """Return the points to draw in `width` columns of equal size, in the order of their steps: all points if the
+    columns could keep that many."""
     if len(points) <= PER_COLUMN * width:
         return list(points)
     kept = kept_numbers(array("d", [point[0] for point in points]), array("d", [point[1] for point in points]), width)
@@ -36,8 +36,8 @@ def drawn(points: Sequence[Point], width: int) -> list[Point]:
 
 
 def kept_numbers(steps: array[float], values: array[float], width: int) -> Sequence[int]:
-    """Return the numbers of the points to draw in `width` columns of equal size: all numbers if the points are at most
-    as many as would be kept otherwise. `steps` grow."""
+    """Return the numbers of the points to draw in `width` columns of equal size: all numbers if the
+    columns could keep that many points. `steps` increase."""
     count = len(steps)
     if count <= PER_COLUMN * width:
         return range(count)
@@ -49,7 +49,7 @@ def kept_numbers(steps: array[float], values: array[float], width: int) -> Seque
         end = count
         if column < width and scale:
             end = bisect_left(steps, first + column / scale, at)
-            # The limit of a column is not exact, the column of a step is.
+            # The computed limit of a column is rounded, so compare with the columns of the steps around it.
             while end < count and int((steps[end] - first) * scale) < column:
                 end += 1
             while end > at and int((steps[end - 1] - first) * scale) >= column:

@@ -35,8 +35,8 @@ _LONGEST = 4 << 20
 _LEAST, _FOR_COLUMN = 256, 16
 #: Maximum bytes that one curve reads, in spite of a damaged file.
 _MOST = 16 << 20
-#: Maximum number of points whose own times are read, and of those of which groups of 64 are read; of more, groups of
-#: 1024. Maximum number of times that are read for groups.
+#: Maximum number of points with a time read for each, and with groups of 64; more points have groups of 1024.
+#: Maximum number of times that are read for groups.
 _MOST_TIMED, _KNOWN_TIMES = (1 << 20, 1 << 22), 10_000
 Piece = tuple[int, int]
 #: Numbers of a summary.

@@ -1,8 +1,8 @@
 """Ends a process that was forked from the nursery, when its program is over.
 
-The shutdown of an interpreter takes apart all modules. With torch, that takes 0.5 s of CPU time, because it copies the
-memory that the process shares with the nursery. So `finish` does those parts of the shutdown that a program can
-observe, and leaves the modules of the nursery alone.
+The shutdown of an interpreter clears all modules. With torch, this takes 0.5 s of CPU time, because the system copies
+the memory that the process shares with the nursery. So `finish` does only the parts of the shutdown that a program can
+observe. The modules of the nursery stay unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGEST = 255
 
 
 def status_of(code: Any) -> int | None:
-    """Return the exit status of `sys.exit(code)`; None if the interpreter has more to do than to exit, such as to print
+    """Return the exit status of `sys.exit(code)`; None if the interpreter must do more than exit, such as print
     `code`."""
     if code is None:
         return 0

@@ -200,8 +200,8 @@ class RunningService:
     # --- seats
 
     def _furnish(self) -> None:
-        """Make the seats those of the allocation, which names a slot of a pack once per kernel. Kernels whose seats are
-        gone leave."""
+        """Set the seats by the allocation, which names a slot of a pack once per kernel. Tell kernels of removed seats
+        to end."""
         kept = self._seats
         self._seats = {
             slot.id: _seats_on(slot, kept.get(slot.id, []), self._service.kernels_per_slot * times)
@@ -339,7 +339,7 @@ class RunningService:
 
 
 def _seats_on(slot: Slot, before: list[_Seat], count: int) -> list[_Seat]:
-    """Return so many seats on a slot: those with kernels first, of those from before, then new ones."""
+    """Return `count` seats on a slot: first the seats with kernels, then empty seats from `before`, then new seats."""
     kept = sorted(before, key=lambda seat: not seat.taken)[:count]
     return kept + [_Seat(slot) for _ in range(count - len(kept))]
 

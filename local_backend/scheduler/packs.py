@@ -1,4 +1,4 @@
-"""Services in a pack: their kernels share one slot, and what the pack leaves is divided fairly. Pure.
+"""Services in a pack: their kernels share one slot, and get fair parts of its rest. Pure.
 
 A service of a pack is elastic within the slot of its pack. Each of its kernels takes a part of this slot, and the slot
 is named once per kernel in the slots of the service.
@@ -17,9 +17,9 @@ from local_backend.scheduler.urgency import Key
 
 
 def deal(admission: Admission, shared: Shared, memory: Memory, keys: Mapping[str, Key]) -> dict[str, int]:
-    """Return the kernels of each admitted service of a pack: its minimum, and a fair part of what its pack leaves.
+    """Return the number of kernels of each admitted service of a pack: its minimum, and a fair part of the rest.
 
-    The next kernel is for the service with the smallest part of the slot, then for the most urgent one. Subtract the
+    The service with the smallest part of the slot gets the next kernel; of equal ones, the most urgent. Subtract the
     memory of the kernels beyond the minimum from `memory`.
     """
     found, packs = {}, defaultdict[str, list[SchedulerJob]](list)

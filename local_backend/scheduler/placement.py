@@ -74,7 +74,7 @@ class _Packs:
 
     def join(self, job: SchedulerJob, found: Bin, target: int, free: Free) -> tuple[Slot, ...]:
         """Return the slot of a job's pack, once per worker: `target` times, or as often as parts and memory are free
-        now. Parts that the job is giving up count as free for it. Empty if these are too few for the job."""
+        now. Parts that the job is giving up count as free for it. Empty if the job needs more."""
         slot = found.slot or (free.slots[-1].id if free.slots else None)
         if slot is None or slot not in self._known:
             return ()

@@ -93,7 +93,7 @@ class ComparisonService:
         return ComparedValues(*map(_side_by_side, (parameters, options, environment)))
 
     def metrics(self, rows: Sequence[ExecRow]) -> list[ComparedMetric]:
-        """Return the metrics of the execs: losses, other results, and last what tells about the execution, such as
+        """Return the metrics of the execs: first losses, then other results, then facts of the execution, such as
         workers. Raises StorageFailed."""
         found = [{curve.name: curve for curve in self.curves.drawn(row, (), StepWindow(_FEW))}
                  for row in rows]

@@ -16,7 +16,7 @@ from local_backend.store.execs import ExecRow
 
 #: Axes over which curves are drawn.
 STEP_AXIS, TIME_AXIS = AXES = ("step", "time")
-#: Seconds between points of the same time, so that each has a place of its own on the axis.
+#: Seconds between points of the same time, so that each point has its own position on the axis.
 _APART = 1e-6
 
 

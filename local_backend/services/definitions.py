@@ -46,9 +46,9 @@ class DefinitionDraft:
 
     name: str
     description: str = ""
-    #: As `--exec-start` names it, or AUTO.
+    #: Framework with its name in `--exec-start`, or AUTO.
     framework: str = "PyTorch"
-    #: Execution command: a Python file and its words, or any other command. Empty: the program is found by its name.
+    #: Execution command: a Python file and its arguments, or another command. Empty: the program is found by its name.
     command: str = ""
     conda_env: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class TrainingDefinition:
 
     @property
     def shown_command(self) -> str:
-        """What runs: the execution command, or the program that was found."""
+        """The execution command; without one, the program that the server found in the code."""
         return self.command or self.program or ""
 
     @property

@@ -410,8 +410,8 @@ class ExperimentPlanService:
         return _Ready(definition, request, workload, kept, uses)
 
     def _usual_nodes(self, part: PlanPart, framework: str) -> list[str]:
-        """Return the option for the number of nodes of a part that does not say how many, and can use several: as many
-        as `dlicmd run` requests. Hardware says itself how many."""
+        """Return the option for the number of nodes, if a part can use several and has no number: as many as
+        `dlicmd run` requests. A hardware specification has its own number."""
         if part.count is not None or part.hardware or framework not in (FRAMEWORKS[MULTI], FRAMEWORKS[ELASTIC]):
             return []
         machine = self.submissions.execs.supervisor.machine
@@ -452,8 +452,8 @@ def summary(spec: Workload) -> str:
 
 
 def wire_secrets(sources: Sequence[Any]) -> bool:
-    """Return whether a data source has the values of a connection written out, instead of the name of one. A connection
-    with a type is written out, even if it has a name (data/submitted.py)."""
+    """Return whether a data source contains the values of a connection, instead of the name of a saved one. A
+    connection with a type contains its values, even if it also has a name (data/submitted.py)."""
     def written(source: Any) -> bool:
         connection = source.get("connection") if isinstance(source, dict) else None
         return isinstance(connection, dict) and not connection.keys() <= set(REFERENCES)

@@ -39,7 +39,7 @@ _CALLS, _CALLS_OF_USER, MOST_CALLS = 16, 2, 1000
 #: Maximum number of calls of one user that wait for a turn, and seconds after which a refused client asks again.
 MOST_WAITING = 32
 _AGAIN = 5
-#: Longest wait of a call for the pace of its user, in seconds, and maximum number of users whose pace is remembered.
+#: Longest wait of a call of a user above the rate, in seconds, and maximum number of users with a stored rate.
 _LONGEST_WAIT, _MOST_PACED = 10.0, 10_000
 _MINUTE = 60.0
 _END = object()
@@ -132,14 +132,14 @@ class CallPace:
         self._due: dict[str, float] = {}
 
     def wait(self, user: str) -> float:
-        """Count a call of a user. Return the seconds after which it may begin. Raises Busy (`load.busy`) and counts
-        nothing if these are too many."""
+        """Count a call of a user. Return the seconds until it may begin. Raises Busy (`load.busy`) if the wait
+        is too long; the call then does not count."""
         now = time.monotonic()
         due = max(self._due.get(user, 0.0), now)
         wait = max(0.0, due - now - 1.0 + 1 / self._rate)
         if wait > _LONGEST_WAIT:
             raise _busy("small calls", f"{user} makes more than {self._rate} calls per second, the limit of this "
-                        f"server, and the next ones wait {wait:.0f} s already; make fewer calls")
+                        f"server; the next call would wait {wait:.0f} s; make fewer calls")
         if len(self._due) >= _MOST_PACED:
             self._due = {name: at for name, at in self._due.items() if at > now}
         self._due[user] = due + 1 / self._rate
@@ -154,7 +154,7 @@ class CallTurn:
         self._user: str | None = None
 
     async def begin(self, user: str, paced: bool = True) -> None:
-        """Return when it is the turn of the user; with `paced` false, of the address of a caller who is not known yet.
+        """Wait for the turn of the user. With `paced` false, `user` is the address of a caller without a known user.
         Raises Busy (`load.busy`)."""
         self.end()
         if paced and self._pace is not None and (wait := self._pace.wait(user)):

@@ -43,10 +43,10 @@ READY_MADE = tuple(description.READY_MADE)
 _CODE_LEFT_OUT = ("__pycache__",)
 #: Most characters of the name of a space, and most versions of saved models that a user may have.
 _LONGEST_SPACE, _MOST_SAVED = 200, 1000
-#: File of the kernel of a model that brings its own, and suffixes of files that are no sign of a ready-made kernel.
+#: File of a model's own kernel, and suffixes of files that do not identify a ready-made kernel.
 _OWN_KERNEL, _HUGGINGFACE = "kernel.py", "huggingface"
 _OF_SEVERAL = frozenset({".json", ".pkl", ".pickle", ".joblib", ".skops", ".model"})
-#: Chooses from the paths of files.
+#: Function that returns the paths to copy, from all paths.
 Choice = Callable[[Iterable[str]], list[str]]
 
 
@@ -147,7 +147,7 @@ class ModelSourceService:
         self, caller: Caller, name: str, exec_id: str, path: str, folder: Path, new: bool = False
     ) -> SavedModelRow:
         """Save the result of an exec under a name, as its next version. `path` is a folder or file of the result; `.`
-        for the whole result; empty for what serving needs, without the states from which a training continues.
+        for the whole result; empty for the files that serving needs, without the states of the training.
         `folder` is a new folder. With `new`, the name must not have a version yet. Raises
         NotFound (`exec.not_found`, `exec.no_result`), Conflict (`exec.not_finished`, `model.exists`), Invalid,
         AccessDenied (`model.of_another_user`), OverQuota, StorageFailed."""
@@ -361,7 +361,7 @@ def _saved(connection: Connection, caller: Caller, name: str, version: int | Non
 
 def _copy(source: Path, top: Path, target: Path, left_out: tuple[str, ...], needed: Choice = list) -> bool:
     """Copy the `needed` regular files below a folder over those of another one. Links are left out: a program may have
-    made them. Return whether there was any file. Raises OSError."""
+    made them. Return whether any file was copied. Raises OSError."""
     opened = open_folder(source, top)
     if opened is None:
         return False

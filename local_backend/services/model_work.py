@@ -107,7 +107,7 @@ class KernelWork:
                 {name: self.submissions.vault.seal_text(value) for name, value in variables.items()},
                 runtime.conda_env),
             resources=Resources(
-                # The profile may raise kernel_max while kernels run, so the machine or the pack alone limits them here.
+                # The owner may raise kernel_max while kernels run. So only the machine or the pack limits them here.
                 num_worker=max(profile.kernel_min, most, 1), min_workers=profile.kernel_min,
                 elastic=True, device_type="cpu" if profile.gpu == "no" else "gpu", memory=profile.memory,
                 labels=dict(profile.labels), **_pack(profile)),

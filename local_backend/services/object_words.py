@@ -18,7 +18,7 @@ _SENTENCES = tuple((re.compile(pattern), said) for pattern, said in (
     (r"--workerDeviceType\b", "the device"), (r"--conda-env-name\b", "the conda environment"),
     (r"--msd-env\b", "the environment variables"), (r"--appName\b", "the name"),
     (r"--(?:model-main|user-cmd)\b", "the execution command"),
-    (r"--msd-attr minWorkers\b", "the least number of nodes"),
+    (r"--msd-attr minWorkers\b", "the minimum number of nodes"),
 ))
 
 

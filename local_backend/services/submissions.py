@@ -208,7 +208,7 @@ class SubmissionService:
         return arguments_of(row.workload.program, self.execs.paths(row))
 
     def repeat(self, caller: Caller, exec_id: str, changes: Changes) -> ExecRow:
-        """Submit an exec again as a new exec, with the same code, and perhaps other words and data. If the exec is part
+        """Submit an exec again as a new exec, with the same code, and with the given changes. If the exec is part
         of a run of an experiment, the new exec is a further run of it.
 
         Raises NotFound (`exec.not_found`), Denied (`exec.of_another_user`), Invalid (`again.*`, `submission.*`),

@@ -95,7 +95,7 @@ def of_exec(connection: Connection, exec_id: str) -> ExperimentRunRow | None:
 
 
 def repeat(connection: Connection, before: str, exec_id: str, creator: str) -> None:
-    """If the exec `before` is a part of a run, insert a run with this part alone, whose exec repeats that one."""
+    """If the exec `before` is a part of a run, insert a new run of only this part, with the exec `exec_id`."""
     query = select(experiment_run_parts.c.label, experiment_run_parts.c.version).where(
         experiment_run_parts.c.exec_id == before)
     part, run = connection.execute(query).first(), of_exec(connection, before)

@@ -29,8 +29,8 @@ _DATA = ("--cs-datastore-meta", "--data-source")
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs in a repetition; None: as it was. `arguments` are the words of the program; for a command, the
-    whole command. `data` are data sources; none of them: DATA_DIR is the data folder of the server."""
+    """The changes of a repetition; None: no change. `arguments` are the words of the program; for a command, the
+    whole command. `data` are data sources; if empty, DATA_DIR is the data folder of the server."""
 
     name: str | None = None
     workers: int | None = None

@@ -1,4 +1,4 @@
-"""Leaves out of the folder that a browser sends what a client leaves out of a folder that it packs."""
+"""Removes files from the folder that a browser sends, by the same rules as a client that packs a folder."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class _SentRules:
             raise Invalid("submission.files", sentence) from None
 
     def left_out(self, name: str) -> str | None:
-        """Return the folder with which a file is left out, with a slash, or its own name; None for a file of the
-        code."""
+        """Return the excluded folder of a file, with a slash; the file, if only the file is excluded; None if the file
+        is part of the code."""
         parts = name.split("/")
         above = ("/".join(parts[:at]) + "/" for at in range(1, len(parts)))
         return next((one for one in (*above, name) if self._ignores(one)), None)

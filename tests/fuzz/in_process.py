@@ -27,7 +27,7 @@ def check(*words: str) -> int:
     assert "Traceback" not in err + out and "for the traceback" not in err, (words, err)
     assert "\x1b" not in err and "\u202e" not in err, (words, err)
     if code == Exit.USAGE:
-        # Warnings about typos come first; the last line is the error. It leads to a help, or to a command.
+        # Warnings about typos come first; the last line is the error. It names a help or a command.
         last = err.splitlines()[-1]
         said = json.loads(last)["error"]["message"] if last.startswith("{") else last
         assert re.search(r"(Try 'dlicmd ([a-z0-9-]+ )?--help'\.|; did you mean: dlicmd [^'\n]+)$", said), (words, err)

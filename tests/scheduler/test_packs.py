@@ -125,7 +125,7 @@ def test_no_service_of_a_pack_lacks_a_kernel_that_fits(asked):
     for one in jobs:
         assert one.least <= len(one.slots) <= one.most
         assert len(one.slots) == one.most or one.share > left
-        # No other service has got a kernel instead of it, unless it had no more parts before.
+        # No other service got an extra kernel in its place, unless that service had at most as many parts before.
         for other in jobs:
             if len(one.slots) < one.most and len(other.slots) > other.least and one.share <= left + other.share:
                 assert (len(other.slots) - 1) * other.share <= len(one.slots) * one.share

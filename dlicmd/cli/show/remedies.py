@@ -40,7 +40,7 @@ _REMEDIES: Mapping[str, Callable[[KnownError, str, str], str]] = {
     known_errors.NO_MODULE: _install,
     known_errors.RELATIVE_IMPORT: _as_module,
     known_errors.NO_INPUT: lambda _, program, __: (
-        f"a job has no standard input, so pass values as words: dlicmd run {program} -- VALUE"),
+        f"a job has no standard input, so pass values as arguments: dlicmd run {program} -- VALUE"),
     known_errors.NOTEBOOK: lambda *_: "remove the lines with get_ipython from the exported notebook",
     known_errors.NO_RANK: lambda _, program, __: f"dlicmd run {program} --as ddp",
     known_errors.NO_GPU: lambda *_: 'in the program: device = "cuda" if torch.cuda.is_available() else "cpu"',
@@ -53,7 +53,7 @@ _REMEDIES: Mapping[str, Callable[[KnownError, str, str], str]] = {
 
 
 def remedy(job: Mapping[str, Any]) -> str | None:
-    """Return what to do about the error that ended a job; None if it is no common one."""
+    """Return the remedy for the error that ended a job; None if the error is not a common one."""
     if words(job.get(wire.REASON)) != wire.PROGRAM_FAILED:
         return None
     try:

@@ -44,7 +44,7 @@ class NewDefinition(Body):
     framework: Annotated[str, _text(wire.FRAMEWORK)] = "PyTorch"
     """Framework, as `--exec-start` names it; `auto`: found from the source of the program"""
     command: Annotated[str, _text(wire.COMMAND)] = ""
-    """Execution command: a Python file of the code with its words, or any other command; empty: `main.py`,
+    """Execution command: a Python file of the code with its arguments, or any other command; empty: `main.py`,
     `train.py`, or the only Python file"""
     condaEnv: Annotated[str | None, _text(wire.CONDA_ENVIRONMENT)] = None
     """Name or path of the conda environment"""

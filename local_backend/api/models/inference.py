@@ -364,8 +364,8 @@ class NewSavedModel(TypedDict):
     exec: str
     """ID of a finished exec"""
     path: NotRequired[str]
-    """Folder or file of the result; `.`: the whole result; by default what serving needs, without the states from which
-    a training continues"""
+    """Folder or file of the result; `.`: the whole result; by default the files that serving needs, without the states
+    from which a training continues"""
 
 
 @described

@@ -309,7 +309,7 @@ class _Driver:
         self._launcher.history(f"training failed at step {self._state.committed}: {action.reason.splitlines()[0]}")
         if action.cause is not None:
             if action.cause.trained and not self._launcher.in_process:
-                # If the worker has added a parameter, its state does not fit, and the cause names the parameter.
+                # If the worker has added a parameter, its state does not fit. The cause below names the parameter.
                 with suppress(EngineError):
                     take_over(self._job, action.cause.trained)
             raise revive(action.cause.summary, action.cause.traceback, action.cause.exception)

@@ -245,7 +245,7 @@ class RunnerLauncher:
             raise EngineError(f"lost the connection to the runner of this job ({error.strerror})") from None
 
     def _listen(self) -> None:
-        # A killed runner leaves messages of this process unread, which resets the connection, or half a line.
+        # A killed runner may leave half a line, or unread messages of this process, which reset the connection.
         with suppress(ConnectionResetError), self._channel.makefile("r", encoding="utf-8") as lines:
             for line in lines:
                 if line.endswith("\n"):

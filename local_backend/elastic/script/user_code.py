@@ -28,7 +28,7 @@ def is_user_file(path: str) -> bool:
     if path.startswith("<"):
         return path.startswith(("<ipython", "<stdin", "<string"))
     if any(part in path for part in _INSTALLED):
-        return False  # the answer for most paths, without a look at the disk
+        return False  # decides most paths without access to the disk
     real = os.path.realpath(path)
     return not (any(part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)))
 

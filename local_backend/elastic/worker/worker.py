@@ -87,8 +87,8 @@ def _trained(job: TrainingJob | None) -> bytes:
 def _find_modules(path: list[str]) -> None:
     """Make importable all modules that are importable in the driver, above all the modules beside the script.
 
-    A relative entry means two folders: one below the directory in which the script began, and one below the directory
-    into which the script has changed.
+    A relative entry means two folders: one in the directory in which the script started, and one in the directory that
+    the script has entered.
     """
     here = os.getcwd()
     both = [folder for entry in path for folder in dict.fromkeys((os.path.join(here, entry) if entry else here, entry))]

@@ -278,7 +278,8 @@ async def run(config: GatewayConfig) -> None:
         process.follow(predecessor.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.end.set)
-    # Requests wait in the queues of the sockets meanwhile. After a kill, clients would otherwise be refused.
+    # Without the state, this gateway would refuse all requests after a kill of the previous gateway.
+    # Until it accepts connections, they wait in the queues of the listening sockets.
     if process.models.state is None:
         await process.learn()
     await process.serve()

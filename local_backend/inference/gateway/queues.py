@@ -49,7 +49,7 @@ class RevisionQueue:
         self.arrived += 1
         self.transferred += len(request.body)
         self.waiting[request.id] = request
-        # Without a delay, no kernel has room while others wait.
+        # Without a batch delay, all kernels are full if an earlier request still waits.
         if len(self.waiting) == 1 or self.limits.batch_delay > 0.0:
             self.dispatch(now)
         if request.batch is None:

@@ -10,16 +10,16 @@ import ctypes
 import os
 import threading
 
-#: Says how threads wait (OpenMP 5.0, section 6.7). libgomp reads it when it is loaded.
+#: Variable that sets how threads wait (OpenMP 5.0, section 6.7). libgomp reads it when it is loaded.
 WAIT_POLICY, PASSIVE = "OMP_WAIT_POLICY", "passive"
 
 
 def idle_threads_sleep() -> None:
-    """Make idle threads sleep soon, if the environment asks for it and libgomp is already loaded: a forked process has
-    the libgomp of its parent, which has read another environment.
+    """Make idle threads sleep soon, if the environment asks for it and libgomp is already loaded. In a forked process,
+    libgomp has already read the environment of the parent.
 
-    libgomp hardly spins while it has more threads than cores (GCC manual, GOMP_SPINCOUNT). So this starts as many
-    threads as there are cores, and they sleep until the process ends.
+    libgomp hardly spins while it has more threads than cores (GCC manual, GOMP_SPINCOUNT). So this function
+    starts as many threads as the machine has cores, and they sleep until the process ends.
     """
     threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     library = _loaded() if os.environ.get(WAIT_POLICY, "").lower() == PASSIVE and threads != "1" else None
@@ -44,7 +44,7 @@ def _loaded() -> ctypes.CDLL | None:
 
 
 def _crowd(library: ctypes.CDLL, there: threading.Event) -> None:
-    """Run an empty function in one thread more than there are cores. The threads belong to this thread, so it stays."""
+    """Run an empty function in one more thread than cores. These threads end with the calling thread, so it stays."""
     nothing = ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p)  # free(NULL) does nothing
     library.GOMP_parallel(nothing, None, ctypes.c_uint(library.omp_get_num_procs() + 1), ctypes.c_uint(0))
     there.set()
