@@ -338,6 +338,7 @@ HOLDERS = "holders"  # the execs that hold slots, each with `id`, `slots`, `elas
 PRIORITY = "priority"
 GIVES = "gives"  # of a holder: slots that it can give to others while it runs
 SHARES = "shares"  # of a holder: whether other execs use its slots, too
+SERVED_MODEL = "model"  # of a holder: the model that it serves, or null
 
 # Keys of GET /execs/{id}/curves: `curves` is a list of {name, source, unit, stepUnit, points, left}. A point is [step,
 # value, epoch seconds or null]. `metric` in the query names curves, and `since` is the `cursor` of an earlier answer

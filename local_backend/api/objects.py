@@ -159,7 +159,7 @@ def _holder(row: ExecRow) -> Holder:
     gives = max(0, has - each * least) if row.elastic and not spec.resources.shares and row.pinned is None else 0
     return {
         "id": row.id, "slots": has, "elastic": row.elastic, "gives": gives, "shares": spec.resources.shares,
-        "priority": spec.scheduling.priority,
+        "priority": spec.scheduling.priority, "model": None if spec.service is None else spec.service.model,
     }
 
 

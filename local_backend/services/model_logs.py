@@ -106,7 +106,7 @@ class ModelLogs:
                                    found.starts)
         if view.state == STARTING:
             return ModelReason(STARTING, view.message or f"the kernels of {name} are starting", "wait",
-                               "when a kernel has finished on_kernel_start")
+                               "when a kernel has loaded the model (on_kernel_start)")
         return ModelReason(view.state, view.message or self._without_gpu(view.revisions))
 
     def _without_gpu(self, revisions: Sequence[RevisionRow]) -> str:

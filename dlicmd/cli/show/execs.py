@@ -138,6 +138,8 @@ def _pending(found: Mapping[str, Any]) -> list[str]:
         kept = "needs all of them" if holder.get(wire.ELASTIC) else "holds them until it finishes"
         kind = f"can release {gives} of them while it runs" if gives else kept
         kind = "shares them with other jobs" if holder.get(wire.SHARES) else kind
+        if model := holder.get(wire.SERVED_MODEL):
+            kind = f"serves the model {model} until you stop it: dlim model stop {model}"
         lines.append(f"  {holder.get(wire.ID)} holds {count} slot{'' if count == 1 else 's'}: {kind}")
     begins = "continues" if state == states.RUNNING else "starts"
     starts, advice = found.get(wire.STARTS), found.get(wire.ADVICE)

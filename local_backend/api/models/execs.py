@@ -192,6 +192,8 @@ class Holder(TypedDict):
     """Whether other execs use its slots, too"""
     priority: int
     """Priority of the exec"""
+    model: str | None
+    """Name of the model that the exec serves; null for other execs"""
 
 
 @described
