@@ -15,7 +15,7 @@ from support import eventually
 from dlicmd.contract.states import KILLED
 from local_backend.runtime import needs
 from local_backend.runtime.shortening import NOTE, shorten
-from local_backend.scheduler.model import CPU, GPU, WHOLE
+from local_backend.scheduler.model import CPU, GPU, WHOLE, Reason
 
 
 def digest(token: str) -> str:
@@ -323,3 +323,14 @@ def test_a_gateway_is_found_and_none_is_started_while_nothing_runs(live: Live) -
         assert not live.settings.paths.gateway_config.exists()
     finally:
         desk.close()
+
+
+def test_a_pending_exec_learns_which_model_holds_slots(desk: Serving, live: Live) -> None:
+    desk.deploy()
+    desk.call("PUT", "/model/ping/operation/start")
+    serving = desk.job(1).id
+    live.run_on(serving, "cpu-0", consumer="/local/inference")
+    waits = live.submitted("--exec-start PyTorch --model-main main.py")
+    live.supervisor.reasons[waits] = Reason("SLOTS", "waiting", 1, None, "wait", "when slots become free")
+    (holder,) = live.call("GET", f"/execs/{waits}/why").json()["holders"]
+    assert (holder["id"], holder["model"]) == (serving, "ping")
