@@ -62,7 +62,7 @@ def column(text: str, place: int) -> list[str]:
 
 
 def test_an_empty_list_says_how_to_begin(live: Live) -> None:
-    assert "dlicmd search --model-main train.py" in words(get(live, LIST))
+    assert "dlicmd search train.py" in words(get(live, LIST))
 
 
 def test_the_list_shows_searches_with_hostile_names_as_text(live: Live, search: Searching) -> None:

@@ -106,7 +106,7 @@ def test_a_waiting_exec_shows_its_reason_and_the_holders_of_slots(live: Live) ->
         "id": waiting, "state": "SUBMITTED", **told, "advice": "wait",
         "starts": starts,
         "holders": [
-            {"id": holder, "slots": 2, "elastic": False, "gives": 0, "shares": False, "priority": 6000},
+            {"id": holder, "slots": 2, "elastic": False, "gives": 0, "shares": False, "priority": 6000, "model": None},
         ],
     }
     job = live.call("GET", f"/scheduler/kubernetesobjects?type=paralleljob&name={waiting}").json()
