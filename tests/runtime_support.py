@@ -136,6 +136,15 @@ class Bench:
         self.database.write(lambda c: execs.note(c, exec_id, stop_requested=True))
         self.wake()
 
+    def end_all(self) -> None:
+        """End the jobs that a failed test has left, which would hold the slots of later tests."""
+        rows = [self.database.read(lambda c, one=one: execs.get(c, one)) for one in self.submitted]  # type: ignore[misc]
+        left = [row.id for row in rows if row is not None and not row.terminal]
+        for exec_id in left:
+            self.stop(exec_id)
+        for exec_id in left:
+            self.wait(exec_id)
+
     def delete(self, exec_id: str) -> None:
         self.database.write(lambda c: execs.note(c, exec_id, deleted=True))
         self.wake()

@@ -161,12 +161,13 @@ class Collector:
             while (has_rest := self._read(one, final)) and time.monotonic() < deadline:
                 pass
             self._has_rest = self._has_rest or has_rest
+        # In this order: who is told of a value finds it in the file.
+        file.flush()
+        self._flush_points()
         last = self._book.last()
         if last and last != self._told:
             self._told = last
             self._tell({wire.LAST_METRICS: last})
-        file.flush()
-        self._flush_points()
 
     def _open(self) -> CurveFile:
         """Return the file with the curves, which continues those of an earlier attempt."""

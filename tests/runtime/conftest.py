@@ -22,17 +22,29 @@ def backend(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A shared backend with a nursery: the nursery takes seconds to become ready."""
+def _warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with bench(tmp_path_factory.mktemp("warm"), nursery_idle=600.0) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
-def cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A shared backend without a nursery."""
+def _cold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with bench(tmp_path_factory.mktemp("cold")) as one:
         yield one
+
+
+@pytest.fixture
+def warm(_warm: Bench) -> Iterator[Bench]:
+    """A shared backend with a nursery: the nursery takes seconds to become ready."""
+    yield _warm
+    _warm.end_all()
+
+
+@pytest.fixture
+def cold(_cold: Bench) -> Iterator[Bench]:
+    """A shared backend without a nursery."""
+    yield _cold
+    _cold.end_all()
 
 
 @pytest.fixture
