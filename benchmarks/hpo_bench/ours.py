@@ -24,13 +24,13 @@ SPACE: list[dict[str, Any]] = [
 ]
 
 
-def definition(data: Path, resume: bool) -> dict[str, Any]:
+def definition(data: Path, seed: int) -> dict[str, Any]:
     """Return the definition of the search."""
-    params = {"ResourceName": "epochs", "ResourceValue": EPOCHS, "eta": ETA, "RandomSeed": 3}
+    params = {"ResourceName": "epochs", "ResourceValue": EPOCHS, "eta": ETA, "RandomSeed": seed}
     return {
         "modelSpec": {"args": f"--exec-start edtPyTorch --numWorker 2 --model-dir task --model-main train.py "
                               f"--cs-datastore-meta type=fs,data_path={data}"},
-        "algoDef": {"algorithm": "ASHA", "maxJobNum": EXPERIMENTS, "maxParalleJobNum": PLACES, "resume": resume,
+        "algoDef": {"algorithm": "ASHA", "maxJobNum": EXPERIMENTS, "maxParalleJobNum": PLACES, "resume": True,
                     "objectiveMetric": "accuracy", "objective": "maximize",
                     "algoParams": [{"name": name, "value": str(value)} for name, value in params.items()]},
         "hyperParams": SPACE,
@@ -57,13 +57,13 @@ def dlicmd(*words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def search(task: Path, data: Path) -> tuple[Report, list[dict[str, Any]]]:
+def search(task: Path, data: Path, seed: int) -> tuple[Report, list[dict[str, Any]]]:
     """Run the search; return its report, and the parameters of its experiments in order."""
     from dlicmd import Client
 
     with backend() as home:
         file = home / "search.json"
-        file.write_text(json.dumps(definition(data, resume=True)))
+        file.write_text(json.dumps(definition(data, seed)))
         began = time.time()
         name = json.loads(dlicmd("--hpo-start", str(file), "--model-dir", str(task), "-o", "json"))["uid"]
         with Client() as client:

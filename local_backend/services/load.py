@@ -30,9 +30,11 @@ T = TypeVar("T")
 #: large JSON bodies.
 PACKING, READING, UPLOAD, PREVIEW, TEST = "packing", "reading", "submissions", "previews", "tests of connections"
 BODY = "bodies"
-#: Threads that compute for each kind of bulk work, and threads that read the pieces of answers.
-_WORKERS = {PACKING: 2, READING: 2, UPLOAD: 4, PREVIEW: 4, TEST: 4, BODY: 2}
-_STREAMING = 4
+#: Threads that compute for each kind of bulk work, and those of one user on a server for several. Submissions of one user
+#: in parallel are not faster, because of the interpreter's lock, and they delay small calls of others.
+_WORKERS = {PACKING: (2, 1), READING: (2, 1), UPLOAD: (4, 1), PREVIEW: (4, 2), TEST: (4, 2), BODY: (2, 1)}
+#: The same for threads that read the pieces of answers.
+_STREAMING = (4, 2)
 #: Small calls that the server computes at the same time, of one user on a server for several, and the maximum number of
 #: small calls of one user that wait.
 _CALLS, _CALLS_OF_USER, MOST_CALLS = 16, 2, 1000
@@ -252,10 +254,11 @@ class Load:
         self._calls = FairTurns("small calls", _CALLS, _CALLS_OF_USER if shared else _CALLS, MOST_CALLS)
         self._pace = CallPace(quotas.calls_per_second) if quotas.calls_per_second is not None else None
 
-        def turns(name: str, workers: int, most: float = MOST_WAITING) -> FairThreads:
-            return FairThreads(name, workers, max(1, workers // 2) if shared else workers, most)
+        def turns(name: str, threads: tuple[int, int], most: float = MOST_WAITING) -> FairThreads:
+            workers, of_user = threads
+            return FairThreads(name, workers, of_user if shared else workers, most)
 
-        self._turns = {name: turns(name, count) for name, count in _WORKERS.items()}
+        self._turns = {name: turns(name, threads) for name, threads in _WORKERS.items()}
         # The quota of streams limits those that wait.
         self._streaming = turns("streaming", _STREAMING, math.inf)
 
