@@ -59,10 +59,13 @@ def walls(python: str | None, seeds: int) -> Iterator[dict[str, Any]]:
         for name, report in reports.items():
             sides.setdefault(name, []).append(report)
     scores = [min(one.best for one in reports) - NEAR for reports in zip(*sides.values(), strict=True)]
-    until = {name: [one.reached(score) for one, score in zip(found, scores, strict=True)] for name, found in sides.items()}
-    notes = ", ".join(f"{name}: {' '.join(f'{one:.1f}' for one in until[name])}, epochs {sum(one.epochs for one in found)}, "
+    until = {name: [one.reached(score) for one, score in zip(found, scores, strict=True)]
+             for name, found in sides.items()}
+    notes = ", ".join(f"{name}: {' '.join(f'{one:.1f}' for one in until[name])} s, "
+                      f"{sum(one.epochs for one in found)} epochs, "
                       f"best {statistics.mean(one.best for one in found):.4f}" for name, found in sides.items())
-    yield mean_row(f"seconds until the best score of all sides, mean of {seeds}", until, "ratio <= 0.75, stretch 0.5", notes)
+    yield mean_row(f"seconds until the best score of all sides, mean of {seeds}", until, "ratio <= 0.75, stretch 0.5",
+                   notes)
     yield mean_row(f"seconds of the whole search, mean of {seeds}",
                    {name: [one.seconds for one in found] for name, found in sides.items()}, "")
     yield row("epochs trained again", sum(one.wasted for one in sides["ours"]), {}, "0")
@@ -112,11 +115,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", help="wall, suggestion, quality")
     parser.add_argument("--ray", help="Python of an environment with Ray")
-    parser.add_argument("--searches", type=int, default=3, help="searches of the row `wall`, each with a seed of its own")
+    parser.add_argument("--searches", type=int, default=3, help="searches of `wall`, each with its own seed")
     parser.add_argument("--seeds", type=int, default=20, help="seeds of the row `quality`")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    measures = {"wall": lambda: walls(asked.ray, asked.searches), "suggestion": suggestions, "quality": lambda: qualities(asked.seeds)}
+    measures = {"wall": lambda: walls(asked.ray, asked.searches), "suggestion": suggestions,
+                "quality": lambda: qualities(asked.seeds)}
     rows = [one for name in asked.rows or measures for one in measures[name]()]
     print(json.dumps(rows)) if asked.json else show(rows)
 

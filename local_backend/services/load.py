@@ -30,8 +30,8 @@ T = TypeVar("T")
 #: large JSON bodies.
 PACKING, READING, UPLOAD, PREVIEW, TEST = "packing", "reading", "submissions", "previews", "tests of connections"
 BODY = "bodies"
-#: Threads that compute for each kind of bulk work, and those of one user on a server for several. Submissions of one user
-#: in parallel are not faster, because of the interpreter's lock, and they delay small calls of others.
+#: Threads that compute for each kind of bulk work, and those of one user on a server for several. Submissions of one
+#: user in parallel are not faster, because of the interpreter's lock, and they delay small calls of others.
 _WORKERS = {PACKING: (2, 1), READING: (2, 1), UPLOAD: (4, 1), PREVIEW: (4, 2), TEST: (4, 2), BODY: (2, 1)}
 #: The same for threads that read the pieces of answers.
 _STREAMING = (4, 2)
