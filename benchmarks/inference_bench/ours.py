@@ -214,16 +214,23 @@ class Disturbed:
         """Kill kernels and gateways, and deploy again."""
         for turn in range(deployments):
             command("dlim", "model", "deploy", "-p", str(HERE / "noop"), "-f")
-            _until(lambda: read(dlim.model_path("noop"))["revisions"][-1][dlim.STATE] == "serving")
+            # Kernels of the revision before may still answer their last requests.
+            job = _until(_serving_job)
             self.deployments += 1
             before: set[str] = set()
             for _ in range(kernels // deployments):
                 # The kernel that was killed is replaced first: a request that loses two kernels is refused.
                 before = _until(partial(_others, before))
-                self.killed_kernels += _kill(_oldest(" worker "))
+                self.killed_kernels += _kill(_oldest(f"{job} worker "))
             if turn % (deployments // gateways) == 0:
                 self.killed_gateways += _kill(_oldest("local_backend.inference.gateway"))
         _until(lambda: len(_ready_kernels("noop")) >= 2)
+
+
+def _serving_job() -> str:
+    """Return the exec of the newest revision if it serves."""
+    newest = read(dlim.model_path("noop"))["revisions"][-1]
+    return newest["execId"] if newest[dlim.STATE] == "serving" else ""
 
 
 _counting = threading.Lock()
