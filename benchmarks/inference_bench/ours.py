@@ -221,9 +221,9 @@ class Disturbed:
             for _ in range(kernels // deployments):
                 # The kernel that was killed is replaced first: a request that loses two kernels is refused.
                 before = _until(partial(_others, before))
-                self.killed_kernels += _kill(_oldest(f"{job} worker "))
+                self.killed_kernels += _kill(_until(partial(_oldest, f"{job} worker ")))
             if turn % (deployments // gateways) == 0:
-                self.killed_gateways += _kill(_oldest("local_backend.inference.gateway"))
+                self.killed_gateways += _kill(_until(partial(_oldest, "local_backend.inference.gateway")))
         _until(lambda: len(_ready_kernels("noop")) >= 2)
 
 
@@ -274,8 +274,8 @@ def _kill(pid: int) -> bool:
 
 
 def _oldest(words: str) -> int:
-    """Return the oldest process that descends from our server and has these words in its command line. So two kernels
-    are killed in turn: the server delays each next start of a kernel that ends repeatedly."""
+    """Return the oldest process that descends from our server and has these words in its command line; 0 without one.
+    So two kernels are killed in turn: the server delays each next start of a kernel that ends repeatedly."""
     parents, lines, began = {}, {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -289,4 +289,4 @@ def _oldest(words: str) -> int:
     def descends(pid: int) -> bool:
         return pid == server or (pid in parents and descends(parents[pid]))
 
-    return min((pid for pid, line in lines.items() if words in line and descends(pid)), key=began.__getitem__)
+    return min((pid for pid, line in lines.items() if words in line and descends(pid)), key=began.__getitem__, default=0)
