@@ -289,4 +289,5 @@ def _oldest(words: str) -> int:
     def descends(pid: int) -> bool:
         return pid == server or (pid in parents and descends(parents[pid]))
 
-    return min((pid for pid, line in lines.items() if words in line and descends(pid)), key=began.__getitem__, default=0)
+    found = (pid for pid, line in lines.items() if words in line and descends(pid))
+    return min(found, key=began.__getitem__, default=0)

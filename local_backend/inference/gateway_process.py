@@ -27,10 +27,14 @@ from local_backend.runtime.paths import HomePaths
 _log = logging.getLogger(__name__)
 #: Seconds that a message to the gateway may take, and that a connected gateway may take until it says `ready`.
 _SENDING, _GREETING = 5.0, 10.0
+#: Starts in a row without a connection after which a gateway takes other ports.
+_FAILED = 2
 #: Largest message of a gateway in bytes.
 _LARGEST = 64 << 20
 #: The socket of the kernels is in a folder of its own: kernels in a sandbox see this folder and not the other sockets.
 _CONTROL, _KERNELS, _LOCAL = "control.sock", "kernels/kernels.sock", "http.sock"
+#: Most descriptors of one message.
+_DESCRIPTORS = 16
 _PORT, _GRPC_PORT = "port", "grpc_port"
 
 
@@ -69,6 +73,8 @@ class GatewayLink:
     pid: int | None
     opened: float = field(default_factory=time.monotonic)
     ready: GatewayReady | None = None
+    #: Descriptors that have arrived and that no message has named yet.
+    descriptors: list[int] = field(default_factory=list)
     _buffer: bytearray = field(default_factory=bytearray)
 
     def fileno(self) -> int:
@@ -89,7 +95,9 @@ class GatewayLink:
         """Return the messages that have arrived; the first one is in `ready`. Raises GatewayLost."""
         while True:
             try:
-                piece = self.connection.recv(1 << 20)
+                piece, found, _, _ = socket.recv_fds(
+                    self.connection, 1 << 20, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+                self.descriptors += found
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as problem:
@@ -101,17 +109,31 @@ class GatewayLink:
                 raise GatewayLost("the gateway sent a message that is too large")
         *lines, rest = bytes(self._buffer).split(b"\n")
         self._buffer = bytearray(rest)
-        found = [one for one in map(_object, lines) if one is not None]
-        for message in found:
+        messages = [one for one in map(_object, lines) if one is not None]
+        for message in messages:
             if message.get("op") == "ready":
                 self.ready = _ready(message)
         if self.ready is None and time.monotonic() > self.opened + _GREETING:
             raise GatewayLost("the gateway does not answer")
-        return [one for one in found if one.get("op") != "ready"]
+        return [one for one in messages if one.get("op") != "ready"]
+
+    def take_sockets(self, message: dict[str, Any]) -> dict[str, socket.socket]:
+        """Return the sockets that a message names. Raises GatewayLost."""
+        numbers, self.descriptors = self.descriptors, []
+        found = [socket.socket(fileno=one) for one in numbers]
+        names = message.get("names")
+        if not isinstance(names, list) or len(names) != len(found):
+            for one in found:
+                one.close()
+            raise GatewayLost("the gateway sent other sockets than it named")
+        return dict(zip(names, found, strict=True))
 
     def close(self) -> None:
         """Close the connection. The gateway goes on."""
         self.connection.close()
+        for one in self.descriptors:
+            os.close(one)
+        self.descriptors.clear()
 
 
 class GatewayHandle:
@@ -124,6 +146,9 @@ class GatewayHandle:
         self._life: tuple[int, int] | None = os.pipe() if place.die_with_server else None
         #: Starts in a row that led to no connection.
         self._failures = 0
+        #: The listening sockets of the last gateway, by name. While this process has them, clients that connect after
+        #: the death of a gateway wait for the next one, and the system does not reset their connections.
+        self.sockets: dict[str, socket.socket] = {}
 
     @property
     def kernels(self) -> Path:
@@ -157,7 +182,10 @@ class GatewayHandle:
         return self._child is not None
 
     def start(self) -> None:
-        """Start a gateway. It takes the ports that the last one had, unless it failed with them. Raises OSError."""
+        """Start a gateway. It takes the sockets or the ports that the last one had, unless it failed with them.
+        Raises OSError."""
+        if self._failures >= _FAILED:
+            self.release()
         for folder in (self._home.gateway, self._home.gateway_sockets, self.kernels.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
             found = folder.lstat()
@@ -169,9 +197,21 @@ class GatewayHandle:
                 [sys.executable, "-m", "local_backend.inference.gateway", str(self._home.gateway_config)],
                 stdin=subprocess.DEVNULL if self._life is None else self._life[0], stdout=log, stderr=log,
                 cwd=self._home.gateway, start_new_session=True,
+                pass_fds=[one.fileno() for one in self.sockets.values()],
             )
         self._failures += 1
         _log.info("started the gateway, process %d", self._child.pid)
+
+    def hold(self, sockets: dict[str, socket.socket]) -> None:
+        """Keep the listening sockets of the running gateway for the next start."""
+        self.release()
+        self.sockets = sockets
+
+    def release(self) -> None:
+        """Close the kept sockets: no gateway is to follow."""
+        for one in self.sockets.values():
+            one.close()
+        self.sockets = {}
 
     def keep_ports(self, ready: GatewayReady) -> None:
         """Remember the ports of the gateway for its next start."""
@@ -195,7 +235,7 @@ class GatewayHandle:
 
     def _config(self) -> dict[str, Any]:
         place, sockets = self._place, self._home.gateway_sockets
-        before = read_json(self._home.gateway_ports) if self._failures < 2 else None
+        before = read_json(self._home.gateway_ports) if self._failures < _FAILED else None
         before = before if isinstance(before, dict) else {}
         return {
             "control": str(sockets / _CONTROL), "kernels": str(self.kernels), "local": str(self.local),
@@ -203,6 +243,7 @@ class GatewayHandle:
             _GRPC_PORT: None if place.grpc_port is None else place.grpc_port or before.get(_GRPC_PORT) or 0,
             "certificate": place.certificate, "key": place.key, "log": str(self._home.gateway_log),
             "access_log": None, "die_with_server": place.die_with_server, "origin_limits": {},
+            "inherited": {name: one.fileno() for name, one in self.sockets.items()},
         }
 
 

@@ -135,6 +135,7 @@ class GatewaySession:
             if before is None and self._link.ready is not None:
                 self._failures = 0
                 self.handle.keep_ports(self._link.ready)
+                self._link.send({"op": "share"})
                 self._renew(self._link.ready)
         except GatewayLost as problem:
             self._lost(problem)
@@ -161,6 +162,7 @@ class GatewaySession:
         if self._link is not None and (end or self._idle_since is not None):
             self.handle.end(self._link)
             self._link = None
+        self.handle.release()
         self.close()
 
     def close(self) -> None:
@@ -171,7 +173,9 @@ class GatewaySession:
 
     def _take(self, message: dict[str, Any], valid: Valid) -> None:
         operation, digest = message.get("op"), message.get("digest")
-        if operation == "load":
+        if operation == "sockets" and self._link is not None:
+            self.handle.hold(self._link.take_sockets(message))
+        elif operation == "load":
             with suppress(KeyError, TypeError, ValueError, AttributeError):  # of a gateway of another version
                 self._load = load_of(message)
                 self.history.add(self._load)
@@ -231,6 +235,7 @@ class GatewaySession:
     def _rest(self) -> float | None:
         if self._link is None:
             self._idle_since = None
+            self.handle.release()
             return None
         now = time.monotonic()
         if self._idle_since is None:
@@ -239,6 +244,7 @@ class GatewaySession:
             return self._idle_since + self._idle
         _log.info("the gateway ends, because no model is started")
         self.handle.end(self._link)
+        self.handle.release()
         self._link, self._idle_since = None, None
         return None
 

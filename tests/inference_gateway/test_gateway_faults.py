@@ -25,7 +25,8 @@ from support import eventually, examples
 
 from local_backend.inference.control import RequestLimits
 from local_backend.inference.gateway.config import listen_tcp, listen_unix
-from local_backend.inference.gateway_process import GatewayHandle, GatewayPlace
+from local_backend.inference.gateway_process import GatewayHandle, GatewayPlace, GatewayReady
+from local_backend.inference.gateway_session import GatewaySession
 from local_backend.inference.kernel import frames
 from local_backend.runtime.paths import HomePaths
 
@@ -323,6 +324,38 @@ def test_a_killed_server_takes_its_gateway_along_if_it_shall(folder: Path, shall
     finally:
         with suppress(psutil.NoSuchProcess):
             gateway.kill()
+
+
+def test_connections_wait_while_a_killed_gateway_is_replaced(folder: Path) -> None:
+    home = HomePaths(folder, folder, folder)
+    session = GatewaySession(GatewayHandle(home, GatewayPlace("127.0.0.1")), idle=600.0)
+
+    def follow() -> GatewayReady | None:
+        session.keep(needed=True)
+        session.hear(lambda tokens: {})
+        session.push({}, lambda tokens: {})
+        return session.ready
+
+    first = eventually(follow, "a gateway runs")
+    eventually(lambda: follow() and "http" in session.handle.sockets, "the server has its socket")
+    os.kill(first.pid, signal.SIGKILL)
+    eventually(lambda: not _lives(first.pid), "the gateway ends")
+    with socket.create_connection(("127.0.0.1", first.port), timeout=100) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        second = eventually(lambda: (found := follow()) and found.pid != first.pid and found, "another gateway runs")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+    assert second.port == first.port
+    session.leave(end=True)
+    eventually(lambda: not _lives(second.pid), "the second one ends")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", first.port), timeout=100)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_renewed_certificate_is_served_and_an_unusable_one_is_not(folder: Path) -> None:

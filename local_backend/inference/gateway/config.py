@@ -14,6 +14,8 @@ from local_backend.inference.gateway.exchange import OriginLimits, limits_of
 
 #: Connections that wait to be accepted.
 BACKLOG = 4096
+#: Names of the sockets that clients connect to.
+PUBLIC = ("http", "grpc")
 
 
 class GatewayFailed(Exception):
@@ -39,6 +41,8 @@ class GatewayConfig:
     access_log: str | None = None
     #: Whether the gateway ends with its standard input, which is open while its server lives.
     die_with_server: bool = False
+    #: Descriptors of the sockets of clients that a killed gateway has left, by name.
+    inherited: dict[str, int] = field(default_factory=dict)
     origin_limits: OriginLimits = field(default_factory=OriginLimits)
 
     def secure(self) -> ssl.SSLContext | None:
@@ -70,10 +74,25 @@ def read_config(path: Path) -> GatewayConfig:
     try:
         return GatewayConfig(**{name: _checked(name, value.get(name)) for name in (
             *sorted(_TEXTS), "port", "grpc_port", *sorted(_OPTIONAL_TEXTS))},
-            die_with_server=value.get("die_with_server") is True,
+            die_with_server=value.get("die_with_server") is True, inherited=_descriptors(value.get("inherited") or {}),
             origin_limits=limits_of(value.get("origin_limits") or {}))
     except ValueError as error:
         raise GatewayFailed(f"The configuration {path} is wrong: {error}") from None
+
+
+def _descriptors(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict) or not all(
+            name in PUBLIC and isinstance(one, int) and _is_listening(one) for name, one in value.items()):
+        raise ValueError(f"inherited must be descriptors of listening sockets by name, but it is {value!r}")
+    return value
+
+
+def _is_listening(number: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(number)) as one:
+            return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
 
 
 def _checked(name: str, value: Any) -> Any:

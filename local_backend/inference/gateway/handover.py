@@ -4,6 +4,8 @@ The new gateway connects to the control socket of the old one and sends `take_ov
 sockets and its state; the new one accepts connections and says `taken`. From then on the connection carries frames:
 the old gateway sends the requests that no kernel of its own has, as batches, and gets replies, as from a kernel. It
 asks its kernels to connect again, lets each connection end after its next answer, and exits when it has none.
+
+A server sends `share`, and gets the sockets of clients, too. It gives them to the next gateway if this one is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from local_backend.inference.gateway.tasks import QueuedRequest
 from local_backend.inference.kernel import frames
 
 log = logging.getLogger(__name__)
-TAKE_OVER, TAKEN = "take_over", "taken"
+TAKE_OVER, TAKEN, SHARE = "take_over", "taken", "share"
 #: Seconds that the old gateway has for each of its messages.
 _PATIENCE = 10.0
 _DESCRIPTORS = 16
@@ -101,13 +103,17 @@ def _state(message: dict[str, Any]) -> GatewayState | None:
         return None
 
 
-def send_sockets(connection: ControlConnection, sockets: dict[str, socket.socket], state: GatewayState | None) -> None:
-    """Send listening sockets and the state to a gateway that asks for them. Raises OSError."""
+def send_sockets(connection: ControlConnection, sockets: dict[str, socket.socket]) -> None:
+    """Send listening sockets to a process that asks for them. Raises OSError."""
     with socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno())) as raw:
         raw.setblocking(True)
         line = json.dumps({"op": "sockets", "names": list(sockets)}).encode() + b"\n"
         socket.send_fds(raw, [line], [one.fileno() for one in sockets.values()])
         raw.setblocking(False)
+
+
+def send_state(connection: ControlConnection, state: GatewayState | None) -> None:
+    """Send the state to a gateway that asks for it."""
     connection.transport.write(to_line(state) if state is not None else b'{"op": "state", "models": null}\n')
 
 

@@ -17,7 +17,7 @@ from local_backend.inference.gateway import handover
 from local_backend.inference.gateway import refusal as refusals
 from local_backend.inference.gateway.access import AccessControl
 from local_backend.inference.gateway.certificate import ServedCertificate
-from local_backend.inference.gateway.config import GatewayConfig, GatewayFailed, listen_tcp, listen_unix
+from local_backend.inference.gateway.config import PUBLIC, GatewayConfig, GatewayFailed, listen_tcp, listen_unix
 from local_backend.inference.gateway.control_socket import ControlConnection, ControlSocket
 from local_backend.inference.gateway.counters import GatewayCounters
 from local_backend.inference.gateway.endpoints import Endpoints
@@ -140,19 +140,24 @@ class GatewayProcess:
     # Replacement and end ------------------------------------------------------------------------------------------
 
     def _operate(self, connection: ControlConnection, message: dict[str, Any]) -> None:
-        """Follow an operation of a gateway that replaces this one."""
+        """Follow an operation of a gateway that replaces this one, or of a server that asks for sockets."""
         operation = message.get("op")
-        if operation == handover.TAKE_OVER and self.servers:
-            connection.is_server = False
+        if operation in (handover.TAKE_OVER, handover.SHARE) and self.servers:
+            replaces = operation == handover.TAKE_OVER
+            connection.is_server = not replaces
             # Bytes that still wait for the peer must precede the sockets.
             if connection.transport.get_write_buffer_size():
                 self.loop.call_later(_RETRY, self._operate, connection, message)
                 return
             try:
-                handover.send_sockets(connection, self.sockets, self.models.state)
+                handover.send_sockets(connection, {
+                    name: one for name, one in self.sockets.items() if replaces or name in PUBLIC})
             except OSError as error:
-                log.error("The gateway cannot hand its sockets over: %s", error)
+                log.error("The gateway cannot send its sockets: %s", error)
                 connection.transport.abort()
+                return
+            if replaces:
+                handover.send_state(connection, self.models.state)
         elif operation == handover.TAKEN and self.servers:
             log.info("Another gateway replaces this one")
             self._replaced(connection)
@@ -268,8 +273,9 @@ async def run(config: GatewayConfig) -> None:
     """Run the gateway until SIGTERM or SIGINT. Raises GatewayFailed."""
     _raise_limits()
     loop = asyncio.get_running_loop()
+    kept = {name: socket.socket(fileno=one) for name, one in config.inherited.items()}
     predecessor = handover.find_predecessor(config)
-    sockets = open_sockets(config, predecessor.sockets if predecessor is not None else {})
+    sockets = open_sockets(config, predecessor.sockets if predecessor is not None else kept)
     try:
         process = GatewayProcess(config, sockets)
     except OSError as error:
