@@ -86,8 +86,8 @@ class Site:
 
     def gateway(self) -> int:
         """Return the process id of the gateway."""
-        (found,) = [one.pid for one in self.user.processes() if "local_backend.inference.gateway" in one.cmdline()]
-        return int(found)
+        (found,) = self.user.running("local_backend.inference.gateway")
+        return int(found.pid)
 
 
 @pytest.fixture

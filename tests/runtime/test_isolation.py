@@ -339,7 +339,7 @@ def test_a_stopped_job_leaves_no_process(team: Bench) -> None:
     assert len(family) >= 7, "with the processes that hold the sandbox"
     team.stop(job)
     assert team.wait(job).state == KILLED
-    assert psutil.wait_procs(family, 10)[1] == [] and team.leftovers(job) == []
+    assert psutil.wait_procs(family, PATIENCE)[1] == [] and team.leftovers(job) == []
 
 
 def test_a_job_that_kills_all_processes_that_it_sees_ends(team: Bench) -> None:
@@ -354,7 +354,7 @@ def test_nothing_of_a_job_survives_the_death_of_its_runner(team: Bench) -> None:
     family = runner.children(recursive=True)
     runner.kill()
     assert team.wait(job).state == ERROR
-    assert psutil.wait_procs(family, 10)[1] == []
+    assert psutil.wait_procs(family, PATIENCE)[1] == []
 
 
 def test_a_starting_server_adopts_an_isolated_job(tmp_path: Path) -> None:
