@@ -69,11 +69,17 @@ SLEEP = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture(scope="module")
-def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A backend of a server for a team, with a nursery."""
+def _team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     isolation.needed()
     with bench(tmp_path_factory.mktemp("team") / "home", embedded=False, nursery_idle=600.0, slots=4) as one:
         yield one
+
+
+@pytest.fixture
+def team(_team: Bench) -> Iterator[Bench]:
+    """A shared backend of a server for a team, with a nursery."""
+    yield _team
+    _team.end_all()
 
 
 def result(one: Bench, job: str, state: str = FINISHED) -> str:
