@@ -14,7 +14,7 @@ from local_backend.boot import boot_id
 from local_backend.data.cache import Cache, CacheEntry, CacheManifest, full_disk, is_full
 from local_backend.data.errors import DataChanged, DataError
 from local_backend.data.kind import FileFamily, SourceFile
-from local_backend.data.locations import distinct_files
+from local_backend.data.listing import distinct_files
 from local_backend.data.progress import Cancelled, Delivered, FetchMeter
 from local_backend.data.transfer import ArrivingFile, Journal, Transfer, WholeFile
 

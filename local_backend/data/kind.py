@@ -17,6 +17,7 @@ from dlicmd.contract.strict_json import is_unicode
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable, without
 from local_backend.data.fields import Field, check_address
+from local_backend.data.listing import SourceFile
 from local_backend.data.locations import check_query, database_of, outside, paths_of, plain_path, selection_of
 
 if TYPE_CHECKING:
@@ -301,25 +302,6 @@ class Mounted(Family):
 
     def test(self) -> None:
         """Do nothing: there is no server."""
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A file on a server.
-
-    Attributes:
-        path: Path below the folder of the data source: relative, with slashes, without `..`.
-        key: Address of the file for `FileFamily.read`.
-        size: Size in bytes, or None if the server does not report the size.
-        version: ETag, generation or modification time. Empty if the server reports none.
-        ranges: Whether the server supports range reads. If not, the file is read from start to end.
-    """
-
-    path: str
-    key: str
-    size: int | None
-    version: str = ""
-    ranges: bool = True
 
 
 class FileFamily(Family):

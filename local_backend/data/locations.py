@@ -7,17 +7,12 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 
-if TYPE_CHECKING:
-    from local_backend.data.kind import SourceFile
-
 _LONGEST_NAME = 255
-#: Longest name that file systems accept, in bytes, and longest path.
-_LONGEST_FILE_NAME, _LONGEST_PATH = 255, 3000
 #: Characters that no database name has. Some drivers write the name unquoted into the text that also has host and
 #: password. They would read these characters as more than a name.
 _MORE_THAN_A_NAME = frozenset(";=/\\?'\"`{}")
@@ -100,35 +95,6 @@ def path_below(asked: str, several: bool, key: str) -> str:
     if key == asked:
         return key.rpartition("/")[2]
     return key[len(asked):].lstrip("/") if asked else key
-
-
-def distinct_files(files: Iterable[SourceFile]) -> list[SourceFile]:
-    """Return the files sorted by path, each once. Raises DataError when there are none, or when their paths cannot
-    all be files of one folder."""
-    found: dict[str, SourceFile] = {}
-    folders: set[str] = set()
-    for file in files:
-        _check_path(file.path)
-        if file.path in found and found[file.path].key != file.key:
-            raise DataError(f"two files have the same path '{file.path}': {found[file.path].key} and {file.key}")
-        found[file.path] = file
-        parts = file.path.split("/")
-        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    both = next(iter(sorted(folders & found.keys())), None)
-    if both is not None:
-        raise DataError(f"'{both}' is both a file and a folder, which no disk can store; name only the paths "
-                        "that you need")
-    if not found:
-        raise DataError("the location contains no files")
-    return [found[path] for path in sorted(found)]
-
-
-def _check_path(path: str) -> None:
-    names = path.split("/")
-    if any(name in ("", ".", "..") or len(name.encode(errors="replace")) > _LONGEST_FILE_NAME for name in names) \
-            or len(path) > _LONGEST_PATH or any(ord(character) < 32 for character in path):
-        shown = "".join(character if character.isprintable() else "?" for character in path[:80])
-        raise DataError(f"'{shown}' is not a valid file path")
 
 
 @dataclass(frozen=True)

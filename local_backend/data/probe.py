@@ -33,7 +33,7 @@ from local_backend.data.kind import (
     SourceFile,
     TableFamily,
 )
-from local_backend.data.locations import distinct_files
+from local_backend.data.listing import distinct_files
 from local_backend.data.sample import ROWS, plain, rows_of, sample
 from local_backend.data.storage import DataRoots, DataSight, Unreadable, files_of, mounted
 from local_backend.own_process import JOB_SCORE, may_be_killed
