@@ -16,6 +16,7 @@ from typing import Any
 import pika
 import pika.exceptions
 import trustme
+from server_process import free_port
 from support import PATIENCE, eventually
 
 USER, PASSWORD = "metrics", "br0ker-pw"
@@ -107,11 +108,10 @@ def _server() -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    kept = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in kept]
-    for one in kept:
-        one.close()
-    return ports
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return [*found]
 
 
 @contextmanager

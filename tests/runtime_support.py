@@ -138,8 +138,7 @@ class Bench:
 
     def end_all(self) -> None:
         """End the jobs that a failed test has left, which would hold the slots of later tests."""
-        rows = [self.database.read(lambda c, one=one: execs.get(c, one)) for one in self.submitted]  # type: ignore[misc]
-        left = [row.id for row in rows if row is not None and not row.terminal]
+        left = [row.id for row in self.database.read(execs.unfinished) if not row.terminal and not row.deleted]
         for exec_id in left:
             self.stop(exec_id)
         for exec_id in left:

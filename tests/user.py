@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +99,8 @@ class User:
         self.backend("stop", "--jobs")
         leftovers = self.processes()
         for process in leftovers:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         psutil.wait_procs(leftovers)
 
     def processes(self) -> list[psutil.Process]:
@@ -112,4 +114,13 @@ class User:
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
+        return found
+
+    def running(self, module: str) -> list[psutil.Process]:
+        """Return the processes of this home that run a module."""
+        found = []
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                if any(module in word for word in process.cmdline()):
+                    found.append(process)
         return found

@@ -13,7 +13,8 @@ from typing import Any
 from local_backend.boot import boot_id
 from local_backend.data.cache import Cache, CacheEntry, CacheManifest, full_disk, is_full
 from local_backend.data.errors import DataChanged, DataError
-from local_backend.data.kind import FileFamily, SourceFile, checked
+from local_backend.data.kind import FileFamily, SourceFile
+from local_backend.data.listing import distinct_files
 from local_backend.data.progress import Cancelled, Delivered, FetchMeter
 from local_backend.data.transfer import ArrivingFile, Journal, Transfer, WholeFile
 
@@ -59,7 +60,7 @@ def release(folder: Path, cache: Cache) -> None:
 
 def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: FetchMeter) -> Delivered:
     meter.say("listing")
-    found = checked(_watched(family.files(location), meter))
+    found = distinct_files(_watched(family.files(location), meter))
     sizes = [entry.size for entry in found if entry.size is not None]
     meter.expect(sum(sizes) if len(sizes) == len(found) else None, len(found))
     entry = cache.entry(family.kind.name, family.values, found, alone=str(folder))

@@ -5,11 +5,8 @@ servers.
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
-import re
-import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -19,6 +16,8 @@ from dlicmd.contract import data_sources as wire
 from dlicmd.contract.strict_json import is_unicode
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable, without
+from local_backend.data.fields import Field, check_address
+from local_backend.data.listing import SourceFile
 from local_backend.data.locations import check_query, database_of, outside, paths_of, plain_path, selection_of
 
 if TYPE_CHECKING:
@@ -28,40 +27,6 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 400
 #: Message for a program that wants to read a table by itself.
 NO_STREAM = "a table cannot be streamed; remove 'access' to get it as Parquet files"
-_LONGEST_HOST, _LONGEST_LABEL = 253, 63
-#: A character other than letters, digits, hyphen and underscore. `_is_label` removes combining marks (vowel signs)
-#: first.
-_OTHER = re.compile(r"[^\w-]")
-#: Longest name that file systems accept, in bytes.
-_LONGEST_NAME = 255
-_LONGEST_PATH = 3000
-
-
-@dataclass(frozen=True)
-class Field:
-    """A value of a connection.
-
-    Attributes:
-        name: Name of the value, such as `url`.
-        help: Meaning of the value in a few words, for users.
-        required: Whether each connection needs the value.
-        secret: Whether the value is a secret. The server never shows a secret.
-        aliases: Other spellings of the name that clients use.
-        schemes: For the address of a server: its permitted URL schemes, such as `("https",)`. Empty for other values.
-        bare: For an address with `schemes`: whether a host alone is permitted, too.
-        host: Whether the value is a host without scheme, port, user and path.
-        socket: For a `host`: whether the value may be the folder of a Unix socket instead.
-    """
-
-    name: str
-    help: str
-    required: bool = False
-    secret: bool = False
-    aliases: tuple[str, ...] = ()
-    schemes: tuple[str, ...] = ()
-    bare: bool = False
-    host: bool = False
-    socket: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +152,7 @@ class Kind:
             if not is_unicode(address):
                 raise DataError(f"'{item.name}' of the connection is not UTF-8 text")
             if address and not item.secret:
-                _check_address(item, address, {one.name for one in self.fields})
+                check_address(item, address, {one.name for one in self.fields})
             if address and item.name == "port" and not (address.isascii() and address.isdecimal()
                                                         and 0 < int(address[:9]) < 65536):
                 raise DataError("'port' of the connection is not a number from 1 to 65535")
@@ -337,25 +302,6 @@ class Mounted(Family):
 
     def test(self) -> None:
         """Do nothing: there is no server."""
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A file on a server.
-
-    Attributes:
-        path: Path below the folder of the data source: relative, with slashes, without `..`.
-        key: Address of the file for `FileFamily.read`.
-        size: Size in bytes, or None if the server does not report the size.
-        version: ETag, generation or modification time. Empty if the server reports none.
-        ranges: Whether the server supports range reads. If not, the file is read from start to end.
-    """
-
-    path: str
-    key: str
-    size: int | None
-    version: str = ""
-    ranges: bool = True
 
 
 class FileFamily(Family):
@@ -624,88 +570,3 @@ class Connection:
     name: str = ""
     #: `owner/name`, with which a stored submission names the connection; empty as above.
     reference: str = ""
-
-
-def _check_address(item: Field, address: str, names: Collection[str]) -> None:
-    """Raise DataError for an address that leads nowhere, or that contains a secret. `names` are the names of the fields
-    of its kind."""
-    if item.host:
-        _check_host(item, address, "port" in names)
-    elif item.schemes or "://" in address:
-        _check_url(item, address, names)
-
-
-def _is_host(text: str) -> bool:
-    """Return whether a text is a host name or an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        labels = text.removesuffix(".").split(".")
-        return len(text) <= _LONGEST_HOST and all(map(_is_label, labels))
-    return True
-
-
-def _is_label(text: str) -> bool:
-    """Return whether a text is one part of a host name, in any script."""
-    plain = "".join(character for character in text if not unicodedata.category(character).startswith("M"))
-    return 0 < len(text) <= _LONGEST_LABEL and plain == plain.strip("-") != "" and _OTHER.search(plain) is None
-
-
-def _check_host(item: Field, host: str, has_port: bool) -> None:
-    if item.socket and host.startswith("/") and host.isprintable() and "," not in host:
-        return
-    if not _is_host(host):
-        apart = "give the port as 'port', and leave out user" if has_port else "leave out port, user"
-        raise DataError(f"'{item.name}' of the connection is not a host name, an IPv4 address or an IPv6 address; "
-                        f"{apart}, password and path")
-
-
-def _check_url(item: Field, address: str, names: Collection[str]) -> None:
-    name, bare = item.name, item.bare and "://" not in address
-    try:
-        parts = urlsplit(f"https://{address}" if bare else address)
-        _ = parts.port
-        if any(ord(character) < 32 for character in address):  # urlsplit drops these
-            raise ValueError
-    except ValueError:
-        raise DataError(f"'{name}' of the connection is not a valid address: its host or port is invalid") from None
-    if item.schemes and not (parts.hostname and parts.scheme in item.schemes):
-        either = " or ".join(f"{scheme}://HOST" for scheme in item.schemes)
-        raise DataError(f"'{name}' of the connection is not a server address; write {either}")
-    if parts.username is not None or parts.password is not None:
-        apart = "give them as 'username' and 'password'" if {"username", "password"} <= {*names} else "leave them out"
-        raise DataError(f"'{name}' of the connection contains a user or password, but users can see it; {apart}")
-    if parts.query:
-        apart = "give it as 'query'" if "query" in names else "leave it out"
-        raise DataError(f"'{name}' of the connection contains a query ('?...'), but users can see it; {apart}")
-    if item.schemes and not _is_host(parts.hostname or ""):
-        raise DataError(f"'{name}' of the connection is not a server address: its host is invalid")
-
-
-def checked(files: Iterable[SourceFile]) -> list[SourceFile]:
-    """Return the files sorted by path, each once. Raises DataError when there are none, or when their paths cannot
-    all be files of one folder."""
-    found: dict[str, SourceFile] = {}
-    folders: set[str] = set()
-    for file in files:
-        _check_path(file.path)
-        if file.path in found and found[file.path].key != file.key:
-            raise DataError(f"two files have the same path '{file.path}': {found[file.path].key} and {file.key}")
-        found[file.path] = file
-        parts = file.path.split("/")
-        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    both = next(iter(sorted(folders & found.keys())), None)
-    if both is not None:
-        raise DataError(f"'{both}' is both a file and a folder, which no disk can store; name only the paths "
-                        "that you need")
-    if not found:
-        raise DataError("the location contains no files")
-    return [found[path] for path in sorted(found)]
-
-
-def _check_path(path: str) -> None:
-    names = path.split("/")
-    if any(name in ("", ".", "..") or len(name.encode(errors="replace")) > _LONGEST_NAME for name in names) \
-            or len(path) > _LONGEST_PATH or any(ord(character) < 32 for character in path):
-        shown = "".join(character if character.isprintable() else "?" for character in path[:80])
-        raise DataError(f"'{shown}' is not a valid file path")

@@ -32,8 +32,8 @@ from local_backend.data.kind import (
     Mounted,
     SourceFile,
     TableFamily,
-    checked,
 )
+from local_backend.data.listing import distinct_files
 from local_backend.data.sample import ROWS, plain, rows_of, sample
 from local_backend.data.storage import DataRoots, DataSight, Unreadable, files_of, mounted
 from local_backend.own_process import JOB_SCORE, may_be_killed
@@ -124,7 +124,7 @@ def look(request: ProbeRequest) -> dict[str, Any]:
             for file in found[:1]:
                 family.url(file)
         else:
-            found = checked(found)
+            found = distinct_files(found)
         return _listed(found, more) | _sampled(found, lambda entry: _Remote(family, entry))
     finally:
         family.close()

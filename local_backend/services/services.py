@@ -16,6 +16,7 @@ from local_backend.oidc import OidcTokens
 from local_backend.runtime import needs
 from local_backend.runtime.cpu_load import CpuLoad
 from local_backend.runtime.housekeeper import Housekeeper
+from local_backend.runtime.loop import Loop
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.sizes import Sizes
 from local_backend.services.algorithms import AlgorithmService
@@ -130,54 +131,32 @@ def make_services(
     hardware = HardwareService(base, supervisor)
     submissions = _submissions(execs, connections, sizes, forwarding, hardware)
     definitions = DefinitionService(base, submissions)
-    algorithms = AlgorithmService(base)
-    controller = SearchController(database, ExperimentWork(base, submissions, algorithms.ask))
-    searches = SearchService(base, submissions, controller.wake, algorithms.names)
+    searching = _searching(base, submissions)
     serving = _serving(base, execs, submissions, supervisor, token)
-    loops = (*supervisor.loops, forwarding.loop, housekeeper.loop, controller.loop, serving.controller.loop)
+    loops = (*supervisor.loops, forwarding.loop, housekeeper.loop, searching.controller.loop, serving.controller.loop)
     return Services(
-        base=base,
-        execs=execs,
-        labels=LabelService(base),
-        comparisons=ComparisonService(execs, curves, code),
-        curves=curves,
-        logs=LogService(execs),
-        code=code,
-        lineage=LineageService(execs, serving.models),
-        submissions=submissions,
-        applications=ApplicationService(execs),
-        plans=plans,
-        users=UserService(base),
-        tokens=TokenService(base),
-        logons=admission.logons,
-        links=admission.links,
-        oidc=admission.oidc,
-        connections=ConnectionService(base, connections),
-        data=DataService(base, connections),
-        holdings=HoldingService(base),
-        machine=MachineService(
-            base, supervisor, Readiness(settings, database, supervisor.completes_turn),
-            loops, CpuLoad(supervisor.cpu_seconds),
-        ),
-        forwarding=forwarding,
-        housekeeper=housekeeper,
-        searches=searches,
-        algorithms=algorithms,
-        controller=controller,
-        models=serving.models,
-        model_logs=ModelLogs(serving.models, execs, supervisor.reason),
-        model_sources=ModelSourceService(base, execs, serving.models, searches),
-        runtimes=serving.runtimes,
-        model_controller=serving.controller,
-        definitions=definitions,
-        hardware=hardware,
+        base=base, execs=execs, applications=ApplicationService(execs), submissions=submissions,
+        logs=LogService(execs), code=code, curves=curves, comparisons=ComparisonService(execs, curves, code),
+        labels=LabelService(base), lineage=LineageService(execs, serving.models),
+        definitions=definitions, hardware=hardware,
         experiments=ExperimentPlanService(base, submissions, definitions, hardware),
-        load=Load(settings.quotas, shared=not settings.embedded),
-        audit=AuditService(base),
-        health=HealthService(examine, loops),
-        volumes=VolumeService(base),
-        browsing=BrowseService(base),
+        searches=searching.searches, algorithms=searching.algorithms, controller=searching.controller,
+        models=serving.models, runtimes=serving.runtimes, model_controller=serving.controller,
+        model_logs=ModelLogs(serving.models, execs, supervisor.reason),
+        model_sources=ModelSourceService(base, execs, serving.models, searching.searches),
+        connections=ConnectionService(base, connections), data=DataService(base, connections),
+        volumes=VolumeService(base), browsing=BrowseService(base), forwarding=forwarding,
+        logons=admission.logons, links=admission.links, oidc=admission.oidc,
+        users=UserService(base), tokens=TokenService(base), audit=AuditService(base),
+        plans=plans, holdings=HoldingService(base), load=Load(settings.quotas, shared=not settings.embedded),
+        machine=_machine(base, supervisor, loops), health=HealthService(examine, loops), housekeeper=housekeeper,
     )
+
+
+def _machine(base: Base, supervisor: SupervisorCalls, loops: tuple[Loop, ...]) -> MachineService:
+    """Make the service of the machine, on which these loops run."""
+    readiness = Readiness(base.settings, base.database, supervisor.completes_turn)
+    return MachineService(base, supervisor, readiness, loops, CpuLoad(supervisor.cpu_seconds))
 
 
 def _submissions(
@@ -223,6 +202,23 @@ def _execs(base: Base, supervisor: SupervisorCalls, plans: PlanService) -> ExecS
         consumer=plans.consumer, kind=lambda row: needs.kind(row.workload.resources, kinds()),
     )
     return ExecService(base, supervisor, sight, KeptLists(base.database))
+
+
+@dataclass(frozen=True)
+class _Searching:
+    """The services of searches, and their loop."""
+
+    searches: SearchService
+    algorithms: AlgorithmService
+    controller: SearchController
+
+
+def _searching(base: Base, submissions: SubmissionService) -> _Searching:
+    """Make the services of searches."""
+    algorithms = AlgorithmService(base)
+    controller = SearchController(base.database, ExperimentWork(base, submissions, algorithms.ask))
+    searches = SearchService(base, submissions, controller.wake, algorithms.names)
+    return _Searching(searches, algorithms, controller)
 
 
 @dataclass(frozen=True)

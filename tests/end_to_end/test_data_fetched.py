@@ -29,10 +29,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     user.environment |= {"DLI_NURSERY_IDLE": "0", "PYTHONPATH": installed_in(folder / "plugins"),
                          "TOY_PASSWORD": PASSWORD}
     yield user
-    user.backend("stop", "--jobs")
-    for process in user.processes():
-        process.kill()
-    psutil.wait_procs(user.processes())
+    user.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -62,7 +59,7 @@ def message(user: User, exec_id: str, part: str) -> Callable[[], bool]:
 
 
 def fetchers(user: User) -> list[psutil.Process]:
-    return [one for one in user.processes() if any("local_backend.data.fetcher" in word for word in one.cmdline())]
+    return user.running("local_backend.data.fetcher")
 
 
 def nothing_of(user: User, exec_id: str) -> bool:

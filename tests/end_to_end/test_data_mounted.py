@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-import psutil
 import pytest
 from user import User
 
@@ -22,11 +23,20 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     user = User(folder / "home")
     user.environment["DLI_NURSERY_IDLE"] = "0"
     yield user
-    user.backend("stop", "--jobs")
-    for process in user.processes():
-        process.kill()
-    psutil.wait_procs(user.processes())
+    user.close()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def setting(user: User, name: str, value: Path) -> Iterator[None]:
+    """Let the next server of the user have a setting, within the block."""
+    user.backend("stop")
+    user.environment[name] = str(value)
+    try:
+        yield
+    finally:
+        user.backend("stop")
+        del user.environment[name]
 
 
 def found(user: User, *words: str) -> tuple[str, list[str], list[dict]]:
@@ -87,34 +97,32 @@ def test_volumes_are_added_and_removed(user: User) -> None:
 
 
 def test_volumes_use_the_configured_folder_and_have_a_list_of_users(user: User) -> None:
-    user.backend("stop")
-    user.environment["DLI_VOLUMES"] = str(user.folder / "mnts")
     (user.folder / "deep").mkdir()
-    added = user.backend("volume", "add", "cpd::demo-project-pvc", "deep", "--user", "ada", "--user", "bob")
-    place = user.folder / "mnts" / "demo_project_pvc"
-    assert added.code == 0 and f"for programs {place}, for ada,bob" in added.out, added
-    [listed] = json.loads(user.backend("volume", "list", "-o", "json").out)
-    assert (listed["path"], listed["users"]) == (str(place), ["ada", "bob"])
-    assert "demo_project_pvc  ada,bob  " in user.backend("volume", "list").out
-    source = '[{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}]'
-    assert found(user, f"--data-source={source}")[0] == str(place), "the user of the server is an administrator"
-    assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc: usable by everybody\n"
-    refused = user.backend("volume", "allow", "absent", "--user", "ada")
-    assert refused.code == 6 and "volume absent does not exist" in refused.err
-    wrong = user.backend("volume", "allow", "demo-project-pvc", "--user", "../x")
-    assert wrong.code == 1 and "is not a valid user name" in wrong.err
-    assert user.backend("volume", "allow", "demo-project-pvc", "--user", "ada").code == 0
-    assert user.backend("volume", "remove", "demo-project-pvc").code == 0
-    again = user.backend("volume", "add", "demo-project-pvc", "deep")
-    assert again.out.endswith("for everybody\n"), "the removal must remove the users of the volume"
+    with setting(user, "DLI_VOLUMES", user.folder / "mnts"):
+        added = user.backend("volume", "add", "cpd::demo-project-pvc", "deep", "--user", "ada", "--user", "bob")
+        place = user.folder / "mnts" / "demo_project_pvc"
+        assert added.code == 0 and f"for programs {place}, for ada,bob" in added.out, added
+        [listed] = json.loads(user.backend("volume", "list", "-o", "json").out)
+        assert (listed["path"], listed["users"]) == (str(place), ["ada", "bob"])
+        assert "demo_project_pvc  ada,bob  " in user.backend("volume", "list").out
+        source = '[{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}]'
+        assert found(user, f"--data-source={source}")[0] == str(place), "the user of the server is an administrator"
+        assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc: usable by everybody\n"
+        refused = user.backend("volume", "allow", "absent", "--user", "ada")
+        assert refused.code == 6 and "volume absent does not exist" in refused.err
+        wrong = user.backend("volume", "allow", "demo-project-pvc", "--user", "../x")
+        assert wrong.code == 1 and "is not a valid user name" in wrong.err
+        assert user.backend("volume", "allow", "demo-project-pvc", "--user", "ada").code == 0
+        assert user.backend("volume", "remove", "demo-project-pvc").code == 0
+        again = user.backend("volume", "add", "demo-project-pvc", "deep")
+        assert again.out.endswith("for everybody\n"), "the removal must remove the users of the volume"
 
 
 def test_a_missing_data_folder_gives_an_empty_data_dir_and_a_log_line(user: User) -> None:
-    user.backend("stop")
-    user.environment["DLI_DATA_FS"] = str(user.folder / "nowhere")
     empty = 'test -z "$DATA_DIR$DATA_PATH"'
-    done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--", "sh", "-c", empty)
-    assert done.code == 0, done
-    log = user.run("--exec-launcherlogs", "last").out
+    with setting(user, "DLI_DATA_FS", user.folder / "nowhere"):
+        done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--", "sh", "-c", empty)
+        assert done.code == 0, done
+        log = user.run("--exec-launcherlogs", "last").out
     why = f"the folder {user.folder / 'nowhere'} (DLI_DATA_FS) does not exist"
     assert f"ERROR supervisor: DATA_DIR is empty: {why}" in log

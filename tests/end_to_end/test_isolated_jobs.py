@@ -76,7 +76,7 @@ def test_an_elastic_job_survives_a_death_and_a_resize_with_the_same_weights(team
     eventually(lambda: len(pids(team, exec_id, "task0")) == 2, "the driver is restarted")
     assert team.backend("resize", exec_id, "1", "--wait").code == 0
     assert team.backend("resize", exec_id, "2", "--wait").code == 0
-    eventually(lambda: shown(team, exec_id)["state"] == "FINISHED", "the job ends", 150)
+    eventually(lambda: shown(team, exec_id)["state"] == "FINISHED", "the job ends")
     said = team.run("--exec-launcherlogs", exec_id).out
     assert not re.search(r"started, pid \d+: ", said), "the nursery must fork all processes"
     here = weights(team, exec_id)

@@ -86,7 +86,7 @@ class Site:
 
     def gateways(self) -> list[int]:
         """Return the process ids of the gateways."""
-        return [one.pid for one in self.user.processes() if "local_backend.inference.gateway" in one.cmdline()]
+        return [one.pid for one in self.user.running("local_backend.inference.gateway")]
 
     def gateway(self) -> int:
         """Return the process id of the gateway."""

@@ -178,7 +178,7 @@ def test_jobs_of_a_pack_share_a_slot_and_all_views_show_their_allocations(four, 
     late = Run(four, "late", WAIT, "PyTorch", *pack)
     eventually(lambda: all(run.shown.get("workers") == 1 for run in packed), "both jobs train on 1 slot")
     eventually(lambda: whole.shown["state"] == "RUNNING", "the third job runs on a whole slot")
-    eventually(lambda: "in the pack small, which has 0 left" in late.shown["message"], "the pack is full")
+    eventually(lambda: "in the pack small, which has 0 left" in late.shown.get("message", ""), "the pack is full")
     top = four.run("--top", "-o", "json").json
     shares = {slot["id"]: {holder["id"]: holder["share"] for holder in slot["holders"]} for slot in top["slots"]}
     assert sorted(map(len, shares.values())) == [0, 0, 1, 2]

@@ -23,7 +23,8 @@ from http.server import ThreadingHTTPServer
 from itertools import pairwise
 
 import psutil
-from loaded_server import Server, folder, free_port
+from loaded_server import Server, folder
+from server_process import free_port
 from support import eventually
 
 from dlicmd import Client

@@ -11,7 +11,6 @@ import io
 import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from server_process import free_port
 from support import PATIENCE, eventually
 
 from dlicmd import Client
@@ -32,12 +32,6 @@ from dlicmd.sdk.transport import FilePart, Multipart
 PASSWORD = "of-this-test"
 #: Appends one line with the id of the exec, the name of its submission and the checksum of its payload.
 SCRIPT = 'echo "$DLI_EXECID $1 $(sha256sum < payload)" >> "$2"\nsleep "$3"\n'
-
-
-def free_port() -> int:
-    """Return a port that no program uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 class Server:

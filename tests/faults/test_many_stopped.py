@@ -41,8 +41,9 @@ def test_all_jobs_end_exactly_once(tmp_path: Path, clients: int, each: int) -> N
         eventually(lambda: not client.execs(f"{ALL}&limit=1"), "all jobs have ended", 900)
         assert Counter(one["state"] for one in client.execs()) == {KILLED: len(ids)}
         for exec_id in ids:
-            log = (server.home / "jobs" / exec_id / "launcher.log").read_text()
-            assert log.count("supervisor: KILLED: stopped on request\n") == 1, exec_id
+            log, line = server.home / "jobs" / exec_id / "launcher.log", "supervisor: KILLED: stopped on request\n"
+            eventually(lambda log=log, line=line: line in log.read_text(), "the end is logged after it is recorded")
+            assert log.read_text().count(line) == 1, exec_id
         client.delete_execs()
         eventually(lambda: not list((server.home / "jobs").iterdir()), "the files of all jobs are removed", 900)
         assert not list((server.home / "results").glob("*/batchworkdir/*")) and client.execs() == []

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from simulated import RATE, definition
+from support import PATIENCE
 
 from local_backend import own_process
 from local_backend.hypersearch import suggester as suggester_process
@@ -46,7 +47,7 @@ def kill(one: Suggester) -> None:
         process = psutil.Process(pid)
         os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.wait(30)
+            process.wait(PATIENCE)
 
 
 def ended(one: Known, told: int) -> Known:

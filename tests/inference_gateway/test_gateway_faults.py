@@ -261,13 +261,13 @@ def test_a_gateway_that_is_killed_leaves_nothing_behind(host: GatewayHost) -> No
 
 def test_sigterm_answers_what_is_open(host: GatewayHost) -> None:
     host.serve(model())
-    kernel = host.kernel()
+    host.kernel()
     found: list[Got] = []
     threads = [threading.Thread(target=lambda: found.append(call(host, {"do": "sleep", "seconds": 0.5})))
                for _ in range(3)]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(kernel.tasks) + host.load().queued == 3, "all requests arrived")
+    host.wait(lambda load: load.arrived == 3)
     os.kill(host.process.pid, signal.SIGTERM)
     for thread in threads:
         thread.join()

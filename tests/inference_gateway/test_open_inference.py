@@ -130,10 +130,14 @@ def test_a_deadline_over_grpc_cancels(host: GatewayHost) -> None:
     from tritonclient.utils import InferenceServerException
     host.serve(model())
     with grpc_client.InferenceServerClient(f"127.0.0.1:{host.port}") as client:
-        with pytest.raises(InferenceServerException) as raised:
-            client.infer("m", [tensor(grpc_client, ARRAYS[0])], headers=dict(HEADERS), client_timeout=0.3)
-        assert raised.value.status() in ("StatusCode.DEADLINE_EXCEEDED", "StatusCode.UNAVAILABLE")
-    host.wait(lambda load: load.arrived == 1 and load.queued == 0)
+        def arrived() -> bool:
+            with pytest.raises(InferenceServerException) as raised:
+                client.infer("m", [tensor(grpc_client, ARRAYS[0])], headers=dict(HEADERS), client_timeout=0.3)
+            assert raised.value.status() in ("StatusCode.DEADLINE_EXCEEDED", "StatusCode.UNAVAILABLE")
+            return host.load().arrived > 0
+
+        eventually(arrived, "a request arrives before its deadline")
+    host.wait(lambda load: load.queued == 0)
 
 
 def test_a_stream_over_grpc_has_many_answers(grpc: Any) -> None:

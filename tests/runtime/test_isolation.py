@@ -69,11 +69,17 @@ SLEEP = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture(scope="module")
-def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A backend of a server for a team, with a nursery."""
+def _team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     isolation.needed()
     with bench(tmp_path_factory.mktemp("team") / "home", embedded=False, nursery_idle=600.0, slots=4) as one:
         yield one
+
+
+@pytest.fixture
+def team(_team: Bench) -> Iterator[Bench]:
+    """A shared backend of a server for a team, with a nursery."""
+    yield _team
+    _team.end_all()
 
 
 def result(one: Bench, job: str, state: str = FINISHED) -> str:
@@ -339,7 +345,7 @@ def test_a_stopped_job_leaves_no_process(team: Bench) -> None:
     assert len(family) >= 7, "with the processes that hold the sandbox"
     team.stop(job)
     assert team.wait(job).state == KILLED
-    assert psutil.wait_procs(family, 10)[1] == [] and team.leftovers(job) == []
+    assert psutil.wait_procs(family, PATIENCE)[1] == [] and team.leftovers(job) == []
 
 
 def test_a_job_that_kills_all_processes_that_it_sees_ends(team: Bench) -> None:
@@ -354,7 +360,7 @@ def test_nothing_of_a_job_survives_the_death_of_its_runner(team: Bench) -> None:
     family = runner.children(recursive=True)
     runner.kill()
     assert team.wait(job).state == ERROR
-    assert psutil.wait_procs(family, 10)[1] == []
+    assert psutil.wait_procs(family, PATIENCE)[1] == []
 
 
 def test_a_starting_server_adopts_an_isolated_job(tmp_path: Path) -> None:

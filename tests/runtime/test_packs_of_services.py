@@ -73,8 +73,8 @@ def test_no_kernel_starts_before_another_one_has_left_the_gpu(there: Set, tmp_pa
         ready(one, first, 4)
         second = packed(one)
         kernel(one, second, 1)
-        assert one.told(first, wire.WORKERS) == 3
         assert slots_of(one, first) == ["gpu-0"] * 3
+        eventually(lambda: one.told(first, wire.WORKERS) == 3, "the runner reports its kernels")
 
 
 def test_kernels_of_a_pack_survive_the_server(there: Set, tmp_path: Path) -> None:

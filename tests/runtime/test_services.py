@@ -162,7 +162,7 @@ def test_kernels_that_cannot_become_ready_end_the_service(backend: Bench) -> Non
 
 
 def test_a_kernel_that_is_not_ready_in_time_is_replaced(backend: Bench) -> None:
-    job = serve(backend, files={"silent": ""}, values={"connection_timeout": 0.5})
+    job = serve(backend, files={"silent": ""}, values={"connection_timeout": 2.0})
     pid = int(kernel(backend, job, 1)["pid"])
     os.remove(folder(backend, job) / "silent")
     ready(backend, job, 1)

@@ -60,7 +60,7 @@ def test_a_job_keeps_its_code_when_other_code_is_installed(tmp_path: Path) -> No
         for folder in list(tree.rglob("__pycache__")):
             shutil.rmtree(folder)
         rows = one.paths(job).code(one.row(job).workload) / "rows"
-        driver = int(rows.read_text().split()[0])
+        driver = int(one.wait_for_file(job, "rows").split()[0])
         os.kill(driver, signal.SIGKILL)
         eventually(lambda: {int(line.split()[0]) for line in rows.read_text().splitlines()} != {driver},
                    "the next driver trains")

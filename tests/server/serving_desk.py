@@ -32,6 +32,8 @@ class PlayedGateway:
         self.messages: list[dict[str, Any]] = []
         self.loads: dict[str, dict[int, RevisionLoad]] = {}
         self._links: list[socket.socket] = []
+        #: A report goes to a new connection in any case: with its first lines, or after them.
+        self._lock = threading.Lock()
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(folder / "control.sock"))
         self._listening.listen()
@@ -45,13 +47,14 @@ class PlayedGateway:
             except OSError:
                 return
             ready = {"op": "ready", "pid": os.getpid(), "port": 4321, "grpc_port": None, "version": self.version}
-            with suppress(OSError):  # the server may be gone already
-                link.sendall(json.dumps(ready).encode() + b"\n" + self._line())
-            self._links.append(link)
+            with self._lock:
+                with suppress(OSError):  # the server may be gone already
+                    link.sendall(json.dumps(ready).encode() + b"\n" + self._line())
+                self._links.append(link)
             threading.Thread(target=self._read, args=(link,), daemon=True).start()
 
     def _read(self, link: socket.socket) -> None:
-        with link.makefile("rb") as lines:
+        with suppress(OSError), link.makefile("rb") as lines:  # a killed server resets its connection
             for line in lines:
                 message = json.loads(line)
                 (self.states if message["op"] == "state" else self.messages).append(message)
@@ -66,7 +69,9 @@ class PlayedGateway:
         self.say(self._line())
 
     def say(self, line: bytes | dict[str, Any]) -> None:
-        for link in self._links[-1:]:
+        with self._lock:
+            links = self._links[-1:]
+        for link in links:
             link.sendall(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
 
     def lose(self) -> None:

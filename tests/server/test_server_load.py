@@ -425,7 +425,7 @@ def test_an_upload_that_takes_too_long_is_cut(start: Callable[..., Live]) -> Non
     with uploading(live) as raw:
         answer = received(raw)
     assert answer.startswith(b"HTTP/1.1 408") and b"quota.upload_seconds" in answer
-    assert live.nothing_left()
+    eventually(live.nothing_left, "no file of the upload is left")
 
 
 def test_a_body_that_arrives_too_slowly_is_cut(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import requests
+from server_process import free_port
 from support import PATIENCE, eventually
 from tabling import exported, types
 
@@ -142,9 +142,7 @@ def couchdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if program is None:
         pytest.skip("pouchdb-server is not on PATH (npm install pouchdb-server)")
     folder = tmp_path_factory.mktemp("couchdb")
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        port = asked.getsockname()[1]
+    port = free_port()
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([program, "--in-memory", "--host", "127.0.0.1", "--port", str(port)], cwd=folder,
                                    stdout=log, stderr=log)
