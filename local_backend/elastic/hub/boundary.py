@@ -280,10 +280,11 @@ def report_rest(state: HubState) -> Outcome:
         return state, ()
     assert state.plan is not None
     here = Position((state.epoch + 1) * state.plan.steps_per_epoch, EpochStage.TOLD)
-    if state.kept is None or state.kept.position != here:
+    kept = state.kept
+    if kept is None or kept.position != here:
         return replace(state, resting=False), ()
     state = replace(state, crew=replace(state.crew, slots=()), rested=True)
-    return state, (Rested(state.epoch + 1, bool(state.kept.path)),)
+    return state, (Rested(state.epoch + 1, bool(kept.path)),)
 
 
 def _values(state: HubState, epoch: int) -> dict[str, Any]:
