@@ -1,8 +1,9 @@
 """The loop that drives searches: it asks their algorithms, submits experiments as execs, and watches these.
 
-Everything that counts is in the database before anything follows from it: experiments before they are submitted, the
-order in which results become known before the algorithm is asked again. An exec and its experiment are bound in one
-transaction. So a server that is killed at any moment goes on where it was: no experiment runs twice, none is forgotten.
+A turn changes rows in memory, and stores them in one transaction before anything outside of the server follows from
+them: the order in which results become known before a process is asked, experiments together with their first exec. An
+exec and its experiment are bound in one transaction. So a server that is killed at any moment goes on where it was: no
+experiment runs twice, none is forgotten.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ _DEATHS = 5
 _UNREADABLE = 5.0
 #: Ends after which the value of a resting experiment is its result. After others, a restart may let it go on.
 _WITH_RESULTS = frozenset({searches.DONE, searches.TIME})
+#: States of experiments whose execs keep no slots.
+_NO_LONGER = frozenset({searches.WAITING, searches.FAILED})
 
 
 class Suggested(NamedTuple):
@@ -85,6 +88,8 @@ class _Live:
     row: SearchRow
     definition: Definition
     rows: dict[int, ExperimentRow]
+    #: The rows as the database has them.
+    stored: dict[int, ExperimentRow]
     question: Future[Suggested] | None = None
     asked: int = 0
     #: Questions in a row that got no answer.
@@ -112,6 +117,27 @@ class _Live:
 
     def open(self) -> list[ExperimentRow]:
         return [row for row in self.rows.values() if row.open]
+
+    def tell(self) -> None:
+        """Note which results the algorithm knows from now on, and their order."""
+        last = max((row.told for row in self.rows.values() if row.told is not None), default=-1)
+        told = deciding.told(self.definition, self.rows.values(), self.row.ending)
+        for position, number in enumerate(told, last + 1):
+            self.rows[number] = replace(self.rows[number], told=position)
+
+    def created(self) -> list[ExperimentRow]:
+        """Return the experiments that are not stored yet."""
+        return [row for number, row in self.rows.items() if number not in self.stored]
+
+    def changed(self) -> list[tuple[ExperimentRow, ExperimentRow]]:
+        """Return the experiments that have changed: their stored rows, and their present ones."""
+        return [(before, row) for number, before in self.stored.items() if (row := self.rows[number]) is not before]
+
+    def limit(self, row: ExperimentRow) -> int | None:
+        """Return the epoch after which an experiment rests; None if it trains to its end."""
+        if not self.definition.resume or row.resource == self.definition.most_resource:
+            return None
+        return row.resource
 
 
 class SearchController:
@@ -177,13 +203,15 @@ class SearchController:
         if live is None or live.row.attempt != row.attempt:
             rows, exhausted = self._database.read(
                 lambda c: (searches.experiments_of(c, row.number), searches.exhausted(c, row.number)))
-            live = _Live(row, Definition.from_json(row.definition), {one.id: one for one in rows}, exhausted=exhausted)
+            known = {one.id: one for one in rows}
+            live = _Live(row, Definition.from_json(row.definition), known, dict(known), exhausted=exhausted)
         live.row = row
         return live
 
     def _advance(self, live: _Live) -> float | None:
         """Do everything that is due for a search. Return when it is due next (monotonic). Raises Changed."""
         self._observe(live)
+        live.tell()
         search, definition = live.row, live.definition
         if search.ending is None:
             why = deciding.ending(search, definition, live.rows.values(), time.time())
@@ -191,12 +219,14 @@ class SearchController:
                 self._end(live, why)
         if live.row.ending is not None:
             live.let_go()
+            self._save(live)
             self._finish(live)
             return None
         if time.monotonic() >= live.not_before:
             self._go_on(live)
             if live.row.number not in self._live:
                 return None
+        self._save(live)
         left = deciding.due(search, definition, time.time())
         return min((at for at in (
             None if left is None else time.monotonic() + left,
@@ -206,17 +236,15 @@ class SearchController:
     # --- what has happened
 
     def _observe(self, live: _Live) -> None:
-        """Store what the execs of the experiments show, and which results the algorithm knows from now on."""
+        """Note what the execs of the experiments show."""
         watched = [row for row in live.rows.values()
                    if row.exec_id and (row.open or row.state == searches.WAITING)]
         found = self._database.read(lambda c: execs.with_ids(c, [str(row.exec_id) for row in watched]))
-        changed: dict[int, ExperimentRow] = {}
         for row in watched:
             exec_row = found.get(str(row.exec_id))
             new = deciding.seen(row, exec_row, live.row.ending)
             if new is not None:
-                changed[row.id] = self._changed(live.definition, row, exec_row, new)
-        self._store(live, changed)
+                live.rows[row.id] = self._changed(live.definition, row, exec_row, new)
 
     def _changed(
         self, definition: Definition, row: ExperimentRow, exec_row: ExecRow | None, new: deciding.Seen
@@ -238,35 +266,27 @@ class SearchController:
         return replace(row, metric=values.values[definition.metric], measured=json.dumps(dict(values.values)),
                        metrics=json.dumps(values.metrics) if values.metrics else None)
 
-    def _store(self, live: _Live, changed: dict[int, ExperimentRow]) -> None:
-        """Store changed rows, and the order in which results become known."""
-        rows = live.rows | changed
-        last = max((row.told for row in rows.values() if row.told is not None), default=-1)
-        for position, number in enumerate(deciding.told(live.definition, rows.values(), live.row.ending), last + 1):
-            changed[number] = rows[number] = replace(rows[number], told=position)
-        if not changed:
-            return
+    def _save(self, live: _Live, **columns: Any) -> None:
+        """Store everything of a search that has changed, and these columns of it, in one transaction. Raises
+        Changed."""
+        if columns or live.created() or live.changed():
+            self._database.write(lambda c: _store(c, live, columns))
+            self._saved(live, columns)
 
-        def work(connection: Connection) -> None:
-            searches.note(connection, live.row, state=searches.RUNNING)
-            for number, row in changed.items():
-                before = live.rows[number]
-                searches.change(connection, row.search, number, **{
-                    name: value for name, value in vars(row).items() if value != getattr(before, name)})
-                if row.state == searches.FAILED and before.state == searches.RUNNING and row.exec_id is not None:
-                    execs.request_stops(connection, [row.exec_id], None)  # it may rest, without a usable value
-
-        self._database.write(work)
-        live.rows = rows
-        live.row = replace(live.row, state=searches.RUNNING)
+    def _saved(self, live: _Live, columns: Mapping[str, Any]) -> None:
+        """Take note of what was stored."""
+        changed = live.changed()
+        state = searches.RUNNING if changed or live.created() else live.row.state
+        noted = {name: value for name, value in columns.items() if name != "plugin_state"}
+        live.row, live.stored = replace(live.row, state=state, **noted), dict(live.rows)
+        if any(_is_promoted(before, row) or row.state in _NO_LONGER for before, row in changed):
+            self._outside.wake()
 
     # --- the end
 
     def _end(self, live: _Live, why: str, message: str | None = None) -> None:
         """Let a search start no further experiment."""
-        message = message or live.row.message
-        self._database.write(lambda c: searches.note(c, live.row, ending=why, message=message))
-        live.row = replace(live.row, ending=why, message=message)
+        self._save(live, ending=why, message=message or live.row.message)
 
     def _break(self, live: _Live, message: str) -> None:
         with suppress(Changed):
@@ -310,7 +330,7 @@ class SearchController:
     # --- what follows
 
     def _go_on(self, live: _Live) -> None:
-        """Ask the algorithm, store what it wants, and submit what was stored."""
+        """Ask the algorithm, and do what it wants."""
         try:
             self._answered(live)
             if not any(row.state == searches.NOTRUN for row in live.rows.values()):
@@ -338,8 +358,7 @@ class SearchController:
 
     def _say(self, live: _Live, message: str | None) -> None:
         if live.row.message != message:
-            self._database.write(lambda c: searches.note(c, live.row, message=message))
-            live.row = replace(live.row, message=message)
+            self._save(live, message=message)
 
     def _answered(self, live: _Live) -> None:
         """Store the experiments that the algorithm has suggested. Raises AlgorithmFailed."""
@@ -361,7 +380,9 @@ class SearchController:
         live.retry.succeeded()
         exhausted = len(answer.suggestions) < live.asked
         self._create(live, [ExperimentRow(live.row.number, -1, json.dumps(dict(one)), searches.NOTRUN)
-                            for one in answer.suggestions], searches.EXHAUSTED if exhausted else answer.state)
+                            for one in answer.suggestions])
+        state = searches.EXHAUSTED if exhausted else answer.state
+        self._save(live, **({} if state is None else {"plugin_state": state}))
         live.exhausted = exhausted
 
     def _follow(self, live: _Live) -> None:
@@ -375,8 +396,9 @@ class SearchController:
                 ExperimentRow(live.row.number, -1 if one.id is None else one.id, json.dumps(dict(one.parameters)),
                               searches.NOTRUN, resource=one.resource, bracket=one.bracket, rung=one.rung,
                               origin=one.origin) for one in step.start])
-        if step.promote:
-            self._promote(live, step.promote)
+        self._promote(live, step.promote)
+        if step.promote or step.ask:
+            self._save(live)
         if step.ask and self._questions_of(live.row.creator) >= _QUESTIONS:
             return  # the answer to one of them wakes the loop
         if step.ask:
@@ -390,55 +412,30 @@ class SearchController:
     def _questions_of(self, user: str) -> int:
         return sum(one.question is not None and one.row.creator == user for one in self._live.values())
 
-    def _create(self, live: _Live, rows: Sequence[ExperimentRow], state: bytes | None = None) -> None:
-        """Store new experiments; one with the id -1 gets the next free id."""
+    @staticmethod
+    def _create(live: _Live, rows: Sequence[ExperimentRow]) -> None:
+        """Add new experiments; one with the id -1 gets the next free id."""
         free = max(live.rows, default=-1) + 1
-        made = []
         for row in rows:
-            made.append(replace(row, id=free) if row.id < 0 else row)
-            free = max(free, made[-1].id + 1)
+            made = replace(row, id=free) if row.id < 0 else row
+            free = max(free, made.id + 1)
+            live.rows[made.id] = made
 
-        def work(connection: Connection) -> None:
-            values = {"state": searches.RUNNING} | ({} if state is None else {"plugin_state": state})
-            searches.note(connection, live.row, **values)
-            searches.add(connection, made)
-
-        self._database.write(work)
-        live.row = replace(live.row, state=searches.RUNNING)
-        live.rows |= {row.id: row for row in made}
-
-    def _promote(self, live: _Live, wanted: Sequence[tuple[int, int, int]]) -> None:
+    @staticmethod
+    def _promote(live: _Live, wanted: Sequence[tuple[int, int, int]]) -> None:
         """Let resting experiments train on to their next rung, the last one to its end."""
-        changed = {}
         for number, rung, resource in wanted:
             row = live.rows[number]
             passed = [*(json.loads(row.rungs) if row.rungs else ()), row.metric]
-            changed[number] = replace(row, state=searches.RUNNING, rung=rung, resource=resource, told=None,
-                                      end_time=None, measured=None, rungs=json.dumps(passed))
-
-        def work(connection: Connection) -> None:
-            searches.note(connection, live.row, state=searches.RUNNING)
-            for number, row in changed.items():
-                execs.promote(connection, str(row.exec_id), self._limit(live, row))
-                searches.change(connection, row.search, number, state=row.state, rung=row.rung, resource=row.resource,
-                                told=None, end_time=None, measured=None, rungs=row.rungs)
-
-        self._database.write(work)
-        live.rows |= changed
-        self._outside.wake()
-
-    @staticmethod
-    def _limit(live: _Live, row: ExperimentRow) -> int | None:
-        """Return the epoch after which an experiment rests; None if it trains to its end."""
-        if not live.definition.resume or row.resource == live.definition.most_resource:
-            return None
-        return row.resource
+            live.rows[number] = replace(row, state=searches.RUNNING, rung=rung, resource=resource, told=None,
+                                        end_time=None, measured=None, rungs=json.dumps(passed))
 
     def _submit(self, live: _Live, row: ExperimentRow) -> None:
         """Submit an experiment. Raises Changed, OverQuota, StorageFailed, Busy, Unavailable and BundleLost."""
-        rest = self._limit(live, row)
+        rest = live.limit(row)
 
         def bind(connection: Connection, exec_id: str) -> None:
+            _store(connection, live, {})
             searches.bind(connection, live.row, row.id, exec_id)
             if rest is not None:
                 execs.promote(connection, exec_id, rest)
@@ -448,11 +445,36 @@ class SearchController:
         except (OverQuota, StorageFailed, Busy, Unavailable):
             raise
         except BackendError as problem:
-            self._store(live, {row.id: replace(
+            live.rows[row.id] = replace(
                 row, state=searches.FAILED, message=str(problem), metric=experiments.failed_value(live.definition),
-                end_time=time.time())})
+                end_time=time.time())
+            live.tell()
+            self._save(live)
             return
-        live.rows[row.id] = replace(row, state=searches.SUBMITTED, exec_id=made.id, start_time=made.create_time)
+        self._saved(live, {})
+        live.rows[row.id] = live.stored[row.id] = replace(
+            row, state=searches.SUBMITTED, exec_id=made.id, start_time=made.create_time)
         live.retry.succeeded()
         if live.row.message is not None:
             self._say(live, None)
+
+
+def _store(connection: Connection, live: _Live, columns: Mapping[str, Any]) -> None:
+    """Store everything of a search that has changed, and these columns of it. Raises Changed."""
+    created, changed = live.created(), live.changed()
+    if created or changed:
+        columns = {"state": searches.RUNNING, **columns}
+    if columns:
+        searches.note(connection, live.row, **columns)
+    searches.add(connection, created)
+    for before, row in changed:
+        searches.change(connection, row.search, row.id, **{
+            name: value for name, value in vars(row).items() if value != getattr(before, name)})
+        if _is_promoted(before, row):
+            execs.promote(connection, str(row.exec_id), live.limit(row))
+        elif row.state == searches.FAILED and before.state == searches.RUNNING and row.exec_id is not None:
+            execs.request_stops(connection, [row.exec_id], None)  # it may rest, without a usable value
+
+
+def _is_promoted(before: ExperimentRow, row: ExperimentRow) -> bool:
+    return row.rung > before.rung

@@ -53,9 +53,10 @@ class Active:
     changed: float = field(default_factory=time.monotonic)
     #: Seconds that the attempt was parked before `changed`; rests do not count.
     parked: float = 0.0
-    #: Whether the exec rests. What was done last, so that it is done once: the rest that was recorded, and the sequence
-    #: of the allocation with which the runner was asked to set the job aside.
-    resting: bool = False
+    #: When the exec began to rest (monotonic); None while it does not rest.
+    #: What was done last, so that it is done once: the rest that was recorded, and the sequence of the allocation with
+    #: which the runner was asked to set the job aside.
+    rested_at: float | None = None
     noted: int | None = None
     asked: int | None = None
     #: Slot-seconds that the attempt had used at `_counted` (monotonic).

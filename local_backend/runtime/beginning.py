@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlicmd.contract import wire
+from dlicmd.contract.states import SUBMITTED
 from local_backend.runtime import launcher_log
 from local_backend.runtime.active import Active
 from local_backend.runtime.data_list import write_data_list
@@ -49,6 +50,8 @@ class Beginnings:
             with self._launcher.claim(paths) as claimed:
                 if not claimed:
                     self._demand.put_off(row.id, _PUT_OFF_SHORT)
+                    if row.state == SUBMITTED:
+                        self._records.pending(paths)
                     return None
                 order = self._prepare(row, paths, slots)
             run = self._launcher.start(order, warm=not self._failures[row.id])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -43,6 +43,8 @@ _RUNNER_GRACE = 5.0
 _RETRY = 1.0
 #: Maximum seconds between turns while any exec waits, even without an event.
 _SAFETY = 10.0
+#: Maximum seconds for which an exec that rests keeps its slots, until its search has decided whether it trains on.
+_DECISION = 1.0
 #: Seconds that a starting server waits for the states of all adopted runners.
 _STATE_PATIENCE = 1.0
 #: Seconds that a starting server waits for the end of processes of execs that no longer exist.
@@ -115,6 +117,8 @@ class Control:
     def timers(self) -> list[float]:
         """Moments on the monotonic clock at which a turn is due."""
         ours = [at for active in self._active.values() for at in (active.kill_at, active.run.due)]
+        ours += [active.rested_at + _DECISION for active in self._active.values()
+                 if active.rested_at is not None and active.allocation.slots and active.movable]
         again = [at for at in (*ours, self._decision.again, self._retry_at) if at is not None]
         # Every event that frees a slot wakes the supervisor. If one ever does not, no exec waits for long.
         safety = [time.monotonic() + _SAFETY] if self._decision.waiting else []
@@ -137,16 +141,19 @@ class Control:
                 self._watch_over(active)
         rows = self._database.read(self._unfinished.read)
         self._fetching.turn(rows, self._paths)
-        # One call each for new execs and for execs stopped while waiting: there may be thousands.
-        self._records.pending(*(self._paths(row) for row in rows if row.state == SUBMITTED and not _unwanted(row)))
         called_off: list[ExecRow] = []
         for row in rows:
             if self._asks_for_something(row):
                 with self._apart(row.id):
                     if self._attend(row):
                         called_off.append(row)
+        # One call each for execs stopped while waiting and for new execs that wait: there may be thousands.
         self._end(called_off)
-        self._schedule(self._competing(rows))
+        competing = self._competing(rows)
+        starting = self._decide(competing).start
+        self._records.pending(*(self._paths(row) for row in rows
+                                if row.state == SUBMITTED and not _unwanted(row) and row.id not in starting))
+        self._carry_out({row.id: row for row in competing})
         self._tell_rests(rows)
 
     @contextmanager
@@ -233,12 +240,19 @@ class Control:
         return False
 
     def _rest(self, active: Active, row: ExecRow) -> None:
-        """Take the slots of an exec that rests. Its waiting time begins when it no longer rests."""
-        if active.resting and not row.rests:
-            active.changed = time.monotonic()
-        active.resting = row.rests
-        if active.resting and active.allocation.slots:
-            self._shares.allot(active, (), row.rest_after)
+        """Take the slots of an exec that rests, unless its search may let it train on at once. Its waiting time begins
+        when it no longer rests."""
+        now = time.monotonic()
+        if not row.rests:
+            if active.rested_at is not None and not active.allocation.slots:
+                active.changed = now
+            active.rested_at = None
+            return
+        active.rested_at = active.rested_at or now
+        if active.allocation.slots:
+            may_wait = not row.idle and now < active.rested_at + _DECISION
+            if not (may_wait and self._database.read(lambda c: searches.awaits(c, row.id))):
+                self._shares.allot(active, (), row.rest_after)
 
     def _tell_rests(self, rows: Iterable[ExecRow]) -> None:
         """Tell runners how far their jobs train now, if that has changed. End the processes of resting jobs: of those
@@ -272,14 +286,18 @@ class Control:
             if row.deleted:
                 self._remover.remove(self._paths(row))
 
-    def _schedule(self, unfinished: list[ExecRow]) -> None:
-        """Decide which exec gets which slots, and apply the decision. Slots are taken away before others are given."""
-        rows = {row.id: row for row in unfinished}
+    def _decide(self, unfinished: list[ExecRow]) -> Decision:
+        """Decide which exec gets which slots."""
         tree = self._plans.tree
         self._look_at_machine()
         jobs = self.jobs = self._demand.jobs(unfinished, self._active, tree)
         with DECISION_SECONDS.time():
-            decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
+            self._decision = decide(self.machine, tree, jobs, time.monotonic())
+        return self._decision
+
+    def _carry_out(self, rows: Mapping[str, ExecRow]) -> None:
+        """Carry out the decision about these execs. Slots are taken away before others are given."""
+        decision = self._decision
         for exec_id, sentence in decision.impossible.items():
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():

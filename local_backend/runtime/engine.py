@@ -140,7 +140,8 @@ class Engine:
         """Note that the job rests, unless it was promoted meanwhile."""
         rest = self._allocation.rest
         if rest is not None and rest <= epochs:
-            self._settle()
+            if self._rested is None or self._rested[0] != epochs:
+                self._settle()
             self._rested = epochs, stored
 
     def may_end(self, sequence: int) -> int | None:

@@ -84,15 +84,15 @@ class Launch:
         return self.home.job(self.spec.id, self.spec.creator)
 
     def write(self) -> None:
-        """Write job.json, durably. Raises OSError. Raises VaultError when a value cannot be sealed, or when the
-        runner could not open a sealed value."""
+        """Write job.json. Raises OSError. Raises VaultError when a value cannot be sealed, or when the runner could
+        not open a sealed value."""
         vault = Vault(self.home.vault)
         _opened(self.spec, vault)
         value = asdict(self) | {
             "spec": self.spec.to_json(), "home": [str(path) for path in asdict(self.home).values()],
             "environment": vault.seal_text(json.dumps(self.environment)),
         }
-        write_json(self.paths.spec, value)
+        write_json(self.paths.spec, value, durable=False)  # the runner reads it before any restart of the machine
 
     @classmethod
     def read(cls, path: Path) -> Launch:
@@ -274,7 +274,8 @@ def read_attempt(paths: ExecPaths) -> int:
 
 def write_attempt(paths: ExecPaths, attempt: int) -> None:
     """Allow `attempt` to run, and no earlier one. The caller must hold the lock. Raises OSError."""
-    write_atomic(paths.attempt, str(attempt).encode())
+    # Not durable: no runner outlives a restart of the machine, and the database has the number, too.
+    write_atomic(paths.attempt, str(attempt).encode(), durable=False)
 
 
 def try_lock(paths: ExecPaths) -> int | None:

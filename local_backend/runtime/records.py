@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
+from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.paths import ExecPaths
@@ -44,25 +44,32 @@ class Records:
         self._move(those, PENDING, message=message, progress=progress)
 
     def attempt(self, paths: ExecPaths, slots: Iterable[Slot]) -> int:
-        """Record a new attempt on these slots; return its number."""
+        """Record a new attempt on these slots; return its number. A new exec becomes pending by this."""
 
-        def write(connection: Connection) -> int:
+        def write(connection: Connection) -> tuple[bool, int]:
             row = _row(connection, paths)
             consumer = self._plans.consumer(connection, row)
-            return execs.begin_attempt(connection, row.id, self._parts(row, slots), consumer)
+            is_new = _wait(connection, row)
+            return is_new, execs.begin_attempt(connection, row.id, self._parts(row, slots), consumer)
 
-        return self._database.write(write)
+        is_new, number = self._database.write(write)
+        if is_new:
+            _note(paths, PENDING)
+        return number
 
     def not_begun(self, paths: ExecPaths, message: str | None = None) -> None:
         """Record that the attempt of an exec did not begin, or that it had none. The exec holds no slots and stays
         pending."""
 
-        def write(connection: Connection) -> None:
+        def write(connection: Connection) -> bool:
+            is_new = _wait(connection, _row(connection, paths))
             execs.release(connection, paths.exec_id)
             if message is not None:
                 execs.note(connection, paths.exec_id, message=launcher_log.one_line(message))
+            return is_new
 
-        self._database.write(write)
+        if self._database.write(write):
+            _note(paths, PENDING)
 
     def running(self, paths: ExecPaths, attempt: int) -> None:
         """Record that the runner of an exec has begun, or that its driver has recovered."""
@@ -148,8 +155,7 @@ class Records:
             values["progress"] = json.dumps(dict(progress))
         for at in range(0, len(those), _TOGETHER):
             for paths in self._database.write(partial(_moved, those[at : at + _TOGETHER], to, attempt, values)):
-                launcher_log.note(paths.launcher_log, "supervisor", f"{to}: {why}" if why else to,
-                                  "ERROR" if to == ERROR else "INFO")
+                _note(paths, to, why)
 
 
 def _moved(
@@ -157,6 +163,17 @@ def _moved(
 ) -> list[ExecPaths]:
     """Return the execs that have moved."""
     return [one for one in those if execs.transition(connection, one.exec_id, to, attempt=attempt, **values)]
+
+
+def _wait(connection: Connection, row: ExecRow) -> bool:
+    """Let a new exec become pending. Return whether it is new."""
+    return row.state == SUBMITTED and execs.transition(connection, row.id, PENDING)
+
+
+def _note(paths: ExecPaths, to: str, why: object = None) -> None:
+    """Write the new state of an exec into its launcher log."""
+    launcher_log.note(paths.launcher_log, "supervisor", f"{to}: {why}" if why else to,
+                      "ERROR" if to == ERROR else "INFO")
 
 
 def _row(connection: Connection, paths: ExecPaths) -> ExecRow:

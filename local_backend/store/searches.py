@@ -305,6 +305,14 @@ def remove(connection: Connection, number: int) -> str:
     return str(found.bundle)
 
 
+def awaits(connection: Connection, exec_id: str) -> bool:
+    """Return whether a search has yet to decide how an experiment goes on that has begun to rest."""
+    query = select(experiments.c.id).join(searches, searches.c.number == experiments.c.search).where(
+        experiments.c.exec_id == exec_id, experiments.c.state.in_((SUBMITTED, RUNNING)),
+        searches.c.state.in_(sorted(ACTIVE)))
+    return connection.execute(query).first() is not None
+
+
 def over(connection: Connection, ids: Collection[str]) -> set[str]:
     """Return which of these searches are over."""
     query = select(searches.c.id).where(searches.c.id.in_(ids), searches.c.state.not_in(sorted(ACTIVE)))

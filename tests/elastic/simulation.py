@@ -112,8 +112,8 @@ class World:
         hasty: float = 0.0,
     ) -> None:
         """Set up a job. `after`: a world whose driver has died; the new world continues from its records. `rests`:
-        epochs after which the job rests; it is promoted when nothing else moves, and with the chance `hasty` before
-        each move."""
+        epochs after which the job rests; when nothing else moves, it is promoted or loses its slots. It is also
+        promoted with the chance `hasty` before each move."""
         self.random = random.Random(seed)
         #: (worker, epoch) → the worker's report about its data after the epoch.
         self.data_of = data_of
@@ -271,8 +271,9 @@ class World:
                 assert self.rest is not None and self.rest <= action.epochs < self.plan.epochs
                 assert self.committed == action.epochs * self.plan.steps_per_epoch
                 assert action.epochs - 1 in self.state.values
-                kept = self.state.kept
-                assert kept is not None and kept.position == Position(self.committed, EpochStage.TOLD)
+                kept, end = self.state.kept, Position(self.committed, EpochStage.TOLD)
+                is_kept = kept is not None and kept.position == end
+                assert is_kept if self.state.rested else self.state.gathered
             case Commit():
                 assert self.rest is None or action.epoch < self.rest, "a job trained on while it was to rest"
                 self.losses.clear()
@@ -404,7 +405,9 @@ class World:
         due = self.liveness.due(self.now)
         if due is not None and stuck:
             self.now = due
-        elif self.state.rested:
+        elif self.state.resting and not self.state.rested and self.random.random() < 0.5:
+            self.allocate(())
+        elif self.state.resting:
             self.promote()
         elif not self.slots:
             self.allocate(ALL_SLOTS[:2])

@@ -388,9 +388,11 @@ def test_a_job_without_slots_keeps_its_state_and_continues_from_it():
     world.until(lambda: world.committed == 5)
     world.allocate(())
     world.until(lambda: world.state.parked and not world.state.parking)
-    kept = world.state.kept
+    kept, before = world.state.kept, len(world.actions)
     assert kept is not None and kept.position >= Position(5)
     world.run()
+    loads = [send.message for send in world.actions[before:] if isinstance(send, Send) and send.message["op"] == "load"]
+    assert not loads[0]["warm"]  # no member trains meanwhile
     (continues,) = [note.text for note in world.of(Note) if "from the snapshot" in note.text]
     assert continues.endswith(f"from the snapshot of step {kept.position.steps}") and "recovered" not in continues
 
@@ -403,7 +405,7 @@ def test_a_job_rests_and_goes_on_with_the_same_result(weather, seed):
     world = World(course(epochs=5), seed, WEATHERS[weather], rests=(1, 3))
     world.run()
     if weather == "calm":
-        assert [rested.epochs for rested in world.of(Rested)] == [1, 3]
+        assert [*dict.fromkeys(rested.epochs for rested in world.of(Rested))] == [1, 3]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -413,28 +415,47 @@ def test_a_job_may_be_promoted_at_any_moment(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_job_rests_once_after_the_last_worker_has_kept_the_state(seed):
+def test_workers_that_rest_go_on_at_once_if_the_job_is_promoted_before_it_loses_its_slots(seed):
+    world = World(course(epochs=5), seed, Weather(snapshot=0.0), rests=(2, 3))
+    world.until(lambda: world.of(Rested))
+    members, switches = world.state.members, len(world.of(Switched))
+    assert world.of(Rested) == [Rested(2, stored=False)] and members
+    world.promote()
+    world.until(lambda: len(world.of(Rested)) == 2)
+    assert world.of(Rested)[1] == Rested(3, stored=False) and world.state.members == members
+    world.promote()
+    world.run()
+    assert world.state.kept is None and len(world.of(Switched)) == switches
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_resting_job_without_slots_reports_once_that_its_state_is_kept(seed):
     world = World(course(epochs=5), seed, Weather(snapshot=0.0), rests=(2,))
     world.until(lambda: world.of(Rested))
+    world.allocate(())
+    world.until(lambda: world.state.rested)
     state, end = world.state, 2 * world.plan.steps_per_epoch
     assert (state.committed, state.members, state.parking) == (end, (), ())
     assert state.parked and state.kept is not None and state.kept.position == Position(end, EpochStage.TOLD)
     assert not [peer for peer in state.crew.peers.values() if peer.stage is not Stage.LEAVING]
     world.until(lambda: not world.state.crew.peers)
-    world.allocate(())
     world.allocate(("a", "b"))  # other slots do not end the rest
-    assert world.state == replace(state, slots=("a", "b"), crew=world.state.crew) and not world.state.crew.peers
+    assert world.state == replace(state, crew=world.state.crew) and not world.state.crew.peers
     world.run()
-    assert len(world.of(Rested)) == 1
+    assert len(world.of(Rested)) == 2
 
 
 def test_a_job_that_lost_its_workers_before_the_state_was_kept_trains_to_the_boundary_again():
     world = World(course(epochs=5), 1, Weather(snapshot=0.1), rests=(2,))
+    world.until(lambda: world.of(Rested))
+    world.allocate(())
     world.until(lambda: world.state.parking)
-    assert world.state.resting
     for worker in [worker for worker in world.workers.values() if worker.alive]:
         world.die(worker, "was killed by signal 9")
-    world.until(lambda: world.of(Rested))
+    world.until(lambda: not world.state.resting)
+    world.until(lambda: world.state.resting)
+    world.allocate(())
+    world.until(lambda: world.state.rested)
     assert world.state.kept.position == Position(2 * world.plan.steps_per_epoch, EpochStage.TOLD)
     world.run()
 

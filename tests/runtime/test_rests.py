@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 from puppets import Driver, Strings, strings
 from runtime_support import Bench, bench, gone, host_bench, runner_of
+from sqlalchemy import Connection
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
+from local_backend.runtime import control
 from local_backend.runtime.launch import read_restarts
 from local_backend.runtime.resizing import ResizeError
 from local_backend.store import execs, searches
-from local_backend.store.searches import SearchRow
+from local_backend.store.searches import ExperimentRow, SearchRow
 
 SLEEP = "import time\ntime.sleep(600)\n"
 
@@ -73,6 +75,54 @@ def test_a_job_that_rests_gives_its_slots_away_until_it_is_promoted(backend: Ben
     eventually(lambda: driver.hear()["rest"] is None, "the driver trains to the end")
     driver.close()
     assert backend.wait(job).state == FINISHED
+
+
+def experiment_of(one: Bench, job: str, state: str = searches.RUNNING) -> None:
+    """Make a search of which a job is the experiment 0."""
+    row = SearchRow(
+        number=1, id="search-1", creator="ada", name="s", definition="", workload="", args="", data_source=None,
+        sealed=None, targets=None, bundle="", seed=1, state=state, ending=None, attempt=1, create_time=0.0,
+        begin_time=0.0, end_time=0.0, used=0.0, message=None)
+
+    def write(connection: Connection) -> None:
+        searches.create(connection, row, None)
+        searches.add(connection, [ExperimentRow(1, 0, "{}", searches.RUNNING, exec_id=job)])
+
+    one.database.write(write)
+
+
+def test_an_experiment_keeps_its_slots_until_its_search_has_decided(
+    backend: Bench, held: Strings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_DECISION", 600.0)
+    job = held.submit(backend, rest_after=1, parent="search-1")
+    experiment_of(backend, job)
+    driver = held.driver()
+    driver.hello()
+    driver.say(op="rested", epochs=1, stored=False)
+    eventually(lambda: backend.row(job).rested == 1, "it rests")
+    backend.promote(job, 3)
+    message = driver.hear()
+    assert (message["rest"], len(message["slots"])) == (3, 2)
+    driver.say(op="rested", epochs=3, stored=False)
+    eventually(lambda: backend.row(job).rested == 3, "it rests again")
+    assert told(backend, job, "resize") == []
+    backend.database.write(lambda c: searches.change(c, 1, 0, state=searches.WAITING))
+    backend.wake()
+    assert driver.hear()["slots"] == []
+    backend.wait_rested(job, 3)
+
+
+def test_an_experiment_does_not_keep_its_slots_for_a_search_that_does_not_decide(
+    backend: Bench, held: Strings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_DECISION", 0.0)
+    job = held.submit(backend, rest_after=1, parent="search-1")
+    experiment_of(backend, job)
+    driver = held.driver()
+    driver.hello()
+    rest(backend, job, driver)
+    assert driver.hear()["slots"] == []
 
 
 def test_slots_of_a_resting_job_are_free_when_its_workers_have_ended(backend: Bench, held: Strings) -> None:
@@ -213,12 +263,7 @@ def test_the_resting_jobs_of_a_stopped_search_end_their_processes_and_can_go_on(
     driver.hello()
     rest(backend, job, driver)
     assert backend.row(job).state == RUNNING
-    row = SearchRow(
-        number=1, id="search-1", creator="ada", name="s", definition="", workload="", args="", data_source=None,
-        sealed=None, targets=None, bundle="", seed=1, state=searches.STOPPED, ending=None, attempt=1, create_time=0.0,
-        begin_time=0.0, end_time=0.0, used=0.0, message=None)
-
-    backend.database.write(lambda c: searches.create(c, row, None))
+    experiment_of(backend, job, searches.STOPPED)
     backend.wake()
     eventually(lambda: backend.row(job).state == PENDING, "its processes end")
     assert backend.row(job).rested == 1

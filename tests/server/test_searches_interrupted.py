@@ -219,6 +219,26 @@ class Trial:
             assert all(row[3] == other[3] for row, other in zip(rows, calm, strict=False) if row[2] == FINISHED)
 
 
+def test_the_end_of_an_experiment_and_the_next_exec_are_one_transaction(live: Live) -> None:
+    writes: list[Any] = []
+
+    class Counting(BetweenTransactions):
+        def write(self, work: Any) -> Any:
+            writes.append(work)
+            return super().write(work)
+
+    search = Searching(live)
+    search.begin(maxJobNum=3, maxParalleJobNum=1)
+    calm = Moments(0, lambda: None)
+    loop = SearchController(Counting(live, calm), OutsideOfTest(live, calm))
+    for count in range(1, 4):
+        loop._turn(frozenset())
+        rows = search.rows()
+        assert [row.state for row in rows] == [FINISHED] * (count - 1) + ["SUBMITTED"]
+        live.move(str(rows[-1].exec_id), PENDING, RUNNING, FINISHED)
+    assert writes == []  # all in the transactions that made the execs
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_trouble_at_any_moment_changes_nothing(live: Live, algorithm: str, kind: str) -> None:

@@ -104,7 +104,7 @@ class WorkerLauncher(Protocol):
 
     def rested(self, epochs: int, stored: bool) -> None:
         """Report that the job rests after this number of finished epochs, after all metrics and progress up to there.
-        `stored`: its state is on the disk."""
+        `stored`: its state is on the disk. Called again when the state is kept."""
 
     def history(self, text: str) -> None:
         """Add a line to the job's history."""

@@ -258,38 +258,33 @@ def _leave(state: HubState) -> Outcome:
 
 
 def _rest(state: HubState) -> Outcome:
-    """Take all slots from the workers, so that the job is parked where it is."""
+    """Let the members wait at the boundary, and report it once. Then the job gets another epoch for its rest, and
+    trains on, or it loses its slots, and is parked where it is."""
     if state.resting:
         return state, ()
-    crew = state.crew
-    actions: tuple[Action, ...] = ()
-    if crew.pending is not None and not crew.confirmed:
-        crew, actions = membership.cancel(crew)
-    return replace(state, crew=replace(crew, slots=()), resting=True), actions
+    return replace(state, resting=True), (Rested(state.epoch + 1, stored=False),)
 
 
 def allot(state: HubState, slots: tuple[str, ...], rest: int | None) -> HubState:
     """Return the state with other slots of the job, and another epoch after which it rests."""
-    state = replace(state, slots=slots, rest=rest)
+    state = replace(state, rest=rest)
     resting = state.resting and state.rests_here
-    return _rested(state, resting, state.rested and resting)
+    rested = state.rested and resting
+    return replace(state, crew=replace(state.crew, slots=() if rested else slots), resting=resting, rested=rested)
 
 
 def report_rest(state: HubState) -> Outcome:
-    """Report once that the job rests, when its last worker has kept the state. If all workers died before that,
-    continue from an older state to the same boundary."""
+    """Report once that a resting job needs no worker, when the last one has kept the state. If all workers died before
+    that, continue from an older state to the same boundary."""
     if not state.resting or state.rested or state.members or state.parking:
         return state, ()
     assert state.plan is not None
     here = Position((state.epoch + 1) * state.plan.steps_per_epoch, EpochStage.TOLD)
-    if state.kept is None or state.kept.position != here:
-        return _rested(state, resting=False), ()
-    return _rested(state, resting=True, reported=True), (Rested(state.epoch + 1, bool(state.kept.path)),)
-
-
-def _rested(state: HubState, resting: bool, reported: bool = False) -> HubState:
-    crew = replace(state.crew, slots=() if resting else state.slots)
-    return replace(state, crew=crew, resting=resting, rested=reported)
+    kept = state.kept
+    if kept is None or kept.position != here:
+        return replace(state, resting=False), ()
+    state = replace(state, crew=replace(state.crew, slots=()), rested=True)
+    return state, (Rested(state.epoch + 1, bool(kept.path)),)
 
 
 def _values(state: HubState, epoch: int) -> dict[str, Any]:

@@ -306,8 +306,9 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Rested:
-    """The job rests: no worker is left, and its state after this number of finished epochs is kept. `stored`: in a
-    file, not only in the memory of the driver."""
+    """The job rests after this number of finished epochs: its members wait for another number, or for the loss of
+    their slots. Reported again when no worker is left and the state is kept. `stored`: it is in a file, not only in the
+    memory of the driver."""
 
     epochs: int
     stored: bool

@@ -138,9 +138,8 @@ def step(state: HubState, event: Event) -> Outcome:
 def arrange(state: HubState) -> Outcome:
     """Apply all rules to the state, without an event."""
     arranged = then((state, ()), *_RULES)
-    # A new epoch may have its own maximum number of workers, and a job that rests uses no slot.
-    same = (arranged[0].epoch, arranged[0].resting) == (state.epoch, state.resting)
-    return arranged if same else then(arranged, *_RULES)
+    # A new epoch may have its own maximum number of workers.
+    return arranged if arranged[0].epoch == state.epoch else then(arranged, *_RULES)
 
 
 # --- rules

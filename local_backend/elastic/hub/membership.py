@@ -144,9 +144,11 @@ def staff(crew: Crew, plan: Mapping[str, Any] | None, epoch: int = 0) -> Outcome
     # The first worker loads its data sets alone, because it may have to download them. Then all others load theirs.
     if crew.data is None:
         waiting = () if crew.at(Stage.LOADING) else waiting[:1]
+    # Newcomers warm up while members train. Without members, the warm-up would only delay the training.
+    warm = bool(crew.active.members)
     for worker in waiting:
         crew = crew.put([worker], stage=Stage.LOADING)
-        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": plan is not None, "epoch": epoch}))
+        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": warm, "epoch": epoch}))
     return crew, tuple(actions)
 
 

@@ -92,10 +92,10 @@ class HubState:
     values: Mapping[int, Values] = field(default_factory=dict)
     #: Whether the last tasks of the boundary, which depend on the values of the epoch, are decided.
     closing: bool = False
-    #: The slots of the job, and the number of finished epochs after which it rests; None: it trains to its end.
-    slots: tuple[str, ...] = ()
+    #: The number of finished epochs after which the job rests; None: it trains to its end.
     rest: int | None = None
-    #: Whether the job rests, or is about to: its workers use no slot. Whether this is reported (`Rested`).
+    #: Whether the job rests: its members wait at the boundary, or are gone. Whether it needs no member, because its
+    #: state is kept.
     resting: bool = False
     rested: bool = False
     #: Whether a callback wants training to end after the present epoch.
