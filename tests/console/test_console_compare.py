@@ -9,9 +9,12 @@ import pytest
 from live_server import Live
 from page_desk import get, words
 
+from local_backend.console import highlighting
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
+from local_backend.limited_work import WorkLimits
+from local_backend.services import comparisons, submitted_code
 
 COMPARE = "/console/runs/compare"
 
@@ -72,6 +75,50 @@ def test_files_that_differ_are_listed_with_their_difference(live: Live, two: lis
     diff = get(live, path[1].replace("&amp;", "&"), part=True)
     assert "-print(2) +print('<b>')" in words(diff) and "<b>" not in diff.text
     assert "do not differ" in words(get(live, f"{COMPARE}/parts/code?{query([two[0], same])}", part=True))
+
+
+def test_all_runs_together_read_a_bounded_part_of_their_files(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reads the same part, so files that are read can be compared."""
+    monkeypatch.setattr(comparisons, "MOST_READ", 3000)
+    ids = [submit(live, f"r{number}", "", "", b"#" * 900 + b"%d\n" % number) for number in range(4)]
+    text = words(get(live, f"{COMPARE}/parts/code?{query(ids[:3])}", part=True))
+    assert "version C" in text and "Too large" not in text
+    text = words(get(live, f"{COMPARE}/parts/code?{query(ids)}", part=True))
+    assert "Too large to read" not in text or "main.py" in text
+    assert "do not differ" in text, "only their sizes are known, which are the same"
+
+
+def test_a_diff_reads_no_other_file(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [live.submitted("--exec-start PyTorch --model-main main.py", files={
+        "data.bin": bytes(5000), "main.py": b"print(%d)\n" % number}) for number in range(2)]
+    monkeypatch.setattr(submitted_code.CodeReader.__init__, "__defaults__", (2 << 20, 1000))
+    diff = get(live, f"{COMPARE}/parts/diff?first={ids[0]}&second={ids[1]}&path=main.py", part=True)
+    assert "-print(0) +print(1)" in words(diff)
+
+
+def test_a_diff_that_needs_minutes_is_given_up(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparisons, "_LIMITS", WorkLimits(seconds=1, memory=256 << 20))
+    texts = ["".join(f"{(place * step) % 101}\n" for place in range(4900)).encode() for step in (7, 11)]
+    ids = [submit(live, "slow", "", "", text) for text in texts]
+    diff = get(live, f"{COMPARE}/parts/diff?first={ids[0]}&second={ids[1]}&path=main.py", part=True)
+    assert "too large to compare" in words(diff)
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("a.sh", "<<" + "a" * 30_000 + "\n"), ("a.py", " \n" * 60_000), ("a.md", "[" * 60_000),
+])
+def test_code_whose_colors_need_minutes_is_shown_without(
+    live: Live, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setattr(highlighting, "_LIMITS", WorkLimits(seconds=1, memory=256 << 20))
+    run = live.submitted("--exec-start PyTorch --model-main main.py", files={
+        "main.py": b"def f(): return '<b>'\n", name: text.encode()})
+    plain = get(live, f"/console/runs/{run}/code?file={name}").text
+    assert 'class="h-' not in plain and text[:50].replace("<", "&lt;") in plain
+    colored = get(live, f"/console/runs/{run}/code").text
+    assert 'class="h-' in colored and "<b>" not in colored
 
 
 def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
