@@ -14,10 +14,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import close, path, pipe
+from pathlib import Path
 from typing import Any
 
-import dlicmd
-import local_backend
+from dlicmd import contract
 
 #: Isolated and without site: Python starts in a few milliseconds, and imports nothing from the environment. The folders
 #: of the server's modules come last, so that none of them replaces a module of the standard library.
@@ -109,5 +109,5 @@ def call(function: str, arguments: Sequence[Any], limits: WorkLimits, slack: int
 
 def _folders() -> list[str]:
     """Return the folders that the modules of the server come from."""
-    packages = [path.dirname(path.dirname(path.abspath(str(one.__file__)))) for one in (local_backend, dlicmd)]
-    return list(dict.fromkeys([*packages, *(one for one in sys.path if path.isabs(one))]))
+    found = [str(Path(__file__).absolute().parents[1]), str(Path(str(contract.__file__)).absolute().parents[2])]
+    return list(dict.fromkeys([*found, *(one for one in sys.path if path.isabs(one))]))

@@ -43,8 +43,8 @@ class ResolvedRuntime:
 
 @dataclass(frozen=True)
 class RuntimeService:
-    """Operations on runtimes. A runtime belongs to the user who made it. It decides which program runs as a kernel, with
-    the rights of the owner of the model. So users use their own runtimes, and those of administrators."""
+    """Operations on runtimes. A runtime belongs to the user who made it. It decides which program runs as a kernel,
+    with the rights of the owner of the model. So users use their own runtimes, and those of administrators."""
 
     base: Base
 

@@ -210,7 +210,7 @@ def _unzip(archive: IO[bytes], tree: Tree, budget: Budget, parent: int) -> None:
     try:
         from lzma import LZMAError
     except ImportError:  # this Python then refuses the method
-        LZMAError = zipfile.BadZipFile  # type: ignore[misc,assignment]  # noqa: N806
+        LZMAError = zipfile.BadZipFile  # type: ignore[misc,assignment]
     try:
         with zipfile.ZipFile(archive) as packed:
             for member in packed.infolist():
@@ -315,6 +315,5 @@ def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, st
     except (ValueError, OverflowError):
         return REFUSED, "its headers are invalid"
     except OSError as problem:
-        if problem.errno is None:  # bz2 raises it for damaged bytes
-            return REFUSED, "it is damaged"
-        return STORAGE, str(problem.errno)
+        # bz2 raises an error without a number for damaged bytes.
+        return (REFUSED, "it is damaged") if problem.errno is None else (STORAGE, str(problem.errno))

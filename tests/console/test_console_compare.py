@@ -6,10 +6,11 @@ import json
 import re
 
 import pytest
-from live_server import Live
+from live_server import Live, tar
 from page_desk import get, words
+from planning import Planning
 
-from local_backend.console import highlighting
+from local_backend.console import highlighting, places
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
@@ -119,6 +120,17 @@ def test_code_whose_colors_need_minutes_is_shown_without(
     assert 'class="h-' not in plain and text[:50].replace("<", "&lt;") in plain
     colored = get(live, f"/console/runs/{run}/code").text
     assert 'class="h-' in colored and "<b>" not in colored
+
+
+def test_no_character_changes_the_order_of_shown_code(live: Live) -> None:
+    code = "if admin:\u202e # \u2066check\u2069\n    pass\n".encode()
+    runs = [submit(live, "one", "", "", code), submit(live, "two", "", "", b"")]
+    Planning(live).defined(archive=tar({"digits/train.py": code}))
+    for path in (f"/console/runs/{runs[0]}/code", f"{places.DEFINITIONS}/alice/digits",
+                 f"{COMPARE}/parts/diff?first={runs[0]}&second={runs[1]}&path=main.py"):
+        text = get(live, path).text
+        assert "check" in text and "\ufffd" in text, path
+        assert not set("\u202e\u2066\u2069") & set(text.partition("<pre")[2].partition("</pre>")[0]), path
 
 
 def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
