@@ -177,13 +177,14 @@ class ModelSourceService:
                 if saved_models.count_of(connection, caller.name) >= _MOST_SAVED:
                     raise OverQuota("quota.models", f"{caller.name} has {_MOST_SAVED} saved models, which is the "
                                                     "limit. Remove some")
-                most = self.base.settings.quotas.stored_bytes
-                if most is not None and saved_models.bytes_of(connection, caller.name) + size > most:
-                    raise OverQuota("quota.bytes", f"the saved models of {caller.name} use more than {most} bytes with "
-                                                   "this one, which is the limit. Remove some")
                 if not self.base.settings.paths.bundle(bundle).is_dir():
                     raise BundleLost
-                return saved_models.save(connection, name, caller.name, bundle, size, origin)
+                made = saved_models.save(connection, name, caller.name, bundle, size, origin)
+                most = self.base.settings.quotas.stored_bytes
+                if most is not None and saved_models.bytes_of(connection, caller.name) > most:
+                    raise OverQuota("quota.bytes", f"the saved models of {caller.name} use more than {most} bytes with "
+                                                   "this one, which is the limit. Remove some")
+                return made
 
             try:
                 while True:
