@@ -18,7 +18,7 @@ LINUX = sys.platform == "linux"
 #: nursery, and the server last.
 RUNNER_SCORE, JOB_SCORE = 200, 500
 #: How much lower the priority of a job in a sandbox is (see nice(2)).
-_NICE = 5
+NICE = 5
 _PR_SET_DUMPABLE = 4
 
 
@@ -92,7 +92,7 @@ def give_way() -> None:
     """Lower the priority of this process and its later children: the server, whose calls are short, gets a processor
     before jobs that use all of them."""
     with suppress(OSError):
-        os.nice(_NICE)
+        os.nice(NICE)
 
 
 def take(variable: str) -> str | None:

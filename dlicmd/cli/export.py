@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from dlicmd.sdk.errors import UsageProblem
 
 OPTION = "--export"
 _CSV, _PARQUET = ".csv", ".parquet"
+#: What formulas of spreadsheets begin with.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+#: Numbers, and names of options.
+_HARMLESS = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|--?[A-Za-z][\w.-]*", re.IGNORECASE)
 
 
 def checked(name: str | None, option: str = OPTION) -> str | None:
@@ -45,9 +50,16 @@ def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([row.get(column) for column in columns] for row in rows)
+    writer.writerow(map(_as_text, columns))
+    writer.writerows([_as_text(row.get(column)) for column in columns] for row in rows)
     return text.getvalue().encode(errors="replace")
+
+
+def _as_text(value: Any) -> Any:
+    """Return a value of CSV. A spreadsheet would compute a text that begins like a formula, such as the name of a job
+    of another user. An apostrophe before it makes it a text there."""
+    is_formula = isinstance(value, str) and value.startswith(_FORMULAS) and not _HARMLESS.fullmatch(value)
+    return f"'{value}" if is_formula else value
 
 
 def _parquet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:

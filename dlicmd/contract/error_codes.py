@@ -120,7 +120,7 @@ SERVER = {
     "quota.active": "the user has reached the limit of pending and running execs",
     "quota.bytes": "the execs of the user have reached the limit of stored bytes",
     "quota.execs": "the user has reached the limit of execs",
-    "quota.models": "the user has reached the limit of models, or of started models",
+    "quota.models": "the user has reached the limit of models, of started models, or of runtimes",
     "quota.rate": "the user has reached the limit of submissions within a minute",
     "quota.searches": "the user has reached the limit of searches",
     "quota.streams": "the user has reached the limit of open streams",

@@ -25,9 +25,13 @@ VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 
 def own_lines(read: Callable[[str], str], name: str = IGNORE_FILE) -> Iterator[tuple[str, str]]:
     """Yield the lines of an ignore file, each with the name of its file. In place of a line `#!include:NAME`, yield the
-    lines of that file of the folder. `read` returns the text of a file of the folder."""
+    lines of that file of the folder. `read` returns the text of a file of the folder. Raises ValueError if the file
+    includes itself."""
     for line in read(name).splitlines():
         if line.startswith(INCLUDE) and name == IGNORE_FILE:
-            yield from own_lines(read, line.removeprefix(INCLUDE).strip())
+            included = line.removeprefix(INCLUDE).strip()
+            if included == IGNORE_FILE:
+                raise ValueError(f"the line {line!r} includes the file itself")
+            yield from own_lines(read, included)
         else:
             yield line, name

@@ -56,6 +56,8 @@ _REFUSED = {
     413: "submission.too_large", 429: "load.busy quota.rate quota.uploads",
     507: "quota.bytes quota.models storage.failed storage.full",
 }
+#: Who sees and uses a runtime.
+RUNTIMES = "every user, for their own runtimes, the built-in ones and those of administrators; administrators, for all"
 _BODY = {"multipart/form-data": ModelArchive, "application/octet-stream": bytes}
 KernelType = Annotated[str | None, Query(description="name of a ready-made kernel: `onnx`, `torch`, `sklearn`, "
                                                      "`xgboost` or `huggingface`")]
@@ -115,25 +117,26 @@ async def _deployed(  # noqa: PLR0917
 
 
 @router.get(dlim.RUNTIMES)
-@about(EVERY_USER)
-def list_runtimes(services: TheServices, _caller: TheCaller) -> JsonAnswer[RuntimeList]:
+@about(RUNTIMES)
+def list_runtimes(services: TheServices, caller: TheCaller) -> JsonAnswer[RuntimeList]:
     """List the runtimes, built-in ones first."""
-    return JsonAnswer({"runtimes": [runtime_object(row) for row in services.runtimes.list()]})
+    return JsonAnswer({"runtimes": [runtime_object(row) for row in services.runtimes.list(caller)]})
 
 
 @router.post(dlim.RUNTIMES)
-@about(EVERY_USER, errors={400: "body.json runtime.invalid", 409: "runtime.exists"}, body=RuntimeObject)
+@about(EVERY_USER, errors={400: "body.json runtime.invalid", 409: "runtime.exists", 507: "quota.models"},
+       body=RuntimeObject)
 async def create_runtime(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[RuntimeObject]:
-    """Add a runtime."""
+    """Add a runtime. Users use their own runtimes and those of administrators."""
     given = await json_of(request)
     return JsonAnswer(runtime_object(await run_in_threadpool(services.runtimes.create, caller, given)))
 
 
 @router.get(_RUNTIME)
-@about(EVERY_USER, errors={404: "runtime.not_found"})
-def get_runtime(services: TheServices, _caller: TheCaller, r: str) -> JsonAnswer[RuntimeObject]:
+@about(RUNTIMES, errors={404: "runtime.not_found"})
+def get_runtime(services: TheServices, caller: TheCaller, r: str) -> JsonAnswer[RuntimeObject]:
     """Return one runtime."""
-    return JsonAnswer(runtime_object(services.runtimes.find(r)))
+    return JsonAnswer(runtime_object(services.runtimes.find(caller, r)))
 
 
 @router.put(_RUNTIME)
@@ -170,7 +173,7 @@ def list_saved(services: TheServices, caller: TheCaller) -> JsonAnswer[list[Save
 @about(EVERY_USER, extension=wire.EXT_MODELS, body=NewSavedModel, errors={
     400: "body.json body.value exec.no_result exec.not_found model.description model.files",
     403: "model.of_another_user", 409: "exec.not_finished", 429: "load.busy",
-    507: "quota.models storage.failed storage.full"})
+    507: "quota.bytes quota.models storage.failed storage.full"})
 async def save(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[SavedModelObject]:
     """Save the result of a finished exec under a name, as its next version."""
     services.base.permit(caller, "model.save")

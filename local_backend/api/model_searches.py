@@ -30,7 +30,7 @@ _ONE = _ALL + "/{t}"
 #: Refusals of saving a result as a model.
 _NOT_SAVED = {
     400: "exec.no_result exec.not_found model.description model.files", 403: "model.of_another_user",
-    404: "search.not_found", 429: "load.busy", 507: "quota.models storage.failed storage.full",
+    404: "search.not_found", 429: "load.busy", 507: "quota.bytes quota.models storage.failed storage.full",
 }
 
 

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from local_backend.api import uploads
-from local_backend.api.bulk import in_turn
+from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.builder import builder_part
@@ -22,7 +22,7 @@ from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.errors import Invalid
 from local_backend.services.definitions import AUTO, DefinitionDraft
-from local_backend.services.load import UPLOAD
+from local_backend.services.load import READING, UPLOAD
 
 router = pages()
 
@@ -42,6 +42,7 @@ def definitions_page(request: Request, services: TheServices, caller: TheCaller)
 
 
 @router.get(ONE)
+@bulk(READING, stream=False)
 def definition_page(
     request: Request, services: TheServices, caller: TheCaller, label: TheLabel, version: str = ""
 ) -> Response:

@@ -49,6 +49,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 #: Numbers outside of these are shown with an exponent.
 _SMALLEST, _LARGEST = 1e-4, 1e15
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -84,9 +85,16 @@ def _environment() -> Environment:
     made.filters.update(
         bytes=shown_bytes, count=shown_count, duration=shown_duration, iso=iso, number=shown_number, moment=moment,
         state_class=state_class, state_word=state_word, data_source=shown_source, hardware=shown_hardware,
+        in_order=in_order,
     )
     made.globals.update(asset=asset_url, places=places, frameworks=FRAMEWORK_WORDS)
     return made
+
+
+def in_order(text: str) -> str:
+    """Return the text of a file with marks in place of the characters that change the order of the others. Code of
+    another user could otherwise look like code that does something else (CVE-2021-42574)."""
+    return _DIRECTION.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def iso(seconds: float) -> str:

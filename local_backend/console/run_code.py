@@ -9,7 +9,7 @@ from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.highlighting import highlighted
-from local_backend.console.rendering import page
+from local_backend.console.rendering import in_order, page
 from local_backend.console.route import router as pages
 from local_backend.console.run import about
 from local_backend.services.load import READING
@@ -25,7 +25,7 @@ def code(request: Request, services: TheServices, caller: TheCaller, run: str, f
     found = about(request, services, caller, run, "/code")
     names, complete = services.code.names(caller, run)
     chosen = services.code.file(caller, run, file or _main(found["row"], names)) if names else None
-    text = None if chosen is None or chosen.text is None else highlighted(chosen.path, chosen.text)
+    text = None if chosen is None or chosen.text is None else highlighted(chosen.path, in_order(chosen.text))
     return page(request, "run_code.html", **found, names=names, complete=complete, chosen=chosen, text=text)
 
 

@@ -151,6 +151,9 @@ class _Literals:
             except (ValueError, SyntaxError):  # a bad escape
                 raise self._wrong() from None
             self._next()
+            self._count += self._kind == "text"
+            if self._count > VALUES:
+                raise ValueError(f"has more than {VALUES} values")
         return found
 
     def _inside(self, opening: str, level: int) -> Any:

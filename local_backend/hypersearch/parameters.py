@@ -11,8 +11,9 @@ from local_backend.hypersearch import refusals
 from local_backend.hypersearch.definition import DataType, Listed, Parameter, Value
 from local_backend.hypersearch.space import points, text
 
-#: Most parameters, values of a choice, experiments in a list, and points of a range with a step.
-PARAMETERS, CHOICES, EXPERIMENTS, POINTS = 500, 10_000, 10_000, 10**9
+#: Most parameters, values of a choice, experiments in a list, points of a range with a step, and conditions of a
+#: parameter.
+PARAMETERS, CHOICES, EXPERIMENTS, POINTS, CONDITIONS = 500, 10_000, 10_000, 10**9, 50
 #: Base and exponents of `power` must give values within the range of floating-point numbers.
 _HUGE = 1e300
 _TYPES: Mapping[str, DataType] = {
@@ -134,7 +135,10 @@ def _fixed(one: Fields, data: DataType) -> Value:
 def _conditions(one: Fields) -> tuple[tuple[str, tuple[Value, ...]], ...]:
     """Return the conditions of `"if": {"other": value or list of values}`."""
     found = []
-    for name, wanted in one.object("if").items():
+    given = one.object("if")
+    if len(given) > CONDITIONS:
+        raise one.refuse("if", f"names {len(given)} parameters; the limit is {CONDITIONS}")
+    for name, wanted in given.items():
         values = wanted if isinstance(wanted, list) else [wanted]
         if not values or not all(isinstance(value, str | int | float) for value in values):
             raise one.refuse("if", f"must name values of {shown(name)}, but it has {shown(wanted)}")
@@ -149,8 +153,9 @@ def _check_conditions(one: Parameter, by_name: Mapping[str, Parameter]) -> None:
         if other is None or not other.choices:
             raise Invalid("search.space", f"hyperParams: {one.name}: if names {shown(name)}, which must be another "
                                           "parameter of the type Discrete")
+        known = set(other.choices)
         for value in values:
-            if value not in other.choices:
+            if value not in known:
                 raise Invalid("search.space", f"hyperParams: {one.name}: if names the value {shown(value)}, which "
                                               f"{shown(name)} cannot have")
     seen: set[str] = set()

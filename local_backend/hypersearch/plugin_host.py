@@ -9,6 +9,7 @@ JSON; what the plugin prints goes to the log. The state is a pickle, which only 
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
 import inspect
 import json
@@ -61,7 +62,12 @@ def offer(logger: logging.Logger) -> None:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Limit the CPU time, the memory and the files of this process, and of those that it starts."""
+    """Limit the CPU time, the memory and the files of this process, and of those that it starts. They give way to the
+    server when the processors are busy, and end first when memory runs out."""
+    with contextlib.suppress(OSError):
+        os.nice(limits["nice"])
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(limits["score"]))
     for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limits["seconds"]),
                        (resource.RLIMIT_AS, limits["memory"]), (resource.RLIMIT_FSIZE, limits["file"])):
         _, hard = resource.getrlimit(kind)

@@ -20,17 +20,22 @@ from pathlib import Path
 from typing import IO, Any
 
 from local_backend import own_process
+from local_backend.errors import Invalid
+from local_backend.fields import TEXT
+from local_backend.files import remove_tree
 from local_backend.hypersearch import plugin_host, space
 from local_backend.hypersearch.definition import Definition, Known, Value
 from local_backend.hypersearch.plugins import interpreter_of
 from local_backend.hypersearch.questions import Hold, SuggesterFailed, SuggesterLost
 from local_backend.runtime.environment import inherited
 from local_backend.runtime.sandbox import PROGRAM
-from local_backend.runtime.view import READ, TEMPORARY, arguments, of_machine
+from local_backend.runtime.view import READ, TEMPORARY, Mount, arguments, of_environment, of_machine
 from local_backend.settings import Settings
 
 #: Most bytes of an answer, of a file that a plugin writes, and of its log.
 _ANSWER, _FILE, _LOG = 8 * 2**20, 16 * 2**20, 8 * 2**20
+#: Most characters of the sentence of a plugin that fails.
+_SENTENCE = 1000
 #: Members of a parameter that plugins may read, whatever its type.
 _LISTS = ("discreteDbVal", "discreteIntVal", "discreateStrVal")
 _TYPES = {"range": "Range", "discrete": "Discrete", "fix": "fix"}
@@ -58,17 +63,40 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
         "hyper_parameters": _hyper_parameters(definition), "kwargs": definition.params,
         "last": _results(definition, last) if last else None,
         "state": None if state is None else base64.b64encode(state).decode("ascii"),
-        "limits": {"seconds": settings.plugin_seconds, "memory": settings.plugin_memory, "file": _FILE},
+        "limits": {"seconds": settings.plugin_seconds, "memory": settings.plugin_memory, "file": _FILE,
+                   "nice": own_process.NICE, "score": own_process.JOB_SCORE},
     }
-    python = interpreter_of(description) or sys.executable
-    with _log(log) as messages, tempfile.TemporaryDirectory(prefix="dli-") as temporary:
-        process = _start(settings, python, folder, Path(temporary), messages)
+    try:
+        python, mounts = environment_of(settings, description)
+    except Invalid as problem:
+        raise SuggesterFailed(f"the algorithm {definition.algorithm} cannot run: {problem}") from None
+    with _log(log) as messages, _temporary() as temporary:
+        process = _start(settings, python, [(READ, folder), *mounts], temporary, messages)
         with hold.of(partial(_kill, process)):
             said = _answer(process, json.dumps(request).encode(), settings.plugin_seconds)
-    if "problem" in said:
-        raise SuggesterFailed(f"the algorithm {definition.algorithm} failed: {said['problem']}")
-    found = [_checked(definition, one) for one in said["suggestions"][:count]]
-    return PluginAnswer(found, base64.b64decode(said["state"]))
+    match said:
+        case {"problem": str(why)}:
+            why = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in why[:_SENTENCE])
+            raise SuggesterFailed(f"the algorithm {definition.algorithm} failed: {why}")
+        case {"suggestions": [*suggestions], "state": str(text)} if all(isinstance(one, dict) for one in suggestions):
+            found = [_checked(definition, one) for one in suggestions[:count]]
+            with contextlib.suppress(ValueError):
+                return PluginAnswer(found, base64.b64decode(text))
+    raise SuggesterFailed(f"the algorithm {definition.algorithm} gave an answer that is none: it has no suggestions")
+
+
+def environment_of(settings: Settings, description: Mapping[str, Any]) -> tuple[str, Sequence[Mount]]:
+    """Return the Python of an installed algorithm, and what its sandbox must see of the environment. Raises Invalid if
+    the environment does not exist, or if the sandbox would not show it to a job, either."""
+    python = interpreter_of(description)
+    if python is None or not settings.isolates_jobs:
+        return python or sys.executable, ()
+    folder = str(Path(python).parent.parent)
+    mounts = of_environment(settings, folder)
+    if not mounts:
+        raise Invalid("search.plugin", f"the environment {folder} is not shown to algorithms: it needs conda-meta or "
+                      "pyvenv.cfg, and only root or the account of the server may own it and the folders above it")
+    return python, mounts
 
 
 def _hyper_parameters(definition: Definition) -> list[dict[str, Any]]:
@@ -94,7 +122,7 @@ def _checked(definition: Definition, suggestion: Mapping[str, Any]) -> dict[str,
         if name not in known:
             raise SuggesterFailed(f"the algorithm {definition.algorithm} suggested {name!r}, which is no parameter")
         try:
-            number = str(value) if known[name].data == "STR" else float(value)
+            number = _text(str(value)) if known[name].data == "STR" else float(value)
             found[name] = int(number) if known[name].data == "INT" else number
             if isinstance(number, float) and not abs(number) < float("inf"):
                 raise ValueError
@@ -102,6 +130,14 @@ def _checked(definition: Definition, suggestion: Mapping[str, Any]) -> dict[str,
             raise SuggesterFailed(f"the algorithm {definition.algorithm} suggested {space.text(str(value))[:100]!r} "
                                   f"for {name}, which must be {known[name].data}") from None
     return found
+
+
+def _text(text: str) -> str:
+    """Return a text that can be a word of a program. Raises ValueError."""
+    if len(text) > TEXT or "\0" in text:
+        raise ValueError
+    text.encode()
+    return text
 
 
 @contextlib.contextmanager
@@ -113,8 +149,21 @@ def _log(path: Path) -> Any:
         yield file
 
 
-def _start(settings: Settings, python: str, folder: str, temporary: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start the process. Raises SuggesterFailed."""
+@contextlib.contextmanager
+def _temporary() -> Any:
+    """Yield a new folder, which is removed at the end, whatever the plugin has made in it."""
+    folder = Path(tempfile.mkdtemp(prefix="dli-"))
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(folder)
+
+
+def _start(
+    settings: Settings, python: str, seen: Sequence[Mount], temporary: Path, log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start the process. Its sandbox sees `seen`, and what every job sees. Raises SuggesterFailed."""
     words = [python, "-s", plugin_host.__file__]
     environment = inherited(os.environ, of_server=settings.embedded) | {"TMPDIR": str(temporary)}
     with contextlib.ExitStack() as stack:
@@ -125,7 +174,7 @@ def _start(settings: Settings, python: str, folder: str, temporary: Path, log: I
             if program is None:
                 raise SuggesterFailed(f"the program {PROGRAM} (bubblewrap) is not installed")
             file, keep = stack.enter_context(own_process.unchangeable(program))
-            mounts = [*of_machine(settings), (READ, folder), (READ, str(Path(python).parent.parent))]
+            mounts = [*of_machine(settings), *seen]
             words = [PROGRAM, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session",
                      "--cap-drop", "ALL", "--bind", str(temporary), TEMPORARY, *arguments(mounts),
                      "--chdir", TEMPORARY, "--", *words]
@@ -160,6 +209,8 @@ def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) ->
         raise SuggesterFailed(f"the answer of the algorithm exceeds {_ANSWER} bytes")
     try:
         return json.loads(text)
+    except RecursionError:
+        raise SuggesterFailed("the answer of the algorithm is nested too deeply") from None
     except ValueError:
         if late.is_set() or -status in (signal.SIGXCPU, signal.SIGXFSZ):
             raise SuggesterFailed(f"the algorithm took longer than {seconds:g} s, or exceeded a limit") from None

@@ -118,8 +118,8 @@ def delete(settings: Settings, name: str) -> None:
 
 def _below(roots: Sequence[str], path: str) -> Path:
     """Return the real folder of a path that lies below one of the roots. Raises Invalid."""
-    real = os.path.realpath(path)
-    if not os.path.isabs(path) or not any(
+    real = os.path.realpath(path) if path.isprintable() else ""
+    if not real or not os.path.isabs(path) or not any(
             os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root) for root in roots):
         allowed = ", ".join(roots) or "none; an administrator sets DLI_PLUGIN_ROOTS"
         raise _refused(f"path {shown(path)} is not below a folder from which this server installs algorithms "

@@ -65,14 +65,19 @@ def of_job(
     if spec.service is not None:
         # The folder, because a gateway that starts again makes another socket. Nothing else is in it.
         found.append((READ, os.path.dirname(spec.service.socket)))
-    conda_env = spec.environment.conda_env
-    if conda_env and not _may_be_replaced(settings, conda_env):
-        links, real = _resolve(conda_env)
-        if _is_environment(real):
-            found += [*links, (READ, real)]
+    found += of_environment(settings, spec.environment.conda_env)
     if any(slot.device for slot in slots):
         found += [(DEVICE, path) for pattern in _GPU for path in sorted(glob.glob(pattern))]
     return _with_links(found)
+
+
+def of_environment(settings: Settings, path: str | None) -> list[Mount]:
+    """Return what shows the Python environment that a user has named: nothing, unless only root or the account of the
+    server can replace it."""
+    if not path or _may_be_replaced(settings, path):
+        return []
+    links, real = _resolve(path)
+    return [*links, (READ, real)] if _is_environment(real) else []
 
 
 def of_machine(settings: Settings) -> tuple[Mount, ...]:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, StorageFailed, Unavailable
 from local_backend.hypersearch import plugins
 from local_backend.hypersearch.controller import AlgorithmFailed, Suggested
 from local_backend.hypersearch.definition import Definition, Known
-from local_backend.hypersearch.plugin_process import PluginAnswer, ask
+from local_backend.hypersearch.plugin_process import PluginAnswer, ask, environment_of
 from local_backend.hypersearch.questions import Hold, Question, Questions, SuggesterFailed, SuggesterLost
 from local_backend.hypersearch.suggesting import Suggester
 from local_backend.services.access import Caller
@@ -68,6 +69,7 @@ class AlgorithmService:
                                                "the limit; delete one first")
             if len(upload.files) > 1:
                 raise Invalid("search.plugin", "the request contains more than one file")
+            environment_of(self.base.settings, request.described(Path(), caller.name, ""))
             plugins.delete(self.base.settings, request.name)  # an interrupted installation may have left files
             try:
                 folder = plugins.install(self.base.settings, request, upload.files[0][1] if upload.files else None)
@@ -90,7 +92,8 @@ class AlgorithmService:
                 raise AccessDenied("search.algorithm_of_another_user", f"The algorithm {found} belongs to {creator}")
             for row in self.base.database.read(searches.active):
                 if Definition.from_json(row.definition).algorithm == found:
-                    raise Conflict("search.algorithm_in_use", f"the search {row.name} of {row.creator} uses {found}")
+                    what = f"the search {row.name}" if row.creator == caller.name else "a search"
+                    raise Conflict("search.algorithm_in_use", f"{what} of {row.creator} uses {found}")
             self.base.database.write(lambda c: searches.uninstall(c, found))
             plugins.delete(self.base.settings, found)
 

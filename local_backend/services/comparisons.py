@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dlicmd.contract import code_changes, metric_names, wire
 from dlicmd.contract.submission_values import PROGRAM, asked
+from local_backend import limited_work
 from local_backend.curves.file import Point
 from local_backend.curves.model import OF_RUN
 from local_backend.errors import Invalid
+from local_backend.limited_work import LimitExceeded, WorkLimits
 from local_backend.services.access import Caller
 from local_backend.services.curves import TIME_AXIS, CurveService, DrawnCurve, StepWindow
 from local_backend.services.execs import ExecService
-from local_backend.services.submitted_code import CodeService, ListedFile
+from local_backend.services.submitted_code import MOST_READ, CodeReader, CodeService, ListedFile
 from local_backend.store.execs import ExecRow
 
 #: Maximum number of compared execs.
@@ -23,6 +26,8 @@ MOST = 50
 #: Columns that keep the best and the last value of a curve.
 _FEW = 1
 _VARIABLE = "--msd-env"
+#: The function that makes a diff, and limits of its process: some texts need minutes.
+_UNIFIED, _LIMITS = f"{code_changes.__name__}:{code_changes.unified.__name__}", WorkLimits(seconds=5, memory=512 << 20)
 
 #: Name of a value → the value of each exec, None for an exec without it.
 Values = Mapping[str, Sequence[Any]]
@@ -121,18 +126,25 @@ class ComparisonService:
     def diff(self, caller: Caller, first: str, second: str, path: str) -> str | None:
         """Return the unified diff of a file of two execs, "" if it is the same; None if there cannot be one. Raises
         NotFound (`exec.not_found`)."""
-        before, after = (one.get(path) for one in self._listed(caller, self.rows(caller, [first, second])))
-        texts = ["" if one is None else one.text for one in (before, after)]
-        return code_changes.unified(path, *texts)
+        found = [next(iter(self.code.listed(caller, row.id, only=path)[0]), None)
+                 for row in self.rows(caller, [first, second])]
+        texts = ["" if one is None else one.text for one in found]
+        with suppress(LimitExceeded, OSError):
+            diff: str | None = limited_work.call(_UNIFIED, [path, *texts], _LIMITS)
+            return diff
+        return None
 
     def _listed(self, caller: Caller, rows: Sequence[ExecRow]) -> list[Mapping[str, ListedFile]]:
-        """Return the files of each exec by path. Execs of the same code are read once."""
+        """Return the files of each exec by path. Execs of the same code are read once. All together read as many bytes
+        as an answer with the code of one exec, and each the same part of them: so each reads the same files."""
+        keys = [row.bundle or row.id for row in rows]
+        most = MOST_READ // len(set(keys))
         known: dict[str, Mapping[str, ListedFile]] = {}
-        for row in rows:
-            key = row.bundle or row.id
+        for row, key in zip(rows, keys, strict=True):
             if key not in known:
-                known[key] = {file.path: file for file in self.code.listed(caller, row.id)[0]}
-        return [known[row.bundle or row.id] for row in rows]
+                files, _ = self.code.listed(caller, row.id, CodeReader(0, most))
+                known[key] = {file.path: file for file in files}
+        return [known[key] for key in keys]
 
 
 def _side_by_side(found: Sequence[Mapping[str, Any]]) -> Values:

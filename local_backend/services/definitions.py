@@ -174,7 +174,7 @@ class DefinitionService:
             versions = self.objects.versions(caller, row.label)
 
             def work(connection: Connection) -> None:
-                used = self.objects.use_of(connection, row)
+                used = self.objects.use_of(connection, caller, row)
                 if used is not None:
                     raise Conflict("definition.in_use", used)
                 team_objects.remove(connection, row.number)

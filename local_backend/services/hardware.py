@@ -125,7 +125,7 @@ class HardwareService:
             self.objects.check_owner(caller, row)
 
             def work(connection: Connection) -> None:
-                used = self.objects.use_of(connection, row)
+                used = self.objects.use_of(connection, caller, row)
                 if used is not None:
                     raise Conflict("hardware.in_use", used)
                 team_objects.remove(connection, row.number)

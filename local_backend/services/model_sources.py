@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,7 +30,7 @@ from local_backend.runtime.sizes import on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.services.execs import ExecService
-from local_backend.services.model_views import ModelView
+from local_backend.services.model_views import ModelView, seen_origin
 from local_backend.services.models import ModelService
 from local_backend.services.searches import SearchService
 from local_backend.store import saved_models
@@ -116,7 +116,7 @@ class ModelSourceService:
                 raise Invalid("data.invalid", f"modelPath: {problem}") from None
             try:
                 folder.mkdir(mode=0o700, parents=True)
-                if not _copy(Path(source), Path(source).parent, folder, ()):
+                if not _copy(Path(source), Path(source).parent, folder, self._check_room):
                     raise Invalid("model.files", f"modelPath: the folder {words.folder[:200]} contains no file")
             except OSError as problem:
                 raise StorageFailed.from_os(problem) from None
@@ -130,8 +130,10 @@ class ModelSourceService:
     # --- the store
 
     def saved(self, caller: Caller) -> list[SavedModelRow]:
-        """Return the saved models of the caller and those in spaces, by name and version."""
-        return self.base.database.read(lambda c: saved_models.everything(c, caller.sees_of))
+        """Return the saved models of the caller and those in spaces, by name and version, with what the caller sees of
+        their lineage."""
+        rows = self.base.database.read(lambda c: saved_models.everything(c, caller.sees_of))
+        return [replace(row, source=json.dumps(seen_origin(row.origin, caller, row.creator))) for row in rows]
 
     def save_best(self, caller: Caller, search: str, name: str, folder: Path, *, new: bool) -> SavedModelRow:
         """Save the result of the best experiment of a search, as `save` does. Raises NotFound (`search.not_found`),
@@ -158,7 +160,7 @@ class ModelSourceService:
             _check_finished(row)
             self._assemble(row, folder, path, to_serve if path == "" else list)
             size = on_disk(folder)
-            check_room(self.base.settings.paths, self.base.settings.quotas, size)
+            self._check_room(size)
             try:
                 bundle = bundles.keep(self.base.settings.paths, folder)
             except (OSError, BundleLost) as problem:
@@ -177,7 +179,12 @@ class ModelSourceService:
                                                     "limit. Remove some")
                 if not self.base.settings.paths.bundle(bundle).is_dir():
                     raise BundleLost
-                return saved_models.save(connection, name, caller.name, bundle, size, origin)
+                made = saved_models.save(connection, name, caller.name, bundle, size, origin)
+                most = self.base.settings.quotas.stored_bytes
+                if most is not None and saved_models.bytes_of(connection, caller.name) > most:
+                    raise OverQuota("quota.bytes", f"the saved models of {caller.name} use more than {most} bytes with "
+                                                   "this one, which is the limit. Remove some")
+                return made
 
             try:
                 while True:
@@ -238,6 +245,10 @@ class ModelSourceService:
 
     # --- helpers
 
+    def _check_room(self, size: int) -> None:
+        """Raise StorageFailed unless the disk has room for files."""
+        check_room(self.base.settings.paths, self.base.settings.quotas, size)
+
     def _assemble(self, row: ExecRow, folder: Path, path: str, needed: Choice = list) -> None:
         """Fill a new folder with the submitted code of an exec, and with its result below `model`, as in the zip of the
         result. With a `path`, this part of the result is at the top instead. `needed` chooses from the files. Raises
@@ -250,12 +261,13 @@ class ModelSourceService:
             folder.mkdir(mode=0o700, parents=True)
             if row.bundle is not None:
                 code = self.base.settings.paths.bundle(row.bundle) / (row.workload.program.model_dir or "")
-                _copy(code, code.parent, folder, _CODE_LEFT_OUT)
+                _copy(code, code.parent, folder, self._check_room, _CODE_LEFT_OUT)
             result = paths.model / part
             if part.parts and not result.is_dir():
                 copied = _copy_file(result, paths.root, folder / part.name)
             else:
-                copied = _copy(result, paths.root, folder if part.parts else folder / result.name, (), needed)
+                copied = _copy(result, paths.root, folder if part.parts else folder / result.name, self._check_room,
+                               (), needed)
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
         if part.parts and not copied:
@@ -359,17 +371,23 @@ def _saved(connection: Connection, caller: Caller, name: str, version: int | Non
     return rows[-1]
 
 
-def _copy(source: Path, top: Path, target: Path, left_out: tuple[str, ...], needed: Choice = list) -> bool:
+def _copy(  # noqa: PLR0917
+    source: Path, top: Path, target: Path, check: Callable[[int], None], left_out: tuple[str, ...] = (),
+    needed: Choice = list,
+) -> bool:
     """Copy the `needed` regular files below a folder over those of another one. Links are left out: a program may have
-    made them. Return whether any file was copied. Raises OSError."""
+    made them. Return whether any file was copied. `check` is called with their bytes before. Raises OSError, and the
+    errors of `check`."""
     opened = open_folder(source, top)
     if opened is None:
         return False
     try:
-        names = [name for name, found in regular_files(opened, left_out, []) if found.st_nlink <= 1]
+        sizes = {name: found.st_size for name, found in regular_files(opened, left_out, []) if found.st_nlink <= 1}
     finally:
         os.close(opened)
-    return sum(_copy_file(source / name, top, target / name) for name in sorted(needed(names))) > 0
+    names = sorted(needed(sizes))
+    check(sum(sizes[name] for name in names))
+    return sum(_copy_file(source / name, top, target / name) for name in names) > 0
 
 
 def _copy_file(source: Path, top: Path, target: Path) -> bool:

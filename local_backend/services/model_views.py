@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from dlicmd.contract.secret import MASK, looks_secret
 from local_backend.inference.control import RevisionLoad
 from local_backend.inference.converging import shown_state
 from local_backend.inference.profile import ModelProfile, to_profile
 from local_backend.inference.serving_history import LoadPoint
+from local_backend.services.access import Caller
 from local_backend.store.models import DRAINING, FAILED, SERVING, STARTING, ModelRow, RevisionRow
 
 #: Begins the id of the job that serves a revision, before the name of the model.
@@ -54,6 +56,45 @@ class ServingFacts(Protocol):
 
     def address(self) -> GatewayAddress | None:
         """Return where the gateway takes requests; None while no gateway runs."""
+
+
+#: What only the user of an exec sees of the lineage of a model that was made of it.
+_OF_THE_EXEC = ("args", "data", "folder")
+
+
+def seen_origin(origin: Mapping[str, Any], caller: Caller, creator: str) -> dict[str, Any]:
+    """Return what a user sees of the lineage of a model. `creator` is the user whose data it is from, if the lineage
+    names no user."""
+    if caller.admin or caller.name == origin.get("user", creator):
+        return dict(origin)
+    return {key: value for key, value in origin.items() if key not in _OF_THE_EXEC}
+
+
+def seen_revision(row: RevisionRow, caller: Caller, owner: str) -> RevisionRow:
+    """Return a revision as a user sees it: users that a model is shared with see no secrets of its kernels."""
+    if row.source is not None:
+        row = replace(row, source=json.dumps(seen_origin(json.loads(row.source), caller, row.creator)))
+    if caller.admin or caller.name == owner:
+        return row
+    value = row.model_json
+    for key, name in (("mk_environments", "name"), ("attributes", "key")):
+        if value.get(key):
+            value[key] = _masked(value[key], name)
+    return replace(row, description=json.dumps(value))
+
+
+def seen_profile(text: str, caller: Caller, owner: str) -> str:
+    """Return a profile as a user sees it, in the same way."""
+    found = json.loads(text)
+    kernel = found.get("kernel") or {}
+    if caller.admin or caller.name == owner or not kernel.get("envs"):
+        return text
+    return json.dumps(found | {"kernel": kernel | {"envs": _masked(kernel["envs"], "name")}})
+
+
+def _masked(pairs: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [{**one, "value": MASK} if one.get("value") and looks_secret(str(one.get(name))) else {**one}
+            for one in pairs]
 
 
 def job_id(model: str, exec_id: str) -> str:

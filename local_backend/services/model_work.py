@@ -92,7 +92,7 @@ class KernelWork:
         """Return the workload of a revision. Raises NotFound or Invalid for its runtime."""
         folder = self.base.settings.paths.bundle(revision.bundle)
         found = described(revision.model_json, folder)
-        runtime = self.runtimes.resolved(found.runtime)
+        runtime = self.runtimes.resolved(model.creator, found.runtime)
         variables = {**found.environment, **profile.environment, **(runtime.environment or {})}
         together = max(1, int(1 / profile.kernel_share))
         per_slot, most = (1, together) if profile.pack else (together, self.slots() * together)

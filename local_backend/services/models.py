@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.sizes import content_bytes, on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
-from local_backend.services.model_views import ModelView, ServingFacts
+from local_backend.services.model_views import ModelView, ServingFacts, seen_profile, seen_revision
 from local_backend.services.runtimes import RuntimeService
 from local_backend.store import execs, models
 from local_backend.store.models import DRAINING, FAILED, SERVING, STARTING, STORED, ModelRow, RevisionRow
@@ -58,7 +58,7 @@ class ModelService:
         """Return a model as answers show it. Raises NotFound (`model.not_found`)."""
         def work(connection: Connection) -> ModelView:
             row = _seen(connection, caller, name)
-            return ModelView(row, models.revisions_of(connection, row.number), self.facts)
+            return self._view(caller, row, models.revisions_of(connection, row.number))
 
         return self.base.database.read(work)
 
@@ -66,7 +66,7 @@ class ModelService:
         """Return a model that the caller may change. Raises NotFound, AccessDenied (`model.of_another_user`)."""
         def work(connection: Connection) -> ModelView:
             row = _owned(connection, caller, name)
-            return ModelView(row, models.revisions_of(connection, row.number), self.facts)
+            return self._view(caller, row, models.revisions_of(connection, row.number))
 
         return self.base.database.read(work)
 
@@ -79,7 +79,7 @@ class ModelService:
         def work(connection: Connection) -> list[ModelView]:
             rows = [row for row in models.all_models(connection) if _sees(caller, row)]
             of_each = models.all_revisions(connection, [row.number for row in rows])
-            return [ModelView(row, of_each[row.number], self.facts) for row in rows if of_each[row.number]]
+            return [self._view(caller, row, of_each[row.number]) for row in rows if of_each[row.number]]
 
         return self.base.database.read(work)
 
@@ -126,7 +126,8 @@ class ModelService:
     ) -> ModelView:
         """Store the files of a folder as a model, or as the next revision of it. With `new`, the model must not exist.
         A started model then moves to the new revision when its kernels are ready. Raises the errors of `deploy`."""
-        self.runtimes.find(found.runtime)
+        before = self.base.database.read(lambda c: models.get(c, found.name))
+        self.runtimes.usable(caller.name if before is None else before.creator, found.runtime)
         check_room(self.base.settings.paths, self.base.settings.quotas, on_disk(folder))
         try:
             size = content_bytes(folder)
@@ -149,7 +150,7 @@ class ModelService:
             _moves_to(connection, row, added)
             gone = _pruned(connection, row.number)
             row = _seen(connection, caller, found.name)
-            return ModelView(row, models.revisions_of(connection, row.number), self.facts), gone
+            return self._view(caller, row, models.revisions_of(connection, row.number)), gone
 
         view, gone = self._stored(bundle, folder, work)
         self._forget(gone)
@@ -206,7 +207,8 @@ class ModelService:
 
     def profile(self, caller: Caller, name: str) -> dict[str, Any]:
         """Return the profile of a model. Raises NotFound (`model.not_found`)."""
-        found: dict[str, Any] = json.loads(self.find(caller, name).profile)
+        row = self.find(caller, name)
+        found: dict[str, Any] = json.loads(seen_profile(row.profile, caller, row.creator))
         return found
 
     def change_profile(self, caller: Caller, name: str, given: object) -> dict[str, Any]:
@@ -245,8 +247,8 @@ class ModelService:
                 found = description.described(value, folder)
                 models.change_revision(connection, rows[-1], description=json.dumps(found.value))
                 models.change(connection, row.number, update_time=time.time())
-                return ModelView(_seen(connection, caller, name), models.revisions_of(connection, row.number),
-                                 self.facts)
+                return self._view(caller, _seen(connection, caller, name),
+                                  models.revisions_of(connection, row.number))
 
             return self.base.database.write(work)
 
@@ -372,6 +374,11 @@ class ModelService:
         return self.view(caller, name)
 
     # --- helpers
+
+    def _view(self, caller: Caller, row: ModelRow, revisions: Sequence[RevisionRow]) -> ModelView:
+        """Return a model as the caller sees it."""
+        seen = replace(row, profile=seen_profile(row.profile, caller, row.creator))
+        return ModelView(seen, [seen_revision(one, caller, row.creator) for one in revisions], self.facts)
 
     def _own(self, caller: Caller, name: str) -> ModelRow:
         return self.base.database.read(lambda c: _owned(c, caller, name))

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound
+from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, OverQuota
 from local_backend.fields import Fields, shown
 from local_backend.inference.description import BUILT_IN
 from local_backend.inference.profile import variables
-from local_backend.services.access import Caller
+from local_backend.services.access import Caller, caller_named
 from local_backend.services.base import Base
 from local_backend.store import models
 from local_backend.store.models import RuntimeRow
@@ -24,6 +24,8 @@ from local_backend.submit import conda
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 #: Names that WMLA gives to the Python of its own environment, in all its versions.
 _OWN_PYTHON = re.compile(r"dlipy[0-9][a-z0-9-]*|python[0-9.]*|condaenv")
+#: The most runtimes of a user.
+_MOST = 100
 #: The launchers of WMLA: kernels in Python, which the kernel program of this server starts.
 _PYTHON = "python_launcher.sh"
 _KNOWN = ("schema_version", "type", "name", "launcher", "conda_home", "conda_env_name", "docker_img", "pre_exec",
@@ -41,27 +43,46 @@ class ResolvedRuntime:
 
 @dataclass(frozen=True)
 class RuntimeService:
-    """Operations on runtimes. A runtime belongs to the user who made it; every user may use it."""
+    """Operations on runtimes. A runtime belongs to the user who made it. It decides which program runs as a kernel,
+    with the rights of the owner of the model. So users use their own runtimes, and those of administrators."""
 
     base: Base
 
-    def list(self) -> list[RuntimeRow]:
-        """Return all runtimes: first the built-in ones, then the others by name."""
-        return [_built_in(name) for name in BUILT_IN] + self.base.database.read(models.all_runtimes)
+    def list(self, caller: Caller) -> list[RuntimeRow]:
+        """Return the runtimes that the caller may use, for an administrator all: first the built-in ones, then the
+        others by name."""
+        return [_built_in(name) for name in BUILT_IN] + self.base.database.read(
+            lambda c: [row for row in models.all_runtimes(c) if caller.admin or self._may_use(c, caller.name, row)])
 
-    def find(self, name: str) -> RuntimeRow:
-        """Return a runtime. Raises NotFound (`runtime.not_found`)."""
-        row = self.base.database.read(lambda c: models.runtime(c, name))
+    def find(self, caller: Caller, name: str) -> RuntimeRow:
+        """Return a runtime that the caller may use; for an administrator, any. Raises NotFound
+        (`runtime.not_found`)."""
+        row = self.base.database.read(lambda c: models.runtime(c, name)) if caller.admin else None
+        return row or self.usable(caller.name, name)
+
+    def usable(self, user: str, name: str) -> RuntimeRow:
+        """Return the runtime for the models of a user. Raises NotFound (`runtime.not_found`)."""
+        def work(connection: Connection) -> RuntimeRow | None:
+            row = models.runtime(connection, name)
+            return row if row is not None and self._may_use(connection, user, row) else None
+
+        row = self.base.database.read(work)
         if row is None and (name in BUILT_IN or _OWN_PYTHON.fullmatch(name)):
             return _built_in(name)
         if row is None:
-            known = ", ".join(one.name for one in self.list())
-            raise NotFound("runtime.not_found", f"Runtime {shown(name)} does not exist; runtimes are {known}. Make one "
-                                                "with dlim runtime create, or name one of these in model.json")
+            known = ", ".join(one.name for one in self.list(Caller(user, False)))
+            raise NotFound("runtime.not_found", f"Runtime {shown(name)} does not exist, or belongs to another user who "
+                                                f"is no administrator; runtimes are {known}. Make one with dlim "
+                                                "runtime create, or name one of these in model.json")
         return row
 
+    def _may_use(self, connection: Connection, user: str, row: RuntimeRow) -> bool:
+        creator = None if row.creator == user else caller_named(connection, row.creator, self.base.settings)
+        return row.creator == user or (creator is not None and creator.admin)
+
     def create(self, caller: Caller, given: object) -> RuntimeRow:
-        """Add a runtime. Raises Invalid (`runtime.invalid`), Conflict (`runtime.exists`)."""
+        """Add a runtime. Raises Invalid (`runtime.invalid`), Conflict (`runtime.exists`), OverQuota
+        (`quota.models`)."""
         with self.base.recorded(caller, "runtime.create") as record:
             name, value = _read(given, None)
             record.about.append(name)
@@ -69,6 +90,9 @@ class RuntimeService:
             def work(connection: Connection) -> RuntimeRow:
                 if name in BUILT_IN or models.runtime(connection, name) is not None:
                     raise Conflict("runtime.exists", f"Runtime {name} already exists")
+                if models.count_of_runtimes(connection, caller.name) >= _MOST:
+                    raise OverQuota("quota.models", f"{caller.name} has {_MOST} runtimes, which is the limit. Delete "
+                                                    "some")
                 return models.add_runtime(connection, name, caller.name, json.dumps(value))
 
             return self.base.database.write(work)
@@ -91,18 +115,20 @@ class RuntimeService:
         (`runtime.in_use`)."""
         with self.base.recorded(caller, "runtime.delete", name):
             def work(connection: Connection) -> None:
-                _owned(connection, caller, name)
+                creator = _owned(connection, caller, name).creator
                 for row in models.all_models(connection):
                     if any(one.model_json.get("runtime") == name
                            for one in models.revisions_of(connection, row.number)):
-                        raise Conflict("runtime.in_use", f"Runtime {name} is in use by the model {row.name}")
+                        what = f"the model {row.name}" if caller.admin or row.creator == creator else "another model"
+                        raise Conflict("runtime.in_use", f"Runtime {name} is in use by {what}")
                 models.remove_runtime(connection, name)
 
             self.base.database.write(work)
 
-    def resolved(self, name: str) -> ResolvedRuntime:
-        """Return how the kernels of a runtime start. Raises NotFound, Invalid (`submission.environment`)."""
-        value = json.loads(self.find(name).description)
+    def resolved(self, user: str, name: str) -> ResolvedRuntime:
+        """Return how the kernels of a user start in a runtime. Raises NotFound, Invalid
+        (`submission.environment`)."""
+        value = json.loads(self.usable(user, name).description)
         section = Fields(value, "the runtime", _refuse)
         env_name = value.get("conda_env_name") or None
         return ResolvedRuntime(

@@ -46,20 +46,23 @@ class CodeService:
 
     execs: ExecService
 
-    def listed(self, caller: Caller, exec_id: str) -> tuple[Sequence[ListedFile], bool]:
+    def listed(
+        self, caller: Caller, exec_id: str, reader: CodeReader | None = None, only: str | None = None
+    ) -> tuple[Sequence[ListedFile], bool]:
         """Return the submitted files that still exist, and whether these are all. Paths are relative to the folder that
-        the program runs in. Raises NotFound (`exec.not_found`)."""
+        the program runs in. With `only`, return no other file than this one. Raises NotFound (`exec.not_found`)."""
         row = self.execs.find(caller, exec_id)
         paths = self.execs.paths(row)
         names, complete = manifest.read(self.execs.base.settings.paths, row)
         model_dir = row.workload.program.model_dir
-        reader, folder = CodeReader(), f"{model_dir}/" if model_dir else ""
+        reader, folder = reader or CodeReader(), f"{model_dir}/" if model_dir else ""
         files = []
         for name in names:
-            file = paths.opened(paths.submitted / name)
+            path = _seen_from(folder, name)
+            file = paths.opened(paths.submitted / name) if only in (None, path) else None
             if file is not None:
                 with file:
-                    files.append(reader.read(_seen_from(folder, name), file))
+                    files.append(reader.read(path, file))
         return files, complete
 
     def names(self, caller: Caller, exec_id: str) -> tuple[list[str], bool]:
@@ -85,10 +88,10 @@ class CodeService:
 
 
 class CodeReader:
-    """Reads files until the limits of one answer are reached."""
+    """Reads files until the limits of one answer are reached: bytes of texts, and bytes of files."""
 
-    def __init__(self) -> None:
-        self._texts, self._bytes = MOST_TEXT, MOST_READ
+    def __init__(self, texts: int = MOST_TEXT, most: int = MOST_READ) -> None:
+        self._texts, self._bytes = texts, most
 
     def read(self, path: str, file: BinaryIO) -> ListedFile:
         """Return a file with its checksum and text as far as the limits allow."""

@@ -16,8 +16,8 @@ from local_backend.store.database import Database
 from local_backend.store.team_objects import NewVersion, TeamObjectRow
 from local_backend.store.users import is_name
 
-#: The most versions of objects of one user, and the most characters of a description.
-MOST_VERSIONS, LONGEST_DESCRIPTION = 5000, 2000
+#: The most versions of objects of one user, their most characters, and the most characters of a description.
+MOST_VERSIONS, MOST_CHARACTERS, LONGEST_DESCRIPTION = 5000, 20_000_000, 2000
 #: The most users in one list.
 _MOST_USERS = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -39,7 +39,7 @@ class TeamObjects:
 
     def visible(self, caller: Caller) -> list[TeamObjectRow]:
         """Return the objects that a user may use, at their newest versions."""
-        rows = self.database.read(lambda c: team_objects.everything(c, self.kind))
+        rows = self.database.read(lambda c: team_objects.everything(c, self.kind, caller.sees_of))
         return [row for row in rows if caller.admin or row.usable_by(caller.name)]
 
     def find(self, caller: Caller, name: str, version: int | None = None) -> TeamObjectRow:
@@ -111,6 +111,10 @@ class TeamObjects:
         if not same and team_objects.count_of(connection, owner) >= MOST_VERSIONS:
             raise OverQuota("quota.team_objects", f"{owner} has {MOST_VERSIONS} versions of model definitions, "
                             f"hardware specifications and experiments, which is the limit; delete some of them")
+        if not same and team_objects.characters_of(connection, owner) > MOST_CHARACTERS:
+            raise OverQuota("quota.team_objects", f"the versions of model definitions, hardware specifications and "
+                            f"experiments of {owner} have {MOST_CHARACTERS:,} characters, without the code, which is "
+                            "the limit; delete some of them")
         if row is None:
             return team_objects.create(connection, self.kind, owner, plain, shared or [], new)
         if shared is not None and shared != row.shared:
@@ -120,11 +124,17 @@ class TeamObjects:
         assert made is not None
         return made
 
-    def use_of(self, connection: Connection, row: TeamObjectRow) -> str | None:
-        """Return the sentence that says which experiments use an object; None if none uses it."""
-        using = team_objects.users_of(connection, row.number)
-        names = ", ".join(one.label for one in using[:3]) + (", ..." if len(using) > 3 else "")
-        return f"Experiments use the {self._word} {row.name}: {names}. Delete them first" if using else None
+    def use_of(self, connection: Connection, caller: Caller, row: TeamObjectRow) -> str | None:
+        """Return the sentence that says which experiments use an object; None if none uses it. Experiments of users
+        that the object is not shared with, or no longer, cannot run, and do not count."""
+        using = [one for one in team_objects.users_of(connection, row.number) if row.usable_by(one.owner)]
+        if not using:
+            return None
+        seen = [one.label for one in using if caller.admin or one.usable_by(caller.name)]
+        names = [*seen[:3], *([f"{len(using) - len(seen)} of other users"] if len(using) > len(seen) else []),
+                 *(["..."] if len(seen) > 3 else [])]
+        return (f"Experiments use the {self._word} {row.name}: {', '.join(names)}. Delete them first, or share it no "
+                "longer with their users")
 
     def checked_text(self, what: str, text: str, most: int = LONGEST_DESCRIPTION) -> str:
         """Return a text. Raises Invalid if it is too long, or contains control characters."""

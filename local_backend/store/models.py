@@ -245,6 +245,12 @@ def all_runtimes(connection: Connection) -> list[RuntimeRow]:
     return [RuntimeRow(*found) for found in connection.execute(select(*_RUNTIME).order_by(runtimes.c.name))]
 
 
+def count_of_runtimes(connection: Connection, creator: str) -> int:
+    """Return how many runtimes a user has."""
+    query = select(func.count()).select_from(runtimes).where(runtimes.c.creator == creator)
+    return int(connection.execute(query).scalar_one())
+
+
 def change_runtime(connection: Connection, name: str, description: str) -> None:
     """Replace the description of a runtime."""
     connection.execute(update(runtimes).where(runtimes.c.name == name).values(

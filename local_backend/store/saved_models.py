@@ -67,6 +67,12 @@ def count_of(connection: Connection, creator: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+def bytes_of(connection: Connection, creator: str) -> int:
+    """Return the bytes of the saved models of a user. Files that several versions have count once."""
+    query = select(func.max(saved_models.c.size)).where(saved_models.c.creator == creator)
+    return sum(map(int, connection.execute(query.group_by(saved_models.c.bundle)).scalars()))
+
+
 def promote(connection: Connection, row: SavedModelRow, space: str) -> None:
     """Put a saved model into a space."""
     same = (saved_models.c.name == row.name, saved_models.c.version == row.version)

@@ -72,9 +72,12 @@ def _row(found: Row[Any]) -> TeamObjectRow:
                          json.loads(content), bundle, size, made, changed)
 
 
-def everything(connection: Connection, kind: str) -> list[TeamObjectRow]:
-    """Return the newest version of each object of a kind, by name and owner."""
+def everything(connection: Connection, kind: str, user: str | None) -> list[TeamObjectRow]:
+    """Return the newest version of each object of a kind, by name and owner: those of a user, and those that are
+    shared with any user; with None, all."""
     query = _query().where(team_objects.c.kind == kind, team_versions.c.number == team_objects.c.newest)
+    if user is not None:
+        query = query.where((team_objects.c.owner == user) | (team_objects.c.shared != "[]"))
     return [_row(found) for found in connection.execute(query.order_by(team_objects.c.name, team_objects.c.owner))]
 
 
@@ -103,6 +106,13 @@ def count_of(connection: Connection, owner: str) -> int:
     """Return how many versions of objects a user has."""
     query = select(func.count()).join_from(team_objects, team_versions, team_objects.c.number == team_versions.c.object)
     return int(connection.execute(query.where(team_objects.c.owner == owner)).scalar_one())
+
+
+def characters_of(connection: Connection, owner: str) -> int:
+    """Return the characters of all versions of the objects of a user."""
+    size = func.sum(func.length(team_versions.c.content) + func.length(team_versions.c.description))
+    query = select(size).join_from(team_objects, team_versions, team_objects.c.number == team_versions.c.object)
+    return int(connection.execute(query.where(team_objects.c.owner == owner)).scalar() or 0)
 
 
 def bytes_of(connection: Connection, owner: str) -> int:

@@ -24,7 +24,7 @@ def find(name: str | None, conda_home: str | None) -> str | None:
     if not name or any(ord(character) < 32 for character in name):
         raise Invalid("submission.environment", "--conda-env-name is empty or contains control characters")
     if os.sep in name:
-        path = Path(name).expanduser()
+        path = _expanded(name)
         if path.is_absolute() and _is_environment(path):
             return _unless_own(path)
         raise Invalid(
@@ -52,11 +52,21 @@ def _is_environment(path: Path) -> bool:
     return os.access(path / "bin" / "python", os.X_OK)
 
 
+def _expanded(text: str) -> Path:
+    """Return a path with the home directory in place of `~`. Raises Invalid."""
+    try:
+        if "\0" not in text:
+            return Path(text).expanduser()
+    except RuntimeError:  # no such account
+        pass
+    raise Invalid("submission.environment", f"--conda-home, --conda-env-name: {text[:200]!r} is not a valid path")
+
+
 def _homes(conda_home: str | None) -> list[Path]:
     """Return the folders where conda may be installed: the one that the job names, or else those that the server's
     environment names, and the usual ones."""
     if conda_home:
-        return [Path(conda_home).expanduser()]
+        return [_expanded(conda_home)]
     named = [os.environ.get("DLI_CONDA_HOME"), _above_envs(os.environ.get("CONDA_PREFIX")), _above_envs(sys.prefix)]
     usual = [str(path) for text in _USUAL_HOMES if (path := Path(text).expanduser()).is_dir()]
     return [Path(home) for home in dict.fromkeys([*filter(None, named), *usual])]

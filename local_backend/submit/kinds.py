@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from dlicmd.contract.program_kinds import FRAMEWORKS, kind_of_program, local_imports
 from dlicmd.contract.verbs import SINGLE
+from local_backend import limited_work
+from local_backend.limited_work import LimitExceeded, WorkLimits
 from local_backend.workload import Program
 
 #: Maximum bytes of a source, and maximum number of modules, that are read.
 _LARGEST, _MOST = 1 << 20, 100
+#: Limits of the process that parses the source: Python holds its lock while it parses a file.
+_LIMITS = WorkLimits(seconds=10, memory=1 << 30)
 
 
 def framework_of(program: Program, folder: Path) -> str:
     """Return the framework for a program in a folder of stored code: elastic, distributed, or one process. A program
     that cannot be read, and a command, run as one process."""
-    if program.main is None or program.user_cmd is not None:
-        return FRAMEWORKS[SINGLE]
-    place = folder / (program.model_dir or "") / program.main
+    if program.main is not None and program.user_cmd is None:
+        place = folder / (program.model_dir or "") / program.main
+        with suppress(LimitExceeded, OSError):
+            return str(limited_work.call(f"{__name__}:framework_in", [str(place)], _LIMITS))
+    return FRAMEWORKS[SINGLE]
+
+
+def framework_in(path: str) -> str:
+    """Return the framework for a program in a file. Runs in a process of its own."""
+    place = Path(path)
     tree = _parsed(place)
     if tree is None:
         return FRAMEWORKS[SINGLE]

@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
+from local_backend import limited_work
 from local_backend.errors import Invalid, StorageFailed
+from local_backend.limited_work import LimitExceeded, WorkLimits
 from local_backend.settings import Limits
 from local_backend.submit import unpacker
 
 #: Seconds of wall time beyond the CPU limit, for a slow disk.
 _SLACK = 30
-#: Isolated and without site: Python starts in a few milliseconds, and imports nothing from the environment. The folder
-#: comes last, so that no module beside unpacker.py replaces one of the standard library.
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import unpack_host; unpack_host.main()"
-
-
-class _Host:
-    """The process that forks for every archive (unpack_host.py). Started when needed, and again after it has ended."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-
-    def ask(self, request: bytes) -> int:
-        """Have an archive unpacked. Return a descriptor from which the caller reads the result. Raises OSError."""
-        result, told = os.pipe()
-        try:
-            with self._lock:
-                if not self._asked(request, told):
-                    self._restart()
-                    if not self._asked(request, told):
-                        raise OSError("the process that unpacks archives does not respond")
-        except BaseException:
-            os.close(result)
-            raise
-        finally:
-            os.close(told)
-        return result
-
-    def _asked(self, request: bytes, told: int) -> bool:
-        """Send the request. Return whether a process has started to work on it."""
-        if self._socket is None:
-            return False
-        try:
-            socket.send_fds(self._socket, [request], [told])
-            return self._socket.recv(1) == b"+"
-        except OSError:
-            return False
-
-    def _restart(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(unpacker.__file__).parent)]
-        with theirs:
-            self._process = subprocess.Popen(
-                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-        self._socket = ours
-
-
-_host = _Host()
 
 
 def unpack(archive: Path, target: Path, limits: Limits) -> None:
@@ -82,24 +24,18 @@ def unpack(archive: Path, target: Path, limits: Limits) -> None:
         Invalid: the archive is refused.
         StorageFailed: the disk is full or refuses writes.
     """
-    bounds = {
-        "bytes": limits.unpacked_bytes,
-        "files": limits.unpacked_files,
-        "ratio": limits.unpack_ratio,
-        "seconds": limits.unpack_seconds,
-        "memory": limits.unpack_memory,
-    }
-    request = json.dumps([str(archive), str(target), bounds, limits.unpack_seconds + _SLACK])
+    bounds = {"bytes": limits.unpacked_bytes, "files": limits.unpacked_files, "ratio": limits.unpack_ratio}
+    kernel = WorkLimits(limits.unpack_seconds, limits.unpack_memory, limits.unpacked_bytes)
     try:
-        with open(_host.ask(f"{request}\n".encode()), "rb") as told:
-            code, _, text = told.read().decode("utf-8", "replace").partition("\n")
+        code, text = limited_work.call(
+            f"{unpacker.__name__}:{unpacker.run.__name__}", [str(archive), str(target), bounds], kernel, _SLACK)
+    except LimitExceeded:
+        raise _refused(f"unpacking takes more than {limits.unpack_seconds} seconds or too much memory") from None
     except OSError as problem:
         raise StorageFailed.from_os(problem) from None
-    if not code:
-        raise _refused(f"unpacking takes more than {limits.unpack_seconds} seconds or too much memory")
-    if int(code) == unpacker.REFUSED:
+    if code == unpacker.REFUSED:
         raise _refused(text)
-    if int(code) != unpacker.DONE:
+    if code != unpacker.DONE:
         raise StorageFailed.from_os(_os_error(int(text)))
 
 

@@ -1,4 +1,4 @@
-"""Unpacks an archive in a process of its own, under limits. See unpack_host.py; imports the standard library only.
+"""Unpacks an archive in a process of its own, under limits. See limited_host.py; imports the standard library only.
 
 The result consists of regular files and folders below the target, and nothing else:
  - names are checked before the disk is touched: relative, no `..`, no control or direction characters, limited length;
@@ -15,8 +15,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import resource
 import stat
+import struct
 import sys
 import tarfile
 import unicodedata
@@ -208,12 +208,17 @@ def _unzip(archive: IO[bytes], tree: Tree, budget: Budget, parent: int) -> None:
     import zipfile  # most archives are tar archives
 
     try:
+        from lzma import LZMAError
+    except ImportError:  # this Python then refuses the method
+        LZMAError = zipfile.BadZipFile  # type: ignore[misc,assignment]
+    try:
         with zipfile.ZipFile(archive) as packed:
             for member in packed.infolist():
                 if os.getppid() != parent:
                     raise ArchiveRefused("the server has stopped")
                 budget.spend(member.file_size)
-                parts, mode = components(member.filename), member.external_attr >> 16
+                # `filename` ends before a NUL, so another file than the named one would be written.
+                parts, mode = components(member.orig_filename), member.external_attr >> 16
                 if is_litter(parts):
                     continue
                 if member.flag_bits & 1:
@@ -227,7 +232,7 @@ def _unzip(archive: IO[bytes], tree: Tree, budget: Budget, parent: int) -> None:
                     raise ArchiveRefused(f"{show(member.filename)} is a file without a name")
                 else:
                     _unzip_file(packed.open(member), member.file_size, tree.file(parts, mode or 0o600))
-    except (zipfile.BadZipFile, RuntimeError) as problem:
+    except (zipfile.BadZipFile, RuntimeError, LZMAError) as problem:
         raise ArchiveRefused(f"it is damaged, or not a zip archive ({type(problem).__name__})") from None
     if not tree.files:
         raise ArchiveRefused("it contains no files")
@@ -289,23 +294,6 @@ def _kind(member: tarfile.TarInfo) -> str:
     return "a device" if member.isdev() else "of an unknown kind"
 
 
-def limit(limits: dict[str, int]) -> None:
-    """Set limits that the kernel enforces. Where a system lacks one, the others and the parent's deadline remain."""
-    for name, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, limits["seconds"]),
-        (resource.RLIMIT_AS, limits["memory"]),
-        (resource.RLIMIT_FSIZE, limits["bytes"]),
-        (resource.RLIMIT_NOFILE, 64),
-    ):
-        _, hard = resource.getrlimit(name)
-        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        try:
-            resource.setrlimit(name, (wanted, wanted))
-        except (ValueError, OSError):
-            continue
-
-
 def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, str]:
     """Unpack a file into an existing, empty folder. Return a code of this module, and a text: the counts, the reason of
     a refusal, or the number of a system error."""
@@ -320,11 +308,12 @@ def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, st
         return DONE, json.dumps({"files": len(tree.files), "bytes": budget.used})
     except ArchiveRefused as problem:
         return REFUSED, str(problem)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as problem:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, struct.error) as problem:
         return REFUSED, f"it is damaged, or not a tar archive ({type(problem).__name__})"
     except (MemoryError, RecursionError):
         return REFUSED, "it needs too much memory"
     except (ValueError, OverflowError):
         return REFUSED, "its headers are invalid"
     except OSError as problem:
-        return STORAGE, str(problem.errno or 0)
+        # bz2 raises an error without a number for damaged bytes.
+        return (REFUSED, "it is damaged") if problem.errno is None else (STORAGE, str(problem.errno))

@@ -129,6 +129,19 @@ def test_jobs_are_exported(desk: Desk, sweep: FakeServer) -> None:
     assert told == {"path": "jobs.csv", "rows": 4}
 
 
+def test_a_spreadsheet_computes_no_text_of_an_export(desk: Desk, sweep: FakeServer) -> None:
+    names = ["=HYPERLINK(0)", "@SUM(1)", "-1+2", "+1|cmd"]
+    for name, job in zip(names, sweep.execs.values(), strict=False):
+        job["args"] = f"--exec-start PyTorch -- '--lr={name}' --scale -1.5e-3 --flag --other"
+    desk.run("diff", *LOSSES, "w-5", "--export", "jobs.csv")
+    with (desk.folder / "jobs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts = [text for row in rows for text in [*row, *row.values()]]
+    assert {f"'{name}" for name in names} <= set(texts), texts
+    assert not any(text.startswith(("=", "+", "@", "\t")) for text in texts)
+    assert {row["program --scale"] for row in rows} == {"-1.5e-3", ""}
+
+
 def test_jobs_are_exported_as_parquet(desk: Desk, sweep: FakeServer) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     sweep.execs["w-1"]["exitCode"], sweep.execs["w-2"]["exitCode"] = "x", 3

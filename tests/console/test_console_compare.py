@@ -6,12 +6,16 @@ import json
 import re
 
 import pytest
-from live_server import Live
+from live_server import Live, tar
 from page_desk import get, words
+from planning import Planning
 
+from local_backend.console import highlighting, places
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
+from local_backend.limited_work import WorkLimits
+from local_backend.services import comparisons, submitted_code
 
 COMPARE = "/console/runs/compare"
 
@@ -72,6 +76,61 @@ def test_files_that_differ_are_listed_with_their_difference(live: Live, two: lis
     diff = get(live, path[1].replace("&amp;", "&"), part=True)
     assert "-print(2) +print('<b>')" in words(diff) and "<b>" not in diff.text
     assert "do not differ" in words(get(live, f"{COMPARE}/parts/code?{query([two[0], same])}", part=True))
+
+
+def test_all_runs_together_read_a_bounded_part_of_their_files(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reads the same part, so files that are read can be compared."""
+    monkeypatch.setattr(comparisons, "MOST_READ", 3000)
+    ids = [submit(live, f"r{number}", "", "", b"#" * 900 + b"%d\n" % number) for number in range(4)]
+    text = words(get(live, f"{COMPARE}/parts/code?{query(ids[:3])}", part=True))
+    assert "version C" in text and "Too large" not in text
+    text = words(get(live, f"{COMPARE}/parts/code?{query(ids)}", part=True))
+    assert "Too large to read" not in text or "main.py" in text
+    assert "do not differ" in text, "only their sizes are known, which are the same"
+
+
+def test_a_diff_reads_no_other_file(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [live.submitted("--exec-start PyTorch --model-main main.py", files={
+        "data.bin": bytes(5000), "main.py": b"print(%d)\n" % number}) for number in range(2)]
+    monkeypatch.setattr(submitted_code.CodeReader.__init__, "__defaults__", (2 << 20, 1000))
+    diff = get(live, f"{COMPARE}/parts/diff?first={ids[0]}&second={ids[1]}&path=main.py", part=True)
+    assert "-print(0) +print(1)" in words(diff)
+
+
+def test_a_diff_that_needs_minutes_is_given_up(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparisons, "_LIMITS", WorkLimits(seconds=1, memory=256 << 20))
+    texts = ["".join(f"{(place * step) % 101}\n" for place in range(4900)).encode() for step in (7, 11)]
+    ids = [submit(live, "slow", "", "", text) for text in texts]
+    diff = get(live, f"{COMPARE}/parts/diff?first={ids[0]}&second={ids[1]}&path=main.py", part=True)
+    assert "too large to compare" in words(diff)
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("a.sh", "<<" + "a" * 30_000 + "\n"), ("a.py", " \n" * 60_000),
+])
+def test_code_whose_colors_need_minutes_is_shown_without(
+    live: Live, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setattr(highlighting, "_LIMITS", WorkLimits(seconds=1, memory=256 << 20))
+    run = live.submitted("--exec-start PyTorch --model-main main.py", files={
+        "main.py": b"def f(): return '<b>'\n", name: text.encode()})
+    plain = get(live, f"/console/runs/{run}/code?file={name}").text
+    assert 'class="h-' not in plain and text[:50].replace("<", "&lt;") in plain
+    colored = get(live, f"/console/runs/{run}/code").text
+    assert 'class="h-' in colored and "<b>" not in colored
+
+
+def test_no_character_changes_the_order_of_shown_code(live: Live) -> None:
+    code = "if admin:\u202e # \u2066check\u2069\n    pass\n".encode()
+    runs = [submit(live, "one", "", "", code), submit(live, "two", "", "", b"")]
+    Planning(live).defined(archive=tar({"digits/train.py": code}))
+    for path in (f"/console/runs/{runs[0]}/code", f"{places.DEFINITIONS}/alice/digits",
+                 f"{COMPARE}/parts/diff?first={runs[0]}&second={runs[1]}&path=main.py"):
+        text = get(live, path).text
+        assert "check" in text and "\ufffd" in text, path
+        assert not set("\u202e\u2066\u2069") & set(text.partition("<pre")[2].partition("</pre>")[0]), path
 
 
 def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:

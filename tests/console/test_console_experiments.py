@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from live_server import Answer, Live, multipart, tar
 from planning import CODE, Planning, accepted
 from visitor import Page, Visitor, entered
 
 from local_backend.console import places
 from local_backend.console.builder_form import form_of_draft, read
+from local_backend.limited_work import WorkLimits
 from local_backend.services.experiment_plans import PlanDraft, PlanPart
 from local_backend.store import execs
+from local_backend.submit import left_out
 
 HOSTILE = '"><script>alert(1)</script>'
 FORM = {"name": "first", "part-rows": "1", "part-1-definition": "alice/digits", "data-rows": ""}
@@ -179,6 +182,19 @@ def test_an_upload_shows_the_program_that_was_found_and_leaves_out_what_is_ignor
     assert (found["framework"], found["program"], found["command"]) == ("edtPyTorch", "train.py", "")
     page = visitor.get(f"{places.DEFINITIONS}/alice/digits").text
     assert "<code>train.py</code>" in page and "found in the code" in page
+
+
+@pytest.mark.parametrize("rules", [
+    b"*a" * 40 + b"b\n", b"a/" + b"**/a/" * 30 + b"b\n", b"#!include:.dlicmdignore\n", b"#!include:many.txt\n" * 5000,
+], ids=["stars", "folders", "itself", "many"])
+def test_rules_that_need_hours_or_all_memory_are_refused(
+    live: Live, visitor: Visitor, monkeypatch: pytest.MonkeyPatch, rules: bytes
+) -> None:
+    monkeypatch.setattr(left_out, "_LIMITS", WorkLimits(seconds=1, memory=128 << 20))
+    files = {"digits/train.py": b"1", "digits/" + "a" * 200 + ".txt": b"1", "digits/" + "a/" * 40 + "x": b"1",
+             "digits/many.txt": b"x\n" * 200_000, "digits/.dlicmdignore": rules}
+    status, text = upload(visitor, files)
+    assert status == 400 and ".dlicmdignore" in text and live.nothing_left()
 
 
 def test_an_upload_without_a_clear_program_is_refused_in_the_words_of_the_page(visitor: Visitor) -> None:

@@ -232,6 +232,20 @@ def test_conditions_in_a_circle_are_refused() -> None:
     assert code_of(text_of("Random", space=space)) == "search.space"
 
 
+def test_too_many_conditions_are_refused() -> None:
+    others = [{"name": f"o{number}", "type": "Discrete", "dataType": "INT", "discreteIntVal": [1]}
+              for number in range(51)]
+    for count, wanted in ((50, ""), (51, "search.space")):
+        last = {**others[0], "name": "last", "if": {one["name"]: 1 for one in others[:count]}}
+        text = text_of("Random", space=[*others, last])
+        assert (code_of(text) if wanted else parse(text).algorithm) == (wanted or "Random")
+
+
+def test_texts_without_end_are_refused() -> None:
+    """Python takes neighboring texts for one."""
+    assert code_of("'a' " * 500_001) == "search.definition"
+
+
 def test_a_plugin_is_known_by_its_name() -> None:
     text = text_of("Mine", ("any", "thing"))
     assert code_of(text) == "search.algorithm"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import tarfile
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,3 +202,84 @@ def test_on_a_server_for_a_team_a_plugin_sees_neither_the_home_nor_secrets(
         f"import os; return [{{'optimizer': repr((os.path.exists({str(tmp_path / 'home' / 'backend.db')!r}), "
         "os.environ.get('DLI_PASSWORD'), os.getppid() < 3, os.access('/usr', os.W_OK)))}]"))
     assert bench.ask(description, of_plugin("mine"), 1).suggestions == [{"optimizer": "(False, None, True, False)"}]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("said", [
+    b"5", b"[]", b"{}", b'{"problem": 3}', b'{"suggestions": 7, "state": ""}', b'{"suggestions": [7], "state": ""}',
+    b'{"suggestions": [], "state": 7}', b'{"suggestions": [], "state": "x"}', b"[" * 100_000,
+    b'{"suggestions": [{"optimizer": "a\\u0000b"}], "state": ""}',
+    b'{"suggestions": [{"optimizer": "\\ud800"}], "state": ""}',
+    b'{"suggestions": [{"optimizer": "' + b"x" * 30_000 + b'"}], "state": ""}',
+    b'{"suggestions": [{"layers": [[]]}], "state": ""}', b'{"problem": "\\u001b]52;c;eA==\\u0007"}',
+])
+def test_an_answer_that_a_plugin_forges_ends_its_search_with_a_sentence(tmp_path: Path, said: bytes) -> None:
+    """A plugin can write to the output that its host uses."""
+    bench = Bench(tmp_path)
+    (tmp_path / "said").write_bytes(said)
+    description = bench.write("mine", PROGRAM.format(f"""
+        import os
+        said = open({str(tmp_path / "said")!r}, "rb").read()
+        for number in range(3, 20):
+            try:
+                left = said
+                while left:
+                    left = left[os.write(number, left):]
+            except OSError:
+                pass
+        os._exit(0)"""))
+    with pytest.raises(SuggesterFailed) as failed:
+        bench.ask(description, of_plugin("mine"), 1)
+    assert str(failed.value).isprintable()
+
+
+@pytest.mark.integration
+def test_nothing_of_the_files_of_a_plugin_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    bench = Bench(tmp_path)
+    description = bench.write("mine", PROGRAM.format("""
+        import os
+        os.chdir(os.environ["TMPDIR"])
+        for _ in range(3000):
+            os.mkdir("x")
+            os.chdir("x")
+        os.chmod(".", 0)
+        return [dict(rate=0.5)]"""))
+    assert bench.ask(description, of_plugin("mine"), 1).suggestions == [{"rate": 0.5}]
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_a_plugin_gives_way_to_the_server(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    description = bench.write("mine", PROGRAM.format(
+        "import os; return [{'optimizer': repr((os.nice(0), int(open('/proc/self/oom_score_adj').read())))}]"))
+    [found] = bench.ask(description, of_plugin("mine"), 1).suggestions
+    assert found == {"optimizer": repr((os.nice(0) + 5, 500))}
+
+
+def test_an_environment_that_any_user_could_replace_is_not_shown_to_a_plugin(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "home", embedded=False)
+    description = bench.install("drawn")
+    for name, folder, mark in (("open", tmp_path / "open", "pyvenv.cfg"), ("plain", tmp_path / "plain", ""),
+                               ("inside", tmp_path / "home" / "users" / "eve", "pyvenv.cfg")):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        if mark:
+            (folder / mark).touch()
+        if name == "open":
+            folder.chmod(0o777)
+        with pytest.raises(SuggesterFailed, match="not shown"):
+            bench.ask(description | {"condaEnv": str(folder)}, of_plugin("drawn"), 1)
+        with pytest.raises(Invalid) as refused:
+            plugin_process.environment_of(bench.settings, description | {"condaEnv": str(folder)})
+        assert refused.value.code == "search.plugin"
+
+
+@pytest.mark.parametrize("path", ["/a\0b", "\ud800"])
+def test_a_path_that_no_system_has_is_refused(tmp_path: Path, path: str) -> None:
+    assert code_of(Bench(tmp_path), name="a", path=path) == "search.plugin"
+    assert code_of(Bench(tmp_path), name="a", condaEnv="x", condaHome=path) == "search.plugin"
+    assert code_of(Bench(tmp_path), name="a", condaEnv="~no-such-account/x") == "search.plugin"

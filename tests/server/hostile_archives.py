@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import stat
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 
 GOOD = ("d/train.py", b"print(1)\n")
@@ -155,3 +157,62 @@ def damaged() -> Iterator[tuple[str, bytes]]:
     yield "bzip2", b"BZh91AY&SY" + bytes(1000)
 
 
+def zip_of(*members: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED, mode: int = 0) -> bytes:
+    """Return a zip of a program and these members. `mode` is the type and the permissions of the members."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method, compresslevel=1) as archive:
+        archive.writestr(*GOOD)
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = mode << 16, method
+            archive.writestr(info, content)
+    return buffer.getvalue()
+
+
+def changed(content: bytes, old: bytes, new: bytes) -> bytes:
+    """Return an archive in which bytes are replaced, in all headers alike."""
+    assert old in content and len(old) == len(new)
+    return content.replace(old, new)
+
+
+def zips() -> Iterator[tuple[str, bytes]]:
+    """Yield hostile and damaged zips."""
+    for name in ("/x", "../x", "d/../../x", "d/x\ny", "d/\x1b[31m", "d/\u202egpj.exe", "d/" + "x" * 256,
+                 "/".join(["q"] * 300), "d/" + "z" * 3000):
+        yield f"zip name {name[:40]!a}", zip_of((name, b"x"))
+    yield "zip name with NUL", changed(zip_of(("d/a.py#.txt", b"x")), b"a.py#.txt", b"a.py\0.txt")
+    yield "zip name that is not UTF-8", changed(zip_of(("d/\u00fc.py", b"x")), "\u00fc".encode(), b"\xff\xfe")
+    for kind in (stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK):
+        yield f"zip of kind {kind:o}", zip_of(("d/l", b"/etc/passwd"), mode=kind | 0o777)
+    for one, other in (("d/a", "d/a"), ("d/a", "d/A"), ("d/a", "d/a/b"), ("d/a/b", "d/a"), ("d/a/", "d/A/x")):
+        yield f"zip twins {one} {other}", zip_of((one, b""), (other, b""))
+    stored = zip_of(("d/big", b"y" * 300_000), method=zipfile.ZIP_STORED)
+    yield "zip with a wrong checksum", changed(stored, b"y" * 300_000, b"y" * 299_999 + b"z")
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        packed = zip_of(("d/big", bytes(range(256)) * 99), method=method)
+        begin = packed.index(b"d/big") + 20
+        yield f"zip with damaged bytes of method {method}", packed[:begin] + b"\xff" * 40 + packed[begin + 40:]
+    yield "zip of an unknown method", changed(zip_of(("d/x", b"1" * 99)), b"\x08\0", b"\x55\0")
+    yield "encrypted zip", _encrypted(zip_of(("d/x", b"1" * 99)))
+    yield "zip bomb of zeros", zip_of(("d/x", bytes(96 << 20)))
+    yield "zip bomb by lzma", zip_of(("d/x", bytes(96 << 20)), method=zipfile.ZIP_LZMA)
+    yield "zip with a wrong size", _with_size(zip_of(("d/x", bytes(8 << 20))), 8 << 20, 10)
+    yield "zip of 30,000 empty entries", zip_of(*((f"d/{number}", b"") for number in range(30_000)))
+    yield "cut zip", stored[:-30]
+    yield "zip without members", b"PK\x03\x04" + bytes(26) + b"PK\x05\x06" + bytes(18)
+
+
+def _encrypted(content: bytes) -> bytes:
+    """Return a zip whose members claim to be encrypted."""
+    found = bytearray(content)
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = found.find(mark)
+        while at >= 0:
+            found[at + place] |= 1
+            at = found.find(mark, at + 1)
+    return bytes(found)
+
+
+def _with_size(content: bytes, old: int, new: int) -> bytes:
+    """Return a zip whose headers claim another unpacked size."""
+    return changed(content, old.to_bytes(4, "little"), new.to_bytes(4, "little"))

@@ -391,6 +391,13 @@ def test_a_conda_environment_is_found(live: Live, tmp_path) -> None:
     assert refused.error == (400, "submission.environment") and str(tmp_path / "conda" / "envs") in refused.text
 
 
+@pytest.mark.parametrize("words", [
+    "--conda-env-name ~no-such-account/x", "--conda-home ~no-such-account --conda-env-name x",
+])
+def test_a_conda_environment_of_no_account_is_refused(live: Live, words: str) -> None:
+    assert live.submit(f"{SINGLE} {words}", {"main.py": b""}).error == (400, "submission.environment")
+
+
 def test_a_boundary_that_is_too_long_is_refused(live: Live) -> None:
     answer = live.call("POST", "/execs", b"--x\r\n", {"Content-Type": f"multipart/form-data; boundary={'x' * 300}"})
     assert answer.error == (400, "submission.body")

@@ -9,6 +9,7 @@ from live_server import Live, multipart, tar
 from planning import CODE, Planning, accepted, zipped
 
 from dlicmd.contract.states import KILLED, PENDING
+from local_backend.services import team as services_team
 from local_backend.settings import Quotas
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
@@ -114,6 +115,32 @@ def test_a_shared_definition_is_used_and_not_changed_by_others(team: Planning) -
     assert carol.defined()["owner"] == "carol", "a name of one's own"
     bob.defined(sharedWith="everybody")
     assert [one["owner"] for one in dan.get("/definitions").json()] == ["bob"]
+
+
+def test_a_refusal_names_no_private_experiment_and_lasts_while_it_is_shared(team: Planning) -> None:
+    bob, carol = team.as_user("bob"), team.as_user("carol")
+    small = {"name": "tiny", "hardwareSpec": {"nodes": {"num_nodes": 1, "mem": {"size": "1g"}}}}
+    bob.defined(sharedWith=["carol"])
+    accepted(bob.post("/hardware", {**small, "sharedWith": ["carol"]}))
+    accepted(carol.plan("merger", [{"definition": "digits", "hardware": "tiny"}]))
+    for path, code in (("/definitions/digits", "definition.in_use"), ("/hardware/tiny", "hardware.in_use")):
+        refused = bob.delete(path)
+        assert refused.error == (409, code) and "merger" not in refused.text and "1 of other users" in refused.text
+        assert "carol/merger" in team.delete(path.replace("/digits", "/bob/digits").replace("/tiny", "/bob/tiny")).text
+    bob.defined(sharedWith=[])
+    accepted(bob.post("/hardware", {**small, "sharedWith": []}))
+    assert bob.delete("/definitions/digits").status == 204 and bob.delete("/hardware/tiny").status == 204
+    assert carol.run("merger")["parts"][0]["code"] == "definition.not_found"
+    assert carol.get("/experiments/merger").status == 200 and carol.delete("/experiments/merger").status == 204
+
+
+def test_the_texts_of_a_user_are_bounded(mine: Planning, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services_team, "MOST_CHARACTERS", 30_000)
+    mine.defined("a", environment={"LONG": "x" * 40_000})
+    assert mine.defined("a", environment={"LONG": "x" * 40_000})["version"] == 1
+    assert mine.define("b").error == (507, "quota.team_objects")
+    assert mine.delete("/definitions/a").status == 204
+    mine.defined("b")
 
 
 def test_predefined_hardware_says_what_this_machine_lacks(mine: Planning) -> None:

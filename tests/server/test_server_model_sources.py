@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from live_server import Live
+from live_server import TOKEN, Live
 from modelling import KERNEL, Modelling
 from searching import searching
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from local_backend.settings import Quotas
 
 
 def trained(live: Live, result: dict[str, bytes] | None = None, **more: Any) -> str:
@@ -155,6 +156,36 @@ def test_saved_models_of_other_users_are_hidden_until_they_are_promoted(start: C
     assert [one["name"] for one in dlim.get("/modelstore", carol)] == ["m"]
     assert dlim.call("DELETE", "/modelstore/m", token=carol).error == (403, "model.of_another_user")
     assert dlim.call("POST", "/modelstore/m/deploy", {"kernel": "kernel.py"}, carol).json()["creator"] == "carol"
+
+
+def test_other_users_see_neither_command_nor_data_in_the_lineage_of_a_model(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    dlim, bob, carol = Modelling(live), live.add_user("bob"), live.add_user("carol")
+    private = ("hush-args", "hush-data")
+    (live.settings.data_fs / "hush-data").mkdir(parents=True)
+    exec_id = trained(live, token=bob, args="--exec-start PyTorch --model-main main.py --msd-env MODE=hush-args "
+                                            "--cs-datastore-meta type=fs,data_path=hush-data")
+    assert dlim.call("POST", "/modelstore", {"name": "m", "exec": exec_id}, bob).status == 201
+    assert dlim.call("PUT", "/modelstore/m/promote", {"space": "s"}, bob).status == 200
+    assert dlim.call("POST", "/modelstore/m/deploy", {"kernel": "kernel.py"}, carol).status == 200
+    deployed = live.call("POST", f"/execs/{exec_id}/deploy", b'{"name": "ping", "kernel": "kernel.py"}', token=bob)
+    assert deployed.status == 200
+    assert dlim.call("PUT", "/model/ping/shared", ["carol"], bob).status == 204
+    for path in ("/modelstore", "/model/m", "/model/ping", "/model", "/model/ping/revisions"):
+        seen = dlim.call("GET", path, token=carol)
+        assert exec_id in seen.text and not any(one in seen.text for one in private), path
+    for token in (bob, TOKEN):
+        assert all(one in dlim.call("GET", "/modelstore", token=token).text for one in private)
+        assert all(one in dlim.call("GET", "/model/ping", token=token).text for one in private)
+
+
+def test_saved_models_count_as_stored_bytes(start: Callable[..., Live]) -> None:
+    live = start(quotas=Quotas(stored_bytes=1 << 20))
+    dlim = Modelling(live)
+    first, second = (trained(live, {"net.onnx": bytes([number]) * 600_000}) for number in range(2))
+    for _ in range(2):
+        assert dlim.call("POST", "/modelstore", {"name": "m", "exec": first}).status == 201, "the same files again"
+    assert dlim.call("POST", "/modelstore", {"name": "m", "exec": second}).error == (507, "quota.bytes")
 
 
 def test_the_best_result_of_a_search_becomes_a_saved_model(team: Live) -> None:

@@ -198,6 +198,25 @@ def test_models_of_other_users_do_not_exist_unless_they_are_shared(start: Callab
         assert error(dlim.call("PUT", "/model/ping/shared", bad, bob)) == (400, "model.shared")
 
 
+def test_users_that_a_model_is_shared_with_see_no_secrets_of_its_kernels(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    dlim, bob, carol = Modelling(live), live.add_user("bob"), live.add_user("carol")
+    pairs = {"HF_TOKEN": "hush-1", "LAYERS": "3"}
+    dlim.deploy(token=bob, mk_environments=[{"name": name, "value": value} for name, value in pairs.items()],
+                attributes=[{"key": "api_key", "value": "hush-2"}])
+    assert dlim.call("PUT", "/model/ping/appprofile", {"kernel": {"envs": [
+        {"name": "DB_PASSWORD", "value": "hush-3"}]}}, bob).status == 200
+    assert dlim.call("PUT", "/model/ping/shared", ["carol"], bob).status == 204
+    for path in ("/model", "/model/ping", "/modelextension", "/model/ping/appprofile", "/model/ping/revisions"):
+        answer = dlim.call("GET", path, token=carol)
+        assert answer.status == 200 and "hush" not in answer.text, path
+    assert dlim.get("/model/ping", carol)["mk_environments"] == [
+        {"name": "HF_TOKEN", "value": "***"}, {"name": "LAYERS", "value": "3"}]
+    for token in (bob, TOKEN):
+        assert dlim.get("/model/ping", token)["mk_environments"][0]["value"] == "hush-1"
+        assert dlim.get("/model/ping/appprofile", token)["kernel"]["envs"][0]["value"] == "hush-3"
+
+
 def test_quotas_of_models(start: Callable[..., Live]) -> None:
     from local_backend.settings import Quotas
 
@@ -208,6 +227,35 @@ def test_quotas_of_models(start: Callable[..., Live]) -> None:
     assert error(dlim.upload(files("three"))) == (507, "quota.models")
     assert dlim.call("PUT", "/model/one/operation/start").status == 200
     assert error(dlim.call("PUT", "/model/two/operation/start")) == (507, "quota.models")
+
+
+def test_a_user_decides_for_no_other_which_program_serves_a_model(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    dlim, bob, carol = Modelling(live), live.add_user("bob"), live.add_user("carol")
+    for name in ("condaenv", "dlipy36-wmlce170", "mine"):
+        assert dlim.call("POST", "/deployment/runtime", {"type": name, "command": "evil"}, bob).status == 200
+    dlim.deploy("a", bob, runtime="mine")
+    dlim.deploy("b", carol, runtime="condaenv")
+    assert live.services.runtimes.resolved("carol", "condaenv").command is None
+    assert live.services.runtimes.resolved("bob", "condaenv").command == ("evil",)
+    assert error(dlim.upload(files("c", runtime="mine"), token=carol)) == (404, "runtime.not_found")
+    assert error(dlim.upload(files("c", runtime="mine"))) == (404, "runtime.not_found"), "also of an administrator"
+    assert error(dlim.call("GET", "/deployment/runtime/mine", token=carol)) == (404, "runtime.not_found")
+    assert "evil" not in dlim.call("GET", "/deployment/runtime", token=carol).text
+    assert dlim.call("GET", "/deployment/runtime").text.count("evil") == 3, "an administrator sees all"
+    assert dlim.call("POST", "/deployment/runtime", {"type": "ours", "command": "serve"}).status == 200
+    assert dlim.deploy("d", carol, runtime="ours")["runtime"] == "ours"
+    refused = dlim.call("DELETE", "/deployment/runtime/mine", token=bob)
+    assert error(refused) == (409, "runtime.in_use")
+
+
+def test_the_number_of_runtimes_is_bounded(dlim: Modelling, monkeypatch: pytest.MonkeyPatch) -> None:
+    from local_backend.services import runtimes
+
+    monkeypatch.setattr(runtimes, "_MOST", 2)
+    for name in ("a", "b"):
+        assert dlim.call("POST", "/deployment/runtime", {"type": name}).status == 200
+    assert error(dlim.call("POST", "/deployment/runtime", {"type": "c"})) == (507, "quota.models")
 
 
 def test_runtimes(dlim: Modelling) -> None:

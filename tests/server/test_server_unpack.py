@@ -16,16 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hostile_archives import block, damaged, harmless, kinds, member, names, pack, sizes, twins
+from hostile_archives import block, damaged, harmless, kinds, member, names, pack, sizes, twins, zips
 from live_server import Live, tar
 from support import PATIENCE
 
+from local_backend import limited_work
 from local_backend.errors import Invalid, StorageFailed
 from local_backend.settings import Limits
 from local_backend.submit import unpacker
 from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
+ROOT = Path(limited_work.__file__).parent.parent
 LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
 #: An upper limit of CPU seconds for every archive.
 MOST_SECONDS = 10
@@ -33,12 +35,13 @@ MOST_SECONDS = 10
 ALONE = """
 import json, sys
 sys.path.append(sys.argv[1])
-import unpacker
+from local_backend import limited_host
+from local_backend.submit import unpacker
 bounds = json.loads(sys.argv[4])
-unpacker.limit(bounds)
+limited_host.limit(bounds)
 print(*unpacker.run(sys.argv[2], sys.argv[3], bounds), sep="\\n")
 """
-FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged}
+FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged, "zips": zips}
 
 
 @pytest.mark.parametrize("family", [
@@ -82,7 +85,7 @@ def measured(archive: Path, target: Path, limits: Limits) -> Used:
     """Unpack without the limit of CPU time, which would stop a slow archive before its time is measured."""
     bounds = {"bytes": limits.unpacked_bytes, "files": limits.unpacked_files, "ratio": limits.unpack_ratio,
               "seconds": 100 * MOST_SECONDS, "memory": limits.unpack_memory}
-    words = [str(Path(unpacker.__file__).parent), str(archive), str(target), json.dumps(bounds)]
+    words = [str(ROOT), str(archive), str(target), json.dumps(bounds)]
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ALONE, *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout as said:
@@ -134,11 +137,12 @@ def test_a_million_empty_entries_use_little_time(tmp_path: Path) -> None:
 def test_the_kernel_ends_an_extractor_over_its_cpu_limit(tmp_path: Path) -> None:
     """This limit is the last resort behind the other limits."""
     endless = (
-        "import json, sys; sys.path.append(sys.argv[1]); import unpacker; unpacker.limit(json.loads(sys.argv[4]))\n"
+        "import json, sys; sys.path.append(sys.argv[1]); from local_backend import limited_host\n"
+        "limited_host.limit(json.loads(sys.argv[4]))\n"
         "while True: pass\n"
     )
     bounds = json.dumps({"bytes": 1, "files": 1, "ratio": 1, "seconds": 1, "memory": LIMITS.unpack_memory})
-    words = [str(Path(unpacker.__file__).parent), "", "", bounds]
+    words = [str(ROOT), "", "", bounds]
     done = subprocess.run([sys.executable, "-I", "-S", "-c", endless, *words], timeout=PATIENCE, check=False)
     assert done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
 
@@ -211,15 +215,13 @@ def test_a_hanging_extractor_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_extractor_host_is_restarted_after_it_was_killed(tmp_path: Path) -> None:
-    from local_backend.submit import unpack as module
-
     (tmp_path / "a").write_bytes(tar({"d/x": b"1"}))
     for number in range(3):
         target = tmp_path / str(number)
         target.mkdir()
         unpack(tmp_path / "a", target, LIMITS)
         assert (target / "d" / "x").read_bytes() == b"1"
-        process = module._host._process
+        process = limited_work._host._process
         assert process is not None
         process.kill()
 
