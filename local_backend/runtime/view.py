@@ -99,7 +99,7 @@ def _data(settings: Settings, spec: Workload) -> Iterator[Mount]:
     if own.is_dir():
         yield WRITE, str(own)
     volumes = [path for path in settings.volumes.glob("*")
-               if path.name not in may.closed and _is_volume(settings, path)]
+               if path.name not in may.closed and is_volume(settings, path)]
     yield from ((WRITE, str(path)) for path in volumes)
     writable = [str(own), *map(os.path.realpath, volumes)]
     named = [spec.data.data_dir, *(source.path for source in spec.data.sources if not source.fetched)]
@@ -113,7 +113,7 @@ def _data(settings: Settings, spec: Workload) -> Iterator[Mount]:
             yield from ((READ, path) for path in _entries(cache_for(settings, source.target), folder))
 
 
-def _is_volume(settings: Settings, path: Path) -> bool:
+def is_volume(settings: Settings, path: Path) -> bool:
     """Return whether the directory of a volume is what the administrator named: neither a folder of the server, nor
     reached through a folder of another volume, in which programs could make a link."""
     if not path.is_dir():

@@ -27,6 +27,7 @@ from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
+from local_backend.services.data_files import DataFileService
 from local_backend.services.definitions import DefinitionService
 from local_backend.services.execs import ExecService
 from local_backend.services.experiment_plans import ExperimentPlanService
@@ -87,6 +88,7 @@ class Services:
     oidc: OidcService
     connections: ConnectionService
     data: DataService
+    data_files: DataFileService
     holdings: HoldingService
     machine: MachineService
     forwarding: Forwarding
@@ -154,6 +156,7 @@ def make_services(
         oidc=admission.oidc,
         connections=ConnectionService(base, connections),
         data=DataService(base, connections),
+        data_files=DataFileService(base),
         holdings=HoldingService(base),
         machine=MachineService(
             base, supervisor, Readiness(settings, database, supervisor.completes_turn),
