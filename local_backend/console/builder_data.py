@@ -58,7 +58,8 @@ def _opened(services: Services, caller: Caller, row: DataRow) -> OpenFolder:
     volume = row.volume if row.kind == IN_VOLUME else ""
     own = services.data_files.own(caller)
     shortcuts = [("data folder of the server", ""), ("your folder", own) if own else ("home folder", str(Path.home()))]
-    known = OpenFolder(row.path.rstrip("/") or row.path[:1], shortcuts=() if volume else shortcuts)
+    known = OpenFolder(row.path.rstrip("/") or row.path[:1], shortcuts=() if volume else shortcuts,
+                       upload=f"{link(volume, '' if volume else own)}#upload")
     if row.kind == IN_VOLUME and not volume:
         return OpenFolder("", problem="Choose a storage volume first.")
     try:
@@ -68,10 +69,10 @@ def _opened(services: Services, caller: Caller, row: DataRow) -> OpenFolder:
             path = os.path.dirname(path)
             found = services.browsing.place(caller, volume, path)
     except BackendError as problem:
-        return OpenFolder(known.path, problem=str(problem), shortcuts=known.shortcuts)
+        return replace(known, problem=str(problem))
     is_stored = services.data_files.may_store(caller, volume, path) and not os.path.isabs(path)
     return replace(known, path=path, entries=found.entries[:_MOST], more=found.more or len(found.entries) > _MOST,
-                   upload=f"{link(volume, path) if is_stored else link('', own)}#upload")
+                   upload=f"{link(volume, path)}#upload" if is_stored else known.upload)
 
 
 def _volumes(services: Services, caller: Caller) -> list[str]:

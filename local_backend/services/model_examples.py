@@ -16,7 +16,7 @@ FILES = ("example.json", "input.json")
 #: Most bytes of such a file, and most numbers of an example that is made from model.json.
 _LARGEST, _MOST_NUMBERS = 64 << 10, 1024
 #: Ready-made kernel → an example without the shape of a sample, and the form of a request.
-_NUMBERS = ('{"instances": [[0.0, 0.0]]}', "a list of numbers for each sample, which replace the zeros")
+_NUMBERS = ('{"instances": [[0.0, 0.0]]}', "a list of numbers for each sample")
 _FORMS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("torch", "onnx", "sklearn", "xgboost"), _NUMBERS),
     "huggingface": ('{"inputs": "Write a text here."}', "a text, or a list of texts"),
