@@ -57,7 +57,7 @@ def files(
 
 @router.post(wire.DATA_FILES)
 @about(EVERY_USER, extension=wire.EXT_DATA_UPLOAD, body={"multipart/form-data": DataUploadParts}, errors={
-    400: "data.no_files data.path submission.body", 403: "data.shared", 404: "data.not_found",
+    400: "data.no_files data.path query.value submission.body", 403: "data.shared", 404: "data.not_found",
     408: "quota.upload_seconds", 409: "data.exists", 413: "submission.too_large",
     429: "load.busy quota.rate quota.uploads", 500: "volume.unreadable",
     507: "quota.bytes storage.failed storage.full",

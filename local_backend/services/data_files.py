@@ -147,8 +147,8 @@ def _area(roots: DataRoots, path: str, parts: Sequence[str]) -> list[str]:
     named = [part for part in path.split("/") if part not in ("", ".")][:len(area)] == area
     if parts and not named and os.path.lexists(roots.data_fs / parts[0]):
         raise AccessDenied(
-            "data.shared", f"{parts[0]} in DLI_DATA_FS is shared, and only administrators can change it, on the machine "
-            f"of the server; choose another name, or a folder below {roots.area}")
+            "data.shared", f"{parts[0]} in DLI_DATA_FS is shared, and only administrators can change it, on the "
+            f"machine of the server; choose another name, or a folder below {roots.area}")
     return area
 
 

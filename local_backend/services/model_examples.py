@@ -27,8 +27,8 @@ _ELEMENTS: Mapping[str, Any] = {"BOOL": False, "BYTES": "text"}
 
 @dataclass(frozen=True)
 class ModelExample:
-    """A request as text, the file that it is from (empty: none), and what the kernel `takes`, as a phrase; empty if only
-    the kernel knows."""
+    """A request as text, the file that it is from (empty: none), and what the kernel `takes`, as a phrase; empty if
+    only the kernel knows."""
 
     text: str
     file: str = ""

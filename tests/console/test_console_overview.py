@@ -156,7 +156,7 @@ def test_services_are_no_runs(live: Live) -> None:
         serving.call("PUT", "/model/ping/operation/start")
         waits = serving.job(1).id
         queue = section(get(live, HOME).text, "queue")
-        assert 'href="/console/services/ping"' in queue and waits not in queue
+        assert 'href="/console/services/ping"' in queue and f"/console/runs/{waits}" not in queue
         hold(live, waits, None, None, None)
         live.run_on(waits, "cpu-0")
         text = get(live, HOME).text
