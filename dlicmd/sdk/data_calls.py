@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from dlicmd.contract import wire
 from dlicmd.sdk.calls import SUBMIT_TIMEOUT, Calls, an_object
-from dlicmd.sdk.errors import PackageError, ServerError, UsageProblem
+from dlicmd.sdk.errors import PackageError, UsageProblem
 from dlicmd.sdk.messages import Progress, file_count, silent
 from dlicmd.sdk.model_store_calls import accepted
 from dlicmd.sdk.objects import StoredData
@@ -50,9 +50,6 @@ class DataCalls(Calls):
             SubmissionRefused: The server refuses the path.
             ServerError: A file exists, a limit is exceeded, or the server lacks the extension.
         """
-        if wire.EXT_DATA_UPLOAD not in self.extensions():
-            raise ServerError("this server stores no uploads of data (it lacks the extension "
-                              f"'{wire.EXT_DATA_UPLOAD}'); copy the data to the server")
         files = _files(Path(os.path.expanduser(path)))
         total = sum(size for _, _, size in files)
         query = {wire.PATH: to, wire.VOLUME: volume, wire.REPLACE: "true" if replace else "false"}

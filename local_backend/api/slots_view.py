@@ -35,7 +35,7 @@ _LAST = 1 << 31
 SLOT_STATES = ("drained", "free", "leaving", "used")
 
 
-class _Served(TypedDict):
+class _ServedModel(TypedDict):
     model: NotRequired[str]
 
 
@@ -131,7 +131,7 @@ def _waiting(view: ExecView) -> PendingExec:
     return {**shown, **_served(row), **told(view)}
 
 
-def _served(row: ExecRow) -> _Served:
+def _served(row: ExecRow) -> _ServedModel:
     """Return the model that an exec serves, as a field; nothing for other execs."""
     service = row.workload.service if row.kind == SERVICE else None
     return {} if service is None else {"model": service.model}

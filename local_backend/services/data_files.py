@@ -16,9 +16,9 @@ from local_backend.data.errors import DataError
 from local_backend.data.storage import DataRoots, DataSight
 from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, OverQuota, StorageFailed
 from local_backend.runtime.sizes import on_disk
-from local_backend.runtime.view import is_volume
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
+from local_backend.sources.volumes import is_volume
 from local_backend.submit.quota import check_room
 from local_backend.submit.receive import MOST_OF_FOLDER, ReceivedUpload
 
@@ -29,7 +29,7 @@ _Files = Mapping[tuple[str, ...], Mapping[str, Path]]
 
 
 @dataclass(frozen=True)
-class StoredData:
+class StoredFiles:
     """Stored files. `path` is their folder, relative to the volume or to DLI_DATA_FS, as jobs name it."""
 
     path: str
@@ -38,7 +38,7 @@ class StoredData:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _DataPlace:
     """A folder for data: names below a real path. The first folders are the `area` of the user, if it has one."""
 
     root: str
@@ -76,7 +76,7 @@ class DataFileService:
 
     def store(
         self, caller: Caller, volume: str, path: str, upload: ReceivedUpload, *, replace: bool = False
-    ) -> StoredData:
+    ) -> StoredFiles:
         """Store received files in the folder `path` of a volume, or of DLI_DATA_FS if `volume` is empty, and create the
         folders that are missing. A name of a file may be a path. Without `replace`, no file may exist.
 
@@ -97,9 +97,9 @@ class DataFileService:
                 raise Conflict("data.exists", f"{taken[0]}{more} already exists; choose another folder, or replace "
                                               "what exists")
             count = _moved(place, files)
-            return StoredData("/".join(place.parts), count, size)
+            return StoredFiles("/".join(place.parts), count, size)
 
-    def _place(self, caller: Caller, volume: str, path: str) -> _Place:
+    def _place(self, caller: Caller, volume: str, path: str) -> _DataPlace:
         roots = self.base.data_roots(caller)
         sight = DataSight(list(roots.closed.values()), roots.kept, storage.within(roots))
         try:
@@ -111,16 +111,16 @@ class DataFileService:
                                        "administrator to add the volume again")
         try:
             if found is not None:
-                return _Place(os.path.realpath(found), tuple(areas.names_of(path)), "", sight)
+                return _DataPlace(os.path.realpath(found), tuple(areas.names_of(path)), "", sight)
             parts = areas.parts_below(path.lstrip("/"), (), roots.area)
         except DataError as problem:
             raise Invalid("data.path", str(problem)) from None
         if not roots.data_fs.is_dir():
             raise NotFound("data.not_found", f"DLI_DATA_FS ({roots.data_fs}) does not exist on the server; ask an "
                                              "administrator to create it")
-        return _Place(os.path.realpath(roots.data_fs), (*_area(roots, path, parts), *parts), roots.area, sight)
+        return _DataPlace(os.path.realpath(roots.data_fs), (*_area(roots, path, parts), *parts), roots.area, sight)
 
-    def _check_room(self, place: _Place, size: int) -> None:
+    def _check_room(self, place: _DataPlace, size: int) -> None:
         """Raise StorageFailed if a disk would be too full, OverQuota if the folder of the user would be too large."""
         settings = self.base.settings
         try:
@@ -159,12 +159,12 @@ def _by_folder(upload: ReceivedUpload) -> _Files:
         if not name:  # a field of a form in which no file was chosen
             continue
         try:
-            *folders, last = areas.names_of(name) or [""]
+            *names, last = areas.names_of(name) or [""]
         except DataError as problem:
             raise Invalid("data.path", str(problem)) from None
         if not last or name.endswith("/"):
             raise Invalid("data.path", f"'{name[:200]}' is not the name of a file")
-        here = found.setdefault(tuple(folders), {})
+        here = found.setdefault(tuple(names), {})
         if last in here:
             raise Invalid("data.path", f"the upload contains '{name[:200]}' twice")
         here[last] = source
@@ -178,7 +178,7 @@ def _by_folder(upload: ReceivedUpload) -> _Files:
     return found
 
 
-def _taken(place: _Place, files: _Files, *, replace: bool) -> list[str]:
+def _taken(place: _DataPlace, files: _Files, *, replace: bool) -> list[str]:
     """Return the files that exist already; with `replace`, only folders that have the name of a file. Raises Invalid,
     OSError."""
     taken = []
@@ -196,7 +196,7 @@ def _taken(place: _Place, files: _Files, *, replace: bool) -> list[str]:
     return sorted(taken)
 
 
-def _moved(place: _Place, files: _Files) -> int:
+def _moved(place: _DataPlace, files: _Files) -> int:
     """Move the received files to their place. Return their number. Raises StorageFailed."""
     count, total = 0, sum(map(len, files.values()))
     try:

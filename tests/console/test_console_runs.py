@@ -266,8 +266,8 @@ def test_the_table_shows_held_and_wanted_slots(live: Live) -> None:
     (100.9, 102.1, "2 s"), (100.1, 101.9, "1 s"), (100.0, 160.0, "1 min 0 s")])
 def test_durations_are_those_of_the_command_line(live: Live, begin: float, end: float, shown: str) -> None:
     run = submit(live, "timed")
-    live.run_on(run, "cpu-0")
-    live.move(run, FINISHED, start_time=begin, end_time=end)
+    live.move(run, PENDING, RUNNING, start_time=begin)
+    live.move(run, FINISHED, end_time=end)
     told = live.call("GET", f"/execs/{run}").json()
     ends, begins = (datetime.fromisoformat(told[name].replace("Z", "+00:00")) for name in ("endTime", "startTime"))
     assert live.row(run).seconds(0.0) == (ends - begins).total_seconds()

@@ -52,12 +52,15 @@ def preview(session: Session) -> int:
 def _upload(session: Session) -> int:
     """Upload a file or folder. Print where the server stored it."""
     line = session.line
+    if wire.EXT_DATA_UPLOAD not in session.client.extensions():
+        raise DlicmdError(f"this server stores no uploads of data (it lacks the extension '{wire.EXT_DATA_UPLOAD}'); "
+                          "copy the data to the server")
     found = session.client.upload_data(
         session.operand, line.text(TO) or "", volume=line.text(VOLUME) or "", replace=line.flag(REPLACE), progress=bar)
     if session.output.is_data:
         emit_value(found, session.output)
         return Exit.DONE
-    info(f"stored {file_count(found.files)}, {show_size(found.bytes)}")
+    info(f"stored {file_count(found.files or 0)}, {show_size(found.bytes or 0)}")
     emit(inert(found.path or "."))
     if not line.text(VOLUME):
         info(f"use them in a job: dlicmd run PROGRAM --data {inert(shlex.quote(found.path or '.'))}")
