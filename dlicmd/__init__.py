@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         SlotHolder,
         SlotView,
         StopOutcome,
+        StoredData,
         Why,
     )
     from dlicmd.sdk.records import Record
@@ -162,6 +163,7 @@ __all__ = [
     "SlotHolder",
     "SlotView",
     "StopOutcome",
+    "StoredData",
     "SubmissionRefused",
     "SubmitOptions",
     "TokenFileError",

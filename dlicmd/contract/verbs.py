@@ -233,7 +233,14 @@ VERBS: tuple[Verb, ...] = (
     Verb("data", "--data-preview", "SOURCE", "preview data before a job uses it", (
         ("dlicmd data ./images", "preview a folder of this machine"),
         ("dlicmd data warehouse:sales", "preview a table or path of a connection"),
-    ), 1, 1),
+        ("dlicmd data ./images --to images", "upload a folder to the data folder of the server"),
+    ), 1, 1, takes=(
+        BY_NAME["--to"]._replace(help="upload SOURCE, a file or folder of this machine, into this folder for data on "
+                                      "the server; . stands for the folder of all your data", metavar="FOLDER"),
+    ), own=(
+        _own("--volume", Form.TEXT, "with --to: a folder of this volume", "NAME"),
+        _own("--replace", Form.FLAG, "with --to: replace files that exist"),
+    )),
     Verb("demo", "--demo", "", "train the sample model and watch it", (
         ("dlicmd demo", "train on 2 workers; needs no files of yours"),
         ("dlicmd demo --no-follow", "print the id and return"),

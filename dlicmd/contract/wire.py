@@ -148,6 +148,8 @@ EXT_IDEMPOTENCY = "idempotency-key"
 EXT_CONNECTIONS = "connections"
 #: POST /data/preview returns the contents of data sources before a submission.
 EXT_DATA_PREVIEW = "data-preview"
+#: POST /data/files stores files in a volume or in DLI_DATA_FS.
+EXT_DATA_UPLOAD = "data-upload"
 #: POST /scheduler/applications/stop stops many applications in one call.
 EXT_STOP_MANY = "stop-many"
 #: GET /execs/{id}/metrics returns the lines of evaluation-metrics.txt.
@@ -358,6 +360,7 @@ VALUE = "value"
 CODE = "code"
 FILES = "files"
 COMPLETE = "complete"  # bool
+REPLACE, VOLUME = "replace", "volume"
 PATH = "path"  # relative to the folder that the program runs in
 BYTES = "bytes"  # int
 SHA256 = "sha256"  # hexadecimal

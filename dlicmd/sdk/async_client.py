@@ -40,6 +40,7 @@ from dlicmd.sdk.objects import (
     Preview,
     SlotView,
     StopOutcome,
+    StoredData,
     Why,
 )
 from dlicmd.sdk.search_job import SearchJob
@@ -786,6 +787,16 @@ class AsyncClient:
     async def delete_experiment(self, name: str) -> None:
         """Call `Client.delete_experiment` in a thread."""
         await self._call("delete_experiment", name)
+
+    async def upload_data(
+        self, path: str | os.PathLike[str], to: str = "", *, volume: str = "", replace: bool = False,
+        progress: Progress | None = None,
+    ) -> StoredData:
+        """Call `Client.upload_data` in a thread."""
+        found: StoredData = await self._call(
+            "upload_data", path, to, volume=volume, replace=replace, progress=progress,
+        )
+        return found
 
     async def close(self) -> None:
         """Call `Client.close` in a thread."""

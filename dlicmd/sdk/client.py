@@ -29,6 +29,7 @@ from dlicmd.sdk.calls import (
     checked_token,
     refused,
 )
+from dlicmd.sdk.data_calls import DataCalls
 from dlicmd.sdk.errors import Denied, ServerError, SubmissionRefused
 from dlicmd.sdk.exec_calls import ExecCalls
 from dlicmd.sdk.experiment_calls import ExperimentCalls
@@ -52,7 +53,8 @@ Kind: TypeAlias = Literal["elastic", "ddp", "single", "command"]
 PREVIEW_TIMEOUT = 660.0
 
 
-class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, ModelStoreCalls, ExperimentCalls):
+class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, ModelStoreCalls, ExperimentCalls,
+             DataCalls):
     """Call the methods of one server, or of the local backend.
 
     The client repeats a call if the connection breaks or the server is overloaded. The client does not repeat a call

@@ -441,6 +441,17 @@ class Holdings(Record):
     """Holdings, largest first. Single holdings are sorted by their start."""
 
 
+class StoredData(Record):
+    """Files that `Client.upload_data` has stored."""
+
+    path = Key(wire.PATH, words)
+    """Their folder, as data sources name it: relative to DLI_DATA_FS, or to the volume."""
+    files = Key(wire.FILES, whole_number)
+    """Number of files."""
+    bytes = Key(wire.BYTES, whole_number)
+    """Size in bytes."""
+
+
 class Preview(Record):
     """The contents of one data source."""
 
@@ -474,7 +485,7 @@ class Plan(Record):
 #: All classes, for the documentation and its test.
 RECORDS: tuple[type[Record], ...] = (
     Exec, Labelled, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
-    SlotHolder, PendingExec, Holdings, Holding, Preview, Plan, Search, Experiment, HyperParameter,
+    SlotHolder, PendingExec, Holdings, Holding, Preview, StoredData, Plan, Search, Experiment, HyperParameter,
     MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
     ServingRuntime, SavedModel, ModelWhy, SavedDefinition, SavedHardware, SavedExperiment, RunOfExperiment, RunMember,
     PlanMistakes,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os.path
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -129,7 +131,7 @@ def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset
         instead[META] = lambda text: change_meta(text, local_path)
         sources = [change_source(source, local_path) for source in sources]
     else:
-        _mind_places(paths)
+        _mind_places(paths, wire.EXT_DATA_UPLOAD in extensions)
         paths = []
     if submission.folder is not None:
         base = package.base_name(submission.folder)
@@ -141,12 +143,16 @@ def _upload(submission: Submission, parts: list[FilePart], extensions: frozenset
     return Upload(sent, parts, data, paths, submission.strict)
 
 
-def _mind_places(paths: list[str]) -> None:
+def _mind_places(paths: list[str], takes_uploads: bool) -> None:
     """Warn about data paths that seem to refer to this machine, when the server only looks in its own data
     directory."""
     if places := [path for path in paths if names_place(path)]:
+        cure = "give the path below that directory"
+        if takes_uploads:
+            name = os.path.basename(os.path.abspath(os.path.expanduser(places[0])))
+            cure += f", or upload the data first: dlicmd data {shlex.quote(places[0])} --to {shlex.quote(name)}"
         warn(f"data path {', '.join(places)}: paths refer to the data directory of the server, not to this machine; "
-             "give the path below that directory")
+             f"{cure}")
 
 
 def _named_files(submission: Submission, parts: list[FilePart]) -> str | None:

@@ -22,7 +22,7 @@ LARGEST, LARGEST_OF_USER, LARGEST_WITHOUT_TOKEN = 4 << 20, 256 << 10, 32 << 10
 #: A body must arrive with this many bytes per second on average. Its first bytes may take PATIENCE seconds.
 LEAST_RATE, PATIENCE = 1024, 30.0
 _UPLOADS = frozenset({
-    wire.EXECS, wire.SEARCHES, wire.ALGORITHM_INSTALL, wire.DEFINITIONS, dlim.DEPLOYMENT, dlim.MODELS,
+    wire.EXECS, wire.SEARCHES, wire.ALGORITHM_INSTALL, wire.DEFINITIONS, wire.DATA_FILES, dlim.DEPLOYMENT, dlim.MODELS,
 })
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"})
 

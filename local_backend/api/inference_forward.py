@@ -49,7 +49,8 @@ Headers = list[tuple[bytes, bytes]]
 
 @router.post(dlim.INFERENCE + "/{m}")
 @about(SEES, media=_MEDIA, errors={
-    400: "inference.body inference.malformed", 404: "inference.no_model model.not_found", 408: "inference.too_slow",
+    400: "inference.body inference.input inference.malformed", 404: "inference.no_model model.not_found",
+    408: "inference.too_slow",
     413: "inference.too_large", 429: "inference.queue_full inference.rate",
     500: "inference.failed inference.kernel_failed",
     502: "inference.kernel_died",

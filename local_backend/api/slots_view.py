@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from fastapi import APIRouter, Request
+from typing_extensions import NotRequired, TypedDict
 
 from dlicmd.contract import states, wire
 from local_backend.api.as_json import JsonAnswer
@@ -25,12 +26,17 @@ from local_backend.services.access import Caller
 from local_backend.services.services import Services
 from local_backend.services.views import ExecView, is_parked
 from local_backend.store.execs import ExecRow
+from local_backend.workload import SERVICE
 
 router = APIRouter(tags=["scheduler"], route_class=Route)
 
 _SHOWN = (wire.ID, wire.APP_NAME, wire.STATE, wire.SLOTS, wire.RECOVERING, *PROGRESS)
 _LAST = 1 << 31
 SLOT_STATES = ("drained", "free", "leaving", "used")
+
+
+class _ServedModel(TypedDict):
+    model: NotRequired[str]
 
 
 @router.get(wire.SLOTS_VIEW)
@@ -103,7 +109,7 @@ def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Cal
     belongs to another user."""
     if row is not None:
         consumer = services.plans.consumer(row)
-        return {"id": row.id, "user": row.user, "consumer": consumer, "share": holder.share}
+        return {"id": row.id, "user": row.user, "consumer": consumer, "share": holder.share, **_served(row)}
     return {"id": holder.exec_id, "share": holder.share} if caller.admin else {"share": holder.share}
 
 
@@ -122,13 +128,19 @@ def _waiting(view: ExecView) -> PendingExec:
     }
     if row.message:
         shown["message"] = row.message
-    return {**shown, **told(view)}
+    return {**shown, **_served(row), **told(view)}
+
+
+def _served(row: ExecRow) -> _ServedModel:
+    """Return the model that an exec serves, as a field; nothing for other execs."""
+    service = row.workload.service if row.kind == SERVICE else None
+    return {} if service is None else {"model": service.model}
 
 
 def _running(view: ExecView, base_url: str) -> RunningExec:
     shown: Mapping[str, object] = show(view, base_url)
     keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) or wire.RECOVERING in shown else _SHOWN
-    found = {"user": view.row.user, **{key: shown[key] for key in keys if key in shown}}
+    found = {"user": view.row.user, **{key: shown[key] for key in keys if key in shown}, **_served(view.row)}
     if last := view.progress.get(wire.LAST_METRICS):
         found[wire.LAST_METRICS] = last
     return cast("RunningExec", found)

@@ -48,9 +48,10 @@ _SAVE, _RUN = "save", "run"
 @router.get(places.NEW_EXPERIMENT)
 def new(  # noqa: PLR0917
     request: Request, services: TheServices, caller: TheCaller, of: str = "", version: str = "",
-    volume: Annotated[str | None, Query()] = None, path: str = "",
+    volume: Annotated[str | None, Query()] = None, path: str = "", choose: str = "",
 ) -> Response:
-    """Show the form: empty, with the experiment `of`, or with the `path` in a `volume` (empty: in the data folder)."""
+    """Show the form: empty, with the experiment `of`, or with the `path` in a `volume` (empty: in the data folder).
+    With `choose`, a user chooses the data: the folder of the first row is open."""
     if of:
         plan = services.experiments.find(caller, of, number_of(version))
         form = form_of_draft(plan.draft)
@@ -59,6 +60,8 @@ def new(  # noqa: PLR0917
     if volume is not None:
         row = DataRow(1, IN_VOLUME if volume else FOLDER, path=path, volume=volume)
         form = replace(form, data=[row])
+    if choose:
+        form = form.choosing_data()
     return page(request, "builder.html", editing=of, **_values(services, caller, form, asked=False))
 
 

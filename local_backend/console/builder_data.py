@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from local_backend.console.builder_form import FOLDER, IN_VOLUME, BuilderForm, DataRow
+from local_backend.console.data import link
 from local_backend.errors import BackendError
 from local_backend.services.access import Caller
 from local_backend.services.browsing import BrowsedEntry
@@ -28,6 +29,8 @@ class OpenFolder:
     more: bool = False
     problem: str = ""
     shortcuts: Sequence[tuple[str, str]] = ()
+    #: Path of the page that uploads files into this folder, or else into the user's own one.
+    upload: str = ""
 
     @property
     def above(self) -> str | None:
@@ -53,9 +56,10 @@ def data_values(services: Services, caller: Caller, form: BuilderForm) -> dict[s
 def _opened(services: Services, caller: Caller, row: DataRow) -> OpenFolder:
     """Return the folder of a row. If the row names a file, return the folder that contains the file."""
     volume = row.volume if row.kind == IN_VOLUME else ""
-    shortcuts = [("data folder of the server", ""), ("home folder", str(Path.home()))]
-    known = OpenFolder(row.path.rstrip("/") or row.path[:1], shortcuts=shortcuts if (
-        not volume and services.base.settings.embedded) else ())
+    own = services.data_files.own(caller)
+    shortcuts = [("data folder of the server", ""), ("your folder", own) if own else ("home folder", str(Path.home()))]
+    known = OpenFolder(row.path.rstrip("/") or row.path[:1], shortcuts=() if volume else shortcuts,
+                       upload=f"{link(volume, '' if volume else own)}#upload")
     if row.kind == IN_VOLUME and not volume:
         return OpenFolder("", problem="Choose a storage volume first.")
     try:
@@ -65,8 +69,10 @@ def _opened(services: Services, caller: Caller, row: DataRow) -> OpenFolder:
             path = os.path.dirname(path)
             found = services.browsing.place(caller, volume, path)
     except BackendError as problem:
-        return OpenFolder(known.path, problem=str(problem), shortcuts=known.shortcuts)
-    return OpenFolder(path, found.entries[:_MOST], found.more or len(found.entries) > _MOST, "", known.shortcuts)
+        return replace(known, problem=str(problem))
+    is_stored = services.data_files.may_store(caller, volume, path) and not os.path.isabs(path)
+    return replace(known, path=path, entries=found.entries[:_MOST], more=found.more or len(found.entries) > _MOST,
+                   upload=f"{link(volume, path)}#upload" if is_stored else known.upload)
 
 
 def _volumes(services: Services, caller: Caller) -> list[str]:

@@ -111,6 +111,11 @@ class BuilderForm:
             return replace(self, browsing="" if key == self.browsing else key)
         return replace(self, data=[replace(row, path=path) if str(row.key) == key else row for row in self.data])
 
+    def choosing_data(self) -> BuilderForm:
+        """Return the form with a data row, whose folder is open."""
+        rows = self.data or [DataRow(1)]
+        return replace(self, data=rows, browsing=str(rows[0].key))
+
     def with_definition(self, label: str) -> BuilderForm:
         """Return the form with one more model definition, in the first row that names none."""
         empty = next((row for row in self.parts if not row.definition), None)

@@ -9,15 +9,16 @@ from urllib.parse import urlencode
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
-from local_backend.console.rendering import HEADERS, now, page
+from local_backend.console.rendering import HEADERS, now, page, shown_duration
 from local_backend.console.route import router as pages
-from local_backend.console.run_curves import coordinates, step_label
+from local_backend.console.run_curves import DEATHS, coordinates, step_label
 from local_backend.errors import Invalid
-from local_backend.services.comparisons import Values
+from local_backend.services.comparisons import ComparedMetric, Values
 from local_backend.services.curves import STEP_AXIS, TIME_AXIS, StepWindow
 from local_backend.services.load import READING
 from local_backend.store.execs import ExecRow
@@ -26,6 +27,9 @@ router = pages()
 COMPARE = f"{places.RUNS}/compare"
 #: Number of colors of curves. The next runs have them again, with dashes.
 COLORS = 8
+
+#: Name on the wire → word of pages.
+_WORDS = {wire.NUM_WORKER: "workers"}
 
 Ids = Annotated[list[str], Query(alias="id")]
 
@@ -42,12 +46,14 @@ def compare(
     except Invalid as problem:
         return page(request, "compare.html", 400, problem=str(problem), rows=[], tables={})
     values = services.comparisons.values(rows)
-    tables = {"Parameters": values.parameters, "Options": values.options, "Environment": values.environment,
+    options = {_WORDS.get(name, name): found for name, found in values.options.items()}
+    tables = {"Parameters": values.parameters, "Options": options, "Environment": values.environment,
               "Run details": _details(rows)}
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
     query = urlencode([("id", row.id) for row in rows])
+    metrics = services.comparisons.metrics(rows)
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
-                place=COMPARE, metrics=services.comparisons.metrics(rows),
+                place=COMPARE, metrics=metrics, charts=[one for one in metrics if not _is_without_deaths(one)],
                 hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
 
 
@@ -99,12 +105,16 @@ def curves(
     return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series}, headers=HEADERS)
 
 
+def _is_without_deaths(metric: ComparedMetric) -> bool:
+    """Return whether this is the number of deaths, and no worker died: a chart would be empty."""
+    return metric.name == DEATHS and not any(point[1] for point in metric.last if point is not None)
+
+
 def _details(rows: Sequence[ExecRow]) -> dict[str, list[Any]]:
     """Return users, states, times and messages of the runs."""
     return {
         "user": [row.creator for row in rows], "state": [row.shown_state for row in rows],
-        "duration (s)": [None if row.start_time is None else round((row.end_time or now()) - row.start_time)
-                         for row in rows],
+        "duration": [shown_duration(row.seconds(now())) or None for row in rows],
         "attempts": [row.attempt for row in rows], "exit code": [row.exit_code for row in rows],
         "message": [row.message for row in rows], "data sources": [row.data_source for row in rows],
     }

@@ -1,8 +1,9 @@
-"""GET /console/data: connections, volumes, folders, and previews of files and tables."""
+"""GET /console/data: connections, volumes, folders, uploads, and previews of files and tables."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -10,15 +11,17 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from starlette.responses import Response
 
-from local_backend.api.bulk import bulk
+from local_backend.api import uploads
+from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
-from local_backend.console.changes import TheForm
+from local_backend.console.changes import TheForm, done
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
 from local_backend.console.session_pages import texts
 from local_backend.errors import Invalid
-from local_backend.services.load import PREVIEW
+from local_backend.services.data_files import MOST_FILES
+from local_backend.services.load import PREVIEW, UPLOAD
 
 router = pages()
 
@@ -41,7 +44,7 @@ def data(request: Request, services: TheServices, caller: TheCaller) -> Response
     return page(
         request, "data.html", volumes=services.volumes.visible(caller), connections=rows,
         mine={row.id for row in rows if services.connections.may_change(caller, row)},
-        data_fs=str(services.base.settings.data_fs),
+        data_fs=str(services.base.settings.data_fs), own=services.data_files.own(caller),
         titles={kind.name: kind.title for kind in services.connections.kinds()},
     )
 
@@ -64,7 +67,23 @@ def files(
     links = {one.name: link(volume, f"{path}/{one.name}") for one in found.entries}
     named = [one.name for one in found.entries if not one.is_folder and is_picture(one.name)]
     pictures = {name: picture_link(volume, f"{path}/{name}") for name in named[:_THUMBNAILS]}
-    return page(request, "data_folder.html", **shown, links=links, pictures=pictures)
+    own = services.data_files.own(caller)
+    return page(
+        request, "data_folder.html", **shown, links=links, pictures=pictures, own=own and link("", own),
+        may_store=services.data_files.may_store(caller, volume, path), most_files=MOST_FILES,
+        most_bytes=services.base.settings.limits.upload_bytes)
+
+
+@router.post(places.DATA_UPLOAD)
+async def upload(request: Request, services: TheServices, caller: TheCaller) -> Response:
+    """Store the files of a form, and lead to their folder."""
+    async with uploads.upload_of(request, services, caller, "data.upload", folders=True) as (received, _):
+        given = {name: received.texts.get(name, "").strip() for name in ("volume", "path", "folder", "replace")}
+        path = f"{given['path']}/{given['folder']}".strip("/")
+        store = partial(services.data_files.store, caller, given["volume"], path, received,
+                        replace=given["replace"] == "1")
+        found = await in_turn(services.load, UPLOAD, caller.name, store)
+    return done(request, link(given["volume"], found.path))
 
 
 def _file(services: TheServices, caller: TheCaller, volume: str, path: str) -> dict[str, Any]:

@@ -50,12 +50,15 @@ def _found(services: Services, caller: Caller, base_url: str, colors: dict[str, 
     color(colors, (one["id"] for one in view["running"]))
     return {
         "view": view,
+        # Services have a table of their own.
+        "running": [one for one in view["running"] if "model" not in one],
         "names": {one["id"]: one.get("appName", one["id"]) for one in (*view["running"], *view["queue"])},
         "colors": colors,
         "free": sum(slot["state"] == "free" for slot in view["slots"]),
         "starts": {one["id"]: _epoch(str(one["expectedStart"])) for one in view["queue"] if "expectedStart" in one},
         "shares": bars(services.plans.shares(caller), Counter(slot["kind"] for slot in view["slots"])),
         "models": services.models.list(caller),
+        "held": {one["id"]: one.get("slots", 0) for one in view["running"] if "model" in one},
         "now": now(),
         "shown": _SHOWN,
     }

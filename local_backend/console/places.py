@@ -16,6 +16,7 @@ ADMIN_TOKENS, ADMIN_AUDIT, ADMIN_HEALTH = f"{ADMIN}/tokens", f"{ADMIN}/audit", f
 ADMIN_FINDINGS = f"{ADMIN_HEALTH}/findings"
 DATA = f"{HOME}/data"
 DATA_FILES, DATA_PREVIEW, DATA_PICTURE = f"{DATA}/files", f"{DATA}/preview", f"{DATA}/picture"
+DATA_UPLOAD = f"{DATA}/upload"
 CONNECTION_NEW, CONNECTION_EDIT = f"{DATA}/connections/new", f"{DATA}/connections/edit"
 CONNECTION_TEST, CONNECTION_REMOVE = f"{DATA}/connections/test", f"{DATA}/connections/remove"
 SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
@@ -27,7 +28,7 @@ EXPERIMENTS = f"{HOME}/experiments"
 NEW_EXPERIMENT, EXPERIMENT_FORM = f"{EXPERIMENTS}/new", f"{EXPERIMENTS}/-/form"
 DEFINITIONS, HARDWARE = f"{EXPERIMENTS}/-/definitions", f"{EXPERIMENTS}/-/hardware"
 #: Pages whose forms contain files.
-UPLOADS: frozenset[str] = frozenset({DEFINITIONS})
+UPLOADS: frozenset[str] = frozenset({DEFINITIONS, DATA_UPLOAD})
 
 
 @dataclass(frozen=True)

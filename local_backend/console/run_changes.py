@@ -57,12 +57,17 @@ def delete(services: TheServices, caller: TheCaller, run: str) -> Response:
 
 
 @router.get(places.RUNS + "/{run}/again")
-def ask_again(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
-    """Ask what should differ when the run is submitted again."""
+def ask_again(
+    request: Request, services: TheServices, caller: TheCaller, run: str, choose: str = ""
+) -> Response:
+    """Ask what should differ when the run is submitted again. With `choose`, a user chooses other data: the folder of
+    the first data row is open."""
     found = about(request, services, caller, run, _TAB)
     row = found["row"]
     given = {"name": row.app_name, "workers": str(row.num_worker), "arguments": found["words"]}
     form = BuilderForm(data=data_rows(_sources(row)))
+    if choose:
+        form = form.choosing_data()
     return page(request, "run_again.html", **found, problem="", given=given, **_data(services, caller, row, form))
 
 

@@ -18,6 +18,8 @@ from local_backend.services.load import READING
 from local_backend.services.log_windows import main_log
 
 router = pages()
+#: What the loggers of WMLA's samples print before a number of batches.
+_BATCHES = "Global steps:"
 
 
 @router.get(places.RUNS + "/{run}/logs")
@@ -30,8 +32,10 @@ def logs(
     first = main_log(files)
     chosen = log or (first.name if first else "")
     window = services.logs.window(caller, run, chosen, after=at) if chosen else None
-    return page(request, "run_logs.html", **about(request, services, caller, run, "/logs"), files=files, log=chosen,
-                window=window, at_end=at is None)
+    found = about(request, services, caller, run, "/logs")
+    counts_batches = found["row"].elastic and window is not None and any(_BATCHES in one.text for one in window.lines)
+    return page(request, "run_logs.html", **found, files=files, log=chosen, window=window, at_end=at is None,
+                counts_batches=counts_batches)
 
 
 @router.get(places.RUNS + "/{run}/logs/window")

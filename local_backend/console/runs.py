@@ -23,7 +23,8 @@ from local_backend.services.access import Caller
 from local_backend.services.execs import ExecSelection, states_named
 from local_backend.services.labels import LabelChange
 from local_backend.services.services import Services
-from local_backend.services.views import HAS_SLOTS, ExecView, slots_of
+from local_backend.services.views import HAS_SLOTS, ExecView, slots_of, wanted_slots
+from local_backend.store.execs import ExecRow
 from local_backend.store.labels import Labels
 
 router = pages()
@@ -181,9 +182,13 @@ def _line(view: ExecView, labels: Labels) -> RunLine:
     if accuracy is None:
         accuracy = last.pop(next((one for one in last if metric_names.kind(one) == wire.ACCURACY), ""), None)
     others = {} if (loss, accuracy) != (None, None) else dict(list(last.items())[:_MOST_OTHERS])
-    duration = None if row.start_time is None else (row.end_time or now()) - row.start_time
-    held = f"{len(slots_of(row))} / {row.num_worker}" if row.state in HAS_SLOTS else str(row.num_worker)
-    return RunLine(view, labels, _message(view), duration, held, loss, accuracy, others)
+    return RunLine(view, labels, _message(view), row.seconds(now()), _slots(row), loss, accuracy, others)
+
+
+def _slots(row: ExecRow) -> str:
+    """Return the slots that a run wants; before them, while it is running, those that it holds: `2 of 4`."""
+    wanted = wanted_slots(row)
+    return f"{len(slots_of(row))} of {wanted}" if row.state in HAS_SLOTS else str(wanted)
 
 
 def _message(view: ExecView) -> str:

@@ -158,20 +158,34 @@ async def _trial_body(form: FormData) -> tuple[bytes, str]:
 
 
 def _shown(answer: TrialAnswer) -> dict[str, Any]:
-    """Return an answer as the page shows it: a picture, or a text; neither for other bytes."""
+    """Return an answer as the page shows it: a refusal, a picture, or a text; nothing for other bytes."""
     media = answer.media.partition(";")[0].strip().lower()
+    if refusal := _refusal(answer):
+        return {"picture": "", "text": "", "refusal": refusal}
     if media in _PICTURES and not answer.is_cut:
-        return {"picture": f"data:{media};base64,{base64.b64encode(answer.body).decode()}", "text": ""}
+        return {"picture": f"data:{media};base64,{base64.b64encode(answer.body).decode()}", "text": "", "refusal": None}
     try:
         text = answer.body.decode("utf-8", "ignore" if answer.is_cut else "strict")
     except UnicodeDecodeError:
-        return {"picture": "", "text": ""}
+        return {"picture": "", "text": "", "refusal": None}
     if media.endswith("json") and not answer.is_cut:
         try:
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
         except (ValueError, RecursionError):
             pass
-    return {"picture": "", "text": text}
+    return {"picture": "", "text": text, "refusal": None}
+
+
+def _refusal(answer: TrialAnswer) -> tuple[str, str] | None:
+    """Return sentence and code of an answer of the gateway that the kernel did not answer; None for an answer of the
+    kernel."""
+    if answer.status < 400:
+        return None
+    try:
+        error = json.loads(answer.body)["error"]
+        return str(error["message"]), str(error["code"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def whole(text: str, name: str) -> int:

@@ -92,6 +92,8 @@ def service(  # noqa: PLR0917
         values |= {"fields": profile_fields(profile), "profile": json.dumps(profile, indent=2)}
     elif tab == "logs":
         values |= log_of(services, caller, view, log)
+    elif tab == TABS[0]:
+        values["example"] = services.models.example(view)
     return page(request, "service.html", tab=tab, tabs=TABS, **values)
 
 

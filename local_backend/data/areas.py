@@ -52,14 +52,7 @@ def parts_below(path: str, tops: Sequence[str], area: str) -> list[str]:
         if below is None:
             raise DataError(f"the data path '{path}' does not exist on the server; give a path relative to DLI_DATA_FS")
         path = below
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise DataError(f"the data path '{path}' does not exist, and the server makes no path with '..'; leave it out")
-    if not path.isprintable():
-        raise DataError(f"the data path {path[:200]!a} does not exist, and has unprintable characters; leave them out")
-    if len(parts) > _DEEPEST or any(len(os.fsencode(part)) > _LONGEST for part in parts):
-        raise DataError(f"the data path '{path[:200]}' does not exist, and is too long to be created; use at most "
-                        f"{_DEEPEST} folders with names of at most {_LONGEST} bytes")
+    parts = names_of(path)
     if area and parts[:1] == [AREAS]:
         if "/".join(parts[:2]) != area:
             raise DataError(f"the data path '{path}' does not exist, and is not in your folder; use one below {area}")
@@ -67,16 +60,37 @@ def parts_below(path: str, tops: Sequence[str], area: str) -> list[str]:
     return parts
 
 
+def names_of(path: str) -> list[str]:
+    """Return the names in a relative path that the server may create. Raises DataError."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise DataError(f"the server creates no data path with '..': '{path[:200]}'; leave it out")
+    if not path.isprintable():
+        raise DataError(f"the server creates no data path with unprintable characters: {path[:200]!a}; leave them out")
+    if len(parts) > _DEEPEST or any(len(os.fsencode(part)) > _LONGEST for part in parts):
+        raise DataError(f"the data path '{path[:200]}' is too long to be created; use at most {_DEEPEST} folders with "
+                        f"names of at most {_LONGEST} bytes")
+    return parts
+
+
 def create(path: str, data_fs: Path, area: str) -> None:
     """Create the missing folders of a path below DLI_DATA_FS, for the user of the server alone. No link is followed:
     jobs can make links. The folders of the area must be private. Raises DataError and OSError."""
     root = os.path.realpath(data_fs)
-    parts, private = os.path.relpath(path, root).split(os.sep), area.count("/") + 1 if area else 0
-    at = os.open(root, FOLDER)
+    os.close(opened(root, os.path.relpath(path, root).split(os.sep), area, make=True))
+
+
+def opened(root: str, parts: Sequence[str], area: str, *, make: bool) -> int:
+    """Return a descriptor of the folder at these names below a real path, and with `make`, create the missing folders
+    for the user of the server alone. No link is followed: jobs can make links. If the path begins with an `area`, the
+    folders of the area must be private. Raises DataError and OSError."""
+    private = area.count("/") + 1 if area else 0
+    path, at = os.path.join(root, *parts), os.open(root, FOLDER)
     try:
         for number, part in enumerate(parts, 1):
-            with suppress(FileExistsError):
-                os.mkdir(part, 0o700, dir_fd=at)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=at)
             inner = os.open(part, FOLDER, dir_fd=at)
             os.close(at)
             at = inner
@@ -84,6 +98,7 @@ def create(path: str, data_fs: Path, area: str) -> None:
                 place = os.path.join(root, *parts[:number])
                 raise DataError(f"cannot create {path}: other users of the machine can enter {place}; make it private: "
                                 f"chmod 700 {place}")
+        return os.dup(at)
     except OSError as problem:
         if problem.errno in _NO_FOLDER:
             raise DataError(f"cannot create {path}: a part of this path is a link or a file") from None

@@ -23,7 +23,7 @@ from local_backend.data.storage import inside
 from local_backend.runtime.user_python import server_folders
 from local_backend.scheduler.model import Slot
 from local_backend.settings import Settings
-from local_backend.sources.volumes import cache_for, check_directory, roots
+from local_backend.sources.volumes import cache_for, is_volume, roots
 from local_backend.workload import Workload
 
 #: (kind, path), or for LINK (kind, path, target). A later mount of the same path replaces an earlier one.
@@ -104,7 +104,7 @@ def _data(settings: Settings, spec: Workload) -> Iterator[Mount]:
     if own.is_dir():
         yield WRITE, str(own)
     volumes = [path for path in settings.volumes.glob("*")
-               if path.name not in may.closed and _is_volume(settings, path)]
+               if path.name not in may.closed and is_volume(settings, path)]
     yield from ((WRITE, str(path)) for path in volumes)
     writable = [str(own), *map(os.path.realpath, volumes)]
     named = [spec.data.data_dir, *(source.path for source in spec.data.sources if not source.fetched)]
@@ -116,20 +116,6 @@ def _data(settings: Settings, spec: Workload) -> Iterator[Mount]:
         if source.fetched:
             folder = settings.paths.job(spec.id, user).data_folder(number, source.name)
             yield from ((READ, path) for path in _entries(cache_for(settings, source.target), folder))
-
-
-def _is_volume(settings: Settings, path: Path) -> bool:
-    """Return whether the directory of a volume is what the administrator named: neither a folder of the server, nor
-    reached through a folder of another volume, in which programs could make a link."""
-    if not path.is_dir():
-        return False
-    try:
-        check_directory(settings, path)
-    except DataError:
-        return False
-    others = [os.path.realpath(other) for other in settings.volumes.glob("*") if other != path]
-    named, real = os.readlink(path) if path.is_symlink() else str(path), os.path.realpath(path)
-    return named == real or not any(inside(named, other) for other in others)
 
 
 def _is_environment(path: str) -> bool:

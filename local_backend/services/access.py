@@ -18,7 +18,8 @@ READ, SUBMIT, ADMIN, INFERENCE = SCOPES = ("read", "submit", "admin", tokens.INF
 _CHANGES = {
     READ: frozenset({"auth.logoff"}),
     SUBMIT: frozenset({
-        "auth.logoff", "auth.token_inference", "application.stop", "data.preview", "definition.save",
+        "auth.logoff", "auth.token_inference", "application.stop", "data.preview", "data.upload",
+        "definition.save",
         "exec.again", "exec.check", "exec.label", "exec.stop", "exec.submit", "exec.verify",
         "experiment.check", "experiment.run", "experiment.save", "hardware.save",
         "hpo.create", "hpo.restart", "hpo.stop",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,7 +52,11 @@ class BrowseService:
     base: Base
 
     def place(self, caller: Caller, volume: str, path: str) -> BrowsedPlace:
-        """Return what a path means. Raises NotFound (`data.not_found`), Unavailable (`volume.unreadable`)."""
+        """Return what a path means. The caller's own folder in DLI_DATA_FS is empty before the first file. Raises
+        NotFound (`data.not_found`), Unavailable (`volume.unreadable`)."""
+        roots = self.base.data_roots(caller)
+        if not volume and roots.area and path.strip("/") == roots.area and not (roots.data_fs / roots.area).exists():
+            return BrowsedPlace(True, 0, time.time(), [])
         with self._opened(caller, volume, path) as (fd, sight):
             found = os.fstat(fd)
             if not stat.S_ISDIR(found.st_mode):

@@ -22,6 +22,7 @@ from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.sizes import content_bytes, on_disk
 from local_backend.services.access import Caller
 from local_backend.services.base import Base
+from local_backend.services.model_examples import ModelExample, example_of
 from local_backend.services.model_views import ModelView, ServingFacts, seen_profile, seen_revision
 from local_backend.services.runtimes import RuntimeService
 from local_backend.store import execs, models
@@ -191,6 +192,10 @@ class ModelService:
                                            "which is the limit. Undeploy some")
 
     # --- change
+
+    def example(self, view: ModelView) -> ModelExample:
+        """Return an example of a request for a model that the caller sees."""
+        return example_of(self.base.settings.paths.bundle(view.main.bundle), view.main.model_json)
 
     def readme(self, caller: Caller, name: str) -> str:
         """Return the README of a model. Raises NotFound (`model.not_found`)."""

@@ -28,6 +28,7 @@ from local_backend.services.comparisons import ComparisonService
 from local_backend.services.connections import ConnectionService
 from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
+from local_backend.services.data_files import DataFileService
 from local_backend.services.definitions import DefinitionService
 from local_backend.services.execs import ExecService
 from local_backend.services.experiment_plans import ExperimentPlanService
@@ -88,6 +89,7 @@ class Services:
     oidc: OidcService
     connections: ConnectionService
     data: DataService
+    data_files: DataFileService
     holdings: HoldingService
     machine: MachineService
     forwarding: Forwarding
@@ -145,6 +147,7 @@ def make_services(
         model_logs=ModelLogs(serving.models, execs, supervisor.reason),
         model_sources=ModelSourceService(base, execs, serving.models, searching.searches),
         connections=ConnectionService(base, connections), data=DataService(base, connections),
+        data_files=DataFileService(base),
         volumes=VolumeService(base), browsing=BrowseService(base), forwarding=forwarding,
         logons=admission.logons, links=admission.links, oidc=admission.oidc,
         users=UserService(base), tokens=TokenService(base), audit=AuditService(base),

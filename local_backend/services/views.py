@@ -12,6 +12,7 @@ from typing import Any
 
 from dlicmd.contract import states
 from local_backend.files import full_disk
+from local_backend.runtime import needs
 from local_backend.runtime.active import LiveValues
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler import reasons
@@ -28,6 +29,14 @@ PACK = "pack-"
 def slots_of(row: ExecRow) -> list[str]:
     """Return the ids of the slots that an exec holds."""
     return json.loads(row.slots) if row.slots and row.state in HAS_SLOTS else []
+
+
+def wanted_slots(row: ExecRow) -> int:
+    """Return the number of slots that an exec uses if they are free."""
+    if row.pinned is not None:
+        return row.pinned
+    each, _, most = needs.slots(row.workload.resources)
+    return each * most
 
 
 def is_parked(row: ExecRow) -> bool:

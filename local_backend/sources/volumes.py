@@ -52,6 +52,20 @@ def check_directory(settings: Settings, directory: Path) -> None:
                             "of a volume. Name a folder that contains only data for jobs")
 
 
+def is_volume(settings: Settings, path: Path) -> bool:
+    """Return whether the directory of a volume is what the administrator named: neither a folder of the server, nor
+    reached through a folder of another volume, in which programs could make a link."""
+    if not path.is_dir():
+        return False
+    try:
+        check_directory(settings, path)
+    except DataError:
+        return False
+    others = [os.path.realpath(other) for other in settings.volumes.glob("*") if other != path]
+    named, real = os.readlink(path) if path.is_symlink() else str(path), os.path.realpath(path)
+    return named == real or not any(inside(named, other) for other in others)
+
+
 def _own(settings: Settings) -> list[Path]:
     """Return the server's own files in the home of a team's server, if the home is inside DLI_DATA_FS. Entries that
     contain DLI_DATA_FS or the volumes are left out. Raises DataError."""

@@ -96,6 +96,11 @@ class ExecRow:
             return not self.wanted
         return not (self.workload.resources.min_workers if self.least is None else self.least)
 
+    def seconds(self, now: float) -> int | None:
+        """Return the run time in seconds, or None before the start. It is the difference of the times of the exec
+        object, which are whole seconds, so that pages and clients show the same."""
+        return None if self.start_time is None else int(self.end_time or now) - int(self.start_time)
+
     @property
     def rests(self) -> bool:
         """Whether it needs no slot until a search promotes it, or until a request arrives."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from sqlalchemy import Connection
 
@@ -16,9 +17,12 @@ from local_backend.store import execs
 _DELETE = "fetch the results of finished jobs and delete these jobs (dlicmd --exec-delete ID)"
 
 
-def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
-    """Raise StorageFailed when `adding` bytes would leave a disk with too little free space for running jobs."""
-    for folder in dict.fromkeys((home.home, home.result_fs)):
+def check_room(
+    home: HomePaths, quotas: Quotas, adding: int, folders: Sequence[Path] | None = None
+) -> None:
+    """Raise StorageFailed when `adding` bytes would leave a disk with too little free space for running jobs: those of
+    the server's home and results, or of `folders`."""
+    for folder in dict.fromkeys((home.home, home.result_fs) if folders is None else folders):
         try:
             free = shutil.disk_usage(folder).free
         except OSError as problem:

@@ -28,6 +28,15 @@ def client(fake: FakeServer) -> dlicmd.Client:
     return dlicmd.Client("127.0.0.1", fake.port, http=True, token=TOKEN)
 
 
+def test_a_run_in_a_pipe_says_what_it_does_beside_the_id(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    program = desk.model(train=SINGLE) / "train.py"
+    done = desk.run("run", str(program), *remote)
+    assert (done.code, done.out) == (0, "wmla-1\n")
+    assert "dlicmd follow wmla-1" in done.err
+    done = desk.run("run", str(program), *remote, "-o", "json")
+    assert "follow" not in done.err, "programs that read JSON know the id"
+
+
 def submitted(fake: FakeServer) -> str:
     return fake.requests("POST")[-1].query["args"][0]
 

@@ -89,3 +89,32 @@ def test_a_newcomer_uploads_a_folder_and_sees_it_run(live: Live, tab: Tab) -> No
     assert row.framework == "edtPyTorch" and row.workload.data.data_dir == str(SAMPLE / "data")
     tab.get_by_role("link", name="Edit").click()
     expect(tab.locator("#data-1-path")).to_have_value(str(SAMPLE / "data"))
+
+
+def test_a_newcomer_uploads_data_and_finds_it_in_the_builder(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    base = f"http://127.0.0.1:{live.port}"
+    tab.goto(f"{base}{places.NEW_EXPERIMENT}?choose=data")
+    with tab.expect_popup() as opened:
+        tab.get_by_role("link", name="Upload files").click()
+    other = opened.value
+    other.get_by_role("button", name="Upload", exact=True).click()
+    expect(other.locator("[data-said]")).to_contain_text("Choose files")
+    other.set_input_files("[name=file] >> nth=1", SAMPLE / "data")
+    other.fill("[name=folder]", "digits")
+    other.get_by_role("button", name="Upload", exact=True).click()
+    expect(other.get_by_role("link", name="data/")).to_be_visible()
+    assert (live.settings.data_fs / "digits" / "data" / "digits.csv.gz").is_file()
+    other.set_input_files("[name=file] >> nth=0", SAMPLE / "train.py")
+    other.get_by_role("button", name="Upload", exact=True).click()
+    expect(other.get_by_role("link", name="train.py")).to_be_visible()
+    other.set_input_files("[name=file] >> nth=0", SAMPLE / "train.py")
+    other.get_by_role("button", name="Upload", exact=True).click()
+    expect(other.locator("[data-said]")).to_contain_text("already exists")
+    expect(other.get_by_role("button", name="Upload", exact=True)).to_be_enabled()
+    tab.bring_to_front()
+    tab.get_by_role("button", name="Close").click()
+    tab.get_by_role("button", name="Choose the folder").click()
+    tab.get_by_role("button", name="digits/").click()
+    expect(tab.locator("#data-1-path")).to_have_value("digits")

@@ -175,3 +175,19 @@ def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> No
     assert clock["series"][0]["x"] == pytest.approx([1.7e9 - begin] * 3, abs=0.01)
     assert clock["x"] == {"label": "seconds since the start", "kind": "number"}
     assert len(drawn["series"][1]["x"]) <= 400 and drawn["series"][1]["x"][-1] == 8999
+
+
+def test_no_deaths_are_said_and_not_drawn(live: Live, two: list[str]) -> None:
+    for name in two:
+        record(live, name, workers=[2.0, 2.0], deaths=[0.0, 0.0])
+    text = get(live, f"{COMPARE}?{query(two)}").text
+    assert "metric=workers" in text and "metric=deaths" not in text and 'id="no-deaths"' in text
+    assert cells(text, "last deaths") == ["0 step 1"] * 2
+    record(live, two[1], workers=[2.0, 1.0], deaths=[0.0, 1.0])
+    text = get(live, f"{COMPARE}?{query(two)}").text
+    assert "metric=deaths" in text and 'id="no-deaths"' not in text
+
+
+def test_options_have_the_words_of_pages(live: Live, two: list[str]) -> None:
+    text = get(live, f"{COMPARE}?{query(two)}&equal=1").text
+    assert cells(text, "workers") == ["1", "1"] and "numWorker" not in text

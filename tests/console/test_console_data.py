@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from live_server import TOKEN, Live
+from live_server import TOKEN, Answer, Live, multipart
 from page_desk import get, post, words
+
+from local_backend.api.guard import SESSION
+from local_backend.console.sessions import csrf_of
 
 DATA = "/console/data"
 FILES, PICTURE, PREVIEW = f"{DATA}/files", f"{DATA}/picture", f"{DATA}/preview"
@@ -172,3 +175,50 @@ def test_the_first_rows_of_a_table_are_shown(team: Live, lake: Path) -> None:
     assert f'hx-get="{PREVIEW}?volume=&amp;path=digits%2Frows.csv"' in page
     part = get(team, f"{PREVIEW}?path=digits/rows.csv", part=True)
     assert part.status == 200 and "2 <b>" in words(part) and "<b>" not in part.text and TOKEN not in part.text
+
+
+def upload(
+    live: Live, files: dict[str, bytes], token: str = TOKEN, csrf: str | None = None, **fields: str
+) -> Answer:
+    """Send the form that uploads files, as upload.js does."""
+    parts = [(name, None, value.encode()) for name, value in fields.items()]
+    body, kind = multipart([*parts, *(("file", name, content) for name, content in files.items()), ("file", "", b"")])
+    return live.call("POST", f"{DATA}/upload", body, {
+        "Cookie": f"{SESSION}={token}", "Content-Type": kind, "HX-Request": "true",
+        "X-CSRF-Token": csrf_of(token) if csrf is None else csrf}, token=None, base="")
+
+
+def test_a_user_uploads_into_the_own_folder_and_into_volumes(team: Live, lake: Path) -> None:
+    bob = team.add_user("bob")
+    page = get(team, DATA, bob)
+    assert f'href="{FILES}?path=users/bob#upload"' in page.text and "Your folder" in words(page)
+    empty = get(team, f"{FILES}?path=users/bob", bob)
+    assert empty.status == 200 and "The folder is empty" in words(empty) and "data-upload" in empty.text
+    for folder in ("", "?path=digits"):
+        shared = get(team, f"{FILES}{folder}", bob)
+        assert "data-upload" not in shared.text and f'href="{FILES}?volume=&amp;path=users%2Fbob#upload"' in shared.text
+    stored = upload(team, {"images/1.txt": b"1", "images/in/2.txt": b"2"}, bob, path="users/bob", folder="set")
+    assert (stored.status, stored.headers["hx-redirect"]) == (204, f"{FILES}?volume=&path=users%2Fbob%2Fset")
+    assert "images/" in words(get(team, stored.headers["hx-redirect"], bob))
+    again = upload(team, {"images/1.txt": b"3"}, bob, path="users/bob/set")
+    assert again.error == (409, "data.exists") and "<" not in again.text
+    assert upload(team, {"images/1.txt": b"3"}, bob, path="users/bob/set", replace="1").status == 204
+    assert (team.settings.data_fs / "users/bob/set/images/1.txt").read_bytes() == b"3"
+    assert "data-upload" in get(team, f"{FILES}?volume=open", bob).text
+    assert upload(team, {"v.txt": b"v"}, bob, volume="open").status == 204
+    assert "v.txt" in words(get(team, f"{FILES}?volume=open", bob))
+    assert upload(team, {"v.txt": b"v"}, bob, volume="closed").error == (404, "data.not_found")
+    assert upload(team, {}, bob).error == (400, "data.no_files")
+
+
+@pytest.mark.parametrize("csrf", ["", "x"])
+def test_an_upload_needs_the_token_of_the_session(live: Live, csrf: str) -> None:
+    assert upload(live, {"a": b"1"}, csrf=csrf).error == (403, "console.csrf")
+    assert not list(live.settings.data_fs.iterdir()) and live.nothing_left()
+
+
+def test_a_user_of_an_embedded_server_uploads_anywhere_in_the_data_folder(live: Live) -> None:
+    assert "Your folder" not in words(get(live, DATA))
+    assert "data-upload" in get(live, FILES).text
+    assert upload(live, {"a.txt": b"1"}, path="new").headers["hx-redirect"] == f"{FILES}?volume=&path=new"
+    assert "data-upload" in get(live, f"{FILES}?path=new").text

@@ -9,6 +9,7 @@ import pytest
 from live_server import TOKEN, Live
 from modelling import Modelling
 from page_desk import get, words
+from serving_desk import Serving
 
 from local_backend.console.overview import color
 from local_backend.runtime.occupancy import Holder, SlotPlace
@@ -38,6 +39,11 @@ def slots(text: str) -> list[tuple[str, str]]:
     """Return the class and the words of each slot."""
     found = re.findall(r'<li class="slot ([^"]*)" id="slot-[^"]*">(.*?)</li>', text, re.DOTALL)
     return [(name, " ".join(re.sub(r"<[^>]*>", " ", inside).split())) for name, inside in found]
+
+
+def section(text: str, name: str) -> str:
+    """Return a section of the page."""
+    return text.partition(f'<section class="card" id="{name}"')[2].partition("</section>")[0]
 
 
 def test_two_jobs_share_the_slots_and_one_gets_them_back(live: Live) -> None:
@@ -141,3 +147,24 @@ def test_services_are_shown_once_there_is_one(team: Live, monkeypatch: pytest.Mo
     assert "Services" in re.findall(r"<h2[^>]*>([^<]*)", get(team, HOME).text)
     assert 'href="/console/services/ping"' in get(team, HOME).text
     assert "/console/services/ping" not in get(team, HOME, bob).text
+
+
+def test_services_are_no_runs(live: Live) -> None:
+    serving = Serving(live)
+    try:
+        serving.deploy()
+        serving.call("PUT", "/model/ping/operation/start")
+        waits = serving.job(1).id
+        queue = section(get(live, HOME).text, "queue")
+        assert 'href="/console/services/ping"' in queue and f"/console/runs/{waits}" not in queue
+        hold(live, waits, None, None, None)
+        live.run_on(waits, "cpu-0")
+        text = get(live, HOME).text
+        assert "No run is running" in section(text, "running") and waits not in section(text, "running")
+        assert slots(text)[0][1].startswith("cpu-0 ping service · alice") and "/console/services/ping" in text
+        assert [one.strip() for one in re.findall(r"<td[^>]*>([^<]*)</td>", section(text, "services"))][:3] == [
+            "1", "0", "1"], "revision, kernels that are ready, slots"
+        told = live.call("GET", "/scheduler/slots").json()
+        assert told["running"][0]["model"] == told["slots"][0]["holders"][0]["model"] == "ping"
+    finally:
+        serving.close()

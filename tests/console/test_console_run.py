@@ -172,8 +172,8 @@ def test_a_failed_run_says_what_to_do(live: Live, message: str, said: str) -> No
     live.move(run, ERROR, message=message, reason=wire.PROGRAM_FAILED)
     page = get(live, place(run))
     assert said in words(page) and 'id="remedy"' in page.text
-    assert ('/again#data"' in page.text) == ("data" in said)
-    assert "The program reported no metrics." in words(page)
+    assert ('/again?choose=data#data"' in page.text) == ("data" in said)
+    assert "The program reported no metrics." in words(page) and "dlicmd.log" not in page.text
 
 
 def test_a_failed_run_with_another_error_has_no_advice(live: Live, run: str) -> None:
@@ -418,3 +418,48 @@ def test_results_link_to_downloads_of_the_api(live: Live, run: str) -> None:
 def test_a_failed_run_says_why(live: Live, run: str) -> None:
     live.move(run, PENDING, RUNNING, ERROR, message=f"exit code 1 {EVIL}")
     assert "exit code 1" in words(get(live, place(run)))
+
+
+def test_a_run_whose_workers_all_live_has_0_deaths(live: Live) -> None:
+    run = live.submitted(ELASTIC)
+    live.run_on(run, "cpu-0")
+    live.say(run, {"step": 1, "deaths": 0, "workers": 1})
+    assert "0 deaths" in words(get(live, place(run)))
+    live.say(run, {"step": 1, "deaths": 2, "workers": 1})
+    assert "2 deaths" in words(get(live, place(run)))
+
+
+@pytest.mark.parametrize(("state", "helps"), [(RUNNING, True), (FINISHED, True), (ERROR, False)])
+def test_the_advice_about_curves_is_for_programs_that_could_have_them(live: Live, state: str, helps: bool) -> None:
+    run = live.submitted(ELASTIC)
+    live.run_on(run, "cpu-0")
+    if state != RUNNING:
+        live.move(run, state)
+    assert ("dlicmd.log" in get(live, place(run)).text) is helps
+
+
+def test_a_log_with_batches_says_what_it_counts(live: Live) -> None:
+    run = live.submitted(ELASTIC)
+    log = live.paths(run).capture("task0", "stdout", True)
+    write(log, b"epoch 1\n")
+    path = place(run, f"/logs?log={log_name(live, run)}")
+    assert 'id="counts-batches"' not in get(live, path).text
+    write(log, b"Train,\tTimestamp: 1,\tGlobal steps: 4,\tIteration: 4,\n")
+    assert "2 batches" in words(get(live, path)) and 'id="counts-batches"' in get(live, path).text
+
+
+def log_name(live: Live, run: str) -> str:
+    """Return the name of the log of the driver."""
+    files = live.services.logs.files(Caller("alice", True), run)
+    return next(one.name for one in files if "task0" in one.name)
+
+
+def test_the_form_for_other_data_opens_a_folder(live: Live) -> None:
+    run = live.submitted(ELASTIC)
+    form = get(live, place(run, "/again?choose=data"))
+    assert 'name="data-1-path"' in form.text and 'id="data-1-folder"' in form.text
+    assert f'href="{places.DATA_FILES}?volume=&amp;path=#upload"' in form.text, "an empty folder leads to the upload"
+    (live.settings.data_fs / "mnist").mkdir()
+    form = get(live, place(run, "/again?choose=data"))
+    assert "mnist/" in words(form) and "#upload" not in form.text
+    assert 'name="data-1-path"' not in get(live, place(run, "/again")).text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -248,3 +249,33 @@ def test_the_page_of_a_run_shows_and_changes_its_labels(live: Live) -> None:
     assert post(live, f"{place}/labels", {"tags": 'a"b'}).error == (400, "labels.tag")
     assert post(live, f"{place}/labels", {"tags": "x"}, csrf="").error == (403, "console.csrf")
     assert post(live, f"{RUNS}/local-9/labels", {"tags": "x"}).error == (400, "exec.not_found")
+
+
+def test_the_table_shows_held_and_wanted_slots(live: Live) -> None:
+    run = live.submitted("--exec-start edtPyTorch --model-main main.py --numWorker 2")
+    assert column(live, run, 6) == "2"
+    live.run_on(run, "cpu-0")
+    assert column(live, run, 6) == "1 of 2"
+    live.move(run, FINISHED)
+    assert column(live, run, 6) == "2"
+    pairs = live.submitted("--exec-start PyTorch --model-main main.py --workerDeviceNum 2")
+    assert column(live, pairs, 6) == "2", "slots, not workers"
+
+
+@pytest.mark.parametrize(("begin", "end", "shown"), [
+    (100.9, 102.1, "2 s"), (100.1, 101.9, "1 s"), (100.0, 160.0, "1 min 0 s")])
+def test_durations_are_those_of_the_command_line(live: Live, begin: float, end: float, shown: str) -> None:
+    run = submit(live, "timed")
+    live.move(run, PENDING, RUNNING, start_time=begin)
+    live.move(run, FINISHED, end_time=end)
+    told = live.call("GET", f"/execs/{run}").json()
+    ends, begins = (datetime.fromisoformat(told[name].replace("Z", "+00:00")) for name in ("endTime", "startTime"))
+    assert live.row(run).seconds(0.0) == (ends - begins).total_seconds()
+    assert column(live, run, 5) == shown and f"took {shown}" in words(get(live, f"{RUNS}/{run}"))
+
+
+def column(live: Live, run: str, number: int) -> str:
+    """Return the text of a cell in the row of a run."""
+    row = get(live, RUNS).text.partition(f'<tr id="run-{run}">')[2].partition("</tr>")[0]
+    found = re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", " ", found[number]).split())

@@ -354,3 +354,43 @@ def test_saved_models_are_promoted_deployed_and_deleted(team: Live) -> None:
     assert post(team, f"{SAVED}/delete", named, csrf="wrong").error == (403, "console.csrf")
     assert post(team, f"{SAVED}/delete", named).status == 303
     assert dlim.get("/modelstore") == []
+
+
+def textarea(live: Live) -> str:
+    found = re.search(r'<textarea name="text"[^>]*>\n(.*?)</textarea>', get(live, ONE).text, re.DOTALL)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def test_the_form_has_the_example_of_the_model(live: Live, dlim: Modelling) -> None:
+    example = '{"seq": 1, "text": "</textarea><script>"}'
+    dlim.upload(files() | {"example.json": example.encode(), "input.json": b"{}"})
+    assert textarea(live) == example and "<script>alert" not in get(live, ONE).text
+    assert "example.json of the model" in words(get(live, ONE))
+
+
+@pytest.mark.parametrize("content", [b"no JSON", b"\xff", b'"' + b"x" * 100_000 + b'"'])
+def test_a_file_that_is_no_example_is_not_shown(live: Live, dlim: Modelling, content: bytes) -> None:
+    dlim.upload(files() | {"example.json": content})
+    assert textarea(live) == "{}" and "Only the kernel knows its inputs" in words(get(live, ONE))
+
+
+def test_the_form_has_an_example_made_of_the_description(live: Live, dlim: Modelling) -> None:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}, {"name": "t", "datatype": "BYTES", "shape": [-1]}]
+    dlim.upload(files(inputs=inputs))
+    assert json.loads(textarea(live)) == {"inputs": [
+        {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.0, 0.0]},
+        {"name": "t", "datatype": "BYTES", "shape": [1], "data": ["text"]}]}
+    assert "The kernel takes x: FP32, any × 2; t: BYTES, any." in words(get(live, ONE))
+    dlim.upload(files(inputs=[{"name": "x", "datatype": "FP32", "shape": [-1, 3, 224, 224]}]), "/deployment/model/ping")
+    assert textarea(live) == "{}" and "any × 3 × 224 × 224" in words(get(live, ONE)), "too long to be useful"
+
+
+def test_a_refused_input_is_shown_as_its_sentence_and_code(live: Live, played: list[bytes]) -> None:
+    about = {"error": {"code": "inference.input", "message": f"It takes 2 numbers {HOSTILE}"}, "msg": "m"}
+    played.append(answer(json.dumps(about).encode(), status="400 Bad Request"))
+    shown = try_it(live, "[[1]]")
+    assert "400 application/json" in words(shown) and "inference.input" in words(shown)
+    assert html.escape(f"It takes 2 numbers {HOSTILE}") in shown.text and "<pre" not in shown.text
+    played.append(answer(b'{"error": "of the kernel"}', status="400 Bad Request"))
+    assert "<pre" in try_it(live).text

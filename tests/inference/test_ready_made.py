@@ -161,8 +161,7 @@ def test_torch_export_for_one_size_of_batch(tmp_path: Path) -> None:
         for answer in served.answers(rows, rows):
             assert np.allclose(answer["predictions"], wanted(model, rows["instances"]), atol=1e-6)
         assert served.calls == count
-    (reply,) = served.replies({"instances": [[1.0, 2.0]]})
-    assert reply.failed
+    served.refused({"instances": [[1.0, 2.0]]})
 
 
 def test_torchscript(tmp_path: Path) -> None:
@@ -230,8 +229,38 @@ def test_one_bad_request_does_not_disturb_the_others(tmp_path: Path) -> None:
     good = {"instances": [[1.0, 2.0]]}
     found = served.replies(good, {"instances": [[1.0, 2.0, 3.0]]}, KernelTask(0, b"{"), good)
     assert [one.failed for one in found] == [False, True, True, False]
-    assert found[2].meta == {"status": 400}
+    assert found[1].meta == found[2].meta == {"status": 400}
     served.refused({"instances": ["text"]})
+
+
+def test_an_input_that_the_model_does_not_take_is_refused_with_what_it_takes(tmp_path: Path) -> None:
+    torch.save({f"layer.{name}": value for name, value in linear().state_dict().items()}, tmp_path / "model.pth")
+    (tmp_path / "network.py").write_text(NETWORK)
+    served = Served("torch", tmp_path)
+    assert b"takes 2 numbers" in served.refused({"instances": [[1.0, 2.0, 3.0]]}).body
+    served.refused(oip(np.zeros((1, 2), np.int64), "INT64"))
+    (tmp_path / "model.json").write_text(json.dumps(
+        {"name": "a", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]}))
+    assert b"x: FP32, any x 2" in Served("torch", tmp_path).refused({"instances": [[1.0] * 5]}).body
+
+
+def test_a_model_that_takes_images_says_their_channels(tmp_path: Path) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 2, 3)), tmp_path / "model.pth")
+    served = Served("torch", tmp_path, allow_pickle="true")
+    assert b"takes 3 x height x width numbers" in served.refused({"instances": [[1.0]]}).body
+
+
+def test_a_model_that_fails_by_itself_is_no_fault_of_the_request(tmp_path: Path) -> None:
+    torch.jit.save(torch.jit.trace(linear(), torch.zeros(1, 2)), tmp_path / "model.pt")
+    served = Served("torch", tmp_path)
+    for problem in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error: device-side assert"),
+                    AttributeError("x"), MemoryError()):
+        def fails(*_: Any, problem: Exception = problem) -> Any:
+            raise problem
+
+        served.kernel.predict = fails  # type: ignore[method-assign]
+        (reply,) = served.replies({"instances": [[1.0, 2.0]]})
+        assert reply.failed and reply.meta == {"status": 500}, problem
 
 
 def test_onnx(tmp_path: Path) -> None:
@@ -246,6 +275,8 @@ def test_onnx(tmp_path: Path) -> None:
     served.refused(oip(np.array([[1, 2]], np.float32), outputs=[{"name": "z"}]))
     served.refused(oip(np.array([[1, 2]], np.float32), name="z"))
     served.refused({"instances": [["a", "b"]]})
+    assert b"x: any x 2" in served.refused({"instances": [[1.0, 2.0, 3.0]]}).body
+    served.refused({"instances": [1.0]})
 
 
 def test_sklearn(tmp_path: Path) -> None:
@@ -263,6 +294,8 @@ def test_sklearn(tmp_path: Path) -> None:
     assert [one["datatype"] for one in answer["outputs"]] == ["FP64", "BYTES"]
     assert np.allclose(answer["outputs"][0]["data"], model.predict_proba(rows[:1])[0])
     served.refused(oip(rows, "FP64", outputs=[{"name": "transform"}]))
+    assert b"takes 1 values" in served.refused({"instances": [[1.0, 2.0]]}).body
+    served.refused({"instances": [["text"]]})
     with pytest.raises(KernelProblem):
         Served("sklearn", tmp_path, method="transform")
 

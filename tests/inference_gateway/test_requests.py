@@ -348,8 +348,10 @@ def test_a_client_that_goes_cancels_its_task(host: GatewayHost) -> None:
 
 
 def test_a_kernel_names_the_status_of_a_failed_task(shared: GatewayHost) -> None:
-    assert call(shared, {"do": "fail", "meta": {"status": 422}}).status == 422
-    assert call(shared, {"do": "fail", "meta": {"status": 200}}).status == 500
+    for given, status, code in ((422, 422, "inference.input"), (503, 503, "inference.kernel_failed"),
+                                (200, 500, "inference.kernel_failed")):
+        got = call(shared, {"do": "fail", "meta": {"status": given}})
+        assert (got.status, got.code) == (status, code)
 
 
 def test_a_task_without_an_answer_times_out_and_its_kernel_goes_on(host: GatewayHost) -> None:

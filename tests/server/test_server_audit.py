@@ -243,6 +243,7 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.CONNECTIONS + "/{name:path}/test"): (None, "connection.test"),
     ("POST", wire.CHECK): (None, "exec.check"),
     ("POST", wire.DATA_PREVIEW): ({"dataSource": []}, "data.preview"),
+    ("POST", wire.DATA_FILES): (None, "data.upload"),
     ("POST", wire.ALGORITHM_INSTALL): (None, "algorithm.install"),
     ("DELETE", wire.ALGORITHMS + "/{name}"): (None, "algorithm.delete"),
     ("POST", wire.SEARCHES): (None, "hpo.create"),

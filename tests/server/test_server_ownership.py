@@ -41,6 +41,7 @@ CHANGES = {
     ("POST", wire.STOP_MANY): 400,  # without a body
     ("POST", wire.CONNECTIONS): 400,  # without a body
     ("POST", wire.DATA_PREVIEW): 400,  # without a source
+    ("POST", wire.DATA_FILES): 400,  # without a file
     ("DELETE", wire.CONNECTIONS + "/{name:path}"): 404,
     ("PUT", wire.CONNECTIONS + "/{name:path}"): 400,  # without a body
     ("POST", wire.SEARCHES): 400,  # without a definition

@@ -1,12 +1,15 @@
-"""`--data-preview`: the contents of a data source, and whether a job could read them, before a submission."""
+"""`--data-preview`: the contents of a data source, and whether a job could read them, before a submission. The verb
+`data` also uploads data."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from dlicmd.cli.render import emit, emit_value
 from dlicmd.cli.session import Session
+from dlicmd.cli.show.progress import bar
 from dlicmd.cli.show.table import grid
 from dlicmd.contract import wire
 from dlicmd.contract.data_sources import CONNECTED, CONNECTION, FS, LOCATION, NAME, PATH, TYPE
@@ -14,13 +17,21 @@ from dlicmd.contract.exits import Exit
 from dlicmd.contract.sizes import show_size
 from dlicmd.sdk.data import change_source, local_path, named_in, nearer, one_or_more
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
-from dlicmd.sdk.messages import inert
+from dlicmd.sdk.messages import file_count, inert, info
 
 OPTION = "--data-preview"
+#: Options of the verb `data`.
+TO, VOLUME, REPLACE = "--to", "--volume", "--replace"
 
 
 def preview(session: Session) -> int:
-    """Print the contents of the sources. Return the exit code: FAILED when a source cannot be read."""
+    """Print the contents of the sources. Return the exit code: FAILED when a source cannot be read. With `--to`, upload
+    the data instead."""
+    if session.line.text(TO) is not None:
+        return _upload(session)
+    for option in (VOLUME, REPLACE):
+        if option in session.line.values:
+            raise UsageProblem(f"{option} needs {TO} FOLDER, which uploads the data")
     sources = _sources(session.operand)
     extensions = session.client.extensions()
     if wire.EXT_DATA_PREVIEW not in extensions:
@@ -36,6 +47,24 @@ def preview(session: Session) -> int:
     else:
         emit("\n\n".join(_text(one) for one in found))
     return Exit.DONE if all(one.get(wire.OK) for one in found) else Exit.FAILED
+
+
+def _upload(session: Session) -> int:
+    """Upload a file or folder. Print where the server stored it."""
+    line = session.line
+    if wire.EXT_DATA_UPLOAD not in session.client.extensions():
+        raise DlicmdError(f"this server stores no uploads of data (it lacks the extension '{wire.EXT_DATA_UPLOAD}'); "
+                          "copy the data to the server")
+    found = session.client.upload_data(
+        session.operand, line.text(TO) or "", volume=line.text(VOLUME) or "", replace=line.flag(REPLACE), progress=bar)
+    if session.output.is_data:
+        emit_value(found, session.output)
+        return Exit.DONE
+    info(f"stored {file_count(found.files or 0)}, {show_size(found.bytes or 0)}")
+    emit(inert(found.path or "."))
+    if not line.text(VOLUME):
+        info(f"use them in a job: dlicmd run PROGRAM --data {inert(shlex.quote(found.path or '.'))}")
+    return Exit.DONE
 
 
 def _sources(text: str) -> list[Any]:

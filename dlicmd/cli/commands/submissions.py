@@ -177,8 +177,8 @@ def _submitted(session: Session, found: Exec) -> int:
         info(f"submitted {found[wire.ID]}")
     if _watching(session):
         return follow_to_end(session, str(found[wire.ID]))
-    if session.line.verb is not None and sys.stdout.isatty():
-        info(f"watch it with: {hints.command('--follow', str(found[wire.ID]))}")
+    if session.line.verb is not None and (sys.stdout.isatty() or not session.output.is_data):
+        info(f"submitted; watch it with: {hints.command('--follow', str(found[wire.ID]))}")
     return Exit.DONE
 
 

@@ -112,6 +112,25 @@ class VolumeObject(TypedDict):
     """Whether its folder exists"""
 
 
+class DataUploadParts(TypedDict):
+    """Files of data as multipart/form-data."""
+
+    file: Annotated[str, Field(json_schema_extra={"format": "binary"})]
+    """A file, any number of times. Its file name may be a path: the server creates the folders"""
+
+
+@described
+class StoredDataObject(TypedDict):
+    """Stored files."""
+
+    path: str
+    """Their folder, as data sources name it: relative to the volume, or to DLI_DATA_FS"""
+    files: int
+    """Number of files"""
+    bytes: int
+    """Their size"""
+
+
 @described
 class EntryObject(TypedDict):
     """A file or folder."""

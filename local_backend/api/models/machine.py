@@ -117,6 +117,8 @@ class SlotHolder(TypedDict):
     """Path of the resource plan"""
     share: float
     """Share of the slot, 0 to 1"""
+    model: NotRequired[str]
+    """Name of the model that the exec serves; absent for other execs"""
 
 
 @described
@@ -155,6 +157,8 @@ class PendingExec(TypedDict):
     """Priority"""
     slots: float
     """Number of slots that the exec needs to start"""
+    model: NotRequired[str]
+    """Name of the model that the exec serves; absent for other execs"""
     message: NotRequired[str]
     """What the exec lacks, as a sentence"""
     reason: NotRequired[str]
@@ -191,6 +195,8 @@ class RunningExec(TypedDict):
     """State of the exec"""
     slots: NotRequired[int]
     """Number of slots that the exec holds"""
+    model: NotRequired[str]
+    """Name of the model that the exec serves; absent for other execs"""
     recovering: NotRequired[bool]
     """true while the driver or all workers of the exec have died and new ones are being started"""
     lastMetrics: NotRequired[dict[str, LastMetric]]

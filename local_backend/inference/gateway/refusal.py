@@ -112,11 +112,11 @@ def kernel_died(name: str) -> Refused:
 
 def kernel_failed(sentence: str, meta: bytes = b"") -> Refused:
     """Return the refusal of a request that the kernel could not answer. `sentence` and `meta` are those of the kernel;
-    a member `status` of `meta` is the HTTP status."""
+    a member `status` of `meta` is the HTTP status. Below 500, the request is wrong."""
     status = read_meta(meta).get("status") if meta else None
-    known = isinstance(status, int) and 400 <= status <= 599
-    return Refused(status if known and isinstance(status, int) else 500, "inference.kernel_failed",
-                   sentence or "The kernel failed without a message")
+    known = status if isinstance(status, int) and 400 <= status <= 599 else 500
+    code = "inference.input" if known < 500 else "inference.kernel_failed"
+    return Refused(known, code, sentence or "The kernel failed without a message")
 
 
 def read_meta(meta: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,11 @@ def model_of(description: Mapping[str, Any]) -> ReadyModel:
     return ReadyModel(folder, weights, attributes, datatypes, shapes)
 
 
+def shown_shape(shape: Iterable[object]) -> str:
+    """Return a shape as people write it: `any x 1 x 8 x 8`. What is no positive number is any size."""
+    return " x ".join(str(size) if isinstance(size, int) and size > 0 else "any" for size in shape)
+
+
 def library(name: str, kernel: str, extra: str | None, package: str | None = None) -> Any:
     """Import a library. Raises KernelProblem with the extra that has it; without an extra, with the package."""
     top = name.partition(".")[0]
@@ -96,6 +101,7 @@ class ReadyKernel(Kernel):
     def __init__(self) -> None:
         self._merges = True
         self._shapes: Mapping[str, tuple[int, ...]] = {}
+        self._datatypes: Mapping[str, str] = {}
 
     def load(self, model: ReadyModel) -> None:
         """Load the model. Raises KernelProblem."""
@@ -107,6 +113,16 @@ class ReadyKernel(Kernel):
         """
         raise TaskError("This model has no outputs.")
 
+    def takes(self) -> str:
+        """Return a sentence about the inputs that the model takes; empty if it is unknown."""
+        described = [f"{name}: {self._datatypes[name]}, {shown_shape(shape)}"
+                     for name, shape in self._shapes.items() if shape]
+        return f"It takes {'; '.join(described)}." if described else ""
+
+    def refuses(self, problem: Exception) -> bool:
+        """Return whether an exception of the model means that the request is wrong."""
+        return isinstance(problem, (TypeError, ValueError, IndexError))
+
     def prepared(self, request: TensorRequest) -> dict[str, np.ndarray]:
         """Return the inputs of a request as the model takes them. Raises TaskError."""
         return request.inputs
@@ -114,7 +130,7 @@ class ReadyKernel(Kernel):
     def on_kernel_start(self, kernel_context: KernelContext) -> None:
         """Load the model."""
         model = model_of(json.loads(kernel_context.get_model_description()))
-        self._shapes = model.shapes
+        self._shapes, self._datatypes = model.shapes, model.datatypes
         self.load(model)
         self._warm_up(model)
         log_info(f"The model {model.weights} is loaded.")
@@ -195,7 +211,10 @@ class ReadyKernel(Kernel):
         except TaskError as problem:
             ask.task.fail(problem.sentence, problem.status)
         except Exception as problem:
-            ask.task.fail(f"The model failed: {_sentence(problem)}")
+            if self.refuses(problem):
+                ask.task.fail(f"The model does not take this input: {_sentence(problem)}. {self.takes()}".rstrip(), 400)
+            else:
+                ask.task.fail(f"The model failed: {_sentence(problem)}")
         else:
             return True
         return False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from local_backend.inference.kernel.problems import TaskError
-from local_backend.inference.kernel.ready.base import ReadyKernel, ReadyModel, library
+from local_backend.inference.kernel.ready.base import ReadyKernel, ReadyModel, library, shown_shape
 from local_backend.inference.kernel.tensors import TensorRequest
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ class OnnxKernel(ReadyKernel):
         self._session = runtime.InferenceSession(str(model.file(".onnx")), options, providers=providers)
         self._types = {one.name: _TYPES.get(one.type) for one in self._session.get_inputs()}
         self._outputs = [one.name for one in self._session.get_outputs()]
+
+    def takes(self) -> str:
+        """Return the inputs of the model with their shapes."""
+        return f"It takes {'; '.join(f'{one.name}: {shown_shape(one.shape)}' for one in self._session.get_inputs())}."
+
+    def refuses(self, problem: Exception) -> bool:
+        """Return whether the request is wrong: ONNX Runtime names a wrong rank or size InvalidArgument. If the sizes of
+        two tensors inside the model do not fit, only the text of its error says so."""
+        kind = type(problem).__name__
+        of_shapes = kind in ("RuntimeException", "Fail") and re.search("shape|dimension", str(problem)) is not None
+        return super().refuses(problem) or kind == "InvalidArgument" or of_shapes
 
     def prepared(self, request: TensorRequest) -> dict[str, np.ndarray]:
         """Return the inputs by the names and types of the model. Raises TaskError."""

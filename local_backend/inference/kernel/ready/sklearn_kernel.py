@@ -27,6 +27,13 @@ class SklearnKernel(ReadyKernel):
             raise KernelProblem(f"The attribute method names {missing[0]!r}, which {type(self._estimator).__name__} "
                                 f"does not have. Known: {', '.join(_METHODS)}.")
 
+    def takes(self) -> str:
+        """Return how many numbers a sample has, and their names."""
+        estimator = getattr(self, "_estimator", None)
+        count, names = getattr(estimator, "n_features_in_", None), getattr(estimator, "feature_names_in_", ())
+        named = f": {', '.join(map(str, names))}" if len(names) else ""
+        return f"It takes {count} values for each sample{named}." if isinstance(count, int) else super().takes()
+
     def predict(self, inputs: dict[str, np.ndarray], wanted: tuple[str, ...]) -> dict[str, Any]:
         """Return what the methods of the estimator return: those that are requested, or those of `method`."""
         samples = self._samples(inputs)

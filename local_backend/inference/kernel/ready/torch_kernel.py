@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SUFFIXES = (".pt2", ".ts", ".torchscript", ".pt", ".pth")
+#: Errors of a device, not of a request.
+_DEVICE = re.compile(r"^(CUDA|cuDNN|CUBLAS|NCCL|HIP)\b|out of memory|can't allocate memory", re.IGNORECASE)
 #: Statements that a file may have so that it is imported without a request: it defines things, and does nothing.
 _DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
@@ -43,8 +46,18 @@ class TorchKernel(ReadyKernel):
         parameters = next(self._model.parameters(), None)
         self._dtype = parameters.dtype if parameters is not None and parameters.is_floating_point() else None
         self._takes_integers = _begins_with_embedding(self._model)
-        self._datatypes = model.datatypes
         self._names = _parameter_names(self._model)
+
+    def takes(self) -> str:
+        """Return what model.json says, or else what the first layer with weights takes."""
+        return super().takes() or _taken_by(next(_layers(self._model), None))
+
+    def refuses(self, problem: Exception) -> bool:
+        """Return whether the request is wrong. PyTorch raises RuntimeError for tensors of a wrong shape or type, and
+        for a device that fails; torch.export raises AssertionError."""
+        if isinstance(problem, self._torch.OutOfMemoryError) or _DEVICE.search(str(problem)):
+            return False
+        return super().refuses(problem) or isinstance(problem, (RuntimeError, AssertionError))
 
     def prepared(self, request: TensorRequest) -> dict[str, np.ndarray]:
         """Return the inputs; integers of plain JSON are numbers for all models but those that take indices."""
@@ -194,12 +207,30 @@ def _only_defines(path: Path) -> bool:
         or (isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)) for one in body)
 
 
+def _layers(model: Any) -> Iterator[Any]:
+    """Yield the layers with weights."""
+    return (module for module in model.modules() if next(module.parameters(recurse=False), None) is not None)
+
+
+def _kind_of(layer: Any) -> str:
+    return str(getattr(layer, "original_name", type(layer).__name__))
+
+
 def _begins_with_embedding(model: Any) -> bool:
     """Return whether the first layer with weights is an embedding, which takes indices."""
-    for module in model.modules():
-        if next(module.parameters(recurse=False), None) is not None:
-            return "Embedding" in str(getattr(module, "original_name", type(module).__name__))
-    return False
+    first = next(_layers(model), None)
+    return first is not None and "Embedding" in _kind_of(first)
+
+
+def _taken_by(layer: Any) -> str:
+    """Return a sentence about the inputs of a layer; empty if it is unknown."""
+    size, channels = getattr(layer, "in_features", None), getattr(layer, "in_channels", None)
+    if isinstance(size, int):
+        return f"Its first layer takes {size} numbers for each sample."
+    axes = {"Conv1d": "length", "Conv2d": "height x width", "Conv3d": "depth x height x width"}.get(_kind_of(layer))
+    if isinstance(channels, int) and axes is not None:
+        return f"Its first layer takes {channels} x {axes} numbers for each sample."
+    return ""
 
 
 def _parameter_names(model: Any) -> tuple[str, ...]:
