@@ -182,13 +182,15 @@ def _weights(job: str) -> str:
 
 @dataclass
 class Disturbed:
-    """Requests under disturbance. `reset`: the death of a gateway cut their connection. `unconnected`: attempts to
-    connect while no gateway was there; they are repeated."""
+    """Requests under disturbance. `reset`: the death of a gateway cut their connection. `lost_two_kernels`: refused,
+    because the kernel that took over died as well. `unconnected`: attempts to connect while no gateway was there; they
+    are repeated."""
 
     right: int = 0
     wrong: int = 0
     refused: int = 0
     reset: int = 0
+    lost_two_kernels: int = 0
     unconnected: int = 0
     deployments: int = 0
     killed_kernels: int = 0
@@ -241,7 +243,7 @@ def _answered(side: Side, body: dict[str, Any]) -> str:
     try:
         return "right" if json.loads(ask(side.url, body, side.headers)) == body else "wrong"
     except urllib.error.HTTPError as refusal:
-        return "refused" if refusal.code in (429, 503) else "wrong"
+        return "refused" if refusal.code in (429, 503) else "lost_two_kernels" if refusal.code == 502 else "wrong"
     except OSError as problem:
         reason = getattr(problem, "reason", problem)
         return "unconnected" if isinstance(reason, ConnectionRefusedError) else \
