@@ -90,8 +90,10 @@ class CodeService:
 class CodeReader:
     """Reads files until the limits of one answer are reached: bytes of texts, and bytes of files."""
 
-    def __init__(self, texts: int = MOST_TEXT, most: int = MOST_READ) -> None:
-        self._texts, self._bytes = texts, most
+    def __init__(self, texts: int | None = None, most: int | None = None) -> None:
+        """The limits are MOST_TEXT and MOST_READ if not given."""
+        self._texts = MOST_TEXT if texts is None else texts
+        self._bytes = MOST_READ if most is None else most
 
     def read(self, path: str, file: BinaryIO) -> ListedFile:
         """Return a file with its checksum and text as far as the limits allow."""

@@ -71,7 +71,10 @@ def test_a_terminal_shows_that_the_backend_is_starting(machine: Desk) -> None:
     process = machine.start("--exec-get", "w-1", stderr=theirs)
     os.close(theirs)
     process.communicate(timeout=150)
-    first, second = os.read(ours, 2**16).decode().splitlines()
+    said = b""
+    while said.count(b"\n") < 2:  # a read returns what one write has written
+        said += os.read(ours, 2**16)
+    first, second = said.decode().splitlines()
     os.close(ours)
     assert "starting" in first and "started" in second and str(machine.state) in second
 

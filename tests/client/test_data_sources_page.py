@@ -35,7 +35,7 @@ def test_every_example_is_accepted(text: str) -> None:
 
 def test_every_command_can_be_parsed() -> None:
     lines = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
-    commands = [shlex.split(line)[1:] for line in lines if line.startswith("dlicmd")]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("dlicmd --")]
     assert len(commands) >= 4
     for words in commands:
         line = parse_argv(words)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_backend.data.errors import DataError
-from local_backend.data.kind import SourceFile, checked
+from local_backend.data.listing import SourceFile, distinct_files
 from local_backend.data.locations import path_below, paths_of
 from local_backend.data.transfer import LONGEST, SMALLEST, ArrivingFile, Journal, part_ranges
 
@@ -36,7 +36,7 @@ def test_a_file_without_size_or_ranges_is_one_part(size: int | None, ranges: boo
 @given(st.lists(st.text(min_size=1, max_size=20), max_size=6))
 def test_every_accepted_path_lies_below_the_folder(paths: list[str]) -> None:
     try:
-        found = checked(SourceFile(path, f"key of {path}", 1) for path in paths)
+        found = distinct_files(SourceFile(path, f"key of {path}", 1) for path in paths)
     except DataError:
         return
     assert {entry.path for entry in found} == set(paths)
@@ -48,14 +48,14 @@ def test_every_accepted_path_lies_below_the_folder(paths: list[str]) -> None:
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "a/", ".", "", "a\0b", "a\nb", "x" * 256])
 def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(DataError, match="file path"):
-        checked([SourceFile(path, "key", 1)])
+        distinct_files([SourceFile(path, "key", 1)])
 
 
 def test_a_path_that_is_a_file_and_a_folder_is_refused() -> None:
     with pytest.raises(DataError, match="'a'"):
-        checked([SourceFile("a", "a", 1), SourceFile("a/b", "a/b", 1)])
+        distinct_files([SourceFile("a", "a", 1), SourceFile("a/b", "a/b", 1)])
     with pytest.raises(DataError, match="no files"):
-        checked([])
+        distinct_files([])
 
 
 def test_paths_of_a_location_are_parsed_in_every_form() -> None:

@@ -67,7 +67,7 @@ def test_a_faulty_gpu_gets_no_jobs_until_the_fault_is_over(there, tmp_path, faul
         job = one.submit(WAIT)
         sentence = f"waiting for 1 GPU slot; out of service: gpu-0 ({why})"
         eventually(lambda: one.waits_for(job) == sentence, "the job is pending with the reason")
-        assert one.row(job).state == PENDING
+        eventually(lambda: one.row(job).state == PENDING, "the job is pending")
         assert one.supervisor.reason(job).code == "DRAINED"
         if "xid" in fault:
             return  # A health check cannot clear an Xid error.
