@@ -57,7 +57,7 @@ def test_a_job_without_slots_is_parked_and_continues_with_new_slots(training, un
 
 def test_training_continues_from_the_newest_snapshot_after_all_workers_die(training, undisturbed):
     training.wait(lambda: snapshots(training), "a snapshot")
-    training.wait_for_step(training.status["step"] + 2)
+    training.wait_for_step(training.status.get("step", 0) + 2)
     for worker in training.alive():
         training.kill(worker)
     training.wait(lambda: training.status.get("recovering"), "recovering")

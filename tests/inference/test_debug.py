@@ -63,7 +63,7 @@ def test_failures_are_shown(tmp_path: Path) -> None:
 def test_the_kernel_of_the_page(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name, language in (("kernel.py", "python"), ("model.json", "json")):
-        [block] = re.findall(rf"`{re.escape(name)}`:\n\n```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        block = re.findall(rf"`{re.escape(name)}`:\n\n```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
         (tmp_path / name).write_text(block)
     (tmp_path / "input.json").write_text('{"data": "ping"}')
     assert responses(debug(tmp_path)) == [{"data": "ping"}] * 5

@@ -189,8 +189,8 @@ def test_a_server_runs_with_tls(run: Run, environment: dict[str, str], tmp_path:
     assert url.startswith("https://127.0.0.1:")
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     conf = get(url, wire.CONF, backend_file(environment)["token"], context)
-    offered = ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,"
-               "metrics,curves,code,files,log-lines,verify,again,create-data-path,searches,models,labels,"
+    offered = ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,data-upload,"
+               "stop-many,metrics,curves,code,files,log-lines,verify,again,create-data-path,searches,models,labels,"
                "experiments,allow-cpu,check")
     assert conf["DLICMD_EXTENSIONS"] == offered
     code, out, _ = ended(run("status"))
