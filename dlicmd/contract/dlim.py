@@ -6,6 +6,7 @@ The sentences are those of the original `dlim`: automation compares whole lines.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 BASE = "/dlim/v1"
@@ -25,6 +26,16 @@ INSTANCE, PROFILE, README, STREAMING = "instance", "appprofile", "readme", "stre
 REVISIONS, TRAFFIC, LOGS, SHARED, WHY, LOAD = "revisions", "traffic", "logs", "shared", "why", "load"
 #: Actions on a model of the store.
 TO_SPACE, DEPLOY = "promote", "deploy"
+
+
+#: Names of the file with an example of a request in the folder of a model; the first one that exists counts.
+EXAMPLE_FILES = ("example.json", "input.json")
+
+
+def example_file(folder: Path) -> Path:
+    """Return the file with the example of a request in the folder of a model. It may be missing."""
+    found = [folder / name for name in EXAMPLE_FILES]
+    return next((path for path in found if path.is_file()), found[-1])
 
 
 def model_path(name: str, action: str = "") -> str:

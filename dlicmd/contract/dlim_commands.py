@@ -155,7 +155,8 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim debug ./digits --input input.json", "start the kernel, and give it 1 batch"),
         ("dlim debug ./digits --input 1.json --input 2.json", "a batch of 2 tasks"),
     ), 1, 1, (_own("--input", "file with the body of a request; several make a batch of 1 task each, and one a batch "
-                   "of 5 tasks; default: input.json of the folder", "FILE")._replace(multiple=True), KERNEL_TYPE)),
+                   "of 5 tasks; default: example.json or input.json of the folder", "FILE")._replace(multiple=True),
+              KERNEL_TYPE)),
     DlimCommand("model traffic", "NAME REVISION=PART...", "divide the requests between revisions", (
         ("dlim model traffic digits 3=90 4=10", "10 % of the requests go to revision 4"),), 2, MANY),
     DlimCommand("model promote", "NAME[:VERSION]", "send all requests to a revision; put a saved model into a space", (

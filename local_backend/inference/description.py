@@ -176,7 +176,7 @@ def _file(top: Fields, key: str, folder: Path, folders: bool = False) -> str:
     path = _relative(top, key, text)
     if not ((folder / path).is_file() or (folders and (folder / path).is_dir())):
         raise Invalid("model.files", f"{MODEL_JSON}: {key} names {shown(path)}, but the folder of the model does not "
-                                     "contain this file")
+                                     f"contain this file; add the file, or change {key}")
     return path
 
 

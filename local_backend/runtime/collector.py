@@ -161,7 +161,7 @@ class Collector:
             while (has_rest := self._read(one, final)) and time.monotonic() < deadline:
                 pass
             self._has_rest = self._has_rest or has_rest
-        # In this order: who is told of a value finds it in the file.
+        # The file comes first: a client that gets a value can read the curve with it.
         file.flush()
         self._flush_points()
         last = self._book.last()

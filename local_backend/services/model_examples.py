@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlicmd.contract.dlim import EXAMPLE_FILES
 from local_backend.files import open_regular
 
-#: Files in the folder of a model with an example of a request; the first one counts.
-FILES = ("example.json", "input.json")
 #: Most bytes of such a file, and most numbers of an example that is made from model.json.
 _LARGEST, _MOST_NUMBERS = 64 << 10, 1024
 #: Ready-made kernel → an example without the shape of a sample, and the form of a request.
@@ -42,7 +41,7 @@ def example_of(folder: Path, description: Mapping[str, Any]) -> ModelExample:
     kernel = str(description.get("kernel_type") or "")
     text, form = _FORMS.get(kernel, ("{}", ""))
     takes = "; ".join(map(_shown, inputs)) or form
-    for name in FILES:
+    for name in EXAMPLE_FILES:
         found = _read(folder, name)
         if found is not None:
             return ModelExample(found, name, takes)

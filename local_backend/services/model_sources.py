@@ -246,7 +246,7 @@ class ModelSourceService:
     # --- helpers
 
     def _check_room(self, size: int) -> None:
-        """Raise StorageFailed unless the disk has room for files."""
+        """Raise StorageFailed if the disk has less free space than new files need."""
         check_room(self.base.settings.paths, self.base.settings.quotas, size)
 
     def _assemble(self, row: ExecRow, folder: Path, path: str, needed: Choice = list) -> None:

@@ -171,6 +171,8 @@ def test_run_deploys_starts_and_says_how_to_call(desk: DlimDesk, local: ModelSer
     assert f"pingpong answers at {local.url}/dlim/v1/inference/pingpong" in done.out
     assert '-H "Authorization: Bearer $(dlim config -s)" -d @pingpong/input.json' in done.out
     assert "fake-token-1" not in done.out + done.err and "dlim model stop pingpong" in done.err
+    (folder / "example.json").write_text('{"seq": 2}')  # it comes before input.json, as in the console
+    assert "-d @pingpong/example.json" in desk.run("run", "pingpong").out
     assert desk.run("run", "pingpong").code == 0  # the next revision of a started model
     assert len(local.requests("PUT", "operation/start")) == 1
 

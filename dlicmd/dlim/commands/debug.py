@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from dlicmd.cli.session import Session
+from dlicmd.contract.dlim import example_file
 from dlicmd.contract.dlim_commands import KERNEL_TYPE
 from dlicmd.contract.exits import Exit
 from dlicmd.sdk.errors import DlicmdError, UsageProblem
@@ -23,7 +24,7 @@ def debug(session: Session) -> int:
     folder = Path(session.operand)
     if not folder.is_dir():
         raise UsageProblem(f"'{inert(str(folder))}' {'is not a folder' if folder.exists() else 'does not exist'}")
-    sources = [Path(one) for one in session.line.many("--input")] or [folder / "input.json"]
+    sources = [Path(one) for one in session.line.many("--input")] or [example_file(folder)]
     for source in sources:
         if not source.is_file():
             raise UsageProblem(f"there is no file '{inert(str(source))}'; name one with --input FILE")

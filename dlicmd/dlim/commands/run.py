@@ -17,9 +17,6 @@ from dlicmd.sdk import backend
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.model_objects import DeployedModel
 
-#: A file of the folder with a sample request.
-_SAMPLE = "input.json"
-
 
 def run(session: Session) -> int:
     """Deploy and start a model, and return when it answers; on a terminal, follow its log until Ctrl-C."""
@@ -78,6 +75,6 @@ def curl(session: Session, url: str, sample: str) -> str:
 
 
 def _sample(folder: str) -> str:
-    """Return the data of the sample request: a file of the folder, or an empty object."""
-    found = Path(folder) / _SAMPLE
+    """Return the data of the example of a request: a file of the folder, or an empty object."""
+    found = dlim.example_file(Path(folder))
     return shlex.quote(f"@{found}") if found.is_file() else "'{}'"
