@@ -146,6 +146,8 @@ class RefusedCounts:
         self._log = AuditLog(path, outputs, _REFUSED_BYTES, _REFUSED_KEPT)
         self._others = others
         self._lock = threading.Lock()
+        #: Held while entries are written: the end of the process waits for a timer that writes.
+        self._writing = threading.Lock()
         self._series: dict[tuple[str, str, str, str], _Series] = {}
         self._timer: threading.Timer | None = None
 
@@ -164,16 +166,17 @@ class RefusedCounts:
 
     def flush(self) -> None:
         """Write the entries of the present interval, and end it."""
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            found, self._series, self._timer = self._series, {}, None
-        for (user, address, action, code), series in found.items():
-            self._log.write({
-                "time": stamp(series.last), "user": user, "from": address, "action": action, "about": [],
-                "outcome": "refused", "code": code, "count": series.count, "first": stamp(series.first),
-                "last": stamp(series.last),
-            })
+        with self._writing:
+            with self._lock:
+                if self._timer is not None:
+                    self._timer.cancel()
+                found, self._series, self._timer = self._series, {}, None
+            for (user, address, action, code), series in found.items():
+                self._log.write({
+                    "time": stamp(series.last), "user": user, "from": address, "action": action, "about": [],
+                    "outcome": "refused", "code": code, "count": series.count, "first": stamp(series.first),
+                    "last": stamp(series.last),
+                })
 
     def close(self) -> None:
         """Write the entries of the present interval, and close the file."""

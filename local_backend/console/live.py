@@ -72,6 +72,7 @@ async def _changes(services: Services, token: str | None, run: str | None) -> As
     """Yield `changed` and `tick` until the server or the session ends."""
     checked = time.monotonic()
     with services.execs.listening(run) as news:
+        news.set()  # something may have changed since the page was made, or while the page was hidden
         while not services.machine.closing:
             try:
                 await asyncio.wait_for(news.wait(), _TICK)

@@ -128,10 +128,12 @@ def test_a_stream_tells_of_changes(live: Live, visitor: Visitor) -> None:
     with visitor.stream(places.LIVE) as lines:
         assert next(lines) == "HTTP/1.1 200 OK"
         assert "content-type: text/event-stream; charset=utf-8" in map(str.lower, iter(lambda: next(lines), ""))
+        assert "event: changed" in lines  # something may have changed before the stream
         run = live.submitted()
         assert "event: changed" in lines
         with visitor.stream(f"{places.LIVE}?run={run}") as of_run:
             assert next(of_run) == "HTTP/1.1 200 OK"
+            assert "event: changed" in of_run
             live.move(run, PENDING)
             assert "event: changed" in of_run and "event: changed" in lines
         assert "event: tick" in lines

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -146,6 +147,31 @@ def test_an_interval_ends_without_a_further_logon(tmp_path: Path, monkeypatch: p
         eventually(lambda n=count: path.exists() and len(path.read_text().splitlines()) == n, "the interval ends")
     log.close()
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_the_end_waits_for_an_interval_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, begun, goes_on = tmp_path / "refused-logons.log", threading.Event(), threading.Event()
+    log = RefusedCounts(path, "auth.others")
+    write = log._log.write
+
+    def slow(entry: audit.Entry) -> None:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        write(entry)
+
+    monkeypatch.setattr(log._log, "write", slow)
+    for number in range(3):
+        log.note(f"user {number}", "10.0.0.1", "auth.logon", "auth.wrong_password")
+    flushing, closing = threading.Thread(target=log.flush), threading.Thread(target=log.close)
+    flushing.start()
+    assert begun.wait(PATIENCE)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    goes_on.set()
+    closing.join(PATIENCE)
+    assert len(path.read_text().splitlines()) == 3
+    flushing.join(PATIENCE)
 
 
 @pytest.fixture
