@@ -34,8 +34,9 @@ from local_backend.console.experiments import experiment_path, number_of
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.errors import BackendError
+from local_backend.scheduler.model import CPU
 from local_backend.services.access import Caller
-from local_backend.services.experiment_plans import NODES, PlanProblem
+from local_backend.services.experiment_plans import ELASTIC, FRAMEWORKS, MULTI, SINGLE, PlanProblem
 from local_backend.services.load import PREVIEW
 from local_backend.services.services import Services
 
@@ -43,6 +44,8 @@ router = pages()
 
 #: Buttons that save; all others change the form.
 _SAVE, _RUN = "save", "run"
+#: Nodes of a model definition → how the form names them.
+_NODES = {SINGLE: "single node", MULTI: "multi node", ELASTIC: "elastic nodes"}
 
 
 @router.get(places.NEW_EXPERIMENT)
@@ -62,13 +65,14 @@ def new(  # noqa: PLR0917
         form = replace(form, data=[row])
     if choose:
         form = form.choosing_data()
-    return page(request, "builder.html", editing=of, **_values(services, caller, form, asked=False))
+    return page(request, "builder.html", **_values(services, caller, form, asked=False, editing=of))
 
 
 @router.post(places.EXPERIMENT_FORM)
 def changed(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
     """Return the form after a change of a field or a row, with the mistakes so far and what would run."""
-    return builder_part(request, services, caller, _form(form).changed(field(form, "op")))
+    filled = _form(form).changed(field(form, "op"))
+    return builder_part(request, services, caller, filled, editing=field(form, "editing"))
 
 
 @router.post(places.EXPERIMENT_FORM + "/preview")
@@ -88,10 +92,10 @@ def preview(request: Request, services: TheServices, caller: TheCaller, form: Th
 def save(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
     """Save the experiment, and run it if the button says so. An experiment with mistakes comes back with them."""
     op, filled = field(form, "op"), _form(form)
-    values = _values(services, caller, filled.changed(op), asked=op in (_SAVE, _RUN))
+    values = _values(services, caller, filled.changed(op), asked=op in (_SAVE, _RUN), editing=field(form, "editing"))
     if op not in (_SAVE, _RUN) or values["problems"]:
         status = 400 if values["problems"] else 200
-        return page(request, "builder.html", status, editing=field(form, "editing"), **values)
+        return page(request, "builder.html", status, **values)
     plan = services.experiments.save(caller, read(filled).draft)
     if op == _RUN:
         services.load.users.submission(caller.name)
@@ -100,10 +104,12 @@ def save(request: Request, services: TheServices, caller: TheCaller, form: TheFo
 
 
 def builder_part(
-    request: Request, services: Services, caller: Caller, form: BuilderForm, left_out: Sequence[str] = ()
+    request: Request, services: Services, caller: Caller, form: BuilderForm, *, editing: str,
+    left_out: Sequence[str] = (),
 ) -> HTMLResponse:
-    """Return the part of the page that changes with the form. `left_out` are files of an upload that are not stored."""
-    values = _values(services, caller, form, asked=False)
+    """Return the part of the page that changes with the form. `editing` is the label of an experiment that gets a
+    new version, else empty. `left_out` are files of an upload that are not stored."""
+    values = _values(services, caller, form, asked=False, editing=editing)
     return page(request, "builder_part.html", **{**values, "left_out": left_out})
 
 
@@ -111,7 +117,9 @@ def _form(form: FormData) -> BuilderForm:
     return form_of({name: value for name, value in form.multi_items() if isinstance(value, str)})
 
 
-def _values(services: Services, caller: Caller, form: BuilderForm, *, asked: bool) -> dict[str, Any]:
+def _values(
+    services: Services, caller: Caller, form: BuilderForm, *, asked: bool, editing: str
+) -> dict[str, Any]:
     """Return what the form shows. Before a user has `asked` to save, missing values are no mistakes."""
     reading = read(form)
     check = services.experiments.check(caller, reading.draft)
@@ -121,8 +129,9 @@ def _values(services: Services, caller: Caller, form: BuilderForm, *, asked: boo
     for one in shown:
         problems.setdefault(one.field, one.message)
     return {
-        "form": form, "left_out": (), "problems": problems, "summaries": check.summaries, "ready": not found,
-        "nodes": NODES, "hardware": services.hardware.all(caller),
+        "form": form, "editing": editing, "left_out": (), "problems": problems, "summaries": check.summaries, "ready": not found,
+        "node_words": _NODES, "usual_nodes": {name: nodes for nodes, name in FRAMEWORKS.items()},
+        "has_gpu": bool(services.hardware.supervisor.machine.kinds - {CPU}), "hardware": services.hardware.all(caller),
         "known": {one.row.label: one for one in services.definitions.all(caller)},
         "run_key": secrets.token_hex(16), "command": json.dumps(draft_body(reading.draft), indent=1),
         "form_path": places.EXPERIMENT_FORM, "form_target": "#builder-part", **data_values(services, caller, form),

@@ -16,6 +16,7 @@ from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.changes import TheForm, done
+from local_backend.console.experiments import number_of
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
 from local_backend.console.session_pages import texts
@@ -52,9 +53,9 @@ def data(request: Request, services: TheServices, caller: TheCaller) -> Response
 @router.get(places.DATA_FILES)
 @bulk(PREVIEW, stream=False)
 def files(
-    *, request: Request, services: TheServices, caller: TheCaller, volume: str = "", path: str = ""
+    *, request: Request, services: TheServices, caller: TheCaller, volume: str = "", path: str = "", stored: str = ""
 ) -> Response:
-    """Show a folder, or a file."""
+    """Show a folder, or a file. `stored` is the number of files that an upload has just stored."""
     path = path.strip("/")
     found = services.browsing.place(caller, volume, path)
     above = [(part, link(volume, str(PurePosixPath(*PurePosixPath(path).parts[: at + 1]))))
@@ -71,7 +72,7 @@ def files(
     return page(
         request, "data_folder.html", **shown, links=links, pictures=pictures, own=own and link("", own),
         may_store=services.data_files.may_store(caller, volume, path), most_files=MOST_FILES,
-        most_bytes=services.base.settings.limits.upload_bytes)
+        most_bytes=services.base.settings.limits.upload_bytes, stored=number_of(stored))
 
 
 @router.post(places.DATA_UPLOAD)
@@ -83,7 +84,7 @@ async def upload(request: Request, services: TheServices, caller: TheCaller) -> 
         store = partial(services.data_files.store, caller, given["volume"], path, received,
                         replace=given["replace"] == "1")
         found = await in_turn(services.load, UPLOAD, caller.name, store)
-    return done(request, link(given["volume"], found.path))
+    return done(request, f"{link(given['volume'], found.path)}&stored={found.files}")
 
 
 def _file(services: TheServices, caller: TheCaller, volume: str, path: str) -> dict[str, Any]:

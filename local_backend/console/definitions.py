@@ -63,7 +63,8 @@ async def save(request: Request, services: TheServices, caller: TheCaller) -> Re
     if "part-rows" not in texts:
         return done(request, definition_path(made.row.label))
     form = form_of(texts).with_definition(made.row.label)
-    return await run_in_threadpool(builder_part, request, services, caller, form, left_out)
+    part = partial(builder_part, editing=texts.get("editing", ""), left_out=left_out)
+    return await run_in_threadpool(part, request, services, caller, form)
 
 
 @router.post(ONE + "/delete")

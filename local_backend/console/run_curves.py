@@ -57,9 +57,8 @@ def _chart(curves: list[DrawnCurve], axis: str) -> dict[str, Any]:
 
 
 def step_label(curves: Iterable[DrawnCurve]) -> str:
-    """Return the unit of the steps of curves."""
-    units = {curve.step_unit for curve in curves}
-    return units.pop() if len(units) == 1 else STEP
+    """Return the unit of the steps of curves: all units, if they differ."""
+    return " or ".join(sorted({curve.step_unit for curve in curves})) or STEP
 
 
 def coordinates(points: Iterable[Point]) -> dict[str, Any]:

@@ -44,11 +44,12 @@ class ComparedValues:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """The last and the best point of a metric, of each exec; None for an exec without it. A metric whose name does not
-    say which values are better has no `best` points and no `winner`, the number of the exec with the best one."""
+    """The last and the best point of a metric, of each exec; None for an exec without it. An exec may count epochs
+    where another one counts steps: `step_units`. A metric whose name does not say which values are better has no `best`
+    points and no `winner`, the number of the exec with the best one."""
 
     name: str
-    step_unit: str
+    step_units: Sequence[str | None]
     last: Sequence[Point | None]
     best: Sequence[Point | None]
     winner: int | None = None
@@ -162,16 +163,16 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _metric(name: str, curves: Sequence[DrawnCurve | None]) -> ComparedMetric:
-    units = [curve.step_unit for curve in curves if curve is not None]
+    units = [curve.step_unit if curve is not None else None for curve in curves]
     choose = min if metric_names.is_lower_better(name) else max
     last = [curve.points[-1] if curve is not None and curve.points else None for curve in curves]
     if name in OF_RUN or not metric_names.has_direction(name):
-        return ComparedMetric(name, units[0], last, ())
+        return ComparedMetric(name, units, last, ())
     best = [choose(curve.points, key=_value) if curve is not None and curve.points else None for curve in curves]
     values = [point[1] for point in best if point is not None]
     wanted = choose(values) if len(set(values)) > 1 else None
     winner = next((number for number, point in enumerate(best) if point is not None and point[1] == wanted), None)
-    return ComparedMetric(name, units[0], last, best, winner)
+    return ComparedMetric(name, units, last, best, winner)
 
 
 def _value(point: Point) -> float:

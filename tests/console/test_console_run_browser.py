@@ -95,7 +95,7 @@ def _change_axes(tab: Tab) -> None:
     """Choose both other axes with the keyboard. The next page has them, too."""
     from playwright.sync_api import expect
 
-    clock, log = tab.get_by_role("button", name="Wall clock"), tab.get_by_role("button", name="Log values")
+    clock, log = tab.get_by_role("button", name="Wall clock"), tab.get_by_role("button", name="Log scale")
     with tab.expect_response(lambda answer: "axis=time" in answer.url):
         clock.press("Enter")
     expect(tab.locator(f"{CHART} .u-legend th").first).to_have_text("time")

@@ -6,6 +6,7 @@
 //   data-dialog="id"            opens a dialog; data-close closes it
 //   data-theme-toggle           changes between light and dark
 //   data-check-all="name"       checks all boxes of this name
+//   data-names="id"             a field of files that fills the empty field of this id with their name
 //   data-count="name"           shows how many boxes of this name are checked; data-least="2" disables a button of the
 //                               same form below that number; {n} and {active} in data-ask are the numbers of checked
 //                               boxes, and of those with data-active
@@ -96,6 +97,12 @@
     }
   }
   document.addEventListener("change", count);
+  document.addEventListener("change", ({ target }) => {
+    const field = document.getElementById(target.dataset.names ?? ""), [file] = target.files ?? [];
+    if (!field || !file || field.value) return;
+    const name = file.webkitRelativePath.split("/")[0] || file.name.replace(/(\.tar)?\.[^.]+$/, "");
+    field.value = name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  });
 
   // A question before a form is sent, also before htmx sends it.
   document.addEventListener("submit", (event) => {
