@@ -22,6 +22,9 @@ from local_backend.services.services import Services
 
 #: Records on one page of the audit log.
 _SIZE = 50
+#: Outcome of a record → what it means, where its word does not say it.
+_OUTCOMES = dict(zip(OUTCOMES, ("", "wrong or not allowed", "the server failed", "the server was interrupted"),
+                     strict=True))
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def audit(
     query = urlencode({name: value for name, value in given.items() if value})
     link = f"{places.ADMIN_AUDIT}?{query}{'&' if query else ''}start="
     return admin_page(
-        request, services, "admin_audit.html", records=found[:_SIZE], given=given, outcomes=OUTCOMES,
+        request, services, "admin_audit.html", records=found[:_SIZE], given=given, outcomes=_OUTCOMES,
         earlier=f"{link}{first + _SIZE}" if len(found) > _SIZE else "",
         later=f"{link}{max(0, first - _SIZE)}" if first else "",
     )

@@ -15,7 +15,7 @@ from local_backend.console.changes import TheForm, done
 from local_backend.console.rendering import now
 from local_backend.console.session_pages import texts
 from local_backend.errors import NotFound
-from local_backend.services.access import SCOPES, Caller
+from local_backend.services.access import ADMIN, INFERENCE, READ, SUBMIT, Caller
 from local_backend.services.services import Services
 from local_backend.store.users import ROLES
 
@@ -23,6 +23,9 @@ router = admin_router()
 
 _USER = places.ADMIN_USERS + "/{name}"
 _DAY = 86_400
+#: Scope of a token → what it permits.
+_SCOPES = {READ: "calls that change nothing", SUBMIT: "also jobs and models of the user", ADMIN: "all calls",
+           INFERENCE: "only requests to models"}
 
 
 def _check_several(services: Services) -> None:
@@ -106,6 +109,6 @@ def _tokens(  # noqa: PLR0917
     everyone = [] if services.base.settings.embedded else [row.name for row in services.users.list(caller)]
     return admin_page(
         request, services, "admin_tokens.html", user=user, users=sorted({*everyone, caller.name, user}),
-        tokens=services.tokens.list(caller, user), scopes=SCOPES, made=made, text=text, now=now(),
+        tokens=services.tokens.list(caller, user), scopes=_SCOPES, made=made, text=text, now=now(),
         days=services.base.settings.api_token_days,
     )

@@ -180,6 +180,7 @@ def test_the_audit_log_is_filtered_and_paged(team: Live) -> None:
     assert "No records match" in words(get(team, ADMIN + "/audit?begin=2100-01-01"))
     assert get(team, ADMIN + "/audit?begin=yesterday").status == 400
     assert get(team, ADMIN + "/audit?outcome=good").status == 400
+    assert '<option value="refused" selected>refused: ' in get(team, ADMIN + "/audit?outcome=refused").text
     told = team.call("GET", "/audit?user=bob&length=1").json()
     assert [(one["user"], one["action"]) for one in told] == [("bob", "plan.put")]
     assert team.call("GET", "/audit", token=bob).error == (403, "auth.admin_only")

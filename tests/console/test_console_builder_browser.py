@@ -49,10 +49,10 @@ def test_a_newcomer_uploads_a_folder_and_sees_it_run(live: Live, tab: Tab) -> No
     tab.keyboard.type("typed while the server checks the name")
     expect(tab.locator("#description")).to_be_focused()
 
-    tab.fill("[name=new-name]", "digits")
+    tab.set_input_files("[name=folder]", SAMPLE)
+    expect(tab.locator("[name=new-name]")).to_have_value("digits")
     tab.select_option("[name=new-framework]", "edtPyTorch")
     tab.fill("[name=new-command]", "none.py")
-    tab.set_input_files("[name=folder]", SAMPLE)
     tab.get_by_role("button", name="Upload and add").click()
     expect(tab.locator("#upload-problem")).to_contain_text("none.py")
     tab.fill("[name=new-command]", "train.py --epochs 3")

@@ -35,12 +35,12 @@ def two(live: Live) -> list[str]:
     ]
 
 
-def record(live: Live, exec_id: str, **curves: list[float]) -> None:
+def record(live: Live, exec_id: str, unit: str = "step", **curves: list[float]) -> None:
     """Store the curves of a run, from step 0."""
     book = Book()
     for name, values in curves.items():
         for step, value in enumerate(values):
-            book.add("printed", MetricValue(name, value, step, "step", 1.7e9))
+            book.add("printed", MetricValue(name, value, step, unit, 1.7e9))
     path = live.paths(exec_id).curves
     path.parent.mkdir(parents=True, exist_ok=True)
     CurveFile(path, book, 1.0)
@@ -175,6 +175,16 @@ def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> No
     assert clock["series"][0]["x"] == pytest.approx([1.7e9 - begin] * 3, abs=0.01)
     assert clock["x"] == {"label": "seconds since the start", "kind": "number"}
     assert len(drawn["series"][1]["x"]) <= 400 and drawn["series"][1]["x"][-1] == 8999
+
+
+def test_a_run_that_counts_epochs_is_compared_with_one_that_counts_steps(live: Live, two: list[str]) -> None:
+    record(live, two[0], loss=[3.0, 1.0])
+    record(live, two[1], unit="epoch", loss=[2.0, 0.5, 0.7])
+    text = get(live, f"{COMPARE}?{query(two)}").text
+    assert cells(text, "last loss") == ["1 step 1", "0.7 epoch 2"]
+    assert cells(text, "best loss") == ["1 step 1", "0.5 ★ epoch 1"]
+    drawn = json.loads(get(live, f"{COMPARE}/curves?{query(two)}&metric=loss&width=100").body)
+    assert drawn["x"]["label"] == "epoch or step"
 
 
 def test_no_deaths_are_said_and_not_drawn(live: Live, two: list[str]) -> None:

@@ -198,7 +198,7 @@ def test_a_user_uploads_into_the_own_folder_and_into_volumes(team: Live, lake: P
         shared = get(team, f"{FILES}{folder}", bob)
         assert "data-upload" not in shared.text and f'href="{FILES}?volume=&amp;path=users%2Fbob#upload"' in shared.text
     stored = upload(team, {"images/1.txt": b"1", "images/in/2.txt": b"2"}, bob, path="users/bob", folder="set")
-    assert (stored.status, stored.headers["hx-redirect"]) == (204, f"{FILES}?volume=&path=users%2Fbob%2Fset")
+    assert (stored.status, stored.headers["hx-redirect"]) == (204, f"{FILES}?volume=&path=users%2Fbob%2Fset&stored=2")
     assert "images/" in words(get(team, stored.headers["hx-redirect"], bob))
     again = upload(team, {"images/1.txt": b"3"}, bob, path="users/bob/set")
     assert again.error == (409, "data.exists") and "<" not in again.text
@@ -220,5 +220,12 @@ def test_an_upload_needs_the_token_of_the_session(live: Live, csrf: str) -> None
 def test_a_user_of_an_embedded_server_uploads_anywhere_in_the_data_folder(live: Live) -> None:
     assert "Your folder" not in words(get(live, DATA))
     assert "data-upload" in get(live, FILES).text
-    assert upload(live, {"a.txt": b"1"}, path="new").headers["hx-redirect"] == f"{FILES}?volume=&path=new"
+    assert upload(live, {"a.txt": b"1"}, path="new").headers["hx-redirect"] == f"{FILES}?volume=&path=new&stored=1"
     assert "data-upload" in get(live, f"{FILES}?path=new").text
+
+
+def test_the_page_after_an_upload_says_how_many_files_were_stored(live: Live) -> None:
+    sent = upload(live, {"set/a.txt": b"1", "set/b.txt": b"2"})
+    assert "Uploaded: 2 files" in words(get(live, sent.headers["hx-redirect"]))
+    assert "Uploaded" not in words(get(live, FILES))
+    assert get(live, f"{FILES}?stored=many").error == (400, "query.number")

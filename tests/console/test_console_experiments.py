@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -261,6 +262,40 @@ def test_data_leads_to_the_builder(live: Live, visitor: Visitor) -> None:
     page = Page(visitor.get(f"{places.DATA_FILES}?path=mnist").text)
     [link] = [one["href"] for one in page.all("a") if one.get("href", "").startswith(places.NEW_EXPERIMENT)]
     assert Page(visitor.get(link).text).field("data-1-path") == "mnist"
+
+
+def test_runs_of_several_definitions_are_compared_from_the_page_of_their_experiment(
+    live: Live, visitor: Visitor
+) -> None:
+    mine = Planning(live)
+    mine.defined()
+    accepted(mine.plan(name="one"))
+    accepted(mine.plan(name="two", definitions=[{"definition": "digits"}, {"definition": "digits"}]))
+    mine.run("one")
+    first, second = (part["execId"] for part in mine.run("two")["parts"])
+    link = re.search(r'href="([^"]*)">Compare<', visitor.get(f"{places.EXPERIMENTS}/alice/two").text)
+    assert link
+    assert html.unescape(link[1]) == f"{places.RUNS}/compare?id={first}&id={second}"
+    assert ">Compare<" not in visitor.get(f"{places.EXPERIMENTS}/alice/one").text
+
+
+def test_a_form_that_edits_saves_a_version_and_creates_nothing(live: Live, visitor: Visitor) -> None:
+    mine = Planning(live)
+    mine.defined()
+    accepted(mine.plan())
+    edited = visitor.get(f"{places.NEW_EXPERIMENT}?of=alice/first").text
+    assert ">Save and run<" in edited and ">Create and run<" not in edited
+    changed = change(visitor, places.EXPERIMENT_FORM, {**FORM, "editing": "alice/first"}).text
+    assert ">Save and run<" in changed
+    assert ">Create and run<" in change(visitor, places.EXPERIMENT_FORM, FORM).text
+
+
+def test_the_nodes_of_a_definition_are_named(live: Live, visitor: Visitor) -> None:
+    Planning(live).defined(framework="PyTorch")
+    empty = change(visitor, places.EXPERIMENT_FORM, FORM).text
+    assert 'data-nodes="single"' in empty and "from the definition (single node)" in empty
+    kept = change(visitor, places.EXPERIMENT_FORM, {**FORM, "part-1-count": "2"}).text
+    assert "data-nodes" not in kept, "a field with a value stays visible"
 
 
 def test_the_page_of_an_experiment_shows_its_data_as_words_and_the_runs_that_were_edited(

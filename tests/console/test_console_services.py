@@ -127,6 +127,19 @@ def test_a_model_is_started_stopped_and_undeployed(live: Live, serving: Serving)
     assert get(live, ONE).error == (404, "model.not_found")
 
 
+def test_a_failed_model_says_why_and_is_started_again(live: Live, serving: Serving) -> None:
+    serving.deploy()
+    serving.call("PUT", "/model/ping/operation/start")
+    serving.serve(ready=0)
+    serving.fail(1, "The class is unknown")
+    serving.until((1, "failed", 100))
+    assert cells(get(live, LIST).text, "message-1") == ["The class is unknown"]
+    assert "message-1" not in get(live, ONE).text and words(get(live, ONE)).count("The class is unknown") == 1
+    assert f'action="{ONE}/start"' in get(live, ONE).text
+    assert post(live, f"{ONE}/start").status == 303
+    assert "The class is unknown" not in words(get(live, LIST))
+
+
 def test_requests_move_between_revisions(live: Live, dlim: Modelling) -> None:
     dlim.deploy()
     dlim.upload(files(tag="two"), "/deployment/model/ping")
