@@ -129,7 +129,8 @@ def _values(
     for one in shown:
         problems.setdefault(one.field, one.message)
     return {
-        "form": form, "editing": editing, "left_out": (), "problems": problems, "summaries": check.summaries, "ready": not found,
+        "form": form, "editing": editing, "left_out": (), "problems": problems,
+        "summaries": check.summaries, "ready": not found,
         "node_words": _NODES, "usual_nodes": {name: nodes for nodes, name in FRAMEWORKS.items()},
         "has_gpu": bool(services.hardware.supervisor.machine.kinds - {CPU}), "hardware": services.hardware.all(caller),
         "known": {one.row.label: one for one in services.definitions.all(caller)},
