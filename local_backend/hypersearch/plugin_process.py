@@ -58,9 +58,9 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
     """Ask an installed algorithm for `count` experiments of the search `name`; wait for the answer.
 
     `description` is that of the installation, `last` are the ended experiments of the latest batch, and `state` is that
-    of the latest answer. `control_group` is delegated to this process: a child of it limits the process and those that
-    the process starts, as the group of a job does. Raises SuggesterLost when the process was killed, by the `hold` of the question or by others,
-    and SuggesterFailed when the plugin failed or exceeded a limit. The plugin's log goes to the file `log`.
+    of the latest answer. `control_group` is delegated to this process: a child of it limits the plugin as the group of
+    a job does. Raises SuggesterLost when the process was killed, by the `hold` of the question or by others, and
+    SuggesterFailed when the plugin failed or exceeded a limit. The plugin's log goes to the file `log`.
     """
     folder = description["path"]
     request = {
@@ -77,7 +77,7 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
         raise SuggesterFailed(f"the algorithm {definition.algorithm} cannot run: {problem}") from None
     with (_log(log) as messages, _temporary() as temporary,
           _enclosed(settings, control_group, temporary.name, messages) as entry):
-        process = _start(settings, python, [(READ, folder), *mounts], temporary, messages, entry)
+        process = _start(settings, python, [(READ, folder), *mounts], temporary, messages, inherits=entry)
         with hold.of(partial(_kill, process)):
             said = _answer(process, json.dumps(request | {"group": entry}).encode(), settings.plugin_seconds)
     match said:
@@ -195,10 +195,10 @@ def _enclosed(settings: Settings, delegated: Path | None, name: str, log: IO[byt
 
 
 def _start(
-    settings: Settings, python: str, seen: Sequence[Mount], temporary: Path, log: IO[bytes], entry: int | None
+    settings: Settings, python: str, seen: Sequence[Mount], temporary: Path, log: IO[bytes], *, inherits: int | None
 ) -> subprocess.Popen[bytes]:
-    """Start the process, which inherits the descriptor `entry`. Its sandbox sees `seen`, and what every job sees.
-    Raises SuggesterFailed."""
+    """Start the process, which inherits a descriptor. Its sandbox sees `seen`, and what every job sees. Raises
+    SuggesterFailed."""
     words = [python, "-s", plugin_host.__file__]
     environment = inherited(os.environ, of_server=settings.embedded) | {"TMPDIR": str(temporary)}
     with contextlib.ExitStack() as stack:
@@ -215,8 +215,8 @@ def _start(
                      "--chdir", TEMPORARY, "--", *words]
             environment |= {"TMPDIR": TEMPORARY}
         return subprocess.Popen(
-            words, executable=file, pass_fds=[*keep, *(() if entry is None else (entry,))], env=environment, cwd=temporary, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+            words, executable=file, pass_fds=keep if inherits is None else [*keep, inherits], env=environment,
+            cwd=temporary, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
 
 
 def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) -> Any:

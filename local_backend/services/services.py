@@ -117,8 +117,8 @@ def make_services(
     settings: Settings, database: Database, supervisor: SupervisorCalls, token: str, password: str | None, *,
     control_group: Path | None = None, examine: Callable[[], Iterable[Finding]] = tuple,
 ) -> Services:
-    """Make the services of a server. `token` and `password` admit the user that it runs as. `control_group` is delegated
-    to this process. `examine` checks server and machine.
+    """Make the services of a server. `token` and `password` admit the user that it runs as. `control_group` is
+    delegated to this process. `examine` checks server and machine.
 
     Raises DataError when the file of connections cannot be used, VaultError.
     """

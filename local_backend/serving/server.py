@@ -319,7 +319,8 @@ def _findings(settings: Settings, database: Database) -> Iterator[Finding]:
 
 
 def _control_group(settings: Settings) -> Path | None:
-    """Return the control group for jobs and search algorithms that is delegated to this process. Without one, jobs run without limits."""
+    """Return the control group for jobs and search algorithms that is delegated to this process. Without one, they run
+    without its limits."""
     from local_backend.runtime import cgroup
 
     if not settings.isolates_jobs:

@@ -58,7 +58,7 @@ class Bench:
         return request.described(plugins.install(self.settings, request, archive), "ada", "2026-01-09 17:31:32")
 
     def ask(self, description: dict[str, Any], found: Definition, count: int, state: bytes | None = None,
-            last: tuple[Known, ...] = (), group: Path | None = None) -> plugin_process.PluginAnswer:
+            last: tuple[Known, ...] = (), *, group: Path | None = None) -> plugin_process.PluginAnswer:
         return plugin_process.ask(self.settings, description, found, name="search", count=count, last=last, state=state,
                                   log=self.log, hold=Hold(), control_group=group)
 

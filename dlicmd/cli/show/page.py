@@ -18,7 +18,7 @@ from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv, split_args
 from dlicmd.contract.reading import number, words
 from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints, messages
-from dlicmd.sdk.messages import inert, one_line
+from dlicmd.sdk.messages import one_line
 from dlicmd.sdk.objects import Files
 
 _GAP = "  "
