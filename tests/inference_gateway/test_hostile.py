@@ -286,5 +286,5 @@ def test_a_body_in_tiny_chunks_needs_little_more_memory_than_its_bytes(host: Gat
 
     with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
         link.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"2\r\nxy\r\n" * count)
-        eventually(lambda: held() == 2 * count, "the chunks have arrived")
+        eventually(lambda: held() >= 2 * count, "the chunks have arrived")
         assert process.memory_info().rss - before < 50 * 2 ** 20
