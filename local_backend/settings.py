@@ -249,7 +249,8 @@ class Settings:
         "additional folders, separated by commas, that [isolated](team-server.md#isolation) jobs may read", "none")
     job_processes: int = setting(
         4096, "DLI_JOB_PROCESSES", number(64, 10**6),
-        "maximum processes and threads of an isolated job, where the server has a "
+        "maximum processes and threads of an isolated job, or of a call of an installed search algorithm, where the "
+        "server has a "
         "[control group](team-server.md#limits-of-jobs)")
     plugin_roots: tuple[str, ...] = setting(
         (), "DLI_PLUGIN_ROOTS", WORDS,

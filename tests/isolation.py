@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -29,3 +33,20 @@ def needed() -> None:
 def environment() -> dict[str, str]:
     """Return the variables with which a server for a team starts here: without isolation if no sandbox can be made."""
     return {} if missing() is None else {"DLI_JOBS_SHARE_SERVER_ACCOUNT": "true"}
+
+
+@contextmanager
+def control_group() -> Iterator[Path]:
+    """Yield a control group of the system. Skip the test if none can be made here."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    mounts = [Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup2"]
+    if os.getuid() != 0 or not mounts:
+        pytest.skip("only root can make control groups, on a system with version 2 of them")
+    folder = mounts[0] / f"dlicmd-test-{uuid.uuid4().hex[:8]}"
+    try:
+        folder.mkdir()
+    except OSError as problem:
+        pytest.skip(f"no control group can be made here: {problem}")
+    yield folder
+    for left in (*sorted((one for one in folder.rglob("*") if one.is_dir()), reverse=True), folder):
+        left.rmdir()

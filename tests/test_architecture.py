@@ -183,7 +183,9 @@ USERS_OF_THIS_MACHINE = {
     # The gateway runs beside the server, and is found by its socket, as runners are.
     "local_backend.inference.gateway_process": {"runtime.unix_socket"},
     # Plugins run in a sandbox as jobs do, and beside the server as fetchers do.
-    "local_backend.hypersearch.plugin_process": {"runtime.environment", "runtime.sandbox", "runtime.view"},
+    "local_backend.hypersearch.plugin_process": {
+        "runtime.cgroup", "runtime.environment", "runtime.sandbox", "runtime.view",
+    },
     "local_backend.services.executors": {"runtime.workers"},  # reads the launcher log
 }
 

@@ -61,9 +61,13 @@ def offer(logger: logging.Logger) -> None:
     sys.modules["plugins.core.logger.logger"] = inner
 
 
-def limit(limits: dict[str, int]) -> None:
+def limit(limits: dict[str, int], group: int | None) -> None:
     """Limit the CPU time, the memory and the files of this process, and of those that it starts. They give way to the
-    server when the processors are busy, and end first when memory runs out."""
+    server when the processors are busy, and end first when memory runs out. `group` is a descriptor of the control
+    group that limits all of them together."""
+    if group is not None:
+        os.write(group, b"0")
+        os.close(group)
     with contextlib.suppress(OSError):
         os.nice(limits["nice"])
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -110,7 +114,7 @@ def main() -> None:
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     try:
-        limit(request["limits"])
+        limit(request["limits"], request["group"])
         said = answer(request)
     except BaseException as problem:  # plugins raise any type, and may end the process
         logging.getLogger("plugin").exception("the plugin failed")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from local_backend.hypersearch import plugin_host, space
 from local_backend.hypersearch.definition import Definition, Known, Value
 from local_backend.hypersearch.plugins import interpreter_of
 from local_backend.hypersearch.questions import Hold, SuggesterFailed, SuggesterLost
+from local_backend.runtime.cgroup import JobGroup
 from local_backend.runtime.environment import inherited
 from local_backend.runtime.sandbox import PROGRAM
 from local_backend.runtime.view import READ, TEMPORARY, Mount, arguments, of_environment, of_machine
@@ -36,6 +37,8 @@ from local_backend.settings import Settings
 _ANSWER, _FILE, _LOG = 8 * 2**20, 16 * 2**20, 8 * 2**20
 #: Most characters of the sentence of a plugin that fails.
 _SENTENCE = 1000
+#: Name of the only task in the control group of a plugin.
+_TASK = "task0"
 #: Members of a parameter that plugins may read, whatever its type.
 _LISTS = ("discreteDbVal", "discreteIntVal", "discreateStrVal")
 _TYPES = {"range": "Range", "discrete": "Discrete", "fix": "fix"}
@@ -50,12 +53,14 @@ class PluginAnswer:
 
 
 def ask(settings: Settings, description: Mapping[str, Any], definition: Definition, *, name: str, count: int,
-        last: Sequence[Known], state: bytes | None, log: Path, hold: Hold) -> PluginAnswer:
+        last: Sequence[Known], state: bytes | None, log: Path, hold: Hold,
+        control_group: Path | None = None) -> PluginAnswer:
     """Ask an installed algorithm for `count` experiments of the search `name`; wait for the answer.
 
     `description` is that of the installation, `last` are the ended experiments of the latest batch, and `state` is that
-    of the latest answer. Raises SuggesterLost when the process was killed, by the `hold` of the question or by others,
-    and SuggesterFailed when the plugin failed or exceeded a limit. The plugin's log goes to the file `log`.
+    of the latest answer. `control_group` is delegated to this process: a child of it limits the plugin as the group of
+    a job does. Raises SuggesterLost when the process was killed, by the `hold` of the question or by others, and
+    SuggesterFailed when the plugin failed or exceeded a limit. The plugin's log goes to the file `log`.
     """
     folder = description["path"]
     request = {
@@ -70,10 +75,11 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
         python, mounts = environment_of(settings, description)
     except Invalid as problem:
         raise SuggesterFailed(f"the algorithm {definition.algorithm} cannot run: {problem}") from None
-    with _log(log) as messages, _temporary() as temporary:
-        process = _start(settings, python, [(READ, folder), *mounts], temporary, messages)
+    with (_log(log) as messages, _temporary() as temporary,
+          _enclosed(settings, control_group, temporary.name, messages) as entry):
+        process = _start(settings, python, [(READ, folder), *mounts], temporary, messages, inherits=entry)
         with hold.of(partial(_kill, process)):
-            said = _answer(process, json.dumps(request).encode(), settings.plugin_seconds)
+            said = _answer(process, json.dumps(request | {"group": entry}).encode(), settings.plugin_seconds)
     match said:
         case {"problem": str(why)}:
             why = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in why[:_SENTENCE])
@@ -160,10 +166,39 @@ def _temporary() -> Any:
             remove_tree(folder)
 
 
+@contextlib.contextmanager
+def _enclosed(settings: Settings, delegated: Path | None, name: str, log: IO[bytes]) -> Iterator[int | None]:
+    """Yield a descriptor of a new control group for a plugin, with the limits of a job; None where no group is
+    delegated. Its processes end with the block. Raises SuggesterFailed when the group was out of memory."""
+    if delegated is None:
+        yield None
+        return
+    group = JobGroup(delegated, f"plugin-{name}")
+    try:
+        group.make(settings.job_processes)
+        entry: int | None = group.open(_TASK, settings.plugin_memory)
+    except OSError as problem:
+        log.write(f"no control group limits the algorithm: {problem}\n".encode())
+        log.flush()
+        entry = None
+    try:
+        yield entry
+    except SuggesterLost:
+        if group.was_full(_TASK):
+            raise SuggesterFailed(
+                f"the processes of the algorithm used more than {settings.plugin_memory} bytes of memory") from None
+        raise
+    finally:
+        if entry is not None:
+            os.close(entry)
+        group.end()
+
+
 def _start(
-    settings: Settings, python: str, seen: Sequence[Mount], temporary: Path, log: IO[bytes]
+    settings: Settings, python: str, seen: Sequence[Mount], temporary: Path, log: IO[bytes], *, inherits: int | None
 ) -> subprocess.Popen[bytes]:
-    """Start the process. Its sandbox sees `seen`, and what every job sees. Raises SuggesterFailed."""
+    """Start the process, which inherits a descriptor. Its sandbox sees `seen`, and what every job sees. Raises
+    SuggesterFailed."""
     words = [python, "-s", plugin_host.__file__]
     environment = inherited(os.environ, of_server=settings.embedded) | {"TMPDIR": str(temporary)}
     with contextlib.ExitStack() as stack:
@@ -180,8 +215,8 @@ def _start(
                      "--chdir", TEMPORARY, "--", *words]
             environment |= {"TMPDIR": TEMPORARY}
         return subprocess.Popen(
-            words, executable=file, pass_fds=keep, env=environment, cwd=temporary, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+            words, executable=file, pass_fds=keep if inherits is None else [*keep, inherits], env=environment,
+            cwd=temporary, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
 
 
 def _answer(process: subprocess.Popen[bytes], request: bytes, seconds: float) -> Any:

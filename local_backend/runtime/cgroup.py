@@ -1,12 +1,14 @@
 """Control groups (cgroup v2) of jobs. They limit the processes and the memory of a job, and end all its processes.
 
 Where a control group is delegated to the server, the server is in its child SERVER, and each attempt is in a child of
-its own: `job-<execId>`, which limits processes, with a group for each task, which limits memory. See cgroups(7).
+its own: `job-<execId>`, which limits processes, with a group for each task, which limits memory. A search algorithm has
+such a group for each of its calls. See cgroups(7).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,8 @@ _PROCESSES, _CHILDREN = "cgroup.procs", "cgroup.subtree_control"
 #: The group may use so much more than the limit of a worker, which the runner enforces with a better message: the group
 #: also counts files in memory and memory of the kernel.
 _MORE_BYTES = 64 * 2**20
+#: Seconds that `end` waits for the ends of killed processes, and between its looks.
+_PATIENCE, _EVERY = 2.0, 0.01
 
 
 class NoGroupError(OSError):
@@ -100,6 +104,15 @@ class JobGroup:
         # OSError: no such group, or a kernel before 5.14
         with suppress(OSError), (self._folder / "cgroup.kill").open("r+") as file:
             file.write("1")
+
+    def end(self) -> None:
+        """Kill all processes of the group, and remove the group. A process that the system cannot end soon keeps it."""
+        until = time.monotonic() + _PATIENCE
+        self.kill()
+        self.remove()
+        while self._folder.exists() and time.monotonic() < until:
+            time.sleep(_EVERY)
+            self.remove()
 
     def remove(self) -> None:
         """Remove the group, unless a process is left in it."""

@@ -39,6 +39,8 @@ class AlgorithmService:
     """Operations on algorithms, and questions to them."""
 
     base: Base
+    #: The control group that is delegated to this process: it limits plugins.
+    control_group: Path | None = None
     suggester: Suggester = field(default_factory=Suggester)
     _questions: Questions = field(default_factory=lambda: Questions(_PLUGINS, "plugin"))
 
@@ -144,7 +146,7 @@ class AlgorithmService:
         state = self.base.database.read(lambda c: searches.plugin_state(c, search.number))
         try:
             return ask(self.base.settings, json.loads(found[1]), definition, name=search.name, count=count, last=last,
-                       state=state, log=log, hold=hold)
+                       state=state, log=log, hold=hold, control_group=self.control_group)
         except SuggesterLost as problem:
             raise SuggesterLost(f"{problem}; its log is {log}") from None
 

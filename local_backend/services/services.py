@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from local_backend.audit import RefusedCounts, outputs_of
 from local_backend.forward.service import Forwarding
@@ -114,10 +115,10 @@ class Services:
 
 def make_services(
     settings: Settings, database: Database, supervisor: SupervisorCalls, token: str, password: str | None, *,
-    examine: Callable[[], Iterable[Finding]] = tuple,
+    control_group: Path | None = None, examine: Callable[[], Iterable[Finding]] = tuple,
 ) -> Services:
-    """Make the services of a server. `token` and `password` admit the user that it runs as. `examine` checks server and
-    machine.
+    """Make the services of a server. `token` and `password` admit the user that it runs as. `control_group` is
+    delegated to this process. `examine` checks server and machine.
 
     Raises DataError when the file of connections cannot be used, VaultError.
     """
@@ -133,7 +134,7 @@ def make_services(
     hardware = HardwareService(base, supervisor)
     submissions = _submissions(execs, connections, sizes, forwarding, hardware)
     definitions = DefinitionService(base, submissions)
-    searching = _searching(base, submissions)
+    searching = _searching(base, submissions, control_group)
     serving = _serving(base, execs, submissions, supervisor, token)
     loops = (*supervisor.loops, forwarding.loop, housekeeper.loop, searching.controller.loop, serving.controller.loop)
     return Services(
@@ -216,9 +217,9 @@ class _Searching:
     controller: SearchController
 
 
-def _searching(base: Base, submissions: SubmissionService) -> _Searching:
+def _searching(base: Base, submissions: SubmissionService, control_group: Path | None) -> _Searching:
     """Make the services of searches."""
-    algorithms = AlgorithmService(base)
+    algorithms = AlgorithmService(base, control_group)
     controller = SearchController(base.database, ExperimentWork(base, submissions, algorithms.ask))
     searches = SearchService(base, submissions, controller.wake, algorithms.names)
     return _Searching(searches, algorithms, controller)

@@ -276,8 +276,9 @@ def _run(
     # Remove this password and the other secrets from the environment, so that no job inherits them.
     password, *_ = [own_process.take(name) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
-        supervisor = Supervisor(settings, database, LocalLauncher(settings, _control_group(settings)))
-        services = make_services(settings, database, supervisor, token, password,
+        group = _control_group(settings)
+        supervisor = Supervisor(settings, database, LocalLauncher(settings, group))
+        services = make_services(settings, database, supervisor, token, password, control_group=group,
                                  examine=partial(_findings, settings, database))
     except (DataError, VaultError) as problem:
         raise ServingError(str(problem)) from None
@@ -318,7 +319,8 @@ def _findings(settings: Settings, database: Database) -> Iterator[Finding]:
 
 
 def _control_group(settings: Settings) -> Path | None:
-    """Return the control group for jobs that is delegated to this process. Without one, jobs run without limits."""
+    """Return the control group for jobs and search algorithms that is delegated to this process. Without one, they run
+    without its limits."""
     from local_backend.runtime import cgroup
 
     if not settings.isolates_jobs:

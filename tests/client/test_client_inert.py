@@ -64,3 +64,19 @@ def test_text_of_a_server_has_no_effect_on_a_terminal(desk: Desk, fake: FakeServ
     assert not CONTROL.search(left), ascii(left)
     if "log" in words[0]:
         assert "the end" in shown
+
+
+@pytest.mark.parametrize("verb", ["get", "why"])
+def test_a_carriage_return_of_a_program_begins_no_line_of_dlicmd(
+    desk: Desk, fake: FakeServer, remote: list[str], verb: str
+) -> None:
+    """The quoted end of standard error has an indent, so that it cannot be read as advice of dlicmd."""
+    fake.conf["DLICMD_EXTENSIONS"] = "log-lines,why"
+    fake.execs["w-1"] = exec_object("w-1", state="ERROR", message="exit code 1")
+    base = "/platform/rest/deeplearning/v1/execs/w-1"
+    fake.replies["GET", f"{base}/lines"] = Reply(
+        200, b"2026-11-23T20:10:01.500Z task12n-1 stderr 10 %\rnext: dlicmd rm w-1\n")
+    fake.replies["GET", f"{base}/why"] = Reply(200, b'{"id": "w-1", "state": "ERROR"}')
+    shown = desk.on_a_terminal(verb, "w-1", *remote, may_fail=True, NO_COLOR="1")
+    quoted = [line for line in shown.splitlines() if "dlicmd rm w-1" in line]
+    assert len(quoted) == 1 and quoted[0].startswith("  "), shown

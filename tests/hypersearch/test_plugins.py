@@ -58,9 +58,9 @@ class Bench:
         return request.described(plugins.install(self.settings, request, archive), "ada", "2026-01-09 17:31:32")
 
     def ask(self, description: dict[str, Any], found: Definition, count: int, state: bytes | None = None,
-            last: tuple[Known, ...] = ()) -> plugin_process.PluginAnswer:
+            last: tuple[Known, ...] = (), *, group: Path | None = None) -> plugin_process.PluginAnswer:
         return plugin_process.ask(self.settings, description, found, name="search", count=count, last=last, state=state,
-                                  log=self.log, hold=Hold())
+                                  log=self.log, hold=Hold(), control_group=group)
 
 
 def of_plugin(name: str, *params: tuple[str, str], space: Any = SPACE) -> Definition:
@@ -258,6 +258,73 @@ def test_a_plugin_gives_way_to_the_server(tmp_path: Path) -> None:
         "import os; return [{'optimizer': repr((os.nice(0), int(open('/proc/self/oom_score_adj').read())))}]"))
     [found] = bench.ask(description, of_plugin("mine"), 1).suggestions
     assert found == {"optimizer": repr((os.nice(0) + 5, 500))}
+
+
+@pytest.fixture
+def imitation(tmp_path: Path) -> Path:
+    """A delegated control group, as the files of the system show it."""
+    folder = tmp_path / "delegated"
+    folder.mkdir()
+    (folder / "cgroup.controllers").write_text("cpu memory pids\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.integration
+def test_a_plugin_gets_the_limits_of_a_job(tmp_path: Path, imitation: Path) -> None:
+    bench = Bench(tmp_path / "home", job_processes=77, plugin_memory=2**32)
+    bench.ask(bench.install("drawn"), of_plugin("drawn"), 1, group=imitation)
+    [group] = imitation.glob("job-plugin-*")
+    assert (group / "pids.max").read_text() == "77" and (group / "task0" / "cgroup.procs").read_text() == "0"
+    assert 2**32 < int((group / "task0" / "memory.max").read_text()) < 2**33
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("kills", "error"), [(1, SuggesterFailed), (0, SuggesterLost)])
+def test_a_plugin_that_the_system_kills_in_a_full_group_is_not_asked_again(
+    tmp_path: Path, imitation: Path, kills: int, error: type[Exception]
+) -> None:
+    bench = Bench(tmp_path / "home")
+    description = bench.write("mine", PROGRAM.format(f"""
+        import glob, os
+        [task] = glob.glob({str(imitation / "job-plugin-*" / "task0")!r})
+        with open(os.path.join(task, "memory.events"), "w") as file:
+            file.write("oom 1\\noom_kill {kills}\\n")
+        os.kill(os.getpid(), 9)"""))
+    with pytest.raises(error):
+        bench.ask(description, of_plugin("mine"), 1, group=imitation)
+
+
+@pytest.mark.integration
+def test_a_plugin_runs_without_a_usable_group(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "home")
+    bench.ask(bench.install("drawn"), of_plugin("drawn"), 1, group=tmp_path / "missing")
+    assert "no control group" in bench.log.read_text(encoding="utf-8")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("embedded", [True, False], ids=["plain", "sandbox"])
+def test_all_processes_of_a_plugin_are_in_its_group_and_end_with_it(tmp_path: Path, embedded: bool) -> None:
+    if not embedded:
+        isolation.needed()
+    bench = Bench(tmp_path / "home", embedded=embedded)
+    description = bench.write("mine", PROGRAM.format("""
+        import os, signal
+        ours, theirs = os.pipe()
+        if not os.fork():
+            os.setsid()
+            with open("/proc/self/cgroup") as file:
+                os.write(theirs, file.read().encode())
+            for number in range(64):
+                try:
+                    os.close(number)
+                except OSError:
+                    pass
+            signal.pause()
+        os.close(theirs)
+        return [{'optimizer': os.read(ours, 10_000).decode()}]"""))
+    with isolation.control_group() as group:
+        [found] = bench.ask(description, of_plugin("mine"), 1, group=group).suggestions
+        assert "/job-plugin-" in str(found["optimizer"]) and not list(group.glob("job-*"))
 
 
 def test_an_environment_that_any_user_could_replace_is_not_shown_to_a_plugin(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from calls import PATH, call, raw
 from gateway_host import GatewayHost, model
+from http2_client import Http2Client
 from support import eventually, examples
 
 from local_backend.inference.kernel import frames
@@ -243,3 +246,45 @@ def test_random_frames_of_a_kernel_disturb_nobody(host: GatewayHost) -> None:
     host.kernel()
     assert call(host).status == 200
     assert "Traceback" not in Path(host.config["log"]).read_text()
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"
+
+
+@pytest.mark.parametrize("frame", [
+    b"\0\0\x08\x06\0\0\0\0\0" + b"12345678", b"\0\0\0\x04\0\0\0\0\0", b"\0\0\x05\x02\0\x7f\xff\xff\xff\0\0\0\0\x10",
+    b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01", b"\0\0\0\xee\0\0\0\0\x01",
+], ids=["ping", "settings", "priority", "window", "unknown"])
+def test_a_client_with_many_frames_that_are_no_requests_is_disconnected(shared: GatewayHost, frame: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=60) as link:
+        try:
+            link.sendall(PREFACE + frame * 20_000)
+            while link.recv(65536):
+                pass
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert call(shared, b"x").status == 200
+
+
+def test_a_client_may_send_some_frames_that_are_no_requests(shared: GatewayHost) -> None:
+    with Http2Client(shared.port) as client:
+        for _ in range(1000):
+            client.h2.ping(b"12345678")
+        client.flush()
+        assert client.get(client.open(b"x")).status == 200
+
+
+def test_a_body_in_tiny_chunks_needs_little_more_memory_than_its_bytes(host: GatewayHost) -> None:
+    host.serve(model())
+    count = 2_000_000
+    process = psutil.Process(host.pid)
+    before = process.memory_info().rss
+
+    def held() -> int:
+        page = call(host, path="/metrics", method="GET").body.decode()
+        return int(re.findall(r"^dlim_gateway_body_bytes (\d+)", page, re.MULTILINE)[0])
+
+    with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
+        link.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"2\r\nxy\r\n" * count)
+        eventually(lambda: held() >= 2 * count, "the chunks have arrived")
+        assert process.memory_info().rss - before < 50 * 2 ** 20

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -111,19 +110,8 @@ def imitation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imitation:
 
 @pytest.fixture
 def real() -> Iterator[Path]:
-    """A control group of the system."""
-    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    mounts = [Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup2"]
-    if os.getuid() != 0 or not mounts:
-        pytest.skip("only root can make control groups, on a system with version 2 of them")
-    folder = mounts[0] / f"dlicmd-test-{uuid.uuid4().hex[:8]}"
-    try:
-        folder.mkdir()
-    except OSError as problem:
-        pytest.skip(f"no control group can be made here: {problem}")
-    yield folder
-    for left in (*sorted((one for one in folder.rglob("*") if one.is_dir()), reverse=True), folder):
-        left.rmdir()
+    with isolation.control_group() as folder:
+        yield folder
 
 
 # --- the server

@@ -55,7 +55,7 @@ def _written(client: Client, found: Exec) -> Files | None:
 
 
 def last_errors(client: Client, found: Exec) -> list[str]:
-    """Return the last lines that a failed exec wrote to its standard error; none if they cannot be read."""
+    """Return the last lines that a failed exec wrote to its standard error, inert; none if they cannot be read."""
     if found.state != states.ERROR:
         return []
     from dlicmd.cli.show.page import has_run
@@ -67,7 +67,8 @@ def last_errors(client: Client, found: Exec) -> list[str]:
     except ServerError as problem:
         debug(f"no standard error of {found.id}: {problem}")
         return []
-    return [line for line in lines if line.strip()][-_TAIL_LINES:]
+    # A carriage return begins a new line.
+    return [part for line in lines for part in inert(line).split("\n") if part.strip()][-_TAIL_LINES:]
 
 
 def _error_lines(client: Client, exec_id: str) -> list[str]:

@@ -18,7 +18,7 @@ from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv, split_args
 from dlicmd.contract.reading import number, words
 from dlicmd.contract.sizes import show_size
 from dlicmd.sdk import hints, messages
-from dlicmd.sdk.messages import inert, one_line
+from dlicmd.sdk.messages import one_line
 from dlicmd.sdk.objects import Files
 
 _GAP = "  "
@@ -28,7 +28,7 @@ _FEW = 4
 
 def page(job: Mapping[str, Any], written: Files | None, errors: Sequence[str], width: int | None) -> list[str]:
     """Return the facts about a job, one in each line, and the commands that are useful next. `written` are the files
-    that its program wrote, if known. `errors` are the last lines of its standard error. On a terminal of `width`
+    that its program wrote, if known. `errors` are the last lines of its standard error, inert. On a terminal of `width`
     columns, long facts are wrapped."""
     state = states.plain(words(job.get(wire.STATE)))
     head = (words(job.get(wire.ID)), words(job.get(wire.APP_NAME)), state)
@@ -41,7 +41,7 @@ def page(job: Mapping[str, Any], written: Files | None, errors: Sequence[str], w
     for label, text in facts:
         lines += _wrapped(f"{_GAP}{label}".ljust(indent), text, width)
     if errors:
-        lines += [paint(f"{_GAP}last lines of standard error:", "dim"), *(_GAP * 2 + inert(line) for line in errors)]
+        lines += [paint(f"{_GAP}last lines of standard error:", "dim"), *(_GAP * 2 + line for line in errors)]
     following = f"{_GAP}next: {'; '.join(next_commands(job))}"
     return [*lines, *(paint(line, "dim") for line in messages.fitted(following, width or 0).split("\n"))]
 
@@ -173,7 +173,7 @@ def why_ended(job: Mapping[str, Any], errors: Sequence[str]) -> list[str]:
     head = f"{exec_id} is {state}" + (f" since {when}" if when else "") + (f", after {took}" if took else "")
     lines = [one_line(head + (f": {told}" if told and state != states.FINISHED else ""))]
     if errors:
-        lines += ["last lines of standard error:", *(_GAP + inert(line) for line in errors)]
+        lines += ["last lines of standard error:", *(_GAP + line for line in errors)]
     then = next_commands(job) if has_run(job) else [hints.command("get", exec_id)]
     return [*lines, "next: " + "; ".join(then)]
 

@@ -57,13 +57,17 @@ def limits_of(value: dict[str, Any]) -> OriginLimits:
     return OriginLimits(**value)
 
 
+#: Bytes below which pieces of a body are collected.
+_SMALL = 4096
+
+
 class HttpExchange:
     """One request, and the way back for its answer."""
 
     #: Whether it is a stream of HTTP/2.
     is_multiplexed = False
     __slots__ = ("began", "body", "cancel", "feed", "gone", "handler", "headers", "is_local", "limit", "method", "path",
-                 "question", "received", "sent", "served", "status", "streaming", "target", "user")
+                 "pieces", "question", "received", "sent", "served", "status", "streaming", "target", "user")
 
     def __init__(self, method: str, target: str, headers: dict[str, str], began: float, is_local: bool) -> None:
         self.method = method
@@ -75,6 +79,8 @@ class HttpExchange:
         #: Whether the request came through the Unix socket of the server.
         self.is_local = is_local
         self.body = b""
+        #: The body as it arrives.
+        self.pieces: list[bytes | bytearray] = []
         self.received = 0
         #: Most bytes of the body.
         self.limit = 0
@@ -92,6 +98,22 @@ class HttpExchange:
         self.streaming = False
         self.status = 0
         self.sent = 0
+
+    def collect(self, data: bytes) -> None:
+        """Keep a piece of the body. Small ones share an object, which needs much more memory than their bytes."""
+        last = self.pieces[-1] if self.pieces else None
+        if len(data) >= _SMALL or last is None:
+            self.pieces.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self.pieces.append(bytearray(data))
+
+    def join(self) -> None:
+        """Make the body of its pieces."""
+        only = self.pieces[0] if len(self.pieces) == 1 else None
+        self.body = only if isinstance(only, bytes) else b"".join(self.pieces)
+        self.pieces = []
 
     def answer(self, status: int, kind: str, body: bytes, headers: Pairs = ()) -> None:
         """Send the whole answer. `kind` is its content type."""

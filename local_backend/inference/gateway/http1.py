@@ -50,7 +50,7 @@ def _head(status: int, kind: str) -> bytes:
 class Http1Exchange(HttpExchange):
     """One request of an HTTP/1.1 connection."""
 
-    __slots__ = ("chunked", "chunks", "complete", "connection", "expects", "keep", "old", "refusal")
+    __slots__ = ("chunked", "complete", "connection", "expects", "keep", "old", "refusal")
 
     def __init__(self, connection: Http1Connection, method: str, target: str, headers: dict[str, str],
                  began: float) -> None:
@@ -62,7 +62,6 @@ class Http1Exchange(HttpExchange):
         self.expects = False
         self.complete = False
         self.chunked = False
-        self.chunks: list[bytes] = []
         #: Why the request gets no handler, although its turn has not come yet.
         self.refusal: Refused | None = None
 
@@ -427,14 +426,13 @@ class Http1Connection(asyncio.Protocol):
         if exchange.received > exchange.limit and not exchange.question:
             raise refusals.too_large(exchange.limit)
         self.application.hold(len(data))
-        exchange.chunks.append(data)
+        exchange.collect(data)
 
     def on_message_complete(self) -> None:
         exchange, self._current = self._current, None
         if exchange is not None:
             exchange.complete = True
-            exchange.body = exchange.chunks[0] if len(exchange.chunks) == 1 else b"".join(exchange.chunks)
-            exchange.chunks = []
+            exchange.join()
             if self._whole:
                 self._known = known_head(self._whole, exchange, self.application.state)
                 self._whole = b""

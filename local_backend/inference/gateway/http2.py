@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Container
 from typing import cast
 
 from h2.config import H2Configuration
@@ -33,21 +34,30 @@ _FOREVER = float("inf")
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 16 << 20
 #: Streams that a client may reset beyond those that got an answer; then the connection ends.
 _RESETS = 200
+#: Bytes of a connection that are read before other connections have their turn: they can be 1,800 frames.
+_TURN = 16_384
+#: Frames beside those of requests that a client may send at once, for each second, and for each frame of an answer:
+#: h2 needs much longer to read 1 than the client to send it.
+_FRAMES, _FRAMES_PER_SECOND, _FRAMES_PER_ANSWER = 4000, 100, 10
+_DATA, _HEADERS, _CONTINUATION = 0, 1, 9
 #: Bytes of the preface, and of the head of a frame; most bytes of the rest of one, which is the default of HTTP/2.
 _PREFACE, _FRAME_HEAD, _FRAME_LIMIT = 24, 9, 16_384
 #: The largest id of a stream.
 _LAST_STREAM = (1 << 31) - 1
 
 
-class FrameLengths:
-    """Follows the frames of a client, because h2 would keep one of 16 MiB before it refuses it."""
+class FrameHeads:
+    """Follows the frames of a client: h2 would keep one of 16 MiB before it refuses it. `extra` counts those beside
+    the requests: neither headers, nor data of an open stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, streams: Container[int]) -> None:
+        self.extra = 0
+        self._streams = streams
         self._skip = _PREFACE
         self._head = b""
 
     def permit(self, data: bytes) -> bool:
-        """Return whether all frames that begin in these bytes have a permitted length."""
+        """Count the frames that begin in these bytes. Return whether all of them have a permitted length."""
         at = 0
         while at < len(data):
             if self._skip:
@@ -60,6 +70,10 @@ class FrameLengths:
             at += step
             if len(self._head) == _FRAME_HEAD:
                 self._skip = int.from_bytes(self._head[:3], "big")
+                kind = self._head[3]
+                if kind not in (_HEADERS, _CONTINUATION) and not (
+                        kind == _DATA and self._skip and int.from_bytes(self._head[5:], "big") in self._streams):
+                    self.extra += 1
                 self._head = b""
                 if self._skip > _FRAME_LIMIT:
                     return False
@@ -70,7 +84,7 @@ class Http2Exchange(HttpExchange):
     """One stream."""
 
     is_multiplexed = True
-    __slots__ = ("chunks", "closed", "complete", "connection", "ends", "number", "pending", "trailers",
+    __slots__ = ("closed", "complete", "connection", "ends", "number", "pending", "trailers",
                  "unacknowledged")
 
     def __init__(self, connection: Http2Connection, number: int, method: str, target: str,
@@ -78,7 +92,6 @@ class Http2Exchange(HttpExchange):
         super().__init__(method, target, headers, connection.loop.time(), connection.is_local)
         self.connection = connection
         self.number = number
-        self.chunks: list[bytes] = []
         self.complete = False
         self.unacknowledged = 0
         #: What waits for the window of the client, and whether the stream ends after it.
@@ -141,10 +154,14 @@ class Http2Connection(asyncio.Protocol):
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.streams: dict[int, Http2Exchange] = {}
         self._limits = application.limits
-        self._lengths = FrameLengths()
+        self._frames = FrameHeads(self.streams)
+        self._allowed: float = _FRAMES
+        self._counted = self.loop.time()
         self._resets = 0
         self._leaving = False
         self._handling = False
+        #: What has arrived after the piece that is read in this turn.
+        self._arrived = bytearray()
         self.deadline = self.loop.time() + self._limits.header_time
 
     # Connection ---------------------------------------------------------------------------------------------------
@@ -175,11 +192,36 @@ class Http2Connection(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
+        if self._arrived:
+            self._arrived += data
+            return
+        self._read(data[:_TURN])
+        if len(data) > _TURN and not self.transport.is_closing():
+            self._arrived += data[_TURN:]
+            self.transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Read the next piece of what has arrived."""
+        piece = bytes(self._arrived[:_TURN])
+        del self._arrived[:_TURN]
+        if not self.transport.is_closing():
+            self._read(piece)
+        if self.transport.is_closing():
+            self._arrived.clear()
+        elif self._arrived:
+            self.loop.call_soon(self._read_on)
+        else:
+            self.transport.resume_reading()
+
+    def _read(self, data: bytes) -> None:
+        """Take the frames of a piece."""
         self._handling = True
         try:
-            if not self._lengths.permit(data):
+            if not self._frames.permit(data):
                 self.h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
                 raise ProtocolError("a frame is too long")
+            self._count()
             for event in self.h2.receive_data(data):
                 self._take(event)
         except ProtocolError:
@@ -192,6 +234,16 @@ class Http2Connection(asyncio.Protocol):
             self._handling = False
         self.flush()
         self._settle()
+
+    def _count(self) -> None:
+        """Subtract the frames beside the requests from those that the client may send. Raises ProtocolError."""
+        now = self.loop.time()
+        earned = (now - self._counted) * _FRAMES_PER_SECOND
+        self._allowed = min(_FRAMES, self._allowed + earned) - self._frames.extra
+        self._counted, self._frames.extra = now, 0
+        if self._allowed < 0:
+            self.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
+            raise ProtocolError("too many frames")
 
     @property
     def unread(self) -> int:
@@ -301,7 +353,7 @@ class Http2Connection(asyncio.Protocol):
             self.application.refuse(exchange, why)
             return
         exchange.received += len(data)
-        exchange.chunks.append(data)
+        exchange.collect(data)
         if not exchange.question:
             self._acknowledge(exchange)
 
@@ -316,7 +368,7 @@ class Http2Connection(asyncio.Protocol):
             self._handle(exchange)
 
     def _handle(self, exchange: Http2Exchange) -> None:
-        exchange.body, exchange.chunks = b"".join(exchange.chunks), []
+        exchange.join()
         if exchange.feed is not None:
             exchange.feed(exchange.body, True)
         else:
@@ -335,6 +387,7 @@ class Http2Connection(asyncio.Protocol):
                 last = exchange.ends and room == len(pending) and not exchange.trailers
                 self.h2.send_data(number, bytes(pending[:room]), end_stream=last)
                 exchange.closed = last
+                self._allowed += _FRAMES_PER_ANSWER
                 del pending[:room]
             if exchange.ends and not pending:
                 self._end(exchange)
@@ -353,6 +406,7 @@ class Http2Connection(asyncio.Protocol):
         if not exchange.complete:
             self.h2.reset_stream(exchange.number, ErrorCodes.NO_ERROR)
         self._resets = max(0, self._resets - 1)
+        self._allowed += _FRAMES_PER_ANSWER
         self._finish(exchange)
 
     def reset(self, exchange: Http2Exchange, code: ErrorCodes) -> None:
