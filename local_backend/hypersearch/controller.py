@@ -450,6 +450,7 @@ class SearchController:
                 end_time=time.time())
             live.tell()
             self._save(live)
+            self.loop.wake()  # no exec tells of this end
             return
         self._saved(live, {})
         live.rows[row.id] = live.stored[row.id] = replace(

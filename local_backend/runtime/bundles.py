@@ -52,8 +52,9 @@ def digest(folder: Path) -> str:
 
 
 def keep(home: HomePaths, code: Path) -> str:
-    """Store the code in a folder, unless it is stored already, and return its digest. A bundle is not forced to the
-    disk: after a power failure the digest shows whether it is complete. Raises OSError and BundleLost."""
+    """Store the code in a folder, unless it is stored already, and return its digest. The bundle is not forced to the
+    disk: an exec has a copy that is, and after a power failure the digest shows whether the bundle is complete. Raises
+    OSError and BundleLost."""
     name = digest(code)
     target = home.bundle(name)
     if _is_intact(target):
@@ -71,6 +72,19 @@ def keep(home: HomePaths, code: Path) -> str:
             return name
         raise
     return name
+
+
+def keep_durably(home: HomePaths, code: Path) -> str:
+    """Store the code as `keep` does, and force the bundle to the disk: no exec has a durable copy of it. Raises OSError
+    and BundleLost."""
+    while True:
+        name = keep(home, code)
+        top = home.bundle(name)
+        try:
+            make_durable([home.bundles, top, *(top / inside for inside, _ in entries(top))])
+            return name
+        except FileNotFoundError:  # the last exec that named it was deleted meanwhile
+            continue
 
 
 def copy(home: HomePaths, name: str, target: Path) -> None:

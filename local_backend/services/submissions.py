@@ -278,7 +278,7 @@ class SubmissionService:
             program = place(request.upload, checked.spec.program, folder, limits, elastic=True)
             if (folder / (program.model_dir or "") / CONFIG).is_dir():
                 raise Invalid("submission.files", f"the upload has a folder {CONFIG}; the server writes a file there")
-            program = replace(program, bundle=bundles.keep(paths, folder))
+            program = replace(program, bundle=bundles.keep_durably(paths, folder))
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
         targets = None if checked.targets is None else json.dumps(checked.targets.to_json())
@@ -297,7 +297,7 @@ class SubmissionService:
                 try:
                     return self.execs.base.database.write(work)
                 except BundleLost:
-                    bundles.keep(paths, folder)
+                    bundles.keep_durably(paths, folder)
         except Exception:
             with suppress(OSError, SQLAlchemyError):  # else the next server removes it
                 bundles.drop(paths, self.execs.base.database, {str(program.bundle)})

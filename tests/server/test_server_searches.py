@@ -8,13 +8,14 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from live_server import PASSWORD, Live, basic, multipart
 from searching import ARGS, Searching, definition, model, searching, states_of
 
 from dlicmd.contract import wire
+from local_backend.errors import Invalid
 from local_backend.hypersearch import objective
 from local_backend.settings import Quotas
 from local_backend.store import execs
@@ -411,6 +412,45 @@ def test_one_search_that_cannot_be_read_does_not_stop_the_others(
         assert search.over(bad)["state"] == "FINISHED"
     else:
         assert search.over(bad)["state"] == "FAILED"
+
+
+def test_a_search_goes_on_after_a_step_that_could_not_be_submitted(
+    search: Searching, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside: Any = type(cast(Any, live.services.controller)._outside)
+    submit, refused = outside.submit, []
+
+    def picky(self: Any, row: Any, experiment: Any, *args: Any) -> Any:
+        if experiment.id < 2:
+            refused.append(experiment.id)
+            raise Invalid("submission.arguments", "not these")
+        return submit(self, row, experiment, *args)
+
+    monkeypatch.setattr(outside, "submit", picky)
+    search.begin(maxJobNum=3, maxParalleJobNum=2)
+    (exec_id,) = search.running(1)
+    search.loss(exec_id, 1.0)
+    assert states_of(search.over()) == ["FAILED", "FAILED", "FINISHED"]
+    assert refused == [0, 1]
+
+
+def test_the_code_of_a_search_is_on_the_disk_before_it_is_accepted(
+    search: Searching, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: set[tuple[int, int]] = set()
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        found = os.fstat(fd)
+        forced.add((found.st_dev, found.st_ino))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    search.begin(maxJobNum=1)
+    bundles = live.settings.paths.bundles
+    places = [bundles, *bundles.rglob("*")]
+    assert len(places) == 3
+    assert {(path.stat().st_dev, path.stat().st_ino) for path in places} <= forced
 
 
 def test_without_the_file_the_curves_count(search: Searching, live: Live) -> None:
