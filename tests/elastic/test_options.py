@@ -578,3 +578,20 @@ class NamedParts(typing.NamedTuple):
 )
 def test_named_tuples_are_batches_of_named_inputs(model, shape):
     assert all(map(torch.equal, trained(model(), lambda: (Rows(shape), Rows(shape))), trained()))
+
+
+def test_a_further_training_of_a_model_has_other_random_numbers():
+    def losses(*seeds):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        fabric = FabricModel(model, pairs, F.cross_entropy, torch.optim.SGD(model.parameters(), 0.0))
+        found = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            found += fabric.train(1, 4, 2)["loss"]
+        return found
+
+    first, second, third = losses(5, 5, 6)
+    assert len({first, second, third}) == 3
+    assert losses(5, 5) == [first, second], "the same script has the same results"
+    assert losses(6) == [third], "another seed of the script begins anew"

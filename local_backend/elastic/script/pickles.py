@@ -24,11 +24,26 @@ from torch.optim import Optimizer
 SEARCH_DEPTH = 8
 
 
-def dumps(value: Any) -> bytes:
-    """Return the value as bytes for `cloudpickle.loads`. Raises any exception of pickling."""
+def dumps(value: Any, names: Any = None) -> bytes:
+    """Return the value as bytes for `cloudpickle.loads`. Raises any exception of pickling.
+
+    `names`: the object that the reader uses as the global names of the script's functions; None for new names.
+    """
     file = io.BytesIO()
-    Pickler(file).dump(value)
+    pickler = Pickler(file)
+    if names is not None:
+        pickler.globals_ref[id(vars(sys.modules["__main__"]))] = names
+    pickler.dump(value)
     return file.getvalue()
+
+
+def can_dump(value: Any) -> bool:
+    """Return whether a value can be pickled."""
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 class Pickler(cloudpickle.Pickler):
