@@ -19,6 +19,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from local_backend.elastic.script.attributes import attributes_of, has_attributes, put_attributes
 from local_backend.elastic.script.generators import is_generator, set_state, state_of
 from local_backend.elastic.script.user_code import is_user_file, is_user_module
 
@@ -116,7 +117,9 @@ def _inside(part: Any) -> list[Any]:
         return []
     if isinstance(part, Variable):
         return list(part.read().values())
-    return list(part) if isinstance(part, list) else list((part if isinstance(part, dict) else vars(part)).values())
+    if isinstance(part, (dict, list)):
+        return list(part.values() if isinstance(part, dict) else part)
+    return list(attributes_of(part).values())
 
 
 def _set_by(method: FunctionType, kind: type, owners: Owners, seen: dict[int, Any]) -> Iterator[Any]:
@@ -245,10 +248,11 @@ def _set_within(value: Any, stored: set[str], used: set[str], seen: dict[int, An
             waiting.extend(items if len(items) <= ITEMS else ())
         elif id(value) not in met and _is_object(value) and not isinstance(value, Optimizer):
             met[id(value)] = value
-            if stored & vars(value).keys():
+            own = attributes_of(value)
+            if stored & own.keys():
                 yield _attributes(value, stored)
-            yield from _simple_attributes(vars(value), used - stored, seen)
-            waiting.extend(vars(value).values())
+            yield from _simple_attributes(own, used - stored, seen)
+            waiting.extend(own.values())
 
 
 def _simple_attributes(values: Mapping[str, Any], names: set[str], seen: dict[int, Any]) -> Iterator[Any]:
@@ -334,9 +338,9 @@ def _attributes(value: Any, names: set[str]) -> Variable:
     """Return a variable for those of these attributes that the object has."""
 
     def read() -> dict[str, Any]:
-        return {name: vars(value)[name] for name in sorted(names) if name in vars(value)}
+        return {name: item for name, item in sorted(attributes_of(value).items()) if name in names}
 
-    return Variable(read, vars(value).update, of=value, key=(id(value), *sorted(names)))
+    return Variable(read, functools.partial(put_attributes, value), of=value, key=(id(value), *sorted(names)))
 
 
 def _data_in(owner: Any, names: set[str]) -> list[str]:
@@ -402,5 +406,5 @@ def _is_scheduler(value: Any) -> bool:
 def _is_object(value: Any) -> bool:
     """Return whether a value is an object of a class of the user, or another object whose attributes scripts change."""
     kind = type(value).__module__
-    known = kind.startswith(_OF_LIBRARIES) and not isinstance(value, (Optimizer, type))
-    return isinstance(getattr(value, "__dict__", None), dict) and (is_user_module(kind) or known)
+    known = kind.startswith(_OF_LIBRARIES) and not isinstance(value, Optimizer)
+    return not isinstance(value, (type, tuple)) and has_attributes(value) and (is_user_module(kind) or known)

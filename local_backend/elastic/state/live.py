@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from local_backend.elastic.script import pickles
+from local_backend.elastic.script.attributes import has_attributes
 from local_backend.elastic.script.hooked import Variable
 from local_backend.elastic.script.job import TrainingJob, with_wrapped
 
@@ -150,4 +151,4 @@ def _unique(items: Iterable[Any]) -> list[Any]:
 
 def _is_object(loss: Any) -> bool:
     plain = isinstance(loss, (nn.Module, type)) or hasattr(loss, "__code__")
-    return not plain and isinstance(getattr(loss, "__dict__", None), dict)
+    return not plain and has_attributes(loss)

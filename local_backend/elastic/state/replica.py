@@ -28,6 +28,12 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.script.attributes import (
+    attributes_of,
+    has_attributes,
+    put_attributes,
+    replace_attributes,
+)
 from local_backend.elastic.script.hooked import Variable
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.user_code import is_user_module
@@ -221,13 +227,17 @@ def _plain_attributes(owner: Any, besides: frozenset[str], most: int | None, *mo
 
     Collections of such values are plain, too, if they have at most `most` items. `besides`: names to leave out.
     """
-    return {name: value for name, value in vars(owner).items() if name not in besides and _is_plain(value, most, *more)}
+    return {
+        name: value for name, value in attributes_of(owner).items()
+        if name not in besides and _is_plain(value, most, *more)
+    }
 
 
 def _set_plain(owner: Any, attributes: dict[str, Any]) -> None:
     """Set attributes that differ. Equal values are not replaced, because other objects may refer to the same list."""
-    here = vars(owner)
-    here.update({name: value for name, value in attributes.items() if name not in here or here[name] != value})
+    here = attributes_of(owner)
+    new = {name: value for name, value in attributes.items() if name not in here or here[name] != value}
+    put_attributes(owner, new)
 
 
 #: Name → (plain attributes, settings in attributes) of an object.
@@ -241,7 +251,7 @@ def _settings_of(owners: Iterable[Any]) -> list[Settings]:
 
     def settings(owner: Any) -> Settings:
         found: Settings = {}
-        for name, value in vars(owner).items():
+        for name, value in attributes_of(owner).items():
             if id(value) not in met and _is_settings(value):
                 met.add(id(value))
                 found[name] = _plain_attributes(value, frozenset(), TABLE), settings(value)
@@ -252,14 +262,14 @@ def _settings_of(owners: Iterable[Any]) -> list[Settings]:
 
 def _restore_settings(owner: Any, settings: Settings) -> None:
     for name, (attributes, inner) in settings.items():
-        value = vars(owner).get(name)
+        value = attributes_of(owner).get(name)
         if _is_settings(value):
             _set_plain(value, attributes)
             _restore_settings(value, inner)
 
 
 def _is_settings(value: Any) -> bool:
-    if isinstance(value, (nn.Module, Optimizer, Dataset, type)) or type(getattr(value, "__dict__", None)) is not dict:
+    if isinstance(value, (nn.Module, Optimizer, Dataset, type, tuple)) or not has_attributes(value):
         return False
     return isinstance(value, (SimpleNamespace, Namespace)) or is_user_module(type(value).__module__)
 
@@ -334,7 +344,7 @@ def _attributes_of(part: Any) -> dict[Any, Any]:
         return part.read()
     if isinstance(part, dict):
         return dict(part)  # a copy, because a pickle has only the name of the dict itself
-    return dict(enumerate(part)) if isinstance(part, list) else getattr(part, "__dict__", {})
+    return dict(enumerate(part)) if isinstance(part, list) else attributes_of(part)
 
 
 def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> None:
@@ -344,10 +354,13 @@ def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> 
     if isinstance(part, list):
         part[:] = attributes.values()
         return
-    here = part if isinstance(part, dict) else getattr(part, "__dict__", {})
-    kept = {name: here[name] for name in missing if name in here}
-    here.clear()
-    here.update({**kept, **attributes})
+    here = _attributes_of(part)
+    new = {**{name: here[name] for name in missing if name in here}, **attributes}
+    if isinstance(part, dict):
+        part.clear()
+        part.update(new)
+    else:
+        replace_attributes(part, new)
 
 
 def _feed(digest: Any, value: Any, live: Live) -> None:
