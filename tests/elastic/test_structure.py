@@ -37,9 +37,9 @@ CHANGES = {
 }
 
 
-def train(callback):
+def train(callback, **options):
     model, optimizer = parts()
-    FabricModel(model, datasets, F.cross_entropy, optimizer, user_callback=callback).train(2, 8, 2)
+    FabricModel(model, datasets, F.cross_entropy, optimizer, user_callback=callback, **options).train(2, 8, 2)
     return model
 
 
@@ -67,3 +67,15 @@ def test_callbacks_may_change_values_and_prepare_the_model_for_its_use():
             self.model.double()
 
     assert train(Change()).rate == 1
+
+
+class Rates:
+    def on_train_begin(self):
+        self.rates = iter(i / 10 for i in range(9))
+
+
+def test_a_generator_in_a_callback_is_refused_unless_it_is_local():
+    with pytest.raises(EngineError, match=r"Rates\.rates is a generator"):
+        train(Rates())
+    for name in ("rates", "Rates.rates"):
+        train(Rates(), local_state=[name])

@@ -1,7 +1,7 @@
-"""The structure of the model and the loss: modules, parameters and hooks.
+"""What callbacks must not do, because workers that join later or continue from a snapshot would not have it.
 
-Callbacks must not change it. Members that have run the callback would have the change, but workers that join later, and
-workers that continue from a snapshot, would not.
+They must not change the structure of the model and the loss (modules, parameters and hooks), and must not hold
+generators of Python: nothing can copy the position of a generator.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import GeneratorType
 
 from torch import nn
 
@@ -29,15 +30,30 @@ class _Shape:
 
 @contextmanager
 def unchanged(job: TrainingJob) -> Iterator[None]:
-    """Raise EngineError if the `with` block changes the structure. The message names the module."""
+    """Raise EngineError if the `with` block changes the structure, or if a callback then holds a generator. The message
+    names the module or the attribute."""
     before = _structure(job)
     yield
+    _check_callbacks(job)
     change = _change(before, _structure(job))
     if change:
         raise EngineError(
             f"a callback has {change} during training, but workers that join later would not have this change. Change "
             "the model before train(), and let the callback switch parts of it by an attribute that forward reads"
         )
+
+
+def _check_callbacks(job: TrainingJob) -> None:
+    """Raise EngineError if an attribute of a callback is a generator that `local_state=` does not name."""
+    for callback in job.callbacks:
+        kind = type(callback).__name__
+        for name, value in getattr(callback, "__dict__", {}).items():
+            if isinstance(value, GeneratorType) and not {name, f"{kind}.{name}"} & {*job.recipe.local_state}:
+                raise EngineError(
+                    f"{kind}.{name} is a generator, but workers that join later cannot get its position. Compute the "
+                    "value from the epoch, or keep the values in a list and a number for the position. If the "
+                    f"generator has no influence on the result, name it in local_state=[{name!r}]"
+                )
 
 
 def _structure(job: TrainingJob) -> dict[str, _Shape]:
