@@ -278,4 +278,7 @@ def _peers(launch: Launch, task: TaskId, master_port: int) -> dict[str, str]:
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master_port), "NODE_RANK": str(task.number - 1)}
     if launch.spec.program.framework.startswith("dist"):
         env |= {"WORLD_SIZE": str(launch.spec.resources.num_worker), "RANK": str(task.number - 1)}
+        if sum(bool(slot.device) for slot in task.slots) <= 1:
+            # On several devices of its own, a program starts one process for each, and numbers them itself.
+            env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     return env

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import eventually
+from support import PATIENCE, eventually
 from torch.utils.data import Dataset
 
 from local_backend.elastic.data.feed import AHEAD, Feed
@@ -50,6 +50,19 @@ class Counts(Noisy):
 
     def seen(self):
         return [int(line) for line in self.path.read_text().split()] if self.path.exists() else []
+
+
+class Seeks(Noisy):
+    """Reads from a file that stays open. Both loader processes seek before one of them reads."""
+
+    def __init__(self, path):
+        self.file = path.open("rb", buffering=0)
+        self.together = multiprocessing.get_context("fork").Barrier(2)
+
+    def __getitem__(self, i):
+        self.file.seek(i)
+        self.together.wait(PATIENCE)
+        return i, self.file.read(1)[0]
 
 
 def batch(epoch, step):
@@ -278,6 +291,13 @@ def test_loader_processes_do_not_keep_private_descriptors(stream_of):
     os.close(writer)
     assert os.read(reader, 1) == b"", "another process still holds the write end"
     os.close(reader)
+
+
+def test_loader_processes_have_their_own_positions_in_open_files(stream_of, tmp_path):
+    (tmp_path / "data").write_bytes(bytes(range(6)))
+    stream = stream_of(Seeks(tmp_path / "data"), 2)
+    stream.plan(plan([(0, 0), (0, 1)]))
+    assert [stream.take((0, step))[1].tolist() for step in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_loader_processes_do_not_change_the_random_state_of_this_process(stream_of):

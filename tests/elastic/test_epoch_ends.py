@@ -11,6 +11,7 @@ from fabric_model import FabricModel
 from fake_runner import FakeRunner
 from scripts import alone, lay_out
 from small import NewLogger, datasets, fabric, parts
+from torch.nn import functional as F
 
 from local_backend.elastic.errors import EngineError
 
@@ -267,12 +268,39 @@ def test_the_history_has_the_values_of_the_loggers():
 @pytest.mark.parametrize(
     "options", [{"early_stopping": {"patience": 1, "monitor": "f1"}}, {"save_best": "val_f1"}, {"monitor": "f1"}]
 )
-def test_an_unknown_value_ends_the_job_at_once(options):
-    trained, _ = fabric()
+def test_a_value_that_no_epoch_can_have_is_refused_before_data_is_loaded(options):
+    model, optimizer = parts()
+    trained = FabricModel(model, lambda: pytest.fail("data is loaded"), F.cross_entropy, optimizer)
     if "monitor" in options:
-        options = {**options, "lr_scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(trained._job.optimizer)}
-    with pytest.raises(EngineError, match="no such value; available: loss, accuracy, val_loss, val_accuracy"):
+        options = {**options, "lr_scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)}
+    with pytest.raises(ValueError, match="no such value; available: loss, accuracy, val_loss, val_accuracy"):
         trained.train(3, 8, 2, **options)
+
+
+@pytest.mark.usefixtures("result_dir")
+@pytest.mark.parametrize("option", ["early_stopping", "save_best"])
+def test_a_value_of_a_validation_is_refused_without_a_test_set_before_the_first_step(option):
+    model, optimizer = parts()
+    trained = FabricModel(
+        model, lambda: datasets()[0], None, optimizer, fn_step_train=lambda *_: pytest.fail("a step is computed"),
+    )
+    value = {"patience": 1, "monitor": "val_loss"} if option == "early_stopping" else "val_loss"
+    with pytest.raises(EngineError, match=f"{option} monitors 'val_loss', but no epoch is validated"):
+        trained.train(3, 8, 2, **{option: value})
+
+
+@pytest.mark.usefixtures("result_dir")
+def test_a_value_whose_name_is_known_after_an_epoch_is_refused_then():
+    class Named:
+        def update(self, outputs, labels):
+            pass
+
+        def compute(self):
+            return {"recall": 0.5}
+
+    trained, _ = fabric(metrics=[Named()])
+    with pytest.raises(EngineError, match="save_best monitors 'val_f1', but an epoch has no such value"):
+        trained.train(3, 8, 2, save_best="val_f1")
 
 
 

@@ -4,8 +4,10 @@ The tests compare with ordinary training loops, in the testing process; tests/pr
 """
 
 import copy
+import random
 import typing
 
+import numpy as np
 import pytest
 import torch
 from fabric_model import FabricModel
@@ -14,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.script.surroundings import reproducible
 from local_backend.elastic.worker.finishing import Nonfinite
 
 pytestmark = pytest.mark.usefixtures("result_dir")
@@ -578,3 +581,28 @@ class NamedParts(typing.NamedTuple):
 )
 def test_named_tuples_are_batches_of_named_inputs(model, shape):
     assert all(map(torch.equal, trained(model(), lambda: (Rows(shape), Rows(shape))), trained()))
+
+
+def test_a_further_training_of_a_model_has_the_same_data_and_other_random_numbers():
+    drawn = []
+
+    def datasets():
+        drawn.append((random.random(), np.random.rand(), torch.rand(()).item()))
+        return pairs()
+
+    def losses(*seeds):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        fabric = FabricModel(model, datasets, F.cross_entropy, torch.optim.SGD(model.parameters(), 0.0))
+        found = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            found += fabric.train(1, 4, 2)["loss"]
+        return found
+
+    with reproducible(1):
+        first, second, third = losses(5, 5, 6)
+        assert len({first, second, third}) == 3
+        assert drawn[0] == drawn[1] != drawn[2]
+        assert losses(5, 5) == [first, second], "the same script has the same results"
+        assert losses(6) == [third], "another seed of the script begins anew"

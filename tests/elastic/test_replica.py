@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -97,6 +98,7 @@ def test_frozen_parameters_modes_groups_and_plain_attributes_are_restored():
         job.model.table_of_words = dict.fromkeys(range(5000))
         job.optimizer.add_param_group({"params": [job.model.convolution.weight], "lr": 0.7})
         job.loss_function.alpha = 0.75
+        job.model.config.rate, job.model.config.inner.noise = 0.5, [0.25]
 
     class Loss:
         alpha = 1.0
@@ -108,6 +110,9 @@ def test_frozen_parameters_modes_groups_and_plain_attributes_are_restored():
             return self.alpha * outputs.square().mean()
 
     donor, receiver = make("adamw-groups", callbacks=[], loss=Loss()), make("adamw-groups", callbacks=[], loss=Loss())
+    for job in (donor, receiver):
+        job.model.config = SimpleNamespace(rate=1.0, inner=SimpleNamespace(noise=[1.0]), model=job.model)
+        job.model.into.config = job.model.config
     change(donor)
     Replica(receiver).restore(Replica(donor).capture())
     model = receiver.model
@@ -119,6 +124,8 @@ def test_frozen_parameters_modes_groups_and_plain_attributes_are_restored():
     assert receiver.optimizer.param_groups[2]["params"][0] is model.convolution.weight
     assert receiver.optimizer.param_groups[2]["lr"] == 0.7
     assert receiver.loss_function.alpha == 0.75
+    assert model.into.config is model.config and model.config.model is model
+    assert (model.config.rate, model.config.inner.noise) == (0.5, [0.25])
     Replica(receiver).restore(Replica(make("adamw-groups", callbacks=[], loss=Loss())).capture())
     assert len(receiver.optimizer.param_groups) == 2
 

@@ -12,6 +12,7 @@ from resident import Resident
 from small import fabric
 from torch.utils.data import IterableDataset, get_worker_info
 
+from local_backend.elastic.data import streams
 from local_backend.elastic.data.seeding import look_again, seed_everything, watch
 from local_backend.elastic.data.streams import StreamedSamples
 from local_backend.elastic.errors import EngineError
@@ -119,6 +120,18 @@ def test_the_samples_of_an_epoch_are_given_or_counted():
         "counting the samples of the training stream in one pass; set samples_per_epoch= in FabricModel or train() "
         "to skip this"
     ]
+
+
+@pytest.mark.parametrize(("name", "words"), [("training", "samples_per_epoch"), ("test", "__len__")])
+def test_a_stream_without_an_end_is_refused(monkeypatch, name, words):
+    class Endless(IterableDataset):
+        def __iter__(self):
+            while True:
+                yield 1
+
+    monkeypatch.setattr(streams, "COUNTING", 0.0)
+    with pytest.raises(EngineError, match=f"the {name} stream has no length, and has not ended .*{words}"):
+        StreamedSamples(name, Endless(), 7)
 
 
 class Shrinking(Noisy):

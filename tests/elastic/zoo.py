@@ -82,6 +82,24 @@ class Wrapper(torch.optim.Optimizer):
             group["lr"] *= 0.5
 
 
+class Several(torch.optim.Optimizer):
+    """Steps optimizers in a list, each of which has parameters of its own."""
+
+    def __init__(self, *optimizers):
+        super().__init__([torch.zeros(1)], {})
+        self.optimizers = list(optimizers)
+        self.param_groups = [group for one in optimizers for group in one.param_groups]
+
+    def step(self, closure=None):
+        for one in self.optimizers:
+            one.step()
+
+
+def several(model):
+    parameters = list(model.parameters())
+    return Several(torch.optim.Adam(parameters[:2]), torch.optim.SGD(parameters[2:], 0.1, momentum=0.9))
+
+
 OPTIMIZERS = {
     "sgd": lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True),
     "amsgrad": lambda model: torch.optim.Adam(model.parameters(), amsgrad=True),
@@ -93,6 +111,7 @@ OPTIMIZERS = {
     "rmsprop": lambda model: torch.optim.RMSprop(model.parameters(), centered=True, momentum=0.5),
     "rprop": lambda model: torch.optim.Rprop(model.parameters()),
     "nested": lambda model: Nested(model.parameters()),
+    "several": several,
     "wrapped": lambda model: Wrapper(torch.optim.Adam(model.parameters())),
 }
 

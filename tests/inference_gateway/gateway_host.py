@@ -186,9 +186,9 @@ class GatewayHost:
         return made
 
     def load(self, revision: int = 1, name: str = "m") -> RevisionLoad:
-        """Return the last load of a revision."""
-        assert self.control.load is not None
-        return self.control.load.loads.get(name, {}).get(revision, RevisionLoad())
+        """Return the last load of a revision; after a new connection, its first one."""
+        found = eventually(lambda: self.control.load, "the gateway reports its load")
+        return found.loads.get(name, {}).get(revision, RevisionLoad())
 
     def wait(self, probe: Callable[[RevisionLoad], object], revision: int = 1, name: str = "m") -> RevisionLoad:
         """Wait until the load of a revision is as it should be."""

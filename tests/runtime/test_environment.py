@@ -84,9 +84,17 @@ def test_distributed_workers_get_their_rank() -> None:
     one = launch((Slot("cpu-0", CPU), Slot("cpu-1", CPU)), framework="distPyTorch", num_worker=2)
     env = env_of(one, TaskId("task12n-2", 2, one.slots[1:]))
     expected = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711", "WORLD_SIZE": "2", "RANK": "1", "NODE_RANK": "1",
+                "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                 "WMLA_NWORKER": "2", "WMLA_WORKER_NDEVICE": "1", "TASK_ID": "2", "DLI_TASK_ID": "1"}
     assert expected.items() <= env.items()
     assert env["GLOO_SOCKET_IFNAME"].startswith("lo")
+
+
+def test_a_worker_with_several_gpus_numbers_its_processes_itself() -> None:
+    slots = tuple(Slot(f"gpu-{i}", GPU, f"GPU-{i}") for i in range(4))
+    one = launch(slots, framework="distPyTorch", num_worker=2, device_num=2)
+    assert not {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} & set(env_of(one, TaskId("task12n-2", 2, slots[2:])))
+    assert env_of(one, TaskId("task12n-2", 2, slots[3:]))["LOCAL_RANK"] == "0"
 
 
 def test_the_driver_sees_no_gpu_and_each_worker_only_its_own() -> None:

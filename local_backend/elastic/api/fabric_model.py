@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from local_backend.elastic import RUNNER_FD
 from local_backend.elastic.driver import driver
 from local_backend.elastic.driver.options import MODES, TrainingRequest
 from local_backend.elastic.driver.reporting import say_platform
+from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.hooks import check_callback, wants_instance
 from local_backend.elastic.script.job import Carried, TrainingJob
@@ -84,6 +86,22 @@ SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
 BACKENDS = ("pytorch", "tensorflow", "keras")
 #: Default of a required argument. So a misspelled argument is reported before a missing one.
 _REQUIRED: Any = object()
+
+
+#: Id of a model → (the model, the seed of the script, number of earlier trainings of the model with this seed).
+_trainings: dict[int, tuple[weakref.ref[nn.Module], int, int]] = {}
+
+
+def _seed(model: nn.Module) -> int:
+    """Return the seed of a training: that of the script, or for a further training of the model another one, because it
+    must not repeat the order of samples and the random numbers."""
+    seed = torch.initial_seed()
+    count = 0
+    if id(model) in _trainings:
+        known, before, trainings = _trainings[id(model)]
+        count = trainings + 1 if known() is model and before == seed else 0
+    _trainings[id(model)] = weakref.ref(model), seed, count
+    return derive_seed(seed, 11, count) if count else seed
 
 
 class FabricModel:
@@ -241,7 +259,7 @@ class FabricModel:
         _check_together(self._job, recipe)
         captured.check_global_hooks()
         job = self._job
-        job.recipe, job.carried, job.hooked = recipe, Carried(), None
+        job.recipe, job.carried, job.hooked, job.late = recipe, Carried(), None, []
         if getattr(job.model, "stop_training", False):
             setattr(job.model, "stop_training", False)  # noqa: B010 - a module takes any attribute; of an earlier call
         job.epochs = _whole("epoch_number", epoch_number, 1)
@@ -254,7 +272,7 @@ class FabricModel:
             ),
             validation_freq=_whole("validation_freq", validation_freq, 0),
             checkpoint_freq=_whole("checkpoint_freq", checkpoint_freq, 0),
-            seed=torch.initial_seed(),
+            seed=_seed(job.model),
             mode=_mode(mode),
             scaleup=self._scaleup,
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import multiprocessing
 import os
 import signal
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +45,8 @@ def _rebuild(kind: type[ByValue], state: bytes) -> ByValue:
 
 
 class _LetGo(ByValue):
-    """The first function that a loader process runs: it closes descriptors that a forked child must not keep open."""
+    """The first function that a loader process runs: it closes descriptors that a forked child must not keep open, and
+    gets positions of its own in the files that data sets have opened."""
 
     def __init__(self, descriptors: Sequence[int]) -> None:
         self._descriptors = descriptors
@@ -55,6 +58,24 @@ class _LetGo(ByValue):
                 os.close(descriptor)
             except OSError:
                 continue
+        with suppress(OSError):
+            for name in os.listdir("/proc/self/fd"):
+                with suppress(OSError):
+                    _reopen(int(name))
+
+
+def _reopen(descriptor: int) -> None:
+    """Open a regular file that this process may read once more, under the same descriptor. Forked processes share the
+    position in a file, so a read of one process would move the position of another."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or flags & os.O_ACCMODE == os.O_WRONLY:
+        return
+    own = os.open(f"/proc/self/fd/{descriptor}", flags)
+    try:
+        os.lseek(own, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(own, descriptor, os.get_inheritable(descriptor))
+    finally:
+        os.close(own)
 
 
 def _as_it_is(value: Any) -> Any:

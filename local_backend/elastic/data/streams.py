@@ -8,6 +8,7 @@ then on the stream has its own generator states, which other random numbers of t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import GeneratorType
@@ -24,6 +25,10 @@ from local_backend.elastic.state.fingerprints import digest
 
 #: (epoch, position of the sample in the stream); epoch -1 is validation.
 Key = tuple[int, int]
+
+
+#: Most seconds of the pass that counts the samples of a stream. The stream may have no end.
+COUNTING = 600.0
 
 
 class StreamedSamples:
@@ -179,10 +184,21 @@ class StreamedSamples:
 
     def _count(self, epoch: int) -> int:
         """Count the samples by one pass over the stream."""
+        count, end = 0, time.monotonic() + COUNTING
         with self._apart():
             self._begin(epoch)
             assert self._iterator is not None
-            count = sum(1 for _ in self._iterator)
+            for _ in self._iterator:
+                count += 1
+                if time.monotonic() > end:
+                    self._iterator = None
+                    option = "set samples_per_epoch= in FabricModel or train()" if self.name == "training" else (
+                        "give the test set an end or a __len__"
+                    )
+                    raise EngineError(
+                        f"the {self.name} stream has no length, and has not ended after {count} samples, which took "
+                        f"{COUNTING:g} s: {option}"
+                    )
             self._iterator = None
         return count
 

@@ -33,13 +33,14 @@ from local_backend.elastic.errors import EngineError, WorkerLost
 from local_backend.elastic.hub import events, hub
 from local_backend.elastic.hub.balance import Balance
 from local_backend.elastic.hub.liveness import Liveness
-from local_backend.elastic.hub.watching import Watch, WatchRule
+from local_backend.elastic.hub.watching import VALIDATION, Watch, WatchRule
 from local_backend.elastic.plan import shard_count
 from local_backend.elastic.script import captured, schedules
 from local_backend.elastic.script.hooks import LoggerHooks
 from local_backend.elastic.script.job import TrainingJob, revive
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.script.surroundings import choose_device, thread_count
+from local_backend.elastic.script.whole import is_whole_set, name_of
 from local_backend.elastic.state import artifacts, resume
 from local_backend.elastic.state.replica import take_over
 from local_backend.elastic.worker.agreement import table_of
@@ -95,6 +96,7 @@ def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launch
         start_steps=start.steps,
         start_samples=start.samples,
     )
+    _check_watch(job, course.watch)
     record = TrainingRecord.open(course, options.mode, job) if not launcher.in_process else TrainingRecord.none(course)
     record.go_on_from(start)
     check = _rehearse(job, options, record, launcher) if options.verify else None
@@ -125,6 +127,17 @@ def _watch(recipe: Recipe) -> Watch:
         patience=0 if early is None else early.patience,
         best=WatchRule(best if isinstance(best, str) else recipe.monitor) if best else None,
     )
+
+
+def _check_watch(job: TrainingJob, watch: Watch) -> None:
+    """Raise ValueError if a rule depends on a value that no epoch can have."""
+    if any(is_whole_set(metric) for metric in job.metrics):
+        return  # such a metric gives its values names when it is computed
+    names = [f"loss_{name}" for name in job.phases] or ["accuracy", *map(name_of, job.metrics)]
+    possible = {f"{prefix}{name}": 0.0 for prefix in ("", VALIDATION) for name in ("loss", *names)}
+    unknown = watch.unknown(possible, validated=True, validates=True)
+    if unknown:
+        raise ValueError(unknown)
 
 
 def _check_async(job: TrainingJob) -> None:

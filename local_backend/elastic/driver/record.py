@@ -57,7 +57,7 @@ class TrainingRecord:
     @classmethod
     def none(cls, course: Course) -> TrainingRecord:
         """Return a record that keeps nothing."""
-        return cls(course, generators=captured.generators(course.seed))
+        return cls(course, generators=captured.generators())
 
     @classmethod
     def open(cls, course: Course, mode: str, job: TrainingJob) -> TrainingRecord:
@@ -71,7 +71,7 @@ class TrainingRecord:
             return cls.none(course)
         _trainings += 1
         folder = Path(root) / RECORDS / f"train-{_trainings}"
-        record = cls(course, folder, generators=captured.generators(course.seed))
+        record = cls(course, folder, generators=captured.generators())
         terms = {**_terms(course, mode, job), "generators": record.generators, "versions": captured.versions()}
         try:
             record._start(terms)

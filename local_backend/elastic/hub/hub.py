@@ -182,6 +182,9 @@ def _start(state: HubState) -> Outcome:
             f"{(course.start_steps or 0) // max(1, course.start)} steps per epoch, but this training has "
             f"{plan.samples} and {plan.steps_per_epoch}: use the same data, sampler and drop_last as before",
         )
+    unvalidated = None if state.validates else course.watch.unvalidated()
+    if unvalidated:
+        return fail(state, unvalidated)
     state = replace(state, committed=max(state.committed, done), epoch=max(state.epoch, course.start))
     return replace(state, phase=Phase.TRAINING, plan=plan), (Begin(plan),)
 

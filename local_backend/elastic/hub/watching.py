@@ -88,14 +88,28 @@ class Watch:
     #: Rule of the best checkpoint.
     best: WatchRule | None = None
 
+    @property
+    def _rules(self) -> list[tuple[str, WatchRule]]:
+        """The rules by the names of their options."""
+        rules = (("monitor", self.plateau), ("early_stopping", self.stopping), ("save_best", self.best))
+        return [(option, rule) for option, rule in rules if rule is not None]
+
+    def unvalidated(self) -> str | None:
+        """Return why a training without validation is not possible; None if it is."""
+        for option, rule in self._rules:
+            if (rule.monitor or "").startswith(VALIDATION):
+                return (
+                    f"{option} monitors {rule.monitor!r}, but no epoch is validated: datasets_function must return a "
+                    "test set, and validation_freq must be from 1 to the number of epochs"
+                )
+        return None
+
     def unknown(self, values: Values, validated: bool, validates: bool) -> str | None:
         """Return why a monitored value is missing in an epoch; None if all are present or may still come.
 
         `validated`: this epoch was validated. `validates`: some epoch is validated.
         """
-        for option, rule in (("monitor", self.plateau), ("early_stopping", self.stopping), ("save_best", self.best)):
-            if rule is None:
-                continue
+        for option, rule in self._rules:
             name = monitored(rule, validates)
             later = name.startswith(VALIDATION) and validates and not validated
             if name not in values and not later:

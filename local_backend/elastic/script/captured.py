@@ -221,11 +221,12 @@ def around_training(active: Mapping[str, str]) -> Iterator[None]:
 # --- global generators
 
 
-def generators(seed: int) -> str:
+def generators() -> str:
     """Return the states of the global generators, as text for `set_generators`.
 
-    If the script has not seeded `random` or `numpy`, the state of that generator follows from `seed`.
+    If the script has not seeded `random` or `numpy`, the state of that generator follows from the seed of torch.
     """
+    seed = torch.initial_seed()
     states: dict[str, Any] = {"torch": torch.get_rng_state().numpy().tobytes()}
     states["random"] = random.getstate() if early_seeding.seeded() else random.Random(derive_seed(seed, 5)).getstate()
     # NumPy keeps its initial entropy (`seed_seq`) until a program seeds it.

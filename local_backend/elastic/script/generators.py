@@ -27,6 +27,7 @@ import torch
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.script import main_module
 from local_backend.elastic.script.user_code import is_user_file, is_user_module
 
 #: Maximum number of items of a container, and of objects below a root, that the search follows.
@@ -195,7 +196,9 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from (value.func, value.args, value.keywords)
     elif isinstance(value, ModuleType):
         if is_user_module(value.__name__):
-            yield from (item for name, item in sorted(vars(value).items()) if not name.startswith("__"))
+            # Workers have only the shared names of `__main__`.
+            own = main_module.shared() if value.__name__ == "__main__" else vars(value)
+            yield from (item for name, item in sorted(own.items()) if not name.startswith("__"))
     elif isinstance(value, type):
         yield from _inside_class(value)
     if isinstance(value, (type, ModuleType, FunctionType)):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from local_backend.elastic.errors import EngineError, RemoteTraceback
-from local_backend.elastic.script import hooked, patches, pickles
+from local_backend.elastic.script import hooked, main_module, patches, pickles
 from local_backend.elastic.script.module_values import ModuleValues
 from local_backend.elastic.script.patches import Patch
 from local_backend.elastic.script.recipe import Recipe, flat
@@ -67,8 +67,10 @@ class TrainingJob:
     phases: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     carried: Carried = field(default_factory=Carried)
-    #: See `hooked.py`. Each process finds these parts anew.
+    #: See `hooked.py`. Each process finds these parts anew: all that the script has made, and those that
+    #: datasets_function has made in addition, which only workers have.
     hooked: list[Any] | None = None
+    late: list[Any] = field(default_factory=list)
     #: Values in the user's modules, as they were in the driver.
     module_values: ModuleValues = field(default_factory=ModuleValues)
     #: Replacements that the script has put into installed modules; set in workers.
@@ -90,22 +92,39 @@ class TrainingJob:
     def parts(self) -> list[Any]:
         """Objects besides model and optimizers whose attributes are part of the state: callbacks, objects that the
         script has registered, schedulers, parts that hooks keep, and values that the options keep."""
+        own = self._own
+        return [*own, *self._kept_by_hooks(own), self.carried, *self.late]
+
+    @property
+    def _own(self) -> list[Any]:
+        """The parts that the script has given to the training."""
         registered = [self.recipe.state[name] for name in sorted(self.recipe.state)]
-        own = [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values())]
-        return [*own, *self._kept_by_hooks(own), self.carried]
+        return [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values())]
+
+    @property
+    def held(self) -> list[Any]:
+        """The parts that hooks keep, as far as this process has found them."""
+        return [*(self.hooked or []), *self.late]
 
     def find_parts(self) -> None:
         """Find the parts that hooks keep. Call this before any hook runs, so that all processes find the same parts."""
         assert self.parts
 
+    def find_late_parts(self) -> None:
+        """Find the parts that exist only since datasets_function has run. Call this after `find_parts`."""
+        known = {hooked.key_of(part) for part in self.hooked or []}
+        self.late = [part for part in self._find(self._own) if hooked.key_of(part) not in known]
+
     def _kept_by_hooks(self, own: list[Any]) -> list[Any]:
         """Return the parts that hooks of optimizers and callbacks keep, as the first call found them."""
         if self.hooked is None:
-            modules = [part for module in self.modules for part in module.modules()]
-            known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
-            local = self.recipe.local_state
-            self.hooked = hooked.find(list(self.optimizers.values()), self.callbacks, known, local)
+            self.hooked = self._find(own)
         return self.hooked
+
+    def _find(self, own: list[Any]) -> list[Any]:
+        modules = [part for module in self.modules for part in module.modules()]
+        known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
+        return hooked.find(list(self.optimizers.values()), self.callbacks, known, self.recipe.local_state)
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -127,7 +146,9 @@ class TrainingJob:
         """Return the job as bytes. Raises EngineError with the name of the part that cannot be sent."""
         try:
             found = {"module_values": ModuleValues.gather(self._shared()), "patches": patches.gather()}
-            return pickles.dumps({**self.__dict__, "hooked": None, **found})
+            # The names of the script come first, because modules may read them while they are imported.
+            parts = {"main": main_module.gather(), **self.__dict__, "hooked": None, "late": [], **found}
+            return pickles.dumps(parts, main_module.GlobalNames())
         except EngineError:
             raise
         except Exception as error:
@@ -142,7 +163,9 @@ class TrainingJob:
         """Return the job that `dumps` was given. Used in a worker: it also sets the script's patches, and the driver's
         values in the user's modules. Raises EngineError."""
         job = cls.__new__(cls)
-        job.__dict__.update(cloudpickle.loads(data))
+        parts = cloudpickle.loads(data)
+        del parts["main"]
+        job.__dict__.update(parts)
         for patch in job.patches:
             patch.apply()
         job.module_values.apply()
@@ -191,6 +214,27 @@ class TrainingJob:
         # Load only if needed: loading also converts the optimizer's state to the types of the parameters.
         if self.optimizer.state and not there:
             self.optimizer.load_state_dict(self.optimizer.state_dict())
+
+
+def with_wrapped(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """Return the optimizer and the optimizers in its attributes, also in lists, tuples and dicts, at any depth."""
+    found: dict[int, Any] = {}
+    _add_wrapped(optimizer, found)
+    return [one for one in found.values() if isinstance(one, torch.optim.Optimizer)]
+
+
+def _add_wrapped(value: Any, found: dict[int, Any]) -> None:
+    if isinstance(value, torch.optim.Optimizer):
+        # The state and the groups hold tensors and numbers only, and are long.
+        inside = [item for name, item in vars(value).items() if name not in ("state", "param_groups")]
+    elif type(value) in (list, tuple, dict):
+        inside = list(value.values() if type(value) is dict else value)
+    else:
+        return
+    if id(value) not in found:
+        found[id(value)] = value
+        for item in inside:
+            _add_wrapped(item, found)
 
 
 def describe_exception(error: BaseException) -> tuple[str, str, bytes]:

@@ -94,7 +94,7 @@ class ModuleValues:
             for owner, prefix in _owners(module):
                 for name, item in _data(owner):
                     told = _told(item)
-                    if told is not None and (not told[2] or _picklable(item)):
+                    if told is not None and (not told[2] or pickles.can_dump(item)):
                         found[prefix + name] = Value(item, told[1])
                         sized.append((0 if id(item) in known else told[0], found[prefix + name]))
         total = 0
@@ -173,14 +173,6 @@ def _told(value: Any) -> tuple[int, str, bool] | None:
             continue
         return file.size, file.digest.hexdigest(), pickler.functions
     return None
-
-
-def _picklable(value: Any) -> bool:
-    try:
-        pickles.dumps(value)
-    except Exception:
-        return False
-    return True
 
 
 class _Digest:

@@ -24,11 +24,26 @@ from torch.optim import Optimizer
 SEARCH_DEPTH = 8
 
 
-def dumps(value: Any) -> bytes:
-    """Return the value as bytes for `cloudpickle.loads`. Raises any exception of pickling."""
+def dumps(value: Any, names: Any = None) -> bytes:
+    """Return the value as bytes for `cloudpickle.loads`. Raises any exception of pickling.
+
+    `names`: the object that the reader uses as the global names of the script's functions; None for new names.
+    """
     file = io.BytesIO()
-    Pickler(file).dump(value)
+    pickler = Pickler(file)
+    if names is not None:
+        pickler.globals_ref[id(vars(sys.modules["__main__"]))] = names
+    pickler.dump(value)
     return file.getvalue()
+
+
+def can_dump(value: Any) -> bool:
+    """Return whether a value can be pickled."""
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 class Pickler(cloudpickle.Pickler):
@@ -45,7 +60,7 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
             # torch.backends.cudnn and others are objects of their own subclasses of ModuleType.
             return importlib.import_module, (obj.__name__,)
-        return _of_wrapper(obj) or super().reducer_override(obj)
+        return _of_renamed(obj) or _of_wrapper(obj) or super().reducer_override(obj)
 
     @staticmethod
     def _module(module: nn.Module) -> Any:
@@ -122,6 +137,15 @@ def _set_parametrized(module: nn.Module, parts: tuple[dict[str, Any], Any]) -> N
     for name in module.parametrizations:  # type: ignore[union-attr]
         parametrize._inject_property(module, str(name))
     _set_compiler(module, compiler)
+
+
+def _of_renamed(obj: Any) -> tuple[Any, ...] | None:
+    """Return the reduction of a class whose `__qualname__` is not its name in its module, as of SDPBackend in
+    torch.nn.attention. Return None for other objects."""
+    if not isinstance(obj, type) or obj.__name__ == obj.__qualname__:
+        return None
+    module = sys.modules.get(obj.__module__)
+    return (getattr, (module, obj.__name__)) if getattr(module, obj.__name__, None) is obj else None
 
 
 def _of_wrapper(obj: Any) -> tuple[Any, ...] | None:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script.job import TrainingJob
+from local_backend.elastic.script.job import TrainingJob, with_wrapped
 from local_backend.elastic.script.recipe import Recipe, flat, inner
 
 #: Schedulers that expect one step() per optimizer step.
@@ -52,7 +52,7 @@ def check(job: TrainingJob, mode: str) -> None:
                 f"lr_scheduler must be a dict with the names of the optimizers: {names}" if names
                 else f"{which} has no optimizer of that name: use lr_scheduler=scheduler for a single optimizer"
             )
-        own = {id(optimizer) for optimizer in _with_wrapped(job.optimizers[name])}
+        own = {id(optimizer) for optimizer in with_wrapped(job.optimizers[name])}
         if id(getattr(scheduler, "optimizer", None)) not in own:
             raise ValueError(
                 f"{which} was built from another optimizer: build {type(scheduler).__name__} from the optimizer passed "
@@ -78,7 +78,7 @@ def _check_per_step(which: str, scheduler: Any, mode: str) -> None:
 
 def _check_all_stepped(job: TrainingJob) -> None:
     """Raise ValueError for a scheduler of the job's optimizers that neither the engine nor user code steps."""
-    optimizers = {id(one): name for name, top in job.optimizers.items() for one in _with_wrapped(top)}
+    optimizers = {id(one): name for name, top in job.optimizers.items() for one in with_wrapped(top)}
     built = [
         item for item in gc.get_objects()
         if issubclass(type(item), LRScheduler) and id(getattr(item, "optimizer", None)) in optimizers
@@ -104,12 +104,6 @@ def flat_tops(schedulers: list[Any]) -> list[Any]:
     """Return the schedulers that are not part of another one of them, in order of their class names."""
     parts = {id(one) for scheduler in schedulers for one in inner(scheduler)}
     return sorted((one for one in schedulers if id(one) not in parts), key=lambda one: type(one).__name__)
-
-
-def _with_wrapped(optimizer: Optimizer) -> list[Optimizer]:
-    """Return the optimizer and the optimizers in its attributes, at any depth."""
-    held = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
-    return [optimizer, *(one for value in held for one in _with_wrapped(value))]
 
 
 class Schedules:

@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from local_backend.elastic.script.attributes import attributes_of
+
 #: Bytes of a digest. Its text has twice as many hexadecimal digits.
 SIZE = 8
 #: Maximum depth of nested objects that a digest covers.
@@ -131,14 +133,8 @@ class _Writer:
             self._mark(heading, np.frombuffer(array.tobytes(), np.uint8))
 
     def _object(self, value: Any, depth: int) -> None:
-        attributes = dict(getattr(value, "__dict__", {}))
-        for kind in type(value).__mro__:
-            slots = kind.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    attributes[name] = getattr(value, name)
         self._mark(f"object {_kind(value)}")
-        self.add(attributes, depth)
+        self.add(attributes_of(value), depth)
 
 
 def _kind(value: Any) -> str:
@@ -233,7 +229,7 @@ def _inside(value: Any, path: str, name_of: NameOf, met: set[int], depth: int) -
         return
     yield path, getattr(value, "__qualname__", type(value).__qualname__)
     if not isinstance(value, type) and not hasattr(value, "__code__"):
-        for attribute, item in sorted(_attributes(value).items()):
+        for attribute, item in sorted(attributes_of(value).items(), key=lambda pair: str(pair[0])):
             yield from _leaves(item, f"{path}.{attribute}", name_of, met, depth - 1)
 
 
@@ -252,18 +248,6 @@ def _key(key: Any, place: int, name_of: NameOf) -> str:
         return repr(key)
     name = name_of(key)
     return f"#{place}" if name is None else repr(name)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    slots = [name for kind in type(value).__mro__ for name in _slots(kind) if hasattr(value, name)]
-    found = {name: getattr(value, name) for name in slots if name not in ("__dict__", "__weakref__")}
-    own = getattr(value, "__dict__", {})
-    return {**found, **{str(name): item for name, item in dict(own).items()}}
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    slots = kind.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _of_module(module: nn.Module, path: str) -> Iterator[tuple[str, Tensor]]:

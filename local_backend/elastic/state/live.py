@@ -17,19 +17,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from local_backend.elastic.script import pickles
+from local_backend.elastic.script.attributes import has_attributes
 from local_backend.elastic.script.hooked import Variable
-from local_backend.elastic.script.job import TrainingJob
+from local_backend.elastic.script.job import TrainingJob, with_wrapped
 
 
 class Live:
     """The live objects of a training at this time. An object has the same name in every process."""
 
     def __init__(self, job: TrainingJob) -> None:
-        parts, hooked = job.parts, job.hooked or []
+        parts, hooked = job.parts, job.held
         held = [part for part in hooked if isinstance(part, nn.Module)]
         self.modules: list[nn.Module] = _unique(part for module in [*job.modules, *held] for part in module.modules())
         own = [*job.optimizers.values(), *([job.outer] if job.outer is not None else [])]
-        self.optimizers: list[Optimizer] = _unique(part for optimizer in own for part in _with_inner(optimizer))
+        self.optimizers: list[Optimizer] = _unique(part for optimizer in own for part in with_wrapped(optimizer))
         optimized = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         registered = [p for module in self.modules for p in module._parameters.values() if p is not None]
         self.parameters: list[Tensor] = _unique([*registered, *optimized])
@@ -148,12 +149,6 @@ def _unique(items: Iterable[Any]) -> list[Any]:
     return list({id(item): item for item in items}.values())
 
 
-def _with_inner(optimizer: Optimizer) -> list[Optimizer]:
-    """Return the optimizer and the optimizers that it wraps."""
-    inner = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
-    return _unique([optimizer, *(part for value in inner for part in _with_inner(value))])
-
-
 def _is_object(loss: Any) -> bool:
     plain = isinstance(loss, (nn.Module, type)) or hasattr(loss, "__code__")
-    return not plain and isinstance(getattr(loss, "__dict__", None), dict)
+    return not plain and has_attributes(loss)

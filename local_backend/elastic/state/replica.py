@@ -15,25 +15,35 @@ import hashlib
 import io
 import pickle
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import Dataset
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.script.attributes import (
+    attributes_of,
+    has_attributes,
+    put_attributes,
+    replace_attributes,
+)
 from local_backend.elastic.script.hooked import Variable
 from local_backend.elastic.script.job import TrainingJob
+from local_backend.elastic.script.user_code import is_user_module
 from local_backend.elastic.state.live import Live, dumps, loads, own
 
 
 def result_of(job: TrainingJob) -> bytes:
     """Return, as bytes, everything that training has changed in model, loss, optimizer and callbacks."""
-    # The outer optimizer of asynchronous training is of no use after the training.
-    replica = Replica(replace(job, outer=None))
+    # The outer optimizer of asynchronous training is of no use after the training, and the script has no late parts.
+    replica = Replica(replace(job, outer=None, late=[]))
     return to_bytes(replica.copy(replica.capture()))
 
 
@@ -96,6 +106,7 @@ class Replica:
             "parameters": [parameter.requires_grad for parameter in live.parameters],
             "buffers": _buffers(live, committed, tensors),
             "plain": [_plain_attributes(owner, _OF_MODULES, TABLE) for owner in [*live.modules, *live.losses]],
+            "settings": _settings_of([*live.modules, *live.losses]),
             "optimizers": dumps([parts_of(optimizer) for optimizer in live.optimizers], live, tensors),
             "parts": [self._part(number, live, tensors) for number in range(len(live.parts))],
         }
@@ -123,9 +134,11 @@ class Replica:
                 parameter.requires_grad_(wants)
             for module, buffers in zip(live.modules, meta["buffers"], strict=True):
                 _restore_buffers(module, buffers, state.tensors, live.device)
-        for owner, attributes in zip([*live.modules, *live.losses], meta["plain"], strict=True):
-            # Equal values are not replaced, because other objects may refer to the same list.
-            vars(owner).update({k: v for k, v in attributes.items() if k not in vars(owner) or vars(owner)[k] != v})
+        owners = [*live.modules, *live.losses]
+        for owner, attributes in zip(owners, meta["plain"], strict=True):
+            _set_plain(owner, attributes)
+        for owner, settings in zip(owners, meta.get("settings", ()), strict=False):  # earlier releases had no settings
+            _restore_settings(owner, settings)
         for optimizer, parts in zip(live.optimizers, loads(meta["optimizers"], live, state.tensors), strict=True):
             restore_optimizer(optimizer, parts)
         live = Live(self._job)  # the number of parameter groups may have changed
@@ -214,7 +227,51 @@ def _plain_attributes(owner: Any, besides: frozenset[str], most: int | None, *mo
 
     Collections of such values are plain, too, if they have at most `most` items. `besides`: names to leave out.
     """
-    return {name: value for name, value in vars(owner).items() if name not in besides and _is_plain(value, most, *more)}
+    return {
+        name: value for name, value in attributes_of(owner).items()
+        if name not in besides and _is_plain(value, most, *more)
+    }
+
+
+def _set_plain(owner: Any, attributes: dict[str, Any]) -> None:
+    """Set attributes that differ. Equal values are not replaced, because other objects may refer to the same list."""
+    here = attributes_of(owner)
+    new = {name: value for name, value in attributes.items() if name not in here or here[name] != value}
+    put_attributes(owner, new)
+
+
+#: Name → (plain attributes, settings in attributes) of an object.
+Settings = dict[str, tuple[dict[str, Any], Any]]
+
+
+def _settings_of(owners: Iterable[Any]) -> list[Settings]:
+    """Return the settings that each owner holds: objects of the user, such as a configuration, that are no modules. An
+    object that several owners hold counts once."""
+    met: set[int] = set()
+
+    def settings(owner: Any) -> Settings:
+        found: Settings = {}
+        for name, value in attributes_of(owner).items():
+            if id(value) not in met and _is_settings(value):
+                met.add(id(value))
+                found[name] = _plain_attributes(value, frozenset(), TABLE), settings(value)
+        return found
+
+    return [settings(owner) for owner in owners]
+
+
+def _restore_settings(owner: Any, settings: Settings) -> None:
+    for name, (attributes, inner) in settings.items():
+        value = attributes_of(owner).get(name)
+        if _is_settings(value):
+            _set_plain(value, attributes)
+            _restore_settings(value, inner)
+
+
+def _is_settings(value: Any) -> bool:
+    if isinstance(value, (nn.Module, Optimizer, Dataset, type, tuple)) or not has_attributes(value):
+        return False
+    return isinstance(value, (SimpleNamespace, Namespace)) or is_user_module(type(value).__module__)
 
 
 def _is_plain(value: Any, most: int | None, *more: type) -> bool:
@@ -287,7 +344,7 @@ def _attributes_of(part: Any) -> dict[Any, Any]:
         return part.read()
     if isinstance(part, dict):
         return dict(part)  # a copy, because a pickle has only the name of the dict itself
-    return dict(enumerate(part)) if isinstance(part, list) else getattr(part, "__dict__", {})
+    return dict(enumerate(part)) if isinstance(part, list) else attributes_of(part)
 
 
 def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> None:
@@ -297,10 +354,13 @@ def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> 
     if isinstance(part, list):
         part[:] = attributes.values()
         return
-    here = part if isinstance(part, dict) else getattr(part, "__dict__", {})
-    kept = {name: here[name] for name in missing if name in here}
-    here.clear()
-    here.update({**kept, **attributes})
+    here = _attributes_of(part)
+    new = {**{name: here[name] for name in missing if name in here}, **attributes}
+    if isinstance(part, dict):
+        part.clear()
+        part.update(new)
+    else:
+        replace_attributes(part, new)
 
 
 def _feed(digest: Any, value: Any, live: Live) -> None:

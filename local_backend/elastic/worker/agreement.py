@@ -340,7 +340,7 @@ def _objects(job: TrainingJob, callbacks: bool, name_of: NameOf) -> Iterator[Ite
         for path, leaf in leaves(value, name, name_of):
             if not _is_local(path, local):
                 yield "state", f"state {path}", leaf
-    kept = {id(part.content if isinstance(part, Variable) else part) for part in job.hooked or ()}
+    kept = {id(part.content if isinstance(part, Variable) else part) for part in job.held}
 
     def name_outside(item: Any) -> Any:
         return None if id(item) in kept and not isinstance(item, nn.Module) else name_of(item)
@@ -397,7 +397,7 @@ def _names_of(job: TrainingJob, live: Live) -> dict[int, str]:
 
 def _names_of_held(job: TrainingJob) -> dict[int, str]:
     """Return id → name of the parameters and buffers of modules that only hooks refer to."""
-    modules = [part for part in job.hooked or () if isinstance(part, nn.Module)]
+    modules = [part for part in job.held if isinstance(part, nn.Module)]
     return {
         id(tensor): f"{type(module).__name__}.{name}"
         for module in modules for name, tensor in [*module.named_parameters(), *module.named_buffers()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from local_backend.elastic.worker.entry import enter
 from local_backend.elastic.worker.journal import WorkerLog
 from local_backend.elastic.worker.preparation import Prepared, Terms, prepare
 from local_backend.elastic.worker.single_samples import check_single_samples
+from local_backend.elastic.worker.structure import unchanged
 from local_backend.elastic.worker.trainer import COMMON
 
 
@@ -244,9 +245,11 @@ class Member:
         self._control.phase = "callbacks"
         seed_everything(derive_seed(self.plan.seed, 4, epoch))
         faults.at("callbacks")
-        for callback in self._job.callbacks:
-            if leave_out is None or not leave_out(callback):
-                call(callback, hook, *arguments, **optional)
+        # After the training, a callback may change the model for its use.
+        with nullcontext() if hook == "on_train_end" else unchanged(self._job):
+            for callback in self._job.callbacks:
+                if leave_out is None or not leave_out(callback):
+                    call(callback, hook, *arguments, **optional)
 
     def _train(self, epoch: int, within: int) -> Order | None:
         """Train to the end of the epoch. Return an order if this worker has left its generation."""

@@ -85,6 +85,7 @@ def prepare(  # noqa: PLR0917
     """
     faults.at("loading")
     replica = Replica(job)
+    job.find_parts()
     data = _load(order, job, terms, journal)
     plan = data.plan(
         terms.batch, terms.step_samples, terms.epochs, terms.seed, multiple=terms.multiple, phases=terms.phases
@@ -92,7 +93,7 @@ def prepare(  # noqa: PLR0917
     order_of = data.order_of(plan)
     journal.say("create dataloader")
     journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
-    job.find_parts()
+    job.find_late_parts()
     # Fork loader processes before any socket to another worker exists, because they would keep these sockets open.
     stream, tests = _open_streams(data, job, terms.seed, device, link, streams)
     probe = Probe(data, terms.seed)

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.script import main_module
 from local_backend.elastic.script.generators import is_generator
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.user_code import is_user_file, is_user_module
@@ -428,8 +429,9 @@ class _Scan:
         if isinstance(value, (FunctionType, MethodType, functools.partial)):
             waiting.extend(_of_function(path, value))
         elif isinstance(value, ModuleType):
-            if is_user_module(value.__name__) and value.__name__ != "__main__":
-                waiting.extend(_data_of(f"{value.__name__}.", vars(value)))
+            if is_user_module(value.__name__):
+                own = main_module.shared() if value.__name__ == "__main__" else vars(value)
+                waiting.extend(_data_of(f"{value.__name__}.", own))
         elif isinstance(value, type):
             if is_user_module(value.__module__):
                 waiting.extend(_data_of(f"{value.__name__}.", dict(vars(value))))

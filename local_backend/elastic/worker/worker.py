@@ -17,7 +17,7 @@ from local_backend.elastic.data.loading import LoaderLost
 from local_backend.elastic.data.seeding import own_generators, seed_everything
 from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.plan import derive_seed
-from local_backend.elastic.script import captured
+from local_backend.elastic.script import captured, main_module
 from local_backend.elastic.script.job import TrainingJob, describe_exception
 from local_backend.elastic.script.open_files import flush_all
 from local_backend.elastic.script.surroundings import reproducible
@@ -50,6 +50,7 @@ def serve(number: int, address: str, key: str, own: TrainingJob | None = None) -
             if own is None:
                 # Modules of the user may draw random numbers when they are imported.
                 seed_everything(derive_seed(terms.seed, 7))
+                main_module.install()
             job = own or TrainingJob.loads(payload)
             job.publish_main()
             with own_generators(job.beginnings):
