@@ -144,8 +144,8 @@ def _of_renamed(obj: Any) -> tuple[Any, ...] | None:
     torch.nn.attention. Return None for other objects."""
     if not isinstance(obj, type) or obj.__name__ == obj.__qualname__:
         return None
-    module = sys.modules.get(obj.__module__)
-    return (getattr, (module, obj.__name__)) if getattr(module, obj.__name__, None) is obj else None
+    module, name = sys.modules.get(obj.__module__), obj.__name__
+    return (getattr, (module, name)) if getattr(module, name, None) is obj else None
 
 
 def _of_wrapper(obj: Any) -> tuple[Any, ...] | None:
