@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from local_backend.api.guard import SESSION
 from local_backend.console import places
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = pytest.mark.integration
 
@@ -71,3 +72,48 @@ def test_the_table_follows_changes_and_keeps_the_selection(live: Live, browser: 
         assert live.row(names[1]).deleted and problems == []
     finally:
         context.close()
+
+
+def test_a_page_follows_changes_although_its_scripts_arrive_late(live: Live, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE * 1000)
+    base = f"http://127.0.0.1:{live.port}{places.RUNS}"
+
+    def late(route: Route) -> None:
+        time.sleep(0.5)  # is the fault: htmx could begin meanwhile
+        route.continue_()
+
+    with browser.new_context() as context:
+        context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
+        tab = context.new_page()
+        tab.route("**/htmx-sse*", late)
+        tab.goto(base)
+        live.submitted()
+        expect(tab.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_page_connects_again_after_its_first_attempts_failed(live: Live, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE * 1000)
+    base = f"http://127.0.0.1:{live.port}{places.RUNS}"
+    with browser.new_context() as context:
+        context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
+        tab = context.new_page()
+        refused: list[str] = []
+
+        def trouble(route: Route) -> None:
+            refused.append(route.request.url)
+            if len(refused) == 1:
+                route.abort()
+            elif len(refused) == 2:
+                route.fulfill(status=503)
+            else:
+                route.continue_()
+
+        tab.route(f"**{places.LIVE}*", trouble)
+        tab.goto(base)
+        live.submitted()
+        expect(tab.locator("tbody tr")).to_have_count(1)
+        assert len(refused) >= 3

@@ -144,6 +144,19 @@
       toast(ctx.text || `The server refused this (${status})`, true);
     }
   });
+  // htmx-sse.js connects again after a stream has ended, but not after its first connection has failed.
+  const tries = new WeakMap();
+  document.addEventListener("htmx:finally:request", (event) => {
+    const { ctx } = event.detail;
+    const node = ctx.sourceElement, stream = node?.getAttribute?.("hx-sse:connect");
+    const status = ctx.response?.status ?? 0;
+    if (!stream || node._htmx?.sse || (status && status !== 429 && status < 500)) return;
+    const before = tries.get(node) ?? 0;
+    tries.set(node, before + 1);
+    setTimeout(() => {
+      if (node.isConnected && !node._htmx?.sse) htmx.ajax("GET", stream, { source: node });
+    }, Math.min(60, 2 ** before) * 1000);
+  });
   document.addEventListener("htmx:after:swap", () => { times(document); count(); });
   document.body.addEventListener("said", (event) => toast(event.detail.value ?? event.detail));
   const said = document.body?.dataset.said;
