@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from simulated import RATE, definition
-from support import PATIENCE
+from support import PATIENCE, eventually
 
 from local_backend import own_process
 from local_backend.hypersearch import suggester as suggester_process
@@ -163,6 +163,7 @@ def test_a_lost_process_is_told_and_replaced() -> None:
         (pid,) = one.processes
         os.kill(pid, signal.SIGSTOP)
         waiting = one.ask(found, 5, [], 2)
+        eventually(lambda: not one._idle, "the process has the question")
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(SuggesterLost):
             waiting.result()
@@ -172,7 +173,6 @@ def test_a_lost_process_is_told_and_replaced() -> None:
             one.ask(broken, 5, [], 2).result()
         assert one.ask(found, 5, [], 2).result() == first
     assert one.processes == ()
-
 
 
 def test_a_process_without_requests_ends(monkeypatch: pytest.MonkeyPatch) -> None:
