@@ -450,7 +450,7 @@ class SearchController:
                 end_time=time.time())
             live.tell()
             self._save(live)
-            self.loop.wake()  # no exec tells of this end
+            self.loop.wake()  # no exec has ended that would wake it
             return
         self._saved(live, {})
         live.rows[row.id] = live.stored[row.id] = replace(

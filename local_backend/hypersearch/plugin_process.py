@@ -186,7 +186,8 @@ def _enclosed(settings: Settings, delegated: Path | None, name: str, log: IO[byt
     except SuggesterLost:
         if group.was_full(_TASK):
             raise SuggesterFailed(
-                f"the processes of the algorithm used more than {settings.plugin_memory} bytes of memory") from None
+                f"the processes of the algorithm used more than {settings.plugin_memory} bytes of memory; an "
+                "administrator can raise the limit with DLI_PLUGIN_MEMORY") from None
         raise
     finally:
         if entry is not None:

@@ -100,7 +100,7 @@ class HttpExchange:
         self.sent = 0
 
     def collect(self, data: bytes) -> None:
-        """Keep a piece of the body. Small ones share an object, which needs much more memory than their bytes."""
+        """Keep a piece of the body. Small pieces share one object: an object each would need far more memory."""
         last = self.pieces[-1] if self.pieces else None
         if len(data) >= _SMALL or last is None:
             self.pieces.append(data)

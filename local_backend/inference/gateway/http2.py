@@ -34,10 +34,10 @@ _FOREVER = float("inf")
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 16 << 20
 #: Streams that a client may reset beyond those that got an answer; then the connection ends.
 _RESETS = 200
-#: Bytes of a connection that are read before other connections have their turn: they can be 1,800 frames.
+#: Most bytes that are read from one connection before the others are read. They can contain 1,800 frames.
 _TURN = 16_384
-#: Frames beside those of requests that a client may send at once, for each second, and for each frame of an answer:
-#: h2 needs much longer to read 1 than the client to send it.
+#: Frames besides those of requests that a client may send at once, per second, and per frame of an answer. h2 needs
+#: much longer to read a frame than a client to send it.
 _FRAMES, _FRAMES_PER_SECOND, _FRAMES_PER_ANSWER = 4000, 100, 10
 _DATA, _HEADERS, _CONTINUATION = 0, 1, 9
 #: Bytes of the preface, and of the head of a frame; most bytes of the rest of one, which is the default of HTTP/2.
