@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
 from calls import PATH, call, raw
 from gateway_host import GatewayHost, model
+from h2.connection import H2Connection
 from http2_client import Http2Client
 from support import eventually, examples
 
@@ -274,17 +276,73 @@ def test_a_client_may_send_some_frames_that_are_no_requests(shared: GatewayHost)
         assert client.get(client.open(b"x")).status == 200
 
 
-def test_a_body_in_tiny_chunks_needs_little_more_memory_than_its_bytes(host: GatewayHost) -> None:
-    host.serve(model())
+def held(host: GatewayHost) -> int:
+    """Return the bytes of bodies that the gateway holds."""
+    page = call(host, b"", path="/metrics", method="GET").body.decode()
+    return int(re.findall(r"^dlim_gateway_body_bytes (\d+)", page, re.MULTILINE)[0])
+
+
+def test_a_body_in_tiny_chunks_needs_little_more_memory_than_its_bytes(folder: Path) -> None:
     count = 2_000_000
-    process = psutil.Process(host.pid)
-    before = process.memory_info().rss
+    with GatewayHost(folder, origin_limits={"pieces": 1e9}) as host:
+        host.serve(model())
+        process = psutil.Process(host.pid)
+        before = process.memory_info().rss
+        with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
+            link.sendall(tiny_chunks(count, b"xy"))
+            eventually(lambda: held(host) >= 2 * count, "the chunks have arrived")
+            assert process.memory_info().rss - before < 50 * 2 ** 20
 
-    def held() -> int:
-        page = call(host, path="/metrics", method="GET").body.decode()
-        return int(re.findall(r"^dlim_gateway_body_bytes (\d+)", page, re.MULTILINE)[0])
 
-    with socket.create_connection(("127.0.0.1", host.port), timeout=60) as link:
-        link.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"2\r\nxy\r\n" * count)
-        eventually(lambda: held() >= 2 * count, "the chunks have arrived")
-        assert process.memory_info().rss - before < 50 * 2 ** 20
+@contextmanager
+def sending(data: bytes, port: int) -> Iterator[None]:
+    """Send these bytes in a thread, as far as the gateway takes them, until the block ends."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        def send() -> None:
+            with suppress(OSError):
+                link.sendall(data)
+
+        thread = Thread(target=send)
+        thread.start()
+        try:
+            yield
+        finally:
+            link.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def tiny_chunks(count: int, piece: bytes = b"x") -> bytes:
+    """Return a request of HTTP/1.1 whose body arrives in `count` pieces."""
+    return f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"%x\r\n%b\r\n" % (len(piece), piece) * count
+
+
+def tiny_frames(count: int, piece: bytes = b"x") -> bytes:
+    """Return a request of HTTP/2 whose body arrives in `count` pieces."""
+    client = H2Connection()
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), (":path", PATH), (":scheme", "http"), (":authority", "x"),
+                            ("authorization", "Bearer alice")])
+    return client.data_to_send() + (len(piece).to_bytes(3, "big") + b"\0\0\0\0\0\x01" + piece) * count
+
+
+@pytest.mark.parametrize("request_of", [tiny_chunks, tiny_frames])
+def test_a_body_in_tiny_pieces_is_read_slowly_and_others_get_their_turn(
+        host: GatewayHost, request_of: Callable[[int], bytes]) -> None:
+    host.serve(model())
+    host.kernel()
+    count = 200_000
+    with sending(request_of(count), host.port):
+        eventually(lambda: held(host) > 0, "pieces have arrived")
+        # A turn of the gateway reads at most 256 KiB of chunks or 16 KiB of frames, and answers requests of others.
+        for _ in range(200):
+            assert call(host).status == 200
+        assert 0 < held(host) < count
+
+
+@pytest.mark.parametrize("request_of", [tiny_chunks, tiny_frames])
+def test_a_body_in_pieces_that_are_not_small_is_read_at_once(
+        folder: Path, request_of: Callable[[int, bytes], bytes]) -> None:
+    with GatewayHost(folder, origin_limits={"pieces": 1e-6}) as host:
+        host.serve(model())
+        with sending(request_of(10_000, b"x" * 64), host.port):
+            eventually(lambda: held(host) == 640_000, "the pieces have arrived")

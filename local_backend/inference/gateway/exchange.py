@@ -34,6 +34,8 @@ class OriginLimits:
     idle_time: float = 75.0
     #: Between two parts of a body; and until a client takes the bytes that wait for it.
     body_time: float = 30.0
+    #: Small pieces of bodies that a connection may send per second.
+    pieces: float = 1000.0
     #: Bytes of the bodies of all requests that the gateway holds; and of all answers that wait for slow clients.
     memory: int = 2 << 30
     #: Bytes of a stream that wait for a slow client; a client behind that is cut off.
@@ -55,6 +57,37 @@ def limits_of(value: dict[str, Any]) -> OriginLimits:
         if isinstance(known[name], int) and not isinstance(one, int):
             raise ValueError(f"origin_limits.{name} must be a whole number, but it is {one!r}")
     return OriginLimits(**value)
+
+
+#: Small pieces of bodies that a connection may send at once, and per part of an answer; bytes that make a piece not
+#: small.
+_PIECES, _PIECES_PER_ANSWER, _PIECE = 4000.0, 10, 64
+
+
+class PieceAllowance:
+    """The small pieces of bodies that a connection may send before its reading pauses: each piece costs the gateway
+    some calls, however small it is."""
+
+    __slots__ = ("_left", "_per_second", "_since")
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._per_second = per_second
+        self._left = _PIECES
+        self._since = now
+
+    def take(self, size: int) -> None:
+        """Count a piece of `size` bytes behind the first one of a body."""
+        self._left = min(_PIECES, self._left + size / _PIECE - 1)
+
+    def earn(self) -> None:
+        """Count a part of an answer: a stream of requests may have one small piece for each."""
+        self._left += _PIECES_PER_ANSWER
+
+    def wait(self, now: float) -> float:
+        """Return the seconds for which reading must pause; 0 if it may go on."""
+        self._left = min(_PIECES, self._left + (now - self._since) * self._per_second)
+        self._since = now
+        return max(0.0, -self._left / self._per_second)
 
 
 #: Bytes below which pieces of a body are collected.

@@ -13,7 +13,13 @@ from typing import cast
 import httptools
 
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.exchange import READ_HEADERS, HttpApplication, HttpExchange, Pairs
+from local_backend.inference.gateway.exchange import (
+    READ_HEADERS,
+    HttpApplication,
+    HttpExchange,
+    Pairs,
+    PieceAllowance,
+)
 from local_backend.inference.gateway.refusal import Refused
 
 _NAMES = {name.encode(): name for name in READ_HEADERS}
@@ -193,7 +199,10 @@ class Http1Connection(asyncio.Protocol):
         self._pipeline: deque[Http1Exchange] = deque()
         self._started = b""
         self._again = b""
-        self._turning = self._closing = self._paused = self._lingers = False
+        self._turning = self._closing = self._lingers = False
+        #: Why reading pauses: "pipeline", "question" or "pieces".
+        self._pauses: set[str] = set()
+        self._pieces = PieceAllowance(self._limits.pieces, self._loop.time())
         self._unsent = 0
         self._known: KnownHead | None = None
         #: The bytes that are being parsed, if they begin with a request.
@@ -299,9 +308,17 @@ class Http1Connection(asyncio.Protocol):
                 self._fail(_too_many_headers(self._limits.header_bytes))
         elif self._current is not None and self._active is None:
             self.deadline = self._loop.time() + self._limits.body_time
-        if len(self._pipeline) > _PIPELINE and not self._paused:
-            self._paused = True
-            self.transport.pause_reading()
+        if len(self._pipeline) > _PIPELINE:
+            self._pause("pipeline")
+        self._slow_down()
+
+    def _slow_down(self) -> None:
+        """Read no further until the connection may send small pieces again, so that others get their turn."""
+        wait = self._pieces.wait(self._loop.time())
+        if wait:
+            self.deadline += wait
+            self._pause("pieces")
+            self._loop.call_later(wait, self._resume, "pieces")
 
     def _fail(self, why: Refused) -> None:
         """Refuse what arrives after the requests that are complete, and close."""
@@ -394,7 +411,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _examine(self, exchange: Http1Exchange) -> None:
         """Read no further until the server has said whose the token is."""
-        self.transport.pause_reading()
+        self._pause("question")
 
         def done(why: Refused | None) -> None:
             exchange.question = ""
@@ -406,7 +423,7 @@ class Http1Connection(asyncio.Protocol):
                     self._fail(why)
                     return
             self._invite(exchange)
-            self._resume()
+            self._resume("question")
             self._turn()
 
         self.application.ask(exchange, done)
@@ -421,6 +438,8 @@ class Http1Connection(asyncio.Protocol):
         exchange = self._current
         if exchange is None or exchange.refusal is not None:
             return
+        if exchange.received:
+            self._pieces.take(len(data))
         exchange.received += len(data)
         # While the server is asked about the token, reading rests; the limit is not known before.
         if exchange.received > exchange.limit and not exchange.question:
@@ -477,17 +496,24 @@ class Http1Connection(asyncio.Protocol):
         if not exchange.keep:
             self._close()
             return
-        if self._paused and len(self._pipeline) < _PIPELINE // 2:
-            self._paused = False
-            self._resume()
+        if len(self._pipeline) < _PIPELINE // 2:
+            self._resume("pipeline")
         if self._is_idle():
             self.deadline = self._loop.time() + self._limits.idle_time
             return
         self._turn()
 
-    def _resume(self) -> None:
-        if not self._paused and not self.transport.is_closing():
-            self.transport.resume_reading()
+    def _pause(self, why: str) -> None:
+        if not self._pauses:
+            self.transport.pause_reading()
+        self._pauses.add(why)
+
+    def _resume(self, why: str) -> None:
+        """Read on, unless there is another reason to pause."""
+        if why in self._pauses:
+            self._pauses.remove(why)
+            if not self._pauses and not self.transport.is_closing():
+                self.transport.resume_reading()
 
     def _release(self, exchange: Http1Exchange) -> None:
         if exchange.received:
@@ -506,7 +532,8 @@ class Http1Connection(asyncio.Protocol):
             return
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._resume()
+        for why in [*self._pauses]:
+            self._resume(why)
 
     @property
     def unread(self) -> int:

@@ -25,7 +25,13 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from local_backend.inference.gateway import refusal as refusals
-from local_backend.inference.gateway.exchange import READ_HEADERS, HttpApplication, HttpExchange, Pairs
+from local_backend.inference.gateway.exchange import (
+    READ_HEADERS,
+    HttpApplication,
+    HttpExchange,
+    Pairs,
+    PieceAllowance,
+)
 from local_backend.inference.gateway.refusal import Refused
 
 _KNOWN = {name.encode() for name in READ_HEADERS}
@@ -157,11 +163,13 @@ class Http2Connection(asyncio.Protocol):
         self._frames = FrameHeads(self.streams)
         self._allowed: float = _FRAMES
         self._counted = self.loop.time()
+        self._pieces = PieceAllowance(self._limits.pieces, self._counted)
         self._resets = 0
         self._leaving = False
         self._handling = False
-        #: What has arrived after the piece that is read in this turn.
+        #: What has arrived after the piece that is read in this turn, and whether a later turn reads on.
         self._arrived = bytearray()
+        self._reads_later = False
         self.deadline = self.loop.time() + self._limits.header_time
 
     # Connection ---------------------------------------------------------------------------------------------------
@@ -192,25 +200,27 @@ class Http2Connection(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
-        if self._arrived:
-            self._arrived += data
-            return
-        self._read(data[:_TURN])
-        if len(data) > _TURN and not self.transport.is_closing():
-            self._arrived += data[_TURN:]
-            self.transport.pause_reading()
-            self.loop.call_soon(self._read_on)
+        self._arrived += data
+        if not self._reads_later:
+            self._read_on()
 
     def _read_on(self) -> None:
-        """Read the next piece of what has arrived."""
+        """Read the next piece of what has arrived; the rest in the next turn, or when the connection may send small
+        pieces again."""
+        self._reads_later = False
         piece = bytes(self._arrived[:_TURN])
         del self._arrived[:_TURN]
-        if not self.transport.is_closing():
+        if piece and not self.transport.is_closing():
             self._read(piece)
         if self.transport.is_closing():
             self._arrived.clear()
-        elif self._arrived:
-            self.loop.call_soon(self._read_on)
+            return
+        wait = self._pieces.wait(self.loop.time())
+        if wait or self._arrived:
+            self._reads_later = True
+            self.deadline += wait
+            self.transport.pause_reading()
+            self.loop.call_later(wait, self._read_on)
         else:
             self.transport.resume_reading()
 
@@ -341,6 +351,8 @@ class Http2Connection(asyncio.Protocol):
             return
         exchange.unacknowledged += size
         data = bytes(event.data or b"")
+        if exchange.received or exchange.feed is not None:
+            self._pieces.take(len(data))
         if exchange.feed is not None and not exchange.question:
             self._acknowledge(exchange)
             exchange.feed(data, False)
@@ -388,6 +400,7 @@ class Http2Connection(asyncio.Protocol):
                 self.h2.send_data(number, bytes(pending[:room]), end_stream=last)
                 exchange.closed = last
                 self._allowed += _FRAMES_PER_ANSWER
+                self._pieces.earn()
                 del pending[:room]
             if exchange.ends and not pending:
                 self._end(exchange)
