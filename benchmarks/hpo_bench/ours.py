@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dlicmd import Client, SearchJob
 from hpo_bench.asha import EPOCHS, ETA, EXPERIMENTS, PLACES, Report, between
 
 SPACE: list[dict[str, Any]] = [
@@ -59,8 +60,6 @@ def dlicmd(*words: str) -> str:
 
 def search(task: Path, data: Path, seed: int) -> tuple[Report, list[dict[str, Any]]]:
     """Run the search; return its report, and the parameters of its experiments in order."""
-    from dlicmd import Client
-
     with backend() as home:
         file = home / "search.json"
         file.write_text(json.dumps(definition(data, seed)))
@@ -78,17 +77,13 @@ def search(task: Path, data: Path, seed: int) -> tuple[Report, list[dict[str, An
                      if item["name"] in kinds} for one in found["experiments"]]
 
 
-def _ended(client: Any, name: str) -> dict[str, Any]:
+def _ended(client: Any, name: str) -> Any:
     """Wait until a search has ended, and return it."""
-    while (found := client.search(name))["state"] in ("SUBMITTED", "RUNNING"):
-        time.sleep(0.2)
-    return found
+    return SearchJob(client, client.search(name)).wait().search
 
 
 def gap(task: Path, experiments: int) -> float:
     """Return the median seconds from the end of an experiment to the first step of the next one."""
-    from dlicmd import Client
-
     asked = {
         "modelSpec": {"args": "--exec-start PyTorch --model-dir task --model-main gap.py"},
         "algoDef": {"algorithm": "Random", "maxJobNum": experiments, "objectiveMetric": "first",
