@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from forking import Host
+from forking import Forked, Host
 
 #: An interpreter reads variables with these prefixes only at its start, so a forked process cannot change them.
 _OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
@@ -18,39 +19,50 @@ _OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
 
 def run(  # noqa: PLR0917
     program: str, words: tuple[str | bytes, ...], environment: dict[str, str], folder: Path, timeout: float,
-    given: bytes | None = None,
+    given: bytes | None = None, *, servers: bool = False,
 ) -> tuple[int, bytes, bytes]:
     """Run `program`.main() with the arguments `words` until it ends; return exit code, standard output, standard error.
 
-    `given` is the standard input. Raises subprocess.TimeoutExpired if it kills the process after `timeout` s.
+    `given` is the standard input. With `servers`, a server that the command starts is forked, too.
+    Raises subprocess.TimeoutExpired if it kills the process after `timeout` s.
     """
-    if _of_interpreters(environment) != _of_interpreters(os.environ):
-        call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
-               f"from {program} import main; sys.exit(main())"
-        done = subprocess.run(
-            [sys.executable, "-c", call, *words], cwd=folder, env=environment, timeout=timeout, capture_output=True,
-            check=False, **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
-        )
-        return done.returncode, done.stdout, done.stderr
-    request = {
-        "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
-        "environment": environment, "folder": str(folder),
-    }
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reader = _input(given)
         try:
-            process = _host().start(request, [reader, out.fileno(), err.fileno()])
+            process = start(program, words, environment, folder, [reader, out.fileno(), err.fileno()], servers=servers)
         finally:
             os.close(reader)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait(timeout)
             raise
         out.seek(0)
         err.seek(0)
         assert process.returncode is not None
         return process.returncode, out.read(), err.read()
+
+
+def start(
+    program: str, words: Sequence[str | bytes], environment: dict[str, str], folder: Path, streams: Sequence[int], *,
+    servers: bool,
+) -> Forked | subprocess.Popen[bytes]:
+    """Start `program`.main() with the arguments `words` and copies of three standard streams, and return its process.
+
+    With `servers` the process has imported the modules of the server.
+    """
+    if _of_interpreters(environment) != _of_interpreters(os.environ):
+        call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
+               f"from {program} import main; sys.exit(main())"
+        reader, out, err = streams
+        return subprocess.Popen([sys.executable, "-c", call, *words], cwd=folder, env=environment, stdin=reader,
+                                stdout=out, stderr=err)
+    request = {
+        "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
+        "environment": environment, "folder": str(folder),
+    }
+    return _host(servers).start(request, streams)
 
 
 def _of_interpreters(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
@@ -75,6 +87,6 @@ def _input(given: bytes | None) -> int:
 
 
 @cache
-def _host() -> Host:
+def _host(servers: bool) -> Host:
     """Start the host process with the first command; it ends when this process ends."""
-    return Host(Path(__file__).parent / "commands_host.py")
+    return Host(Path(__file__).parent / "commands_host.py", *(["servers"] if servers else []))
