@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -63,6 +65,42 @@ def start(
         "environment": environment, "folder": str(folder),
     }
     return _host(servers).start(request, streams)
+
+
+class Started:
+    """A started command with pipes for its output, with the interface of `subprocess.Popen`. It may be a server."""
+
+    def __init__(self, program: str, words: Sequence[str], environment: dict[str, str], folder: Path) -> None:
+        (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = os.fdopen(from_out, encoding="utf-8"), os.fdopen(from_err, encoding="utf-8")
+        with open(os.devnull) as nothing, open(out) as out_file, open(err) as err_file:
+            streams = [one.fileno() for one in (nothing, out_file, err_file)]
+            self._process = start(program, words, environment, folder, streams, servers=True)
+        self.pid = self._process.pid
+        self.poll, self.wait, self.send_signal = self._process.poll, self._process.wait, self._process.send_signal
+        self._texts = ("", "")
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, None while nobody has waited for the end."""
+        return self._process.returncode
+
+    def terminate(self) -> None:
+        """Send SIGTERM, unless the process has ended."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the process, unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Wait for the end, and return what the process has written and nobody has read."""
+        if not self.stdout.closed:
+            with self.stdout, self.stderr, ThreadPoolExecutor(2) as pool:
+                out, err = pool.submit(self.stdout.read), pool.submit(self.stderr.read)
+                self._texts = out.result(timeout), err.result(timeout)
+        self.wait(timeout)
+        return self._texts
 
 
 def _of_interpreters(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:

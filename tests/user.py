@@ -63,6 +63,10 @@ class User:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )
 
+    def serve(self, *words: str) -> commands.Started:
+        """Start a server in the foreground, and return its process."""
+        return commands.Started("local_backend.cli", ("serve", *words), self.environment, self.folder)
+
     def run(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> Done:
         """Run a command until it ends."""
         try:
