@@ -1,4 +1,4 @@
-"""Batches of every shape: pairs, tuples, named tuples, dicts and single tensors; and models with a loss of their own."""
+"""Batches of every shape: pairs, tuples, named tuples, dicts and single tensors. Models with a loss of their own."""
 
 import typing
 
