@@ -54,7 +54,7 @@ def start(
 
     With `servers` the process has imported the modules of the server.
     """
-    if _of_interpreters(environment) != _of_interpreters(os.environ):
+    if _needs_interpreter(environment, servers):
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
                f"from {program} import main; sys.exit(main())"
         reader, out, err = streams
@@ -103,8 +103,14 @@ class Started:
         return self._texts
 
 
-def _of_interpreters(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_OF_INTERPRETERS)}
+def _needs_interpreter(environment: dict[str, str], servers: bool) -> bool:
+    """Return whether only a new interpreter has this environment. With `servers`, a forked process adds the folders of
+    PYTHONPATH to its path."""
+    differing = {name for name, value in environment.items() ^ os.environ.items() if name.startswith(_OF_INTERPRETERS)}
+    if not servers or differing != {"PYTHONPATH"}:
+        return bool(differing)
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return any(Path(folder, "sitecustomize.py").exists() for folder in folders)
 
 
 def _input(given: bytes | None) -> int:

@@ -81,6 +81,7 @@ class ForkedServer:
 def _serve() -> None:
     """Be a server until it ends. What the client has not yet written stays in its own streams."""
     subprocess.Popen = _Popen  # type: ignore[misc]
+    del sys.path[0]
     sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
     try:
         importlib.import_module("local_backend.cli").main()
@@ -126,6 +127,8 @@ def take_over(words: list[str], environment: dict[str, str], folder: str | Path,
     os.environ.update(environment)
     time.tzset()
     os.chdir(folder)
+    folders = environment["PYTHONPATH"].split(os.pathsep) if "PYTHONPATH" in environment else []
+    sys.path[1:1] = [one for one in folders if one not in sys.path]
     sys.argv[:] = ["-c", *words]
 
 
