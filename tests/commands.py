@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from forking import Host
+from forking import Forked, Host
 
 #: An interpreter reads variables with these prefixes only at its start, so a forked process cannot change them.
 _OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
@@ -18,34 +21,24 @@ _OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
 
 def run(  # noqa: PLR0917
     program: str, words: tuple[str | bytes, ...], environment: dict[str, str], folder: Path, timeout: float,
-    given: bytes | None = None,
+    given: bytes | None = None, *, servers: bool = False,
 ) -> tuple[int, bytes, bytes]:
     """Run `program`.main() with the arguments `words` until it ends; return exit code, standard output, standard error.
 
-    `given` is the standard input. Raises subprocess.TimeoutExpired if it kills the process after `timeout` s.
+    `given` is the standard input. With `servers`, a server that the command starts is forked, too.
+    Raises subprocess.TimeoutExpired if it kills the process after `timeout` s.
     """
-    if _of_interpreters(environment) != _of_interpreters(os.environ):
-        call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
-               f"from {program} import main; sys.exit(main())"
-        done = subprocess.run(
-            [sys.executable, "-c", call, *words], cwd=folder, env=environment, timeout=timeout, capture_output=True,
-            check=False, **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
-        )
-        return done.returncode, done.stdout, done.stderr
-    request = {
-        "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
-        "environment": environment, "folder": str(folder),
-    }
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reader = _input(given)
         try:
-            process = _host().start(request, [reader, out.fileno(), err.fileno()])
+            process = start(program, words, environment, folder, [reader, out.fileno(), err.fileno()], servers=servers)
         finally:
             os.close(reader)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait(timeout)
             raise
         out.seek(0)
         err.seek(0)
@@ -53,8 +46,71 @@ def run(  # noqa: PLR0917
         return process.returncode, out.read(), err.read()
 
 
-def _of_interpreters(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_OF_INTERPRETERS)}
+def start(
+    program: str, words: Sequence[str | bytes], environment: dict[str, str], folder: Path, streams: Sequence[int], *,
+    servers: bool,
+) -> Forked | subprocess.Popen[bytes]:
+    """Start `program`.main() with the arguments `words` and copies of three standard streams, and return its process.
+
+    With `servers` the process has imported the modules of the server.
+    """
+    if _needs_interpreter(environment, servers):
+        call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
+               f"from {program} import main; sys.exit(main())"
+        reader, out, err = streams
+        return subprocess.Popen([sys.executable, "-c", call, *words], cwd=folder, env=environment, stdin=reader,
+                                stdout=out, stderr=err)
+    request = {
+        "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
+        "environment": environment, "folder": str(folder),
+    }
+    return _host(servers).start(request, streams)
+
+
+class Started:
+    """A started command with pipes for its output, with the interface of `subprocess.Popen`. It may be a server."""
+
+    def __init__(self, program: str, words: Sequence[str], environment: dict[str, str], folder: Path) -> None:
+        (from_out, out), (from_err, err) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = os.fdopen(from_out, encoding="utf-8"), os.fdopen(from_err, encoding="utf-8")
+        with open(os.devnull) as nothing, open(out) as out_file, open(err) as err_file:
+            streams = [one.fileno() for one in (nothing, out_file, err_file)]
+            self._process = start(program, words, environment, folder, streams, servers=True)
+        self.pid = self._process.pid
+        self.poll, self.wait, self.send_signal = self._process.poll, self._process.wait, self._process.send_signal
+        self._texts = ("", "")
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, None while nobody has waited for the end."""
+        return self._process.returncode
+
+    def terminate(self) -> None:
+        """Send SIGTERM, unless the process has ended."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the process, unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Wait for the end, and return what the process has written and nobody has read."""
+        if not self.stdout.closed:
+            with self.stdout, self.stderr, ThreadPoolExecutor(2) as pool:
+                out, err = pool.submit(self.stdout.read), pool.submit(self.stderr.read)
+                self._texts = out.result(timeout), err.result(timeout)
+        self.wait(timeout)
+        return self._texts
+
+
+def _needs_interpreter(environment: dict[str, str], servers: bool) -> bool:
+    """Return whether only a new interpreter has this environment. With `servers`, a forked process adds the folders of
+    PYTHONPATH to its path."""
+    differing = {name for name, value in environment.items() ^ os.environ.items() if name.startswith(_OF_INTERPRETERS)}
+    if not servers or differing != {"PYTHONPATH"}:
+        return bool(differing)
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return any(Path(folder, "sitecustomize.py").exists() for folder in folders)
 
 
 def _input(given: bytes | None) -> int:
@@ -75,6 +131,6 @@ def _input(given: bytes | None) -> int:
 
 
 @cache
-def _host() -> Host:
+def _host(servers: bool) -> Host:
     """Start the host process with the first command; it ends when this process ends."""
-    return Host(Path(__file__).parent / "commands_host.py")
+    return Host(Path(__file__).parent / "commands_host.py", *(["servers"] if servers else []))

@@ -1,4 +1,7 @@
-"""A host process that imports the libraries of the client and forks commands; `commands` starts it."""
+"""A host process that imports the libraries of the client and forks commands; `commands` starts it.
+
+With the argument `servers` it also imports those of the server, and a client forks the server that it starts.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,23 @@ import gc
 import importlib
 import os
 import pkgutil
+import subprocess
 import sys
+import threading
 import time
+import traceback
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fork_host
 
 import dlicmd.cli
 import dlicmd.dlim
+from dlicmd.sdk import backend
 
 _codes: list[int] = []
+_Popen = subprocess.Popen
 
 #: Libraries that the client imports when it needs them. Its own modules read no environment when they are imported.
 LIBRARIES = (
@@ -24,6 +34,8 @@ LIBRARIES = (
     "rich.live", "rich.progress", "rich.table", "rich.text", "rich.tree", "ssl", "subprocess", "tarfile", "tempfile",
     "urllib.request", "uuid", "yaml", "zipfile", "local_backend.cli",
 )
+#: Modules of the server, whose import takes most of the time of its start.
+OF_SERVERS = ("local_backend.api.app", "local_backend.serving.server", "local_backend.serving.web_server")
 
 
 @atexit.register
@@ -43,8 +55,65 @@ class Run(BaseException):
         self.program = program
 
 
+class ForkedServer:
+    """A server that its client forks, in place of `subprocess.Popen` with the same arguments."""
+
+    def __init__(
+        self, command: list[str], *, stdin: int, stdout: Any, stderr: Any, cwd: Path, env: dict[str, str],
+        start_new_session: bool,
+    ) -> None:
+        assert stdin == subprocess.DEVNULL and start_new_session
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            take_over(command[3:], env, cwd, [nothing, stdout.fileno(), stderr.fileno()])
+            _serve()
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the server runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def _serve() -> None:
+    """Be a server until it ends. What the client has not yet written stays in its own streams."""
+    subprocess.Popen = _Popen  # type: ignore[misc]
+    del sys.path[0]
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
+    try:
+        importlib.import_module("local_backend.cli").main()
+    except SystemExit as ended:
+        _codes.append(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _codes.append(1)
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+
+
+def _forks_servers() -> None:
+    launch = backend._launch
+
+    def forked(place: Path) -> Any:
+        with mock.patch("subprocess.Popen", ForkedServer):
+            return launch(place)
+
+    backend._launch = forked
+
+
 def begin(request: dict[str, Any], descriptors: list[int]) -> None:
     """In a forked child: take over the arguments, environment and folder of the request."""
+    words = [os.fsdecode(word.encode("latin-1")) for word in request["words"]]
+    take_over(words, request["environment"], request["folder"], descriptors)
+    raise Run(request["program"])
+
+
+def take_over(words: list[str], environment: dict[str, str], folder: str | Path, descriptors: list[int]) -> None:
+    """Take over arguments, environment, folder and standard streams, as a new process has them."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -55,11 +124,12 @@ def begin(request: dict[str, Any], descriptors: list[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     time.tzset()
-    os.chdir(request["folder"])
-    sys.argv[:] = ["-c", *map(os.fsdecode, (word.encode("latin-1") for word in request["words"]))]
-    raise Run(request["program"])
+    os.chdir(folder)
+    folders = environment["PYTHONPATH"].split(os.pathsep) if "PYTHONPATH" in environment else []
+    sys.path[1:1] = [one for one in folders if one not in sys.path]
+    sys.argv[:] = ["-c", *words]
 
 
 def main() -> None:
@@ -68,6 +138,10 @@ def main() -> None:
            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
     for name in (*LIBRARIES, *(name for name in own if not name.endswith("__main__"))):
         importlib.import_module(name)
+    if "servers" in sys.argv:
+        for name in OF_SERVERS:
+            importlib.import_module(name)
+        _forks_servers()
     gc.collect()
     gc.freeze()
     try:

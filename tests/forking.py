@@ -18,12 +18,12 @@ from typing import Any
 class Host:
     """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; ends with this process."""
 
-    def __init__(self, script: Path, **environment: str) -> None:
+    def __init__(self, script: Path, *words: str, **environment: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(script), str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                [sys.executable, str(script), str(theirs.fileno()), *words], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, env={**os.environ, **environment},
             )
         self._link, self._lock = ours, threading.Lock()
@@ -54,6 +54,13 @@ class Forked:
         self._status = os.fdopen(status, "rb", buffering=0)
         self.pid = self._read()
         self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the process runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
 
     def wait(self, timeout: float) -> int:
         """Return the exit code, negative for a signal. Raises subprocess.TimeoutExpired."""

@@ -1,10 +1,18 @@
-"""Runs a backend without its HTTP server until its input closes. `runtime_support.Host` starts and kills it."""
+"""A backend without its HTTP server, until its input closes. `runtime_support.Host` starts and kills it.
+
+With the arguments of a backend, this process is one. Otherwise it imports the modules of backends, and forks them.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import fork_host
 
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.resizing import ResizeError
@@ -13,8 +21,26 @@ from local_backend.settings import Settings
 from local_backend.store.database import Database
 
 
-def main() -> None:
-    home, slots, grace, idle, die, embedded, rested_kept = sys.argv[1:8]
+class Run(BaseException):
+    """Raised in a forked child: leave the host, and be a backend with these arguments."""
+
+
+def begin(request: dict[str, Any], descriptors: list[int]) -> None:
+    """In a forked child: take over the environment of the request, and standard input and output."""
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    raise Run(*request["flags"])
+
+
+def backend(flags: list[str]) -> None:
+    """Run a backend until its input closes."""
+    home, slots, grace, idle, die, embedded, rested_kept = flags
     folder = Path(home)
     settings = Settings(
         home=folder, data_fs=folder / "data", result_fs=folder / "results", user="ada", slots=int(slots),
@@ -38,6 +64,17 @@ def main() -> None:
                 supervisor.wake()
     supervisor.close()
     database.close()
+
+
+def main() -> None:
+    """Be a backend, or fork backends."""
+    if len(sys.argv) > 2:
+        backend(sys.argv[1:])
+        return
+    try:
+        fork_host.serve(begin)
+    except Run as found:
+        backend(list(found.args))
 
 
 if __name__ == "__main__":

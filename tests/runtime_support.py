@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import forking
 import psutil
+from forking import Forked
 from sqlalchemy import Connection
 from support import PATIENCE, eventually
 from workloads import workload
@@ -214,24 +217,35 @@ def bench(
         database.close()
 
 
+@cache
+def _backends() -> forking.Host:
+    """Start the process from which backends are forked; it ends when this process ends."""
+    return forking.Host(HOST)
+
+
 class Host:
     """A backend in its own process, which a test can kill and start again."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | subprocess.Popen[bytes] | None = None
 
     def start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the backend, and wait until it is ready."""
         one = self.settings
         flags = [str(one.home), str(one.slots), str(one.stop_grace), str(one.nursery_idle), str(one.die_with_server),
                  str(one.embedded), str(one.rested_kept)]
-        self.process = subprocess.Popen(
-            [sys.executable, str(HOST), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, **(environment or {})},
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        given, to_backend = os.pipe()
+        from_backend, said = os.pipe()
+        self._to, self._from = os.fdopen(to_backend, "w"), os.fdopen(from_backend)
+        if environment:  # for the interpreter: it cannot be forked
+            self.process = subprocess.Popen([sys.executable, str(HOST), *flags], stdin=given, stdout=said,
+                                            env={**os.environ, **environment})
+        else:
+            self.process = _backends().start({"environment": dict(os.environ), "flags": flags}, [given, said])
+        os.close(given)
+        os.close(said)
+        assert self._from.readline() == "ready\n"
 
     def wake(self) -> None:
         """Make the backend read the database; does nothing while it is down."""
@@ -243,19 +257,16 @@ class Host:
 
     def waits_for(self, exec_id: str) -> str:
         """Return the sentence that says why an exec is pending, or "" if it is not."""
-        assert self.process is not None and self.process.stdout is not None
         self._tell(f"why {exec_id}")
-        return self.process.stdout.readline().removesuffix("\n")
+        return self._from.readline().removesuffix("\n")
 
     def _tell(self, line: str) -> None:
-        if self.process is not None and self.process.stdin is not None:
-            try:
-                self.process.stdin.write(line + "\n")
-                self.process.stdin.flush()
-            except (BrokenPipeError, ValueError):
-                pass
+        if self.process is not None:
+            with suppress(BrokenPipeError):
+                self._to.write(line + "\n")
+                self._to.flush()
 
-    def signal(self, number: int) -> None:
+    def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
 
@@ -263,8 +274,11 @@ class Host:
         """Send SIGKILL, and wait until the process has ended."""
         if self.process is not None:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait(PATIENCE)
             self.process = None
+            with suppress(BrokenPipeError):  # what it has not read
+                self._to.close()
+            self._from.close()
 
     def restart(self) -> None:
         self.kill()

@@ -63,10 +63,14 @@ class User:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )
 
+    def serve(self, *words: str) -> commands.Started:
+        """Start a server in the foreground, and return its process."""
+        return commands.Started("local_backend.cli", ("serve", *words), self.environment, self.folder)
+
     def run(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> Done:
         """Run a command until it ends."""
         try:
-            code, out, err = commands.run(program, words, self.environment, cwd or self.folder, DEADLINE)
+            code, out, err = commands.run(program, words, self.environment, cwd or self.folder, DEADLINE, servers=True)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{words} did not end") from None
         return Done(code, out.decode(), err.decode())
@@ -105,11 +109,11 @@ class User:
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes of this home: by their environment, or by a working directory in the home."""
-        marker = str(self.home)
+        marker = str(self.home)  # also the folder of a server that a command has started
         found = []
         for process in psutil.process_iter():
             try:
-                ours = process.environ().get("DLICMD_HOME") == marker or process.cwd().startswith(f"{marker}/")
+                ours = process.environ().get("DLICMD_HOME") == marker or f"{process.cwd()}/".startswith(f"{marker}/")
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):

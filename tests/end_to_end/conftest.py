@@ -40,9 +40,9 @@ def remote(tmp_path: Path) -> Iterator[tuple[User, User, list[str]]]:
     (tmp_path / "near").mkdir()
     server, client = User(tmp_path / "far" / "home"), User(tmp_path / "near" / "home")
     server.environment["DLI_PASSWORD"] = "correct horse"
-    process = server.start(
-        "serve", "--host", "127.0.0.1", "--port", "0", "--tls-cert", str(tmp_path / "cert.pem"),
-        "--tls-key", str(tmp_path / "key.pem"), program="local_backend.cli",
+    process = server.serve(
+        "--host", "127.0.0.1", "--port", "0", "--tls-cert", str(tmp_path / "cert.pem"),
+        "--tls-key", str(tmp_path / "key.pem"),
     )
     try:
         eventually((server.home / "backend.json").exists, "the server serves")

@@ -73,7 +73,7 @@ def everything(home: Path) -> str:
 
 
 def test_the_commands_of_the_page_work(reader: User) -> None:
-    process = reader.start("serve", "--port", "0", program="local_backend.cli")
+    process = reader.serve("--port", "0")
     try:
         eventually((reader.home / "backend.json").exists, "the server serves")
         steps = [shell(reader, block) for block in blocks("sh")]
@@ -95,7 +95,7 @@ def test_the_commands_of_the_page_work(reader: User) -> None:
 def test_the_file_of_the_page_works(reader: User) -> None:
     file = reader.folder / "connections.yaml"
     file.write_text(blocks("yaml")[0])
-    process = reader.start("serve", "--port", "0", "--connections", "connections.yaml", program="local_backend.cli")
+    process = reader.serve("--port", "0", "--connections", "connections.yaml")
     try:
         eventually((reader.home / "backend.json").exists, "the server serves")
         listed = json.loads(reader.backend("connection", "list", "-o", "json").out)

@@ -268,7 +268,7 @@ def second(tmp_path: Path) -> Iterator[tuple[User, str]]:
         [sys.executable, "-m", "local_backend.cli", "user", "add", "ada", "--password-stdin"], env=far.environment,
         cwd=far.folder, input="correct horse\n", capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert added.returncode == 0, added
-    process = far.start("serve", "--host", "127.0.0.1", "--port", "0", "--tls-self-signed", program="local_backend.cli")
+    process = far.serve("--host", "127.0.0.1", "--port", "0", "--tls-self-signed")
     try:
         eventually((far.home / "backend.json").exists, "the server serves")
         url = json.loads((far.home / "backend.json").read_text())["url"]

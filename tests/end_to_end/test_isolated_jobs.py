@@ -15,6 +15,7 @@ from pathlib import Path
 import isolation
 import psutil
 import pytest
+from commands import Started
 from support import eventually
 from user import User
 
@@ -26,9 +27,9 @@ TRAIN = ("edtPyTorch", "--model-dir", "samples/digits", "--model-main", "train.p
          "--cs-datastore-meta", DATA)
 
 
-def serve(user: User, *words: str) -> subprocess.Popen[str]:
+def serve(user: User, *words: str) -> Started:
     """Start a server, and wait until it serves or ends."""
-    server = user.start("serve", *words, program="local_backend.cli")
+    server = user.serve(*words)
     eventually(lambda: server.poll() is not None or (user.home / "backend.json").exists(), "the server serves or ends")
     return server
 
@@ -39,7 +40,7 @@ def team(user: User) -> Iterator[User]:
     isolation.needed()
     user.warm().environment["DLI_DATA_FS"] = str(ROOT)
     server = serve(user, "--host", "127.0.0.1")
-    assert server.poll() is None, server.communicate()
+    assert server.poll() is None, server.communicate(60)
     yield user
     user.close()
     server.communicate(timeout=60)
@@ -114,7 +115,7 @@ def test_without_bubblewrap_the_server_refuses_to_start(user: User, tmp_path: Pa
     found = {one["check"]: one["level"] for one in doctor(user, DLI_HOST="127.0.0.1")}
     assert found["isolation"] == "problem"
     shared = serve(user, "--host", "127.0.0.1", "--jobs-share-server-account")
-    assert shared.poll() is None, shared.communicate()
+    assert shared.poll() is None, shared.communicate(60)
     model = user.model("one", train="import os\nprint(os.path.exists(os.environ['DLICMD_HOME'] + '/backend.json'))\n")
     done = user.run("--exec-start", "PyTorch", "--model-dir", str(model), "--model-main", "train.py", "--follow")
     assert done.code == 0 and "True" in done.out
@@ -132,7 +133,8 @@ def doctor(user: User, **more: str) -> list[dict]:
 
 def test_the_server_shows_no_secret_in_its_environment(user: User) -> None:
     user.environment["DLI_PASSWORD"] = "correct horse battery"
-    server = serve(user, "--embedded")
+    server = user.start("serve", "--embedded", program="local_backend.cli")
+    eventually((user.home / "backend.json").exists, "the server serves")
     block = Path(f"/proc/{server.pid}/environ").read_bytes()
     assert b"DLICMD_HOME=" in block and b"correct horse" not in block
 

@@ -143,6 +143,8 @@ class EmbeddedServer(Server):
     """A server of this user, whose fetchers may use the loopback. Each start has another token and another port: a
     connection of another program may have taken the port of a killed server."""
 
+    options = ("--embedded",)
+
     def __enter__(self) -> EmbeddedServer:
         self.start()
         return self
@@ -151,10 +153,6 @@ class EmbeddedServer(Server):
         """See the base class."""
         self.port = free_port()
         super().start()
-
-    @staticmethod
-    def _command(*words: str) -> list[str]:
-        return Server._command(*words, *(["--embedded"] if words[0] == "serve" else []))
 
     def client(self) -> Client:
         """Return a client of the present server."""

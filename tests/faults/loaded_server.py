@@ -12,8 +12,6 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import tarfile
 import threading
 from collections import Counter
@@ -22,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import commands
 from server_process import free_port
 from support import PATIENCE, eventually
 
@@ -37,6 +36,9 @@ SCRIPT = 'echo "$DLI_EXECID $1 $(sha256sum < payload)" >> "$2"\nsleep "$3"\n'
 class Server:
     """`local-backend serve` on one port over several starts. Leaving the context stops the server and its jobs."""
 
+    #: More arguments of `serve`.
+    options: tuple[str, ...] = ()
+
     def __init__(self, home: Path, **environment: str) -> None:
         self.home = home
         self.port = free_port()
@@ -50,39 +52,37 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        stop = self._command("stop", "--jobs")
-        subprocess.run(stop, env=self.environment, capture_output=True, timeout=PATIENCE, check=False)
+        self.command("stop", "--jobs")
         self.process.wait(PATIENCE)
-        self._close()
+        self._said.close()
 
     def start(self) -> None:
         """Start the server, and wait until it serves."""
         said = self.home.parent / "server.err"
-        command = self._command("serve", "--port", str(self.port))
-        with said.open("ab") as log:
-            piped = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
-            self.process = subprocess.Popen(command, env=self.environment, **piped)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        reader, writer = os.pipe()
+        self._said = os.fdopen(reader, encoding="utf-8")
+        with said.open("ab") as log, open(os.devnull) as nothing, open(writer) as out:
+            words = ("serve", "--port", str(self.port), *self.options)
+            streams = [one.fileno() for one in (nothing, out, log)]
+            self.process = commands.start("local_backend.cli", words, self.environment, Path.cwd(), streams,
+                                          servers=True)
+        line = self._said.readline()
         assert "serving at" in line, f"no start: {line} {self.process.poll()} {said.read_text()[-3000:]}"
 
     def kill(self) -> None:
         """Kill the server with SIGKILL and wait for its end."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(PATIENCE)
-        self._close()
+        self._said.close()
 
     def client(self) -> Client:
         """Return a client that is logged on and retries without end."""
         return Client("127.0.0.1", self.port, http=True, token=self.token, retries=100_000)
 
-    def _close(self) -> None:
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    @staticmethod
-    def _command(*words: str) -> list[str]:
-        return [sys.executable, "-m", "local_backend.cli", *words]
+    def command(self, *words: str, program: str = "local_backend.cli") -> tuple[int, str, str]:
+        """Run a command on the machine of the server; return exit code, standard output, standard error."""
+        code, out, err = commands.run(program, words, self.environment, Path.cwd(), 20 * PATIENCE, servers=True)
+        return code, out.decode(), err.decode()
 
 
 @dataclass

@@ -11,7 +11,6 @@ import json
 import re
 import sqlite3
 import statistics
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -313,10 +312,9 @@ class SearchMatrix(Matrix):
 
     def _away(self) -> None:
         """End the server in order, and start another one."""
-        words = self._server._command("stop")
-        subprocess.run(words, env=self._server.environment, capture_output=True, timeout=PATIENCE, check=True)
+        code, out, err = self._server.command("stop")
+        assert code == 0, (out, err)
         self._server.process.wait(PATIENCE)
-        self._server._close()
         threading.Event().wait(self._chance.random())
         self._server.start()
         self.figures.kills["away"] += 1

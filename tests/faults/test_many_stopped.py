@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,14 +16,6 @@ pytestmark = pytest.mark.integration
 ALL = f"state={','.join(sorted(ACTIVE))}"
 
 
-def command(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command on the machine of the server."""
-    return subprocess.run(
-        [sys.executable, "-m", *words], env=server.environment, capture_output=True, text=True, timeout=20 * PATIENCE,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("clients", "each"), [(6, 10), pytest.param(20, 50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
@@ -35,9 +25,9 @@ def test_all_jobs_end_exactly_once(tmp_path: Path, clients: int, each: int) -> N
         load.begin()
         load.finish()
         ids = {exec_id for exec_id, _ in load.acknowledged.values()}
-        done = command(server, "dlicmd.cli", "--app-stop-all")
-        assert done.returncode == 0 and not done.stderr, done
-        assert {line.split()[2] for line in done.stdout.splitlines() if " succeed. " in line} == ids
+        code, out, err = server.command("--app-stop-all", program="dlicmd.cli")
+        assert code == 0 and not err, (out, err)
+        assert {line.split()[2] for line in out.splitlines() if " succeed. " in line} == ids
         eventually(lambda: not client.execs(f"{ALL}&limit=1"), "all jobs have ended", 900)
         assert Counter(one["state"] for one in client.execs()) == {KILLED: len(ids)}
         for exec_id in ids:
@@ -54,8 +44,8 @@ def test_stopping_the_server_can_stop_all_its_jobs(tmp_path: Path) -> None:
         load = Load(server, 5, 10, seconds=600)
         load.begin()
         load.finish()
-        done = command(server, "local_backend.cli", "stop", "--jobs")
-        assert done.returncode == 0 and "and 30 more" in done.stdout and "stopped local-" in done.stdout, done
+        code, out, err = server.command("stop", "--jobs")
+        assert code == 0 and "and 30 more" in out and "stopped local-" in out, (out, err)
         server.process.wait(PATIENCE)
         server.start()
         with server.client() as client:

@@ -112,8 +112,7 @@ def test_the_error_contains_the_command_that_starts_the_server_again(home: Path)
 def test_a_client_does_not_start_a_server_on_the_home_of_a_team_server(tmp_path: Path) -> None:
     """The client runs in a shell of an administrator, with the home of the server, while the server is down."""
     admin = User(tmp_path / "home")
-    server = admin.start("serve", "--host", "127.0.0.1", "--port", "0", "--tls-self-signed",
-                         program="local_backend.cli")
+    server = admin.serve("--host", "127.0.0.1", "--port", "0", "--tls-self-signed")
     try:
         eventually((admin.home / "backend.json").exists, "the server serves")
         assert admin.run("--exec-get-all").code == 0

@@ -10,8 +10,6 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,12 +19,13 @@ from typing import Any
 import isolation
 import pytest
 import trustme
+from commands import Started
 from live_server import basic, multipart, quoted, tar
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
 
-Run = Callable[..., "subprocess.Popen[str]"]
+Run = Callable[..., Started]
 
 
 @pytest.fixture
@@ -39,15 +38,11 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def run(environment: dict[str, str]) -> Iterator[Run]:
     """A function that starts `local-backend` with arguments. The fixture stops processes that still run."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Started] = []
 
-    def begin(*args: str, **more: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "local_backend.cli", *args], env={**environment, **more}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        started.append(process)
-        return process
+    def begin(*args: str, **more: str) -> Started:
+        started.append(Started("local_backend.cli", args, {**environment, **more}, Path.cwd()))
+        return started[-1]
 
     yield begin
     for process in started:
@@ -55,15 +50,14 @@ def run(environment: dict[str, str]) -> Iterator[Run]:
         process.communicate(timeout=PATIENCE)
 
 
-def serving(process: subprocess.Popen[str]) -> str:
+def serving(process: Started) -> str:
     """Wait for the line that says that the server is ready, and return its address."""
-    assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("local-backend: serving at http"), line + process.communicate(timeout=PATIENCE)[1]
     return line.split()[3].rstrip(",")
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def ended(process: Started) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
@@ -114,7 +108,7 @@ def test_a_second_server_on_the_same_home_refuses_to_start(run: Run, environment
         assert code == 1 and out == "" and err.count("\n") == 1 and environment["DLICMD_HOME"] in err
     assert backend_file(environment)["url"] == url
     first.kill()
-    first.wait()
+    first.wait(PATIENCE)
     assert serving(run("serve")) and backend_file(environment)["pid"] != first.pid
 
 
@@ -238,7 +232,7 @@ def test_a_killed_server_loses_no_acknowledged_submission(run: Run, environment:
         server.kill()
         for client in clients:
             client.join(PATIENCE)
-        server.wait()
+        server.wait(PATIENCE)
     server = run("serve")
     listed = get(serving(server), wire.EXECS, backend_file(environment)["token"])
     ids = {item[wire.ID] for item in listed}
@@ -272,7 +266,7 @@ def test_the_next_server_replaces_the_file_of_a_killed_server(run: Run, environm
     server = run("serve")
     serving(server)
     server.kill()
-    server.wait()
+    server.wait(PATIENCE)
     assert backend_file(environment)["pid"] == server.pid
     assert ended(run("status"))[0] == 1
     following = run("serve")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from live_server import TOKEN, Live, multipart, quoted, settings_for
+from support import VOLUME
 from test_server_guard import route_table
 
 SECRET = b"the-content-of-a-file-that-nobody-may-read"
@@ -78,7 +79,8 @@ def test_every_error_is_one_line_without_control_characters(live: Live) -> None:
 @pytest.mark.integration
 def test_a_hostile_name_in_a_path_reaches_no_other_object(live: Live) -> None:
     before, rows = files(live.settings.home.parent), live.call("GET", "/execs").json()
-    asked = targets(live)
+    # A parameter has 92 values. 5 does not divide 92, so that each value is sent to a fifth of the routes.
+    asked = targets(live)[::5 if VOLUME < 10 else 1]
     assert len(asked) > 500
     connection = HTTPConnection("127.0.0.1", live.port, timeout=60)
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": "0"}
