@@ -27,11 +27,16 @@ _BROWSER = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-component-update", "--disable-sync")
 
 
+def environment(home: Path) -> dict[str, str]:
+    """Return the variables of a user without configuration, so that the settings of the caller change no picture."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "XDG_", "LOCAL_BACKEND_"))}
+    return {**kept, "HOME": str(home.parent), "DLICMD_HOME": str(home), "DLI_SLOTS": "4"}
+
+
 def command(home: Path, *words: str) -> str:
     """Run dlicmd on the server of a home and return its output."""
-    environment = {**os.environ, "DLICMD_HOME": str(home), "DLI_SLOTS": "4"}
-    done = subprocess.run([str(Path(sys.executable).parent / "dlicmd"), *words], cwd=ROOT, env=environment, check=True,
-                          stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([str(Path(sys.executable).parent / "dlicmd"), *words], cwd=ROOT, env=environment(home),
+                          check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 
@@ -93,7 +98,7 @@ def main() -> None:
         finally:
             browser.close()
             subprocess.run([str(Path(sys.executable).parent / "local-backend"), "stop", "--jobs"], check=True,
-                           env={**os.environ, "DLICMD_HOME": str(home)}, stdout=subprocess.DEVNULL)
+                           env=environment(home), stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ STARTING_REVISION, FAILED_REVISION = "starting", "failed"
 TYPE, LAUNCHER, CONDA_HOME, CONDA_ENV, DESCRIPTION = "type", "launcher", "conda_home", "conda_env_name", "description"
 # Keys of a model of the store
 EXEC, PATH, SPACE, VERSION = "exec", "path", "space", "version"
-KERNEL_FILE, WEIGHT_FILE = "kernel", "weight"
+KERNEL_FILE, WEIGHT_FILE, MODEL_CLASS, ERROR = "kernel", "weight", "modelClass", "error"
 
 # Queries and headers
 KERNEL_TYPE, REVISION, KERNEL, STREAM, FROM = "kernel_type", "revision", "kernel", "stream", "from"

@@ -92,7 +92,9 @@ COMMANDS: tuple[DlimCommand, ...] = (
     ), options=(FOLDER, FORCE, KERNEL_TYPE, NAME,
                 _own("--saved", "deploy a model of the model store", "NAME[:VERSION]"),
                 _own("--kernel", "with --saved: file of the kernel among the files of the model", "FILE"),
-                _own("--weight", "with --saved: file of the weights among the files of the model", "FILE")),
+                _own("--weight", "with --saved: file of the weights among the files of the model", "FILE"),
+                _own("--attribute", "with --saved: attribute of the kernel, such as class=network:Net; repeatable",
+                     "NAME=VALUE")._replace(multiple=True)),
         recorded=True),
     DlimCommand("model start", "NAME", "start the kernels of a model", (
         ("dlim model start digits", "return at once"),
@@ -175,8 +177,10 @@ COMMANDS: tuple[DlimCommand, ...] = (
         ("dlim model save last --name digits", "the model that your newest job trained"),), 1, 1,
         (NAME, _own("--path", "file or folder of the result; .: the whole result; default: the files that serving "
                               "needs", "PATH"))),
-    DlimCommand("model saved", "", "list the models of the model store", (
-        ("dlim model saved", "names, versions and their jobs"),)),
+    DlimCommand("model saved", "[NAME[:VERSION]]", "list the saved models, or show what a deployment of one uses", (
+        ("dlim model saved", "names, versions and their jobs"),
+        ("dlim model saved digits:2", "kernel, weights and class of a deployment, and all in the files"),
+    ), 0, 1),
     DlimCommand("model unsave", "NAME[:VERSION]", "delete a model of the model store; deployed models stay", (
         ("dlim model unsave digits:1", "version 1"), ("dlim model unsave digits", "all versions"),
     ), 1, 1, (FORCE,), destroys=True),

@@ -17,6 +17,7 @@ from dlicmd.sdk.messages import Progress
 from dlicmd.sdk.model_objects import (
     DeployedModel,
     LogPart,
+    ModelLoading,
     ModelWhy,
     SavedModel,
     ServiceTokens,
@@ -682,6 +683,13 @@ class AsyncClient:
     async def delete_saved(self, name: str, version: int | None = None) -> None:
         """Call `Client.delete_saved` in a thread."""
         await self._call("delete_saved", name, version)
+
+    async def saved_loading(
+        self, name: str, version: int | None = None, *, kernel: str = "", weight: str = "",
+    ) -> ModelLoading:
+        """Call `Client.saved_loading` in a thread."""
+        found: ModelLoading = await self._call("saved_loading", name, version, kernel=kernel, weight=weight)
+        return found
 
     async def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
         """Call `Client.deploy_saved` in a thread."""

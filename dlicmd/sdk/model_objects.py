@@ -204,6 +204,25 @@ class SavedModel(Record):
     """The exec with its code and data."""
 
 
+class ModelLoading(Record):
+    """What a deployment of a saved model uses, and all in its files."""
+
+    kernel = Key(dlim.KERNEL_FILE, words)
+    """File of the kernel, or name of the ready-made kernel. "" if the deployment must name it."""
+    weight = Key(dlim.WEIGHT_FILE, words)
+    """File or folder of the weights. "" if it is unknown."""
+    model_class = Key(dlim.MODEL_CLASS, words)
+    """The class, or all that the kernel tries. "" if it is not needed, or unknown."""
+    kernels = Key("kernels", texts)
+    """Possible kernels."""
+    weights = Key("weights", texts)
+    """Files or folders that can be the weights."""
+    classes = Key("classes", lambda value: [words(one.get(dlim.NAME)) for one in objects(value)])
+    """Names of the classes in the files."""
+    problem = Key(dlim.ERROR, lambda value: words(an_object(value).get(dlim.MESSAGE)))
+    """Why the deployment would be refused, as a sentence. "" if it is possible."""
+
+
 class ModelWhy(Record):
     """The reason why a model does not serve, or has fewer kernels than it wants, and what to do."""
 

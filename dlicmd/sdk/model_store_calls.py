@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from dlicmd.contract import dlim
 from dlicmd.contract.reading import objects
@@ -20,7 +21,7 @@ from dlicmd.sdk.calls import (
     refused,
 )
 from dlicmd.sdk.errors import NoSuchExec, NoSuchModel, NoSuchObject, ServerError, SubmissionRefused
-from dlicmd.sdk.model_objects import DeployedModel, SavedModel, ServingRuntime
+from dlicmd.sdk.model_objects import DeployedModel, ModelLoading, SavedModel, ServingRuntime
 from dlicmd.sdk.transport import Answer
 
 #: HTTP codes of requests to models: too many wait; from the second one on, the model or the gateway failed.
@@ -139,6 +140,25 @@ class ModelStoreCalls(Calls):
         """
         query = "" if version is None else f"?{dlim.VERSION}={int(version)}"
         accepted(self._send("DELETE", dlim.store_path(checked_name(name)) + query), f"the model {name}")
+
+    def saved_loading(
+        self, name: str, version: int | None = None, *, kernel: str = "", weight: str = ""
+    ) -> ModelLoading:
+        """Return the kernel, the weights and the class that a deployment of a saved model uses (local backend).
+
+        Args:
+            name: Name of the model.
+            version: Version of the model. None stands for the newest one.
+            kernel: `kernel` of the deployment. "" lets the server find it.
+            weight: `weight` of the deployment. "" lets the server find it.
+
+        Raises:
+            NoSuchObject: The model store has no model with this name.
+        """
+        given = {dlim.VERSION: version, dlim.KERNEL_FILE: kernel, dlim.WEIGHT_FILE: weight}
+        query = urlencode({key: value for key, value in given.items() if value})
+        answer = self._send("GET", f"{dlim.store_path(checked_name(name), dlim.DEPLOY)}{'?' if query else ''}{query}")
+        return ModelLoading(an_object(accepted(answer, f"the model {name}")))
 
     def deploy_saved(self, name: str, options: Mapping[str, Any] | None = None) -> DeployedModel:
         """Deploy a model of the model store (local backend).

@@ -23,6 +23,7 @@ from dlicmd.sdk.experiment_objects import (
 from dlicmd.sdk.model_objects import (
     DeployedModel,
     DeployedRevision,
+    ModelLoading,
     ModelWhy,
     SavedModel,
     ServingKernel,
@@ -487,6 +488,6 @@ RECORDS: tuple[type[Record], ...] = (
     Exec, Labelled, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
     SlotHolder, PendingExec, Holdings, Holding, Preview, StoredData, Plan, Search, Experiment, HyperParameter,
     MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
-    ServingRuntime, SavedModel, ModelWhy, SavedDefinition, SavedHardware, SavedExperiment, RunOfExperiment, RunMember,
-    PlanMistakes,
+    ServingRuntime, SavedModel, ModelLoading, ModelWhy, SavedDefinition, SavedHardware, SavedExperiment,
+    RunOfExperiment, RunMember, PlanMistakes,
 )

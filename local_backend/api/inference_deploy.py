@@ -19,10 +19,11 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import EVERY_USER, about
 from local_backend.api.errors import BodyRefused
 from local_backend.api.inference_models import OWNS, SEES, json_of, object_of, shown
-from local_backend.api.inference_objects import runtime_object, saved_object
+from local_backend.api.inference_objects import loading_object, runtime_object, saved_object
 from local_backend.api.models.inference import (
     DlimStatus,
     ModelArchive,
+    ModelLoadingObject,
     ModelObject,
     ModelSpace,
     NewSavedModel,
@@ -43,15 +44,16 @@ T = TypeVar("T")
 
 router = APIRouter(tags=["inference"], route_class=Route)
 
+_UNLOADABLE = "model.class model.pickle model.weights"
 #: Refusals of a deployment, without those of an upload.
 ADDED = {
-    400: "body.json body.value model.description model.files model.name",
+    400: f"body.json body.value model.description model.files model.name {_UNLOADABLE}",
     403: "model.of_another_user",
     429: "load.busy",
     507: "quota.bytes quota.models storage.failed storage.full",
 }
 _REFUSED = {
-    400: "model.description model.files model.name submission.archive submission.body",
+    400: f"model.description model.files model.name submission.archive submission.body {_UNLOADABLE}",
     403: "model.of_another_user", 404: "runtime.not_found", 408: "quota.upload_seconds",
     413: "submission.too_large", 429: "load.busy quota.rate quota.uploads",
     507: "quota.bytes quota.models storage.failed storage.full",
@@ -217,6 +219,19 @@ async def deploy_saved(
     view = await assembled(services, caller, partial(
         services.model_sources.deploy_saved, caller, name, _number(body, "version"), words_of(body)))
     return JsonAnswer(shown(request, services, view))
+
+
+@router.get(f"{_SAVED}/{dlim.DEPLOY}")
+@about(SEES, extension=wire.EXT_MODELS, errors={400: "query.number", 404: "model.not_saved"})
+def loading(  # noqa: PLR0917
+    services: TheServices, caller: TheCaller, name: str, version: _VERSION = None,
+    kernel: Annotated[str, Query(description="`kernel` of the deployment")] = "",
+    weight: Annotated[str, Query(description="`weight` of the deployment")] = "",
+) -> JsonAnswer[ModelLoadingObject]:
+    """Return the kernel, the weights and the class that a deployment of a saved model uses, and all in its files."""
+    words = DeploymentWords(kernel or None, weight=weight or None)
+    return JsonAnswer(loading_object(services.model_sources.loading(
+        caller, name, whole(version, "version", 1) if version else None, words)))
 
 
 async def assembled(services: Services, caller: Caller, work: Callable[[Path], T]) -> T:

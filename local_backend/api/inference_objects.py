@@ -15,6 +15,7 @@ from local_backend.api.models.inference import (
     InstanceObject,
     KernelObject,
     LoadObject,
+    ModelLoadingObject,
     ModelObject,
     ReplicaObject,
     RevisionObject,
@@ -23,6 +24,7 @@ from local_backend.api.models.inference import (
 )
 from local_backend.api.objects import iso
 from local_backend.inference.control import KernelLoad
+from local_backend.inference.loading import Loading
 from local_backend.inference.serving_history import LoadPoint
 from local_backend.services.model_views import GatewayAddress, ModelView, ServiceInstance, job_id
 from local_backend.store.models import DRAINING, SERVING, STORED, RevisionRow, RuntimeRow
@@ -155,3 +157,15 @@ def saved_object(row: SavedModelRow) -> SavedModelObject:
         "creator": row.creator, "createTime": iso(row.create_time), "size": row.size, "source": row.origin,
     }
     return present(shown)
+
+
+def loading_object(found: Loading) -> ModelLoadingObject:
+    """Return what a deployment uses."""
+    shown: ModelLoadingObject = {
+        "kernel": found.kernel, "weight": found.weight, "modelClass": found.class_name, "kernels": list(found.kernels),
+        "weights": list(found.weights),
+        "classes": [{"name": one.name, "needs": list(one.needs)} for one in found.classes],
+    }
+    if found.problem is not None:
+        shown["error"] = {"code": found.problem.code, "message": str(found.problem)}
+    return shown

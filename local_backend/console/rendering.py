@@ -167,9 +167,17 @@ def shown_source(source: Any) -> str:
     of = f"connection {reference.get(NAME) or reference.get(ID)}" if isinstance(reference, dict) else ""
     others = [f"{key} {value}" for key, value in place.items() if key not in (PATHS, PATH, VOLUME)]
     parts = [of, f"storage volume {place[VOLUME]}" if VOLUME in place else "", *others,
-             f"path {path}" if path else "" if of or VOLUME in place else "the data folder of the server",
+             f"{_word(path, of)} {path}" if path else "" if of or VOLUME in place else "the data folder of the server",
              {STREAM: "as a stream", "download": "downloaded"}.get(str(source.get(ACCESS)), "")]
     return ", ".join(filter(None, parts))
+
+
+def _word(path: str, connection: str) -> str:
+    """Return the word for paths on the server by their form. A connection can give a meaning of its own to a path."""
+    last = path.rstrip("/").rpartition("/")[2]
+    if connection or ", " in path or "*" in last:
+        return "path" if connection else "paths"
+    return "file" if "." in last.strip(".") and not path.endswith("/") else "folder"
 
 
 def shown_hardware(spec: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
         "experiment": services.experiments.of_exec(caller, row.id), "remedy": remedy_of(row),
         "labels": labels_of(services, caller, run), "owned": row.creator == caller.name, "has_result": view.has_result,
+        "plan": view.consumer,
     }
 
 

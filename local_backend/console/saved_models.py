@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
+from typing import Any
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import ImmutableMultiDict
 from starlette.responses import Response
 
 from local_backend.api.depends import TheCaller, TheServices
@@ -18,7 +20,7 @@ from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.console.service_changes import whole
 from local_backend.console.services import service_path
-from local_backend.services.model_sources import READY_MADE, DeploymentWords
+from local_backend.services.model_sources import DeploymentWords
 
 router = pages()
 
@@ -36,9 +38,8 @@ def saved_page(
     if made is not None:
         rows = [made, *(row for row in rows if row is not made)]
     at = (table.number - 1) * ROWS
-    shown = [(row, f"dlim model deploy --saved {shlex.quote(row.name)}:{row.version}") for row in rows[at:at + ROWS]]
-    return page(request, "saved_models.html", rows=shown, made=made, total=len(rows), number=table.number, size=ROWS,
-                kernels=sorted(READY_MADE))
+    return page(request, "saved_models.html", rows=rows[at:at + ROWS], made=made, total=len(rows), number=table.number,
+                size=ROWS)
 
 
 @router.post(places.SAVED + "/promote")
@@ -60,16 +61,43 @@ async def unsave(request: Request, services: TheServices, caller: TheCaller) -> 
     return done(request, places.SAVED)
 
 
+@router.get(places.SAVED + "/deploy")
+def deployment(request: Request, services: TheServices, caller: TheCaller) -> Response:
+    """Show the form of a deployment: what it uses, and what else the files of the model have."""
+    query = request.query_params
+    name, version = query.get("name", ""), whole(query.get("version", ""), "version")
+    words = _words(query)
+    command = ["dlim", "model", "deploy", "--saved", f"{name}:{version}"]
+    command += ["--kernel", words.kernel] if words.kernel else []
+    command += ["--weight", words.weight] if words.weight else []
+    for key, value in words.attributes.items():
+        command += ["--attribute", f"{key}={value}"]
+    command += ["--name", words.name] if words.name and words.name != name else []
+    found = services.model_sources.loading(caller, name, version, words)
+    return page(request, "saved_model_deploy.html", loading=found, name=name, version=version, words=words,
+                command=shlex.join(command))
+
+
 @router.post(places.SAVED + "/deploy")
 async def deploy_saved(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Deploy a saved model, start it if the form says so, and lead to the page of the model."""
     form = await request.form()
     services.base.permit(caller, "model.deploy")
-    words = DeploymentWords(kernel=field(form, "kernel") or None, name=field(form, "model") or None,
-                            weight=field(form, "weight") or None)
+    words = _words(form)
     version = whole(field(form, "version"), "version")
     view = await assembled(services, caller, partial(
         services.model_sources.deploy_saved, caller, field(form, "name"), version, words))
     if field(form, "start"):
         await run_in_threadpool(services.models.start, caller, view.row.name)
     return done(request, service_path(view.row.name))
+
+
+def _words(given: ImmutableMultiDict[str, Any]) -> DeploymentWords:
+    """Return what a form says about a deployment."""
+    def text(name: str) -> str:
+        value = given.get(name, "")
+        return value.strip() if isinstance(value, str) else ""
+
+    attributes = {key: text(key) for key in ("class", "class_args", "allow_pickle") if text(key)}
+    return DeploymentWords(kernel=text("kernel") or None, name=text("model") or None, weight=text("weight") or None,
+                           attributes=attributes)

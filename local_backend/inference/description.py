@@ -12,19 +12,13 @@ from typing import Any
 from dlicmd.contract import strict_json
 from local_backend.errors import Invalid
 from local_backend.fields import Fields, shown
+from local_backend.inference.kernel.ready.model_files import READY_MADE, preferred, weights_in
+from local_backend.inference.loading import check_loadable
 from local_backend.inference.profile import variables
 
 MODEL_JSON, README = "model.json", "README.md"
 #: Value of weight_path for a model without a file of weights.
 NO_WEIGHTS = "N/A"
-#: Names of the ready-made kernels → suffixes of the files that they load; none: they load the whole folder.
-READY_MADE: Mapping[str, tuple[str, ...]] = {
-    "onnx": (".onnx",),
-    "torch": (".pt2", ".pt", ".pth", ".ts", ".torchscript"),
-    "sklearn": (".skops", ".joblib", ".pkl", ".pickle"),
-    "xgboost": (".ubj", ".json", ".model", ".skops", ".joblib", ".pkl"),
-    "huggingface": (),
-}
 #: The runtimes that every server has: kernels in the server's own Python.
 BUILT_IN = ("python", "dlipy3")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -66,7 +60,7 @@ def check_name(name: object, what: str = "model.json: name") -> str:
 def read_description(folder: Path, kernel_type: str | None = None, name: str | None = None) -> ModelDescription:
     """Return the description of the model in a folder. With `kernel_type`, a ready-made kernel serves the model; then
     model.json and README.md may be missing, and `name` names the model. Raises Invalid (`model.description`,
-    `model.files`), OSError."""
+    `model.files`, and those of `check_loadable`), OSError."""
     if kernel_type is not None and kernel_type not in READY_MADE:
         raise _refuse(f"kernel_type must be {', '.join(READY_MADE)}, but it is {shown(kernel_type)}")
     text = _text(folder, MODEL_JSON)
@@ -75,8 +69,11 @@ def read_description(folder: Path, kernel_type: str | None = None, name: str | N
     value = _object(text) if text is not None else {}
     kind = kernel_type or value.get("kernel_type") or None
     if kind is not None:
-        value = _completed(value, str(kind), name, folder)
-    return described(value, folder)
+        value = completed(value, str(kind), name, folder)
+    found = described(value, folder)
+    if found.ready_made is not None:
+        check_loadable(found.ready_made, found.value, folder)
+    return found
 
 
 def described(value: dict[str, Any], folder: Path) -> ModelDescription:
@@ -111,6 +108,12 @@ def described(value: dict[str, Any], folder: Path) -> ModelDescription:
     return ModelDescription(name, value["runtime"].strip(), kernel, kind, content or "", whole, environment)
 
 
+def check_kernel(value: Mapping[str, Any], folder: Path) -> None:
+    """Check that a model.json names a file of the folder as its kernel. Raises Invalid (`model.description`,
+    `model.files`)."""
+    _file(Fields(value, MODEL_JSON, _refuse), "kernel_path", folder)
+
+
 def _refuse(sentence: str) -> Invalid:
     return Invalid("model.description", sentence)
 
@@ -130,7 +133,7 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _completed(value: dict[str, Any], kind: str, name: str | None, folder: Path) -> dict[str, Any]:
+def completed(value: dict[str, Any], kind: str, name: str | None, folder: Path) -> dict[str, Any]:
     """Return the model.json of a ready-made kernel with defaults for what is missing."""
     found = {
         "name": name, "tag": "", "runtime": BUILT_IN[0], "kernel_path": "", "schema_version": "1", **value,
@@ -142,9 +145,8 @@ def _completed(value: dict[str, Any], kind: str, name: str | None, folder: Path)
 
 
 def _weights(folder: Path, kind: str) -> str:
-    """Return the only file that a ready-made kernel can load, or `./` for the whole folder."""
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")
-                   if path.is_file() and path.suffix in READY_MADE.get(kind, ()) and path.name != MODEL_JSON)
+    """Return the only file or folder that a ready-made kernel can load, or `./` for the whole folder."""
+    found = [path.relative_to(folder).as_posix() for path in preferred(weights_in(folder, READY_MADE.get(kind, ())))]
     if len(found) > 1:
         raise _refuse(f"{MODEL_JSON}: weight_path is required, because several files can be the weights: "
                       f"{', '.join(found[:5])}")

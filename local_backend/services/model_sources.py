@@ -23,6 +23,7 @@ from local_backend.errors import AccessDenied, Conflict, Invalid, NotFound, Over
 from local_backend.files import open_folder, open_regular, regular_files, write_json
 from local_backend.inference import description
 from local_backend.inference.description import ModelDescription
+from local_backend.inference.loading import Loading, check_loadable, kernel_in, loading_of, ready_made_in
 from local_backend.runtime import bundles
 from local_backend.runtime.bundles import BundleLost
 from local_backend.runtime.paths import ExecPaths
@@ -38,14 +39,9 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.saved_models import SavedModelRow
 from local_backend.submit.quota import check_room
 
-#: Names of the ready-made kernels.
-READY_MADE = tuple(description.READY_MADE)
 _CODE_LEFT_OUT = ("__pycache__",)
 #: Most characters of the name of a space, and most versions of saved models that a user may have.
 _LONGEST_SPACE, _MOST_SAVED = 200, 1000
-#: File of a model's own kernel, and suffixes of files that do not identify a ready-made kernel.
-_OWN_KERNEL, _HUGGINGFACE = "kernel.py", "huggingface"
-_OF_SEVERAL = frozenset({".json", ".pkl", ".pickle", ".joblib", ".skops", ".model"})
 #: Function that returns the paths to copy, from all paths.
 Choice = Callable[[Iterable[str]], list[str]]
 
@@ -243,6 +239,28 @@ class ModelSourceService:
             source = row.origin | {"saved": name, "version": row.version, "space": row.space}
             return self.models.add(caller, found, folder, source, new=False)
 
+    def loading(self, caller: Caller, name: str, version: int | None, words: DeploymentWords) -> Loading:
+        """Return what a deployment of a saved model with these words would load, and why it would be refused. Raises
+        NotFound (`model.not_saved`), StorageFailed."""
+        row = self.base.database.read(lambda c: _saved(c, caller, name, version))
+        folder = self.base.settings.paths.bundle(row.bundle)
+        kernel, ready_made, checked, found = "", None, {}, None
+        try:
+            kernel = words.kernel or kernel_in(folder)
+            ready_made = ready_made_in(folder, kernel)
+            value = _model_json(folder, words, words.name or name, kernel)
+            if ready_made is None:
+                description.check_kernel(value, folder)
+                checked = value
+            else:
+                checked = description.described(description.completed(value, ready_made, None, folder), folder).value
+                check_loadable(ready_made, checked, folder)
+        except Invalid as problem:
+            found = problem
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+        return loading_of(folder, kernel, ready_made, checked, found)
+
     # --- helpers
 
     def _check_room(self, size: int) -> None:
@@ -276,22 +294,14 @@ class ModelSourceService:
 
     def _described(self, folder: Path, words: DeploymentWords, name: str) -> ModelDescription:
         """Write the description of a model into its folder, and return it. Raises Invalid, StorageFailed."""
-        kernel = words.kernel or _kernel_in(folder)
-        ready_made = kernel in description.READY_MADE and not (folder / kernel).is_file()
-        weight = None if words.weight is None else _resolved(folder, words.weight)
-        value: dict[str, Any] = {
-            "name": name, "tag": words.tag or "", "runtime": words.runtime or description.BUILT_IN[0],
-            "kernel_path": "" if ready_made else _resolved(folder, kernel), "schema_version": "1",
-            "attributes": [{"key": key, "value": one} for key, one in words.attributes.items()],
-            "mk_environments": [{"name": key, "value": str(one)} for key, one in words.environments.items()],
-            **({"weight_path": weight} if weight else {} if ready_made else {"weight_path": "./"}),
-        }
+        kernel = words.kernel or kernel_in(folder)
+        ready_made = ready_made_in(folder, kernel)
         try:
-            write_json(folder / description.MODEL_JSON, value, durable=False)
+            write_json(folder / description.MODEL_JSON, _model_json(folder, words, name, kernel), durable=False)
             readme = folder / description.README
             if not readme.exists():
                 readme.write_text(f"# {name}\n", encoding="utf-8")
-            return description.read_description(folder, kernel if ready_made else None, name)
+            return description.read_description(folder, ready_made, name)
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
 
@@ -300,20 +310,17 @@ class ModelSourceService:
             bundles.drop(self.base.settings.paths, self.base.database, gone)
 
 
-def _kernel_in(folder: Path) -> str:
-    """Return the kernel for the files of a model: its own, or the only ready-made one that loads such files. Raises
-    Invalid (`model.description`) if there is none, or several."""
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    if _OWN_KERNEL in names:
-        return _OWN_KERNEL
-    suffixes = {PurePosixPath(name).suffix for name in names}
-    found = [kind for kind, known in description.READY_MADE.items() if not suffixes.isdisjoint({*known} - _OF_SEVERAL)]
-    if any(name.endswith(".safetensors") for name in names) and any(name.endswith("config.json") for name in names):
-        found.append(_HUGGINGFACE)
-    if len(found) != 1:
-        raise Invalid("model.description", "kernel is required, because the files do not show which one serves them: "
-                                           f"the file of the kernel, or one of {', '.join(description.READY_MADE)}")
-    return found[0]
+def _model_json(folder: Path, words: DeploymentWords, name: str, kernel: str) -> dict[str, Any]:
+    """Return the model.json of a deployment with this kernel, which may lack the weights of a ready-made kernel."""
+    ready_made = ready_made_in(folder, kernel)
+    weight = None if words.weight is None else _resolved(folder, words.weight)
+    return {
+        "name": name, "tag": words.tag or "", "runtime": words.runtime or description.BUILT_IN[0],
+        "kernel_path": "" if ready_made else _resolved(folder, kernel), "schema_version": "1",
+        "attributes": [{"key": key, "value": one} for key, one in words.attributes.items()],
+        "mk_environments": [{"name": key, "value": str(one)} for key, one in words.environments.items()],
+        **({"weight_path": weight} if weight else {} if ready_made else {"weight_path": "./"}),
+    }
 
 
 def _resolved(folder: Path, path: str) -> str:

@@ -18,6 +18,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 
+class Net(nn.Sequential):
+    """The kernel `torch` finds this class for the weights, because the import of this file only defines things."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
 def load(data_dir):
     """Return (training set, test set). Each line of the file has 64 pixels (0 to 16) and a label."""
     table = np.loadtxt(os.path.join(data_dir, "digits.csv.gz"), delimiter=",", dtype=np.float32)
@@ -48,7 +55,7 @@ def main():
     train_set, test_set = load(os.environ["DATA_DIR"])
     sampler = DistributedSampler(train_set, num_replicas=world, rank=rank)
     loader = DataLoader(train_set, batch_size=args.batch_size, sampler=sampler)
-    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+    network = Net().to(device)
     model = DistributedDataParallel(network)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 

@@ -13,6 +13,13 @@ from torch import nn
 from torch.nn import functional as F
 
 
+class Net(nn.Sequential):
+    """The kernel `torch` finds this class for the weights, because the import of this file only defines things."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
 def load(data_dir):
     """Return (train images, train labels, test images, test labels). Each line of the file has 64 pixels (0 to 16)
     and a label."""
@@ -34,7 +41,7 @@ def main():
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     images, labels, test_images, test_labels = (part.to(device) for part in load(os.environ["DATA_DIR"]))
-    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+    model = Net().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 
     for epoch in range(1, args.epochs + 1):

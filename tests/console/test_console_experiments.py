@@ -309,7 +309,7 @@ def test_the_page_of_an_experiment_shows_its_data_as_words_and_the_runs_that_wer
     made = change(visitor, f"{places.RUNS}/{first}/again", {"name": "next", "workers": "1", "arguments": "--epochs 9"})
     second = made.headers["location"].rpartition("/")[2]
     page = visitor.get(f"{places.EXPERIMENTS}/alice/first").text
-    assert "path mnist" in page and "&#34;type&#34;" not in page
+    assert "folder mnist" in page and "&#34;type&#34;" not in page
     assert f"{places.RUNS}/{second}" in page and f"repeats <a href=\"{places.RUNS}/{first}\"" in page
     runs = mine.get("/experiments/first/runs").json()
     assert [one["parts"][0]["execId"] for one in runs] == [second, first]

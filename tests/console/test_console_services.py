@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import html
+import io
 import json
+import pickle
 import re
 import socket
 import threading
+import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -329,12 +333,13 @@ def test_a_trial_has_a_limit_of_its_own(team: Live) -> None:
 # --- saved models
 
 
-def trained(live: Live, token: str = TOKEN, user: str = "alice") -> str:
-    """Return a finished exec with a result and a kernel."""
-    exec_id = live.submitted(files={"main.py": b"print(1)\n", "kernel.py": KERNEL}, token=token)
-    folder = live.settings.paths.job(exec_id, user).model
+def trained(live: Live, files: dict[str, bytes] | None = None, result: dict[str, bytes] | None = None) -> str:
+    """Return a finished exec with a result; without `files`, with a kernel."""
+    exec_id = live.submitted(files=files or {"main.py": b"print(1)\n", "kernel.py": KERNEL})
+    folder = live.settings.paths.job(exec_id, "alice").model
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "weights.pt").write_bytes(b"w")
+    for name, content in (result or {"weights.pt": b"w"}).items():
+        (folder / name).write_bytes(content)
     live.move(exec_id, PENDING, RUNNING, FINISHED)
     return exec_id
 
@@ -344,7 +349,10 @@ def test_saved_models_are_promoted_deployed_and_deleted(team: Live) -> None:
     exec_id = trained(team)
     assert dlim.call("POST", "/modelstore", {"name": "digits", "exec": exec_id}).status == 201
     page = get(team, SAVED)
-    assert f'href="/console/runs/{exec_id}"' in page.text and "dlim model deploy --saved digits:1" in words(page)
+    assert f'href="/console/runs/{exec_id}"' in page.text and f"{SAVED}/deploy?name=digits" in page.text
+    form = get(team, f"{SAVED}/deploy?name=digits&version=1")
+    assert "dlim model deploy --saved digits:1" in words(form) and "Uses the kernel kernel.py" in words(form)
+    assert get(team, f"{SAVED}/deploy?name=digits&version=1", bob).error == (404, "model.not_saved")
     assert "digits" not in get(team, SAVED, bob).text
     named = {"name": "digits", "version": "1"}
     assert post(team, f"{SAVED}/promote", named | {"space": "all"}, bob).status in (403, 404)
@@ -367,6 +375,28 @@ def test_saved_models_are_promoted_deployed_and_deleted(team: Live) -> None:
     assert post(team, f"{SAVED}/delete", named, csrf="wrong").error == (403, "console.csrf")
     assert post(team, f"{SAVED}/delete", named).status == 303
     assert dlim.get("/modelstore") == []
+
+
+def test_the_form_of_a_deployment_shows_what_it_uses(team: Live) -> None:
+    """What cannot work has a sentence and its code, and no button."""
+    state = io.BytesIO()
+    with zipfile.ZipFile(state, "w") as archive:
+        archive.writestr("net/data.pkl", pickle.dumps(OrderedDict(), 2))
+    network = b"from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self, size):\n        pass\n"
+    exec_id = trained(team, files={"main.py": b"print(1)\n", "network.py": network},
+                      result={"a.pth": state.getvalue(), "b.pth": state.getvalue()})
+    assert Modelling(team).call("POST", "/modelstore", {"name": "net", "exec": exec_id}).status == 201
+    form, at = get(team, f"{SAVED}/deploy?name=net&version=1"), f"{SAVED}/deploy?name=net&version=1&weight=model/b.pth"
+    assert "(model.description)" in words(form) and '<button class="main" disabled>' in form.text
+    assert 'value="model/a.pth"' in form.text and 'value="network:Net"' in form.text
+    form = get(team, at)
+    assert "network:Net" in words(form) and "(model.class)" in words(form)
+    form = get(team, at + "&class_args=%7B%22size%22%3A+3%7D")
+    assert "the weights model/b.pth , the class network:Net" in words(form) and "disabled" not in form.text
+    assert "--attribute 'class_args={\"size\": 3}'" in words(form)
+    given = {"name": "net", "version": "1", "weight": "model/b.pth"}
+    assert post(team, f"{SAVED}/deploy", given).error == (400, "model.class")
+    assert post(team, f"{SAVED}/deploy", given | {"class_args": '{"size": 3}'}).headers["location"] == f"{LIST}/net"
 
 
 def textarea(live: Live) -> str:

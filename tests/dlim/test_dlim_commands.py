@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from dlim_desk import DlimDesk, ModelServer, failed
+from fake_server import Reply
 from support import eventually
 
 from dlicmd.contract.dlim_commands import COMMANDS
@@ -115,9 +116,23 @@ def test_the_model_store(desk: DlimDesk, local: ModelServer) -> None:
     assert desk.run("model", "promote", "digits", "--space", "production").code == 0
     assert (local.seen[-1].path, json.loads(local.seen[-1].body)) == (
         "/dlim/v1/modelstore/digits/promote", {"space": "production"})
-    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch", "--weight", "a.pth")
+    done = desk.run("model", "deploy", "--saved", "digits:2", "--kernel-type", "torch", "--weight", "a.pth",
+                    "--attribute", "class=net:Net", "--attribute", 'class_args={"n": 3}')
     assert done.out.splitlines()[-1] == "Model <digits> is deployed successfully"
-    assert json.loads(local.seen[-1].body) == {"kernel_type": "torch", "weight": "a.pth", "version": 2}
+    assert json.loads(local.seen[-1].body) == {
+        "kernel_type": "torch", "weight": "a.pth", "version": 2,
+        "attributes": {"class": "net:Net", "class_args": '{"n": 3}'}}
+
+
+def test_a_saved_model_tells_what_a_deployment_uses(desk: DlimDesk, local: ModelServer) -> None:
+    found = {"kernel": "torch", "weight": "net.pth", "modelClass": "", "kernels": ["torch"], "weights": ["net.pth"],
+             "classes": [], "error": {"code": "model.class", "message": "no class"}}
+    local.replies["GET", "/dlim/v1/modelstore/digits/deploy"] = Reply(200, json.dumps(found).encode())
+    done = desk.run("model", "saved", "digits:2")
+    assert done.code == 0 and "net.pth" in done.out and "no class" in done.out
+    assert local.seen[-1].target == "/dlim/v1/modelstore/digits/deploy?version=2"
+    assert json.loads(desk.run("model", "saved", "digits", "-o", "json").out) == found
+    assert desk.run("model", "deploy", "--saved", "digits", "--attribute", "class").code == 2
 
 
 def test_a_saved_model_is_deleted(desk: DlimDesk, local: ModelServer) -> None:
@@ -268,8 +283,6 @@ def test_completion_scripts_name_dlim(desk: DlimDesk, shell: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"model_list": 3}', b"\xff\xfe"])
 def test_an_answer_of_another_server_is_an_error(desk: DlimDesk, local: ModelServer, body: bytes) -> None:
-    from fake_server import Reply
-
     local.replies["GET", "/dlim/v1/model"] = Reply(200, body)
     done = desk.run("model", "list", "-o", "json")
     assert done.code == (0 if body == b"[]" else 1) and b"Traceback" not in done.raw_err

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +30,14 @@ def trained(live: Live, result: dict[str, bytes] | None = None, **more: Any) -> 
         path.write_bytes(content)
     live.move(exec_id, PENDING, RUNNING, FINISHED)
     return exec_id
+
+
+def torch_file(content: object = OrderedDict()) -> bytes:
+    """Return a file as torch.save writes it, with weights alone."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("net/data.pkl", pickle.dumps(content, 2))
+    return file.getvalue()
 
 
 def deploy(live: Live, exec_id: str, **words: Any) -> Any:
@@ -89,6 +101,56 @@ def test_the_kernel_is_found_from_the_files(live: Live) -> None:
     assert (found["kernel_type"], found["weight_path"]) == ("onnx", "model/net.onnx")
     for unclear in ({"net.onnx": b"x", "net.pth": b"x"}, {"notes.txt": b"x"}):
         assert deploy(live, trained(live, unclear, files=plain)).error == (400, "model.description")
+
+
+NET = b"from torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self%s):\n        pass\n"
+DATA = b"class Rows(Dataset):\n    pass\n"
+
+
+@pytest.mark.parametrize(("code", "result", "attributes", "refusal"), [
+    ({"main.py": b"print(1)\n", "data.py": DATA}, torch_file(), {}, "model.class"),
+    ({"main.py": NET % b"" + b"print(1)\n"}, torch_file(), {}, "model.class"),
+    ({"main.py": NET % b", hidden"}, torch_file(), {}, "model.class"),
+    ({"main.py": NET % b", *, hidden"}, torch_file(), {"class_args": "["}, "model.class"),
+    ({"main.py": NET % b""}, torch_file(), {"class": "other:Net"}, "model.class"),
+    ({"main.py": NET % b""}, torch_file(), {"class": "../main:Net"}, "model.class"),
+    ({"main.py": NET % b""}, torch_file(io.StringIO()), {}, "model.pickle"),
+    ({"main.py": NET % b", hidden=3"}, torch_file(), {}, None),
+    ({"main.py": NET % b", hidden"}, torch_file(), {"class_args": '{"hidden": 3}'}, None),
+    ({"main.py": NET % b"" + b"print(1)\n"}, torch_file(), {"class": "main:Net"}, None),
+    ({"main.py": b"print(1)\n"}, torch_file(io.StringIO()), {"allow_pickle": "true"}, None),
+    ({"main.py": b"print(1)\n"}, b"written by an old version of PyTorch", {}, None),
+])
+def test_weights_without_their_class_are_refused_before_the_deployment(
+    live: Live, code: dict[str, bytes], result: bytes, attributes: dict[str, str], refusal: str | None
+) -> None:
+    answer = deploy(live, trained(live, {"net.pth": result}, files=code), attributes=attributes, name="net")
+    assert answer.status == 200 if refusal is None else answer.error == (400, refusal), answer.text
+    assert (Modelling(live).call("GET", "/model/net").status == 200) == (refusal is None)
+
+
+def test_a_kernel_without_a_file_that_it_loads_is_refused(live: Live) -> None:
+    assert deploy(live, trained(live, {"net.pth": b"w"}), kernel="onnx").error == (400, "model.weights")
+    assert deploy(live, trained(live, {"net.joblib": b"w"}), kernel="sklearn").error == (400, "model.pickle")
+    assert deploy(live, trained(live, {"bert/config.json": b"{}"}), kernel="huggingface").json()[
+        "weight_path"] == "model/bert"
+
+
+def test_a_saved_model_tells_what_a_deployment_uses(live: Live, dlim: Modelling) -> None:
+    files = {"main.py": NET % b"", "own.py": b"import redhareapi\n"}
+    exec_id = trained(live, {"a.pth": torch_file(), "b.pth": torch_file(), "nets.py": NET % b", size" + DATA},
+                      files=files)
+    assert dlim.call("POST", "/modelstore", {"name": "net", "exec": exec_id}).status == 201
+    found = dlim.get("/modelstore/net/deploy")
+    assert (found["kernel"], found["weight"], found["error"]["code"]) == ("torch", "", "model.description")
+    assert found["weights"] == ["model/a.pth", "model/b.pth"] and found["kernels"][:2] == ["torch", "own.py"]
+    assert found["classes"] == [{"name": "main:Net", "needs": []}, {"name": "model.nets:Net", "needs": ["size"]}]
+    found = dlim.get("/modelstore/net/deploy?version=1&weight=b.pth")
+    assert (found["weight"], found["modelClass"], "error" in found) == ("model/b.pth", "main:Net", False)
+    assert dlim.get("/modelstore/net/deploy?kernel=onnx")["error"]["code"] == "model.weights"
+    for outside in ("kernel=../x.py", "kernel=torch&weight=../../x", "kernel=torch&weight=/etc/passwd"):
+        assert dlim.get(f"/modelstore/net/deploy?{outside}")["error"]["code"] in ("model.description", "model.files")
+    assert dlim.call("GET", "/modelstore/net/deploy?version=7").error == (404, "model.not_saved")
 
 
 @pytest.mark.parametrize(("words", "code"), [

@@ -15,11 +15,11 @@ from dlicmd.contract.exits import Exit
 from dlicmd.dlim.commands.models import agreed_in_words
 from dlicmd.dlim.commands.saved import divided
 from dlicmd.sdk.deployment import ModelFolder, model_folder
-from dlicmd.sdk.errors import NoSuchModel
-from dlicmd.sdk.messages import one_line
+from dlicmd.sdk.errors import NoSuchModel, UsageProblem
+from dlicmd.sdk.messages import inert, one_line
 from dlicmd.sdk.model_objects import DeployedModel
 
-_SAVED, _KERNEL, _WEIGHT = "--saved", "--kernel", "--weight"
+_SAVED, _KERNEL, _WEIGHT, _ATTRIBUTE = "--saved", "--kernel", "--weight", "--attribute"
 
 
 class CheckedFolder(NamedTuple):
@@ -35,8 +35,8 @@ def deploy(session: Session) -> int:
     line = session.line
     if line.text(_SAVED) is not None:
         return _deploy_saved(session, line.text(_SAVED) or "")
-    for option in (_KERNEL, _WEIGHT):
-        if line.text(option) is not None:
+    for option in (_KERNEL, _WEIGHT, _ATTRIBUTE):
+        if line.text(option) is not None or line.many(option):
             raise ArgvError(f"{option} is only for {_SAVED}; of a folder, {dlim.MODEL_JSON} names the file")
     if line.text(FOLDER.name) is None:
         raise ArgvError("dlim model deploy needs -p DIR; for example: dlim model deploy -p ./digits")
@@ -81,8 +81,15 @@ def _deploy_saved(session: Session, saved: str) -> int:
     if line.text(FOLDER.name) is not None:
         raise ArgvError(f"give -p DIR or {_SAVED} NAME, not both")
     saved, version = divided(saved)
+    attributes = {}
+    for pair in line.many(_ATTRIBUTE):
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise UsageProblem(f"'{inert(pair)}' is not NAME=VALUE, such as class=network:Net")
+        attributes[key] = value
     given = {dlim.KERNEL_TYPE: line.text(KERNEL_TYPE.name), dlim.KERNEL_FILE: line.text(_KERNEL),
-             dlim.WEIGHT_FILE: line.text(_WEIGHT), dlim.NAME: line.text(NAME.name), dlim.VERSION: version}
+             dlim.WEIGHT_FILE: line.text(_WEIGHT), dlim.NAME: line.text(NAME.name), dlim.VERSION: version,
+             dlim.ATTRIBUTES: attributes or None}
     model = session.client.deploy_saved(saved, {key: value for key, value in given.items() if value is not None})
     if session.output.is_data:
         emit_value(model, session.output)

@@ -43,9 +43,26 @@ def save(session: Session) -> int:
 
 
 def list_all(session: Session) -> int:
-    """Print the models of the model store."""
+    """Print the models of the model store, or what a deployment of one of them uses."""
+    if session.operands:
+        return _loading(session)
     show_rows(session.client.saved_models(), session.output, _COLUMNS,
               lambda item, column: scalar(item.get(column) or "-"))
+    return Exit.DONE
+
+
+def _loading(session: Session) -> int:
+    name, version = divided(session.operand)
+    found = session.client.saved_loading(name, version)
+    if session.output.is_data:
+        emit_value(found, session.output)
+        return Exit.DONE
+    chosen = {"kernel": found.kernel, "weights": found.weight, "class": found.model_class}
+    emit("A deployment uses:\n" + "\n".join(f"  {key:<8} {inert(one) or '-'}" for key, one in chosen.items()))
+    in_files = {"kernels": found.kernels, "weights": found.weights, "classes": found.classes}
+    emit("Possible:\n" + "\n".join(f"  {key:<8} {inert(', '.join(all_of)) or '-'}" for key, all_of in in_files.items()))
+    if found.problem:
+        emit(f"The deployment would be refused: {inert(found.problem)}")
     return Exit.DONE
 
 

@@ -394,6 +394,36 @@ class SavedModelDeployment(TypedDict, total=False):
 
 
 @described
+class ModelClassObject(TypedDict):
+    """A class in the files of a saved model."""
+
+    name: str
+    """Name for the attribute `class`"""
+    needs: list[str]
+    """Arguments without a default, for the attribute `class_args`"""
+
+
+@described
+class ModelLoadingObject(TypedDict):
+    """What a deployment of a saved model uses, and all in its files."""
+
+    kernel: str
+    """File of the kernel, or name of the ready-made kernel; empty: the request must name it"""
+    weight: str
+    """File or folder of the weights; empty: unknown"""
+    modelClass: str
+    """The class, or all that the kernel tries; empty: not needed, or unknown"""
+    kernels: list[str]
+    """Possible kernels"""
+    weights: list[str]
+    """Files or folders that can be the weights, at most 200"""
+    classes: list[ModelClassObject]
+    """Classes in the files, at most 200"""
+    error: NotRequired[DlimProblem]
+    """Why the deployment would be refused"""
+
+
+@described
 class ModelSpace(TypedDict, total=False):
     """Where a saved model is promoted to."""
 

@@ -124,6 +124,7 @@
       this.u = new uPlot(options, this.joined(), this.plot);
       for (const [at, head] of [...this.plot.querySelectorAll(".u-legend .u-series th")].entries()) {
         if (at === 0) continue;
+        head.title = head.textContent;
         head.tabIndex = 0;
         head.setAttribute("role", "button");
         head.addEventListener("keydown", (event) => {

@@ -15,14 +15,12 @@ from local_backend.inference.kernel import tensors
 from local_backend.inference.kernel.api import Kernel
 from local_backend.inference.kernel.kernel_log import log_info
 from local_backend.inference.kernel.problems import KernelProblem, TaskError
+from local_backend.inference.kernel.ready.model_files import is_yes, loaded
 from local_backend.inference.kernel.tasks import KernelContext, TaskContext, tasks_from
 from local_backend.inference.kernel.tensors import TensorRequest
 
 if TYPE_CHECKING:
     import numpy as np
-
-#: Words of an attribute that mean yes.
-_YES = ("true", "yes", "1", "on")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class ReadyModel:
 
     def flag(self, name: str) -> bool:
         """Return whether an attribute is `true`."""
-        return self.attributes.get(name, "").strip().lower() in _YES
+        return is_yes(self.attributes.get(name, ""))
 
     def file(self, *suffixes: str) -> Path:
         """Return the file of the weights: `weight_path`, or the only file with one of these suffixes in that folder.
@@ -47,18 +45,12 @@ class ReadyModel:
         Earlier suffixes come first, and `model_epoch_final` of a training before its other checkpoints. Raises
         KernelProblem.
         """
-        if self.weights.is_file():
-            return self.weights
-        found = sorted(path for path in self.weights.rglob("*") if path.suffix in suffixes and path.is_file()
-                       and path.name != "model.json" and not path.stem.endswith(("_optimizer_state", "_ema")))
-        best = [path for suffix in suffixes for path in found if path.suffix == suffix]
-        same = [path for path in best if path.suffix == best[0].suffix]
-        final = [path for path in same if path.stem == "model_epoch_final"]
-        if len(final or same) != 1:
-            listed = ", ".join(path.relative_to(self.weights).as_posix() for path in same[:5])
+        found = loaded(self.weights, suffixes)
+        if len(found) != 1:
+            listed = ", ".join(path.relative_to(self.weights).as_posix() for path in found[:5])
             raise KernelProblem(f"The folder {self.weights} must have one file {' or '.join(suffixes)}, but it has "
                                 f"{listed or 'none'}. Name the file with `weight_path` in model.json.")
-        return (final or same)[0]
+        return found[0]
 
 
 def model_of(description: Mapping[str, Any]) -> ReadyModel:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 from local_backend.inference.kernel.kernel_log import log_info
 from local_backend.inference.kernel.problems import KernelProblem, TaskError
 from local_backend.inference.kernel.ready.base import ReadyKernel, ReadyModel, library
+from local_backend.inference.kernel.ready.model_files import READY_MADE, is_torchscript, only_defines
 from local_backend.inference.kernel.ready.user_code import import_file
 from local_backend.inference.kernel.tensors import TensorRequest, from_bf16
 
 if TYPE_CHECKING:
     import numpy as np
 
-_SUFFIXES = (".pt2", ".ts", ".torchscript", ".pt", ".pth")
 #: Errors of a device, not of a request.
 _DEVICE = re.compile(r"^(CUDA|cuDNN|CUBLAS|NCCL|HIP)\b|out of memory|can't allocate memory", re.IGNORECASE)
-#: Statements that a file may have so that it is imported without a request: it defines things, and does nothing.
-_DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
 class TorchKernel(ReadyKernel):
@@ -36,10 +32,10 @@ class TorchKernel(ReadyKernel):
         self._torch = torch
         device = model.attributes.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
         self._device = torch.device(device)
-        path = model.file(*_SUFFIXES)
+        path = model.file(*READY_MADE["torch"])
         if path.suffix == ".pt2":
             self._model = torch.export.load(path).module().to(self._device)
-        elif _is_torchscript(path):
+        elif is_torchscript(path):
             self._model = torch.jit.load(path, map_location=self._device).eval()
         else:
             self._model = _module_of(torch, path, model).to(self._device).eval()
@@ -108,13 +104,6 @@ def _named(found: Any, kind: type) -> dict[str, Any]:
     return named
 
 
-def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
 def _module_of(torch: Any, path: Path, model: ReadyModel) -> Any:
     """Return the module of a file of torch.save: weights, or a whole module. Raises KernelProblem."""
     try:
@@ -125,7 +114,7 @@ def _module_of(torch: Any, path: Path, model: ReadyModel) -> Any:
             raise KernelProblem(f"{path} contains more than weights ({reason}). A pickle can run any code: to load it, "
                                 "set the attribute allow_pickle to true in model.json.") from None
         for module in model.folder.glob("*.py"):
-            if _only_defines(module):
+            if only_defines(module):
                 import_file(module)  # the classes that the pickle names
         found = torch.load(path, map_location="cpu", weights_only=False)
     if isinstance(found, torch.nn.Module):
@@ -190,21 +179,10 @@ def _named_class(named: str, model: ReadyModel) -> tuple[str, Any]:
 def _classes(torch: Any, folder: Path) -> Iterator[tuple[str, Any]]:
     """Yield the models that files of the folder define. Only files that do nothing else are imported."""
     for path in sorted(folder.glob("*.py")):
-        if _only_defines(path):
+        if only_defines(path):
             for name, kind in vars(import_file(path)).items():
                 if isinstance(kind, type) and issubclass(kind, torch.nn.Module) and kind.__module__ == path.stem:
                     yield f"{path.stem}:{name}", kind
-
-
-def _only_defines(path: Path) -> bool:
-    """Return whether a file defines a class, and its import does nothing but define."""
-    try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-    except (SyntaxError, ValueError, OSError):
-        return False
-    return any(isinstance(one, ast.ClassDef) for one in body) and all(
-        isinstance(one, _DEFINES) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-        or (isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)) for one in body)
 
 
 def _layers(model: Any) -> Iterator[Any]:
