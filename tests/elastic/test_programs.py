@@ -22,8 +22,9 @@ OFTEN = {
     "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches", "grouped_batches_function",
     "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora", "loss_per_sample", "lstm_tagger",
     "main_args", "moco_pointer", "module_state", "nan_loss", "patched_attention", "pool_tokenize", "pruned",
-    "resumed", "simclr", "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa",
-    "system_random", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential", "whole_set_metrics",
+    "replay_buffer", "replay_large", "resumed", "simclr", "split_at_import", "sqlite_ledger", "stop_training",
+    "streaming_shards", "swa", "system_random", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
+    "whole_set_metrics",
 }
 
 

@@ -99,16 +99,19 @@ def _held(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
     waiting = deque([value])
     while waiting and len(seen) < OBJECTS:
         value = waiting.popleft()
-        if isinstance(value, (Tensor, np.ndarray)) or is_generator(value):
+        if isinstance(value, (Tensor, np.ndarray, set, deque)) or is_generator(value):
             if id(value) not in seen:
                 seen[id(value)] = value
                 yield _content(value)
+                waiting.extend(value if isinstance(value, deque) and len(value) <= ITEMS else ())
         elif isinstance(value, tuple):
             waiting.extend(value if len(value) <= ITEMS else ())
-        elif not (isinstance(value, (dict, list)) and len(value) > ITEMS):
+        else:
+            # A large collection is a part as well, because data sets may share it. Only its items are not searched.
+            large = isinstance(value, (dict, list)) and len(value) > ITEMS
             for part in _within(value, seen):
                 yield part
-                waiting.extend(_inside(part))
+                waiting.extend(() if large else _inside(part))
 
 
 def _inside(part: Any) -> list[Any]:
