@@ -1,5 +1,5 @@
 # family: callbacks
-# about: a deque as replay buffer: a callback fills it from the start of training, `__getitem__` draws transitions from it
+# about: a deque as replay buffer: a callback fills it, and `__getitem__` draws transitions from it
 # expect: same
 import copy
 import random

@@ -39,5 +39,6 @@ if __name__ == "__main__":
     memory = [(state, state[:2].sin()) for state in torch.randn(1500, 4)]
     model = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    FabricModel(model, lambda: (Replay(memory), None), F.mse_loss, optimizer, user_callback=[Collect(memory)]).train(4, 4, 4)
+    collect = Collect(memory)
+    FabricModel(model, lambda: (Replay(memory), None), F.mse_loss, optimizer, user_callback=[collect]).train(4, 4, 4)
     print(sum(float(wanted.sum()) for _, wanted in memory))

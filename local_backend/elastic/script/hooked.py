@@ -239,6 +239,16 @@ def _named_by(function: FunctionType) -> dict[str, Any]:
     return named
 
 
+def named_values(function: Any) -> list[dict[str, Any]]:
+    """Return the values that a function of the user, and the functions that it calls, find under names, in arguments of
+    `functools.partial`, and in the object of a method."""
+    bound = getattr(function, "__self__", None)
+    given = {"self": bound, "arguments": [getattr(function, name, None) for name in ("args", "keywords")]}
+    if isinstance(function, functools.partial):
+        return [given, *named_values(function.func)]
+    return [given, *map(_named_by, _called(*_function_of(function)))]
+
+
 def _set_within(value: Any, stored: set[str], used: set[str], seen: dict[int, Any]) -> Iterator[Any]:
     """Yield the attributes of an object, and of the objects that it refers to, whose names are `stored`, and the
     content of collections in attributes whose names are `used`. Other attributes are not part of the state, because a
