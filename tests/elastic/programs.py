@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -25,7 +26,7 @@ import torch
 from fake_runner import FakeRunner, Outcome
 from hashing import hash_of
 from scripts import alone, plain
-from support import PATIENCE
+from support import PATIENCE, eventually
 
 FOLDER = Path(__file__).parent.parent / "programs"
 #: Lines that the engine itself prints.
@@ -254,6 +255,33 @@ def run_disturbed(scenario: Scenario) -> Callable[[Path, Program], Outcome]:
         if outcome.returncode == 0 and len(came) < min(2, len(holds)):
             raise AssertionError(f"{program.name} ended before {holds[len(came)]}: it has too few steps")
         return outcome
+
+    return run
+
+
+class Snapshotting(FakeRunner):
+    """Takes a snapshot whenever it can."""
+
+    attributes: ClassVar[dict[str, str]] = {**FakeRunner.attributes, "snapshot_seconds": "0.02"}
+
+
+def run_with_killed_driver(point: str, worker: int, step: str) -> Callable[[Path, Program], Outcome]:
+    """Return a function that runs a program, kills the driver while a worker waits at a fault point, and runs the
+    program again from the top, as the backend does."""
+
+    def run(folder: Path, program: Program) -> Outcome:
+        script, holds = lay_out(folder, program), folder / "holds"
+        holds.mkdir()
+        checkpoints = {"CHECKPOINT_DIR": str(folder / "checkpoints")}
+        faults = {"ELASTIC_FAULT": f"{point}:{worker}:{step}:hold", "ELASTIC_HOLD": str(holds)}
+        first = Snapshotting(folder, 2, 4)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(first.run, script, **faults, **checkpoints)
+            eventually(lambda: running.done() or (holds / f"{point}-{worker}").exists(), "the worker waits")
+            if not running.done():
+                first.driver.kill()
+            assert running.result().returncode == -9, running.result().stderr
+        return Snapshotting(folder, 3, 4).run(script, **checkpoints)
 
     return run
 

@@ -8,7 +8,18 @@ from typing import Any
 
 import programs
 import pytest
-from programs import DISTURBED, WAYS, Program, corpus, left, run_alone, run_disturbed, run_on, verdict
+from programs import (
+    DISTURBED,
+    WAYS,
+    Program,
+    corpus,
+    left,
+    run_alone,
+    run_disturbed,
+    run_on,
+    run_with_killed_driver,
+    verdict,
+)
 
 CORPUS = corpus()
 #: Programs that every test run submits to the engine, which trains or refuses them.
@@ -22,8 +33,9 @@ OFTEN = {
     "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches", "grouped_batches_function",
     "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora", "loss_per_sample", "lstm_tagger",
     "main_args", "moco_pointer", "module_state", "nan_loss", "patched_attention", "pool_tokenize", "pruned",
-    "resumed", "simclr", "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa",
-    "system_random", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential", "whole_set_metrics",
+    "replay_buffer", "replay_large", "resumed", "simclr", "split_at_import", "sqlite_ledger", "stop_training",
+    "streaming_shards", "swa", "system_random", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
+    "whole_set_metrics",
 }
 
 
@@ -53,6 +65,22 @@ def test_unsupported_programs_are_refused_with_a_message(tmp_path: Path, program
     for way, run in (("alone", run_alone), ("2 workers", run_on(2))):
         folder = tmp_path / way.replace(" ", "-")
         assert not verdict(program, way, folder, run(folder, program), None)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("name", "point", "worker", "step"), [
+    # The second training has the workers 3 and 4.
+    ("folds_skipped", "before-reduce", 3, "3"), ("loop_resumed", "before-reduce", 3, "3"),
+    ("resume_own_folder", "finishing", 1, "*"), ("replay_buffer", "before-reduce", 1, "7"),
+])
+def test_a_program_that_runs_again_after_its_driver_died_gives_the_same_bits(
+    tmp_path: Path, name: str, point: str, worker: int, step: str
+) -> None:
+    (program,) = (one for one in CORPUS if one.name == name)
+    reference = left(tmp_path / "alone", run_alone(tmp_path / "alone", program).stdout)
+    outcome = run_with_killed_driver(point, worker, step)(tmp_path / "killed", program)
+    assert not verdict(program, "killed", tmp_path / "killed", outcome, reference)
+    assert "the driver started again" not in outcome.stdout
 
 
 @pytest.mark.slow

@@ -92,16 +92,16 @@ _REQUIRED: Any = object()
 _trainings: dict[int, tuple[weakref.ref[nn.Module], int, int]] = {}
 
 
-def _seed(model: nn.Module) -> int:
+def _count(model: nn.Module) -> int:
+    """Return the number of earlier trainings of a model with the present seed of the script."""
+    known, seed, trainings = _trainings.get(id(model), (lambda: None, 0, 0))
+    return trainings if known() is model and seed == torch.initial_seed() else 0
+
+
+def _seed(count: int) -> int:
     """Return the seed of a training: that of the script, or for a further training of the model another one, because it
     must not repeat the order of samples and the random numbers."""
-    seed = torch.initial_seed()
-    count = 0
-    if id(model) in _trainings:
-        known, before, trainings = _trainings[id(model)]
-        count = trainings + 1 if known() is model and before == seed else 0
-    _trainings[id(model)] = weakref.ref(model), seed, count
-    return derive_seed(seed, 11, count) if count else seed
+    return derive_seed(torch.initial_seed(), 11, count) if count else torch.initial_seed()
 
 
 class FabricModel:
@@ -265,6 +265,7 @@ class FabricModel:
         job.epochs = _whole("epoch_number", epoch_number, 1)
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
+        count = _count(job.model)
         request = TrainingRequest(
             engines=workers(engines_number, resources, _whole),
             effective_batch=(
@@ -272,11 +273,14 @@ class FabricModel:
             ),
             validation_freq=_whole("validation_freq", validation_freq, 0),
             checkpoint_freq=_whole("checkpoint_freq", checkpoint_freq, 0),
-            seed=_seed(job.model),
+            seed=_seed(count),
             mode=_mode(mode),
             scaleup=self._scaleup,
+            count=count,
         )
-        driver.train(job, request, self._driver_logger, driver.choose_launcher(job))
+        _trainings[id(job.model)] = weakref.ref(job.model), torch.initial_seed(), count + 1
+        known = driver.train(job, request, self._driver_logger, driver.choose_launcher(job))
+        _trainings[id(job.model)] = weakref.ref(job.model), torch.initial_seed(), known + 1
         return job.carried.history
 
     def download(self, out_dir: str | os.PathLike[str] = "/tmp") -> None:

@@ -65,8 +65,9 @@ def choose_launcher(job: TrainingJob) -> WorkerLauncher:
     )
 
 
-def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launcher: WorkerLauncher) -> None:
-    """Train `job` to its end. Model and optimizer then hold the result.
+def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launcher: WorkerLauncher) -> int:
+    """Train `job` to its end. Model and optimizer then hold the result. Return the number of earlier trainings of the
+    model, which may be larger than that of the request if a driver was killed.
 
     Raises the exception of a worker as the worker raised it, WorkerLost if training cannot go on, and EngineError.
     """
@@ -77,7 +78,8 @@ def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launch
         _check_async(job)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
     step_samples *= job.recipe.accumulate
-    start = resume.begin(job, step_samples * options.window)
+    again = not launcher.in_process and TrainingRecord.left()
+    start = resume.begin(job, step_samples * options.window, again)
     most = min(allocation.max_workers, request.engines or allocation.max_workers)
     course = hub.Course(
         workers=min(most, shard_count(step_samples, job.batch)),
@@ -97,7 +99,11 @@ def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launch
         start_samples=start.samples,
     )
     _check_watch(job, course.watch)
-    record = TrainingRecord.open(course, options.mode, job) if not launcher.in_process else TrainingRecord.none(course)
+    if launcher.in_process:
+        record = TrainingRecord.none(course, request.count)
+    else:
+        whole = start.snapshot is not None
+        record = TrainingRecord.open(course, options.mode, job, request.count, whole=whole)
     record.go_on_from(start)
     check = _rehearse(job, options, record, launcher) if options.verify else None
     with job.put_back():
@@ -112,6 +118,8 @@ def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launch
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
         # The worker wrote the reason to its own stderr only.
         print("WARNING: no ONNX model was written; see the log of the worker that saved last", file=sys.stderr)
+    record.end()
+    return record.count
 
 
 def _watch(recipe: Recipe) -> Watch:

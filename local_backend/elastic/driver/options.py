@@ -59,6 +59,8 @@ class TrainingRequest:
     checkpoint_freq: int
     seed: int
     mode: str | None = None
+    #: Number of earlier trainings of the model with the seed of the script.
+    count: int = 0
     #: (epoch, most workers of the job) → most workers in that epoch.
     scaleup: Callable[[int, int], Any] | None = None
 

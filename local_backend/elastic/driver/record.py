@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from local_backend.elastic import RECORDS
+from local_backend.elastic.driver import beginning
 from local_backend.elastic.hub.events import BatchResult, Closed, Commit, Kept, Validated
 from local_backend.elastic.hub.hub import Course
 from local_backend.elastic.hub.watching import Totals, Values
@@ -50,35 +51,61 @@ class TrainingRecord:
     values: dict[int, Values] = field(default_factory=dict)
     #: Last epoch whose validation is logged, -1 for none.
     last_validated: int = -1
+    #: Number of earlier trainings of the model with the seed of the script.
+    count: int = 0
     #: States of the global generators at the start of datasets_function, from the first driver.
     generators: str = ""
     _file: IO[str] | None = None
 
     @classmethod
-    def none(cls, course: Course) -> TrainingRecord:
+    def none(cls, course: Course, count: int = 0) -> TrainingRecord:
         """Return a record that keeps nothing."""
-        return cls(course, generators=captured.generators())
+        return cls(course, count=count, generators=captured.generators())
 
     @classmethod
-    def open(cls, course: Course, mode: str, job: TrainingJob) -> TrainingRecord:
+    def open(
+        cls, course: Course, mode: str, job: TrainingJob, count: int = 0, *, whole: bool = False
+    ) -> TrainingRecord:
         """Return the record of this process's next training, below CHECKPOINT_DIR, with the data of an earlier process.
 
-        The data of a different training is deleted, for example after a change of the script.
+        If the earlier process was in a training that this process does not repeat, the data is deleted with a warning.
+
+        Args:
+            count: number of earlier trainings of the model with the seed of the script.
+            whole: training starts from the whole state of a checkpoint, so a warning is not necessary.
         """
         global _trainings
-        root = os.environ.get("CHECKPOINT_DIR")
-        if not root:
-            return cls.none(course)
-        _trainings += 1
-        folder = Path(root) / RECORDS / f"train-{_trainings}"
-        record = cls(course, folder, generators=captured.generators())
-        terms = {**_terms(course, mode, job), "generators": record.generators, "versions": captured.versions()}
+        given = os.environ.get("CHECKPOINT_DIR")
+        if not given:
+            return cls.none(course, count)
+        root = Path(given) / RECORDS
+        record = cls(course, count=count, generators=captured.generators())
+        facts = {
+            **_terms(course, mode, job), **beginning.facts_of(job), "count": count, "generators": record.generators,
+            "versions": captured.versions(),
+        }
+        earlier = beginning.recorded(root, _trainings)
+        known = beginning.find(earlier, _trainings + 1, facts)
+        if known is None:
+            for training in earlier:
+                if not training.ended:
+                    _drop(root / f"train-{training.number}", quiet=whole)
+            _trainings = max([_trainings, *(training.number for training in earlier)]) + 1
+        else:
+            _trainings = known.number
+        record.folder = root / f"train-{_trainings}"
         try:
-            record._start(terms)
+            record._start(facts, None if known is None else known.facts)
         except OSError as error:
-            print(f"WARNING: {folder} cannot be used ({error.strerror}); no snapshots are taken", flush=True)
-            return cls.none(course)
+            print(f"WARNING: {record.folder} cannot be used ({error.strerror}); no snapshots are taken", flush=True)
+            return cls.none(course, count)
         return record
+
+    @staticmethod
+    def left() -> bool:
+        """Return whether a killed driver has left a record of the next training of this process, or of a later one."""
+        given = os.environ.get("CHECKPOINT_DIR")
+        return bool(given and beginning.recorded(Path(given) / RECORDS, _trainings))
 
     def begin(self, plan: StepPlan) -> None:
         """Count the epochs before the start as committed, when training begins or continues."""
@@ -152,26 +179,27 @@ class TrainingRecord:
             totals = totals.add(results)
         return totals
 
-    def _start(self, terms: dict[str, Any]) -> None:
-        """Open the folder for a training with these terms. Raises OSError."""
+    def end(self) -> None:
+        """Write down that training has ended."""
+        if self.folder is not None:
+            with suppress(OSError):
+                (self.folder / beginning.ENDED).touch()
+
+    def _start(self, facts: dict[str, Any], known: dict[str, Any] | None) -> None:
+        """Open the folder. `known`: the facts of an earlier process, if it was in this training. Raises OSError."""
         assert self.folder is not None
-        path = self.folder / "training.json"
-        known = _read(path)
-        drawn = {"seed": 0, "generators": "", "versions": {}}
-        if known is not None:
-            known.setdefault("versions", terms["versions"])  # files of earlier releases lack them
-        if known is not None and {**known, **drawn} == {**terms, **drawn} and known.keys() == terms.keys():
-            # Keep the earlier seed and generator states, because they may come from the clock.
-            self.course = replace(self.course, seed=known["seed"])
-            self.generators = known["generators"]
-            if known["versions"] != terms["versions"]:
-                print(f"WARNING: the training began with {known['versions']} and continues with {terms['versions']}; "
-                      "the result may differ from a training with one version", flush=True)
-            self._resume()
-        else:
+        if known is None:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(mode=0o700, parents=True)
-            write_whole(path, lambda file: file.write(json.dumps(terms).encode()))
+            write_whole(self.folder / beginning.FACTS, lambda file: file.write(json.dumps(facts).encode()))
+        else:
+            # Keep the earlier seed and generator states, because they may come from the clock.
+            self.course = replace(self.course, seed=known["seed"])
+            self.count, self.generators = known["count"], known["generators"]
+            if known["versions"] != facts["versions"]:
+                print(f"WARNING: the training began with {known['versions']} and continues with {facts['versions']}; "
+                      "the result may differ from a training with one version", flush=True)
+            self._resume()
         self._file = (self.folder / STEPS).open("a")
 
     def _resume(self) -> None:
@@ -239,12 +267,14 @@ def _terms(course: Course, mode: str, job: TrainingJob) -> dict[str, Any]:
     return {**terms, "mode": mode, "shapes": shapes, "optimizer": kind}
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+def _drop(folder: Path, quiet: bool) -> None:
+    """Delete the record of a training that a killed driver left and this driver does not repeat."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if quiet:
+        return
+    print(f"WARNING: the driver started again, but train() has other arguments, data or weights than the training that "
+          f"{folder.name} recorded, for example because the script has loaded a checkpoint of its own. This training "
+          "starts from its beginning, and its result may differ from that of a job without interruption", flush=True)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -154,8 +154,9 @@ class Reporter:
         self._report(action.epochs - 1)
 
     def last_progress(self) -> None:
-        """Report progress after every step is committed."""
-        self._report(self._epochs - 1)
+        """Report progress after every step is committed. A driver that found all steps in a checkpoint made none."""
+        if self._meter.batches:
+            self._report(self._epochs - 1)
 
     def end(self) -> None:
         """Report the end of training. The model now belongs to the user again."""

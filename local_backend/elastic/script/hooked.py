@@ -99,16 +99,19 @@ def _held(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
     waiting = deque([value])
     while waiting and len(seen) < OBJECTS:
         value = waiting.popleft()
-        if isinstance(value, (Tensor, np.ndarray)) or is_generator(value):
+        if isinstance(value, (Tensor, np.ndarray, set, deque)) or is_generator(value):
             if id(value) not in seen:
                 seen[id(value)] = value
                 yield _content(value)
+                waiting.extend(value if isinstance(value, deque) and len(value) <= ITEMS else ())
         elif isinstance(value, tuple):
             waiting.extend(value if len(value) <= ITEMS else ())
-        elif not (isinstance(value, (dict, list)) and len(value) > ITEMS):
+        else:
+            # A large collection is a part as well, because data sets may share it. Only its items are not searched.
+            large = isinstance(value, (dict, list)) and len(value) > ITEMS
             for part in _within(value, seen):
                 yield part
-                waiting.extend(_inside(part))
+                waiting.extend(() if large else _inside(part))
 
 
 def _inside(part: Any) -> list[Any]:
@@ -234,6 +237,16 @@ def _named_by(function: FunctionType) -> dict[str, Any]:
         with suppress(ValueError):
             named.setdefault(name, cell.cell_contents)
     return named
+
+
+def named_values(function: Any) -> list[dict[str, Any]]:
+    """Return the values that a function of the user, and the functions that it calls, find under names, in arguments of
+    `functools.partial`, and in the object of a method."""
+    bound = getattr(function, "__self__", None)
+    given = {"self": bound, "arguments": [getattr(function, name, None) for name in ("args", "keywords")]}
+    if isinstance(function, functools.partial):
+        return [given, *named_values(function.func)]
+    return [given, *map(_named_by, _called(*_function_of(function)))]
 
 
 def _set_within(value: Any, stored: set[str], used: set[str], seen: dict[int, Any]) -> Iterator[Any]:

@@ -78,8 +78,10 @@ class Start:
         return None if self.snapshot is None else self.snapshot.position.steps
 
 
-def begin(job: TrainingJob, step_samples: int) -> Start:
+def begin(job: TrainingJob, step_samples: int, again: bool = False) -> Start:
     """Find and check the checkpoint that the option `resume_from` names.
+
+    `again`: an earlier driver of the job was killed, so the checkpoint may be the last one of this training.
 
     If the checkpoint has no training state, load its weights and optimizer into the objects of the script. Raises
     ValueError for a checkpoint that is missing or damaged, of another model, with other batch or step sizes, or with at
@@ -92,7 +94,7 @@ def begin(job: TrainingJob, step_samples: int) -> Start:
     checkpoint = _find(Path(given).expanduser().absolute())
     state = state_path(checkpoint)
     start = _whole(job, state, step_samples) if state.exists() else _weights_only(job, checkpoint)
-    if start.epochs >= job.epochs:
+    if start.epochs > job.epochs or (start.epochs == job.epochs and not (again and start.snapshot)):
         raise ValueError(
             f"resume_from: {checkpoint} has {start.epochs} epochs, and epoch_number={job.epochs} includes them: use an "
             f"epoch_number above {start.epochs}"

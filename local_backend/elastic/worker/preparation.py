@@ -16,6 +16,7 @@ from local_backend.elastic.data.data_sets import DataSets
 from local_backend.elastic.data.loader_changes import LoaderChanges
 from local_backend.elastic.data.loading import Stream
 from local_backend.elastic.data.probes import Probe
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.frames import Message
 from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.script import captured
@@ -111,7 +112,7 @@ def prepare(  # noqa: PLR0917
     # Shuffle now: for millions of samples it takes as long as several steps, and the other members would wait.
     order_of(order["epoch"])
     if order["warm"]:
-        _warm_up(replica, trainer)
+        _warm_up(replica, trainer, journal)
     link.send({"op": "ready", "samples": data.samples, "test_batches": data.test_batches, "data": probe.first})
     faults.at("ready")
     return Prepared(plan, order_of, stream, probe, replica, trainer, epoch_end, journal)
@@ -140,9 +141,18 @@ def _open_streams(  # noqa: PLR0917
     return train, tests
 
 
-def _warm_up(replica: Replica, trainer: Trainer) -> None:
-    """Run two steps alone and undo them, so that compilers, allocators and thread pools are ready."""
+def _warm_up(replica: Replica, trainer: Trainer, journal: WorkerLog) -> None:
+    """Run two steps alone and undo them, so that compilers, allocators and thread pools are ready.
+
+    User code may fail here, because it needs values that callbacks of the members have set. The newcomer gets these
+    values later, with the state.
+    """
     before = replica.copy(replica.capture())
     faults.at("warming")
-    trainer.warm_up()
+    try:
+        trainer.warm_up()
+    except EngineError:
+        raise
+    except Exception as error:
+        journal.say(f"warm-up ended early: {type(error).__name__}: {error}")
     replica.restore(before)
