@@ -148,6 +148,8 @@ def test_long_names_fit_into_the_legend_of_a_phone(live: Live, tab: Tab) -> None
     assert tab.evaluate("[...document.querySelectorAll('.chart .u-legend')].every("
                         "(one) => one.scrollWidth <= one.clientWidth)")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shown = tab.locator(".chart .u-legend .u-label").nth(1).bounding_box()
+    assert shown is not None and shown["width"] > 100, "the begin of the name is readable"
 
 
 def test_the_form_of_a_deployment_follows_its_choices(live: Live, tab: Tab) -> None:
