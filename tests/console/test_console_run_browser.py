@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+import zipfile
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from live_server import TOKEN, Live
+from modelling import Modelling
 from support import PATIENCE
 
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.api.guard import SESSION
 from local_backend.console import places
 from local_backend.curves.book import Book
@@ -127,3 +133,44 @@ def _look_at_logs(tab: Tab, base: str, log: Path) -> None:
     assert tab.locator("#log img").count() == 0
     tab.click("#log-last")
     expect(newest).to_have_text("a new line")
+
+
+def test_long_names_fit_into_the_legend_of_a_phone(live: Live, tab: Tab) -> None:
+    names = [f"{letter * 90}-{'tuned' * 10}" for letter in "ab"]
+    runs = [live.submitted(f"--exec-start PyTorch --model-main main.py --appName={name}") for name in names]
+    for run in runs:
+        curves(live, run, 20)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.goto(f"http://127.0.0.1:{live.port}{places.RUNS}/compare?{'&'.join(f'id={run}' for run in runs)}")
+    tab.locator(".chart .u-legend th").nth(1).wait_for()
+    titles = tab.evaluate("[...document.querySelectorAll('.chart .u-legend th')].map((one) => one.title)")
+    assert all(any(name in title for title in titles) for name in names)
+    assert tab.evaluate("[...document.querySelectorAll('.chart .u-legend')].every("
+                        "(one) => one.scrollWidth <= one.clientWidth)")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shown = tab.locator(".chart .u-legend .u-label").nth(1).bounding_box()
+    assert shown is not None and shown["width"] > 100, "the begin of the name is readable"
+
+
+def test_the_form_of_a_deployment_follows_its_choices(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    state = io.BytesIO()
+    with zipfile.ZipFile(state, "w") as archive:
+        archive.writestr("net/data.pkl", pickle.dumps(OrderedDict(), 2))
+    network = b"from torch import nn\n\n\nclass Net(nn.Module):\n    pass\n"
+    run = live.submitted(files={"main.py": b"print(1)\n", "network.py": network})
+    live.paths(run).model.mkdir(parents=True, exist_ok=True)
+    for name in ("a.pth", "b.pth"):
+        (live.paths(run).model / name).write_bytes(state.getvalue())
+    live.move(run, PENDING, RUNNING, FINISHED)
+    assert Modelling(live).call("POST", "/modelstore", {"name": "net", "exec": run}).status == 201
+    tab.goto(f"http://127.0.0.1:{live.port}{places.SAVED}")
+    tab.get_by_role("button", name="Deploy", exact=True).click()
+    send = tab.locator("#deploy button.main")
+    expect(send).to_be_disabled()
+    tab.get_by_label("Model weights").select_option("model/b.pth")
+    expect(send).to_be_enabled()
+    expect(tab.locator("#deploy")).to_contain_text("the class network:Net")
+    send.click()
+    tab.wait_for_url("**/services/net")
