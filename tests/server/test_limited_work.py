@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
+from support import PATIENCE
 
 from dlicmd.contract.left_out import own_lines
 from local_backend import limited_work
@@ -50,7 +52,11 @@ def test_long_work_delays_no_other(tmp_path: Path) -> None:
     assert not ended.is_set(), "the lock of the interpreter was free meanwhile"
     process = limited_work._host._process
     assert process is not None
+    for one in psutil.Process(process.pid).children(recursive=True):  # the long work, which would go on for 30 s
+        one.kill()
     process.kill()
+    thread.join(PATIENCE)
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize("source", [
