@@ -93,6 +93,7 @@ def test_curves_grow_and_zoom_and_logs_follow(live: Live, tab: Tab) -> None:
     tab.keyboard.press("Home")
     assert "loss 1" in tab.inner_text(f"{CHART} [aria-live]")
     _change_axes(tab)
+    _smooth(tab)
 
     _look_at_logs(tab, base, log)
 
@@ -112,6 +113,26 @@ def _change_axes(tab: Tab) -> None:
         expect(button).to_have_attribute("aria-pressed", "true")
         button.press("Enter")
     expect(tab.locator(f"{CHART} .u-legend th").first).to_have_text("step")
+
+
+def _smooth(tab: Tab) -> None:
+    """Choose moving averages with the keyboard: the chart has them, and the table keeps the recorded values."""
+    from playwright.sync_api import expect
+
+    def last() -> tuple[str, str]:
+        tab.locator(f"{CHART} .plot").press("End")
+        return tab.inner_text(f"{CHART} [aria-live]"), tab.inner_text(f"{CHART} .scroll tbody tr:last-child")
+
+    smooth = tab.get_by_role("button", name="Smooth")
+    tab.click(f"{CHART} summary")
+    recorded, row = last()
+    smooth.press("Enter")
+    expect(smooth).to_have_attribute("aria-pressed", "true")
+    average, same = last()
+    assert average != recorded and same == row
+    smooth.press("Enter")
+    assert last() == (recorded, row)
+    tab.click(f"{CHART} summary")
 
 
 def _look_at_logs(tab: Tab, base: str, log: Path) -> None:

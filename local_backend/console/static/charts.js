@@ -12,6 +12,16 @@
   const axes = new Set((localStorage.getItem("dlicmd-axes") || "").split(","));
   const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Exponential moving averages of values. The first ones are not drawn towards 0.
+  const smoothed = (values) => {
+    let sum = 0, weight = 0;
+    return values.map((y) => {
+      if (y == null) return y;
+      sum = .9 * sum + y;
+      weight = .9 * weight + 1;
+      return sum / weight;
+    });
+  };
   const make = (kind, parent, attributes = {}) => {
     const node = document.createElement(kind);
     for (const [name, value] of Object.entries(attributes)) name === "text" ? (node.textContent = value) : node.setAttribute(name, value);
@@ -49,7 +59,7 @@
       return found;
     }
 
-    // Whether the chart has this axis now: "time" for its points, "log" for its values.
+    // Whether the chart has this view now: "time" for its points, "log" and "smooth" for its values.
     over(axis) { return axes.has(axis) && this.node.dataset.axes !== undefined; }
 
     async load() {
@@ -75,7 +85,7 @@
       this.show(JSON.parse(text));
     }
 
-    // Draws anew after another axis was chosen. Parts of another axis are not comparable.
+    // Draws anew after another view was chosen. Parts of another axis are not comparable.
     change(axis) {
       if (axis === "time") {
         this.range = null;
@@ -109,7 +119,8 @@
     // A logarithmic axis has no place for values that are not positive.
     joined() {
       const fits = this.log() ? (found) => found.map((y) => y > 0 ? y : null) : (found) => found;
-      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, one.y, one.low, one.high].map((line, at) => at ? fits(line) : line) : [one.x, fits(one.y)]));
+      const even = (one) => this.over("smooth") && !one.step ? smoothed(one.y) : one.y;
+      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, even(one), one.low, one.high].map((line, at) => at ? fits(line) : line) : [one.x, fits(even(one))]));
     }
 
     log() { return this.over("log") && this.data.series.some((one) => one.y.some((y) => y > 0)); }
@@ -232,9 +243,9 @@
       const { u } = this;
       if (!u || event.target !== this.plot) return;
       const xs = u.data[0], last = xs.length - 1, { min, max } = u.scales.x;
-      const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -last, End: last }[event.key];
+      const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
       if (move !== undefined) {
-        const at = Math.min(last, Math.max(0, u.cursor.idx == null ? (move > 0 ? 0 : last) : u.cursor.idx + move));
+        const at = Math.min(last, Math.max(0, (u.cursor.idx ?? (move > 0 ? -1 : last + 1)) + move));
         u.setCursor({ left: u.valToPos(xs[at], "x"), top: u.over.clientHeight / 2 });
         this.said.textContent = [`${u.series[0].label} ${this.value(xs[at])}`, ...u.series.slice(1).map((one, number) => [one, u.data[number + 1][at]])
           .filter(([one, y]) => one.show && y != null && one.class !== "hidden").map(([one, y]) => `${one.label} ${number(y)}`)].join(", ");
