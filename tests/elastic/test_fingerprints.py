@@ -76,6 +76,8 @@ def test_the_order_of_keys_and_sets_does_not_count():
 @pytest.mark.parametrize("make", [
     Thing,
     lambda value: [torch.tensor(value), (value,), deque([None, Thing(value)])],
+    lambda value: [("a.jpg", 0)] * 1500 + [("b.jpg", value)],
+    lambda value: [("a.jpg", torch.tensor(0))] * 1500 + [("b.jpg", torch.tensor(value))],
     lambda value: np.array([value, 0.5]),
     np.random.default_rng,
     np.random.RandomState,
