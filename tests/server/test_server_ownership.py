@@ -68,8 +68,8 @@ CHANGES = {
     ("POST", wire.PLANS_OF_EXPERIMENTS + "/check"): 400,  # without an experiment
     ("POST", wire.EDI_MODELS + "/new"): 400,  # without a name
 }
-#: Calls that read what their query names.
-NAMING = {wire.DATA_FILE}
+#: Calls that read what their query or their path names, and their statuses without it.
+NAMING = {wire.DATA_FILE: 400, dlim.STORE + "/{name}/deploy": 404}
 #: Calls that only administrators may make.
 PRIVATE = {("GET", wire.USERS), ("GET", wire.AUDIT), ("GET", wire.DOCTOR)}
 
@@ -101,9 +101,10 @@ class Team:
 
     def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
         """Call a route, with `name` as the id if the route takes one."""
+        of_store = path.startswith(dlim.STORE)
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
-                            ("{name:path}", name if is_of_team(path) else "training"), ("{name}", "bob"),
-                            ("{instance}", INSTANCE_ID),
+                            ("{name:path}", name if is_of_team(path) else "training"),
+                            ("{name}", "digits" if of_store else "bob"), ("{instance}", INSTANCE_ID),
                             ("{n}", name), ("{t}", name), ("{m}", name if is_of_model(path) else "m"),
                             ("{r}", "python"), ("{new}", "m"), ("{experiment}", "0"), ("{run}", "1")):
             path = path.replace(part, quoted(value))
@@ -169,7 +170,7 @@ def test_a_call_without_an_id_shows_nothing_of_another_user(team: Team) -> None:
     for number, (method, path) in enumerate(without):
         if method == "GET":
             answer = team.call(method, path, team.carol)
-            expected = 403 if (method, path) in PRIVATE else 400 if path in NAMING else 200
+            expected = 403 if (method, path) in PRIVATE else NAMING.get(path, 200)
             assert answer.status == expected, (path, answer)
             told = answer.text.replace(team.carol, "")  # The token is random and could contain one of the marks.
             assert not [mark for mark in marks if mark in told], path
