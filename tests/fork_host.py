@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 #: The function that a forked child runs, with its request and the descriptors sent with it.
@@ -64,7 +65,7 @@ def _obey(request: dict[str, Any], descriptors: list[int], living: Living, begin
     for descriptor in given:
         os.close(descriptor)
     living[child] = status
-    os.write(status, b"%d\n" % child)
+    _tell(status, child)
 
 
 def _reap(living: Living) -> None:
@@ -74,5 +75,11 @@ def _reap(living: Living) -> None:
         if not pid:
             return
         pipe = living.pop(pid)
-        os.write(pipe, b"%d\n" % os.waitstatus_to_exitcode(status))
+        _tell(pipe, os.waitstatus_to_exitcode(status))
         os.close(pipe)
+
+
+def _tell(pipe: int, number: int) -> None:
+    """Write a line, unless the test has dropped its end: it may start a server and never wait for it."""
+    with suppress(BrokenPipeError):
+        os.write(pipe, b"%d\n" % number)
