@@ -82,7 +82,7 @@ class Started:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, None while nobody has waited for the end."""
+        """The exit code; None before a call of `wait` or `poll` has seen the end."""
         return self._process.returncode
 
     def terminate(self) -> None:
@@ -94,7 +94,7 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Wait for the end, and return what the process has written and nobody has read."""
+        """Wait for the end, and return the output that was not read before."""
         if not self.stdout.closed:
             with self.stdout, self.stderr, ThreadPoolExecutor(2) as pool:
                 out, err = pool.submit(self.stdout.read), pool.submit(self.stderr.read)

@@ -272,9 +272,9 @@ def _drop(folder: Path, quiet: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if quiet:
         return
-    print(f"WARNING: the driver started again, but train() has other arguments, data or weights than the training that "
-          f"{folder.name} recorded, for example because the script has loaded a checkpoint of its own. This training "
-          "starts from its beginning, and its result may differ from that of a job without interruption", flush=True)
+    print(f"WARNING: the driver started again, and train() has other arguments, data or weights than the training in "
+          f"{folder.name}. A script that loads a checkpoint of its own may cause this. The training starts from its "
+          "beginning. Its result may differ from that of a job without interruption", flush=True)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
