@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from starlette.datastructures import FormData
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
@@ -29,7 +28,7 @@ from local_backend.console.builder_form import (
     read,
     source_of,
 )
-from local_backend.console.changes import TheForm, done, field
+from local_backend.console.changes import TheForm, done, field, texts_of
 from local_backend.console.experiments import experiment_path, number_of
 from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
@@ -44,6 +43,8 @@ router = pages()
 
 #: Buttons that save; all others change the form.
 _SAVE, _RUN = "save", "run"
+#: Where the form sends its changes, and what their answers replace.
+PLACE = {"form_path": places.EXPERIMENT_FORM, "form_target": "#builder-part"}
 #: Nodes of a model definition → how the form names them.
 _NODES = {SINGLE: "single node", MULTI: "multi node", ELASTIC: "elastic nodes"}
 
@@ -71,8 +72,9 @@ def new(  # noqa: PLR0917
 @router.post(places.EXPERIMENT_FORM)
 def changed(request: Request, services: TheServices, caller: TheCaller, form: TheForm) -> Response:
     """Return the form after a change of a field or a row, with the mistakes so far and what would run."""
-    filled = _form(form).changed(field(form, "op"))
-    return builder_part(request, services, caller, filled, editing=field(form, "editing"))
+    filled = _form(form).changed_by(texts_of(form, "op"))
+    values = _values(services, caller, filled, asked=False, editing=field(form, "editing"))
+    return page(request, "builder_part.html", **values)
 
 
 @router.post(places.EXPERIMENT_FORM + "/preview")
@@ -103,16 +105,6 @@ def save(request: Request, services: TheServices, caller: TheCaller, form: TheFo
     return done(request, experiment_path(plan.row.label))
 
 
-def builder_part(
-    request: Request, services: Services, caller: Caller, form: BuilderForm, *, editing: str,
-    left_out: Sequence[str] = (),
-) -> HTMLResponse:
-    """Return the part of the page that changes with the form. `editing` is the label of an experiment that gets a
-    new version, else empty. `left_out` are files of an upload that are not stored."""
-    values = _values(services, caller, form, asked=False, editing=editing)
-    return page(request, "builder_part.html", **{**values, "left_out": left_out})
-
-
 def _form(form: FormData) -> BuilderForm:
     return form_of({name: value for name, value in form.multi_items() if isinstance(value, str)})
 
@@ -129,13 +121,13 @@ def _values(
     for one in shown:
         problems.setdefault(one.field, one.message)
     return {
-        "form": form, "editing": editing, "left_out": (), "problems": problems,
+        "form": form, "editing": editing, "left_out": (), "uploaded": "", "problems": problems,
         "summaries": check.summaries, "ready": not found,
         "node_words": _NODES, "usual_nodes": {name: nodes for nodes, name in FRAMEWORKS.items()},
         "has_gpu": bool(services.hardware.supervisor.machine.kinds - {CPU}), "hardware": services.hardware.all(caller),
         "known": {one.row.label: one for one in services.definitions.all(caller)},
         "run_key": secrets.token_hex(16), "command": json.dumps(draft_body(reading.draft), indent=1),
-        "form_path": places.EXPERIMENT_FORM, "form_target": "#builder-part", **data_values(services, caller, form),
+        **PLACE, **data_values(services, caller, form),
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from typing import Any, TypeVar
 
 from dlicmd.contract import strict_json
@@ -89,21 +90,30 @@ class BuilderForm:
     #: Key of the data row whose folder is open for a choice; empty for none.
     browsing: str = ""
 
+    def changed_by(self, ops: Iterable[str]) -> BuilderForm:
+        """Return the form after some buttons, in their order."""
+        return reduce(BuilderForm.changed, ops, self)
+
     def changed(self, op: str) -> BuilderForm:
-        """Return the form after a button: `add-data`, `add-part`, `drop-data-KEY`, `drop-part-KEY`, `browse-KEY`, and
-        `path-KEY:PATH`, which chooses a path."""
-        if op.startswith(("browse-", "path-")):
-            return self._browsed(*op.split("-", 1))
-        what, _, key = op.rpartition("-")
-        if op == "add-data" and len(self.data) < MOST_ROWS:
+        """Return the form after a button: `add-data`, `add-part`, `drop-data-KEY`, `drop-part-KEY`, `browse-KEY`,
+        `path-KEY:PATH`, which chooses a path, and `use-OWNER/NAME` after the upload of a model definition."""
+        action, _, rest = op.partition("-")
+        if action == "use":
+            return self._with_definition(rest)
+        if action in ("browse", "path"):
+            return self._browsed(action, rest)
+        rows, _, key = rest.partition("-")
+        return self._data_changed(action, key) if rows == "data" else self._parts_changed(action, key)
+
+    def _data_changed(self, action: str, key: str) -> BuilderForm:
+        if action == "add" and len(self.data) < MOST_ROWS:
             return replace(self, data=[*self.data, DataRow(_next(self.data))])
-        if op == "add-part" and len(self.parts) < MOST_ROWS:
+        return replace(self, data=[row for row in self.data if action != "drop" or str(row.key) != key])
+
+    def _parts_changed(self, action: str, key: str) -> BuilderForm:
+        if action == "add" and len(self.parts) < MOST_ROWS:
             return replace(self, parts=[*self.parts, PartRow(_next(self.parts))])
-        if what == "drop-data":
-            return replace(self, data=[row for row in self.data if str(row.key) != key])
-        if what == "drop-part":
-            return replace(self, parts=[row for row in self.parts if str(row.key) != key])
-        return self
+        return replace(self, parts=[row for row in self.parts if action != "drop" or str(row.key) != key])
 
     def _browsed(self, what: str, rest: str) -> BuilderForm:
         key, _, path = rest.partition(":")
@@ -116,7 +126,7 @@ class BuilderForm:
         rows = self.data or [DataRow(1)]
         return replace(self, data=rows, browsing=str(rows[0].key))
 
-    def with_definition(self, label: str) -> BuilderForm:
+    def _with_definition(self, label: str) -> BuilderForm:
         """Return the form with one more model definition, in the first row that names none."""
         empty = next((row for row in self.parts if not row.definition), None)
         if empty is None:

@@ -7,15 +7,14 @@ from functools import partial
 from urllib.parse import quote
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from local_backend.api import uploads
 from local_backend.api.bulk import bulk, in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
-from local_backend.console.builder import builder_part
-from local_backend.console.builder_form import form_of, shared_of
+from local_backend.console.builder import PLACE
+from local_backend.console.builder_form import shared_of
 from local_backend.console.changes import done
 from local_backend.console.experiments import TheLabel, number_of
 from local_backend.console.rendering import page
@@ -54,17 +53,15 @@ def definition_page(
 
 @router.post(places.DEFINITIONS)
 async def save(request: Request, services: TheServices, caller: TheCaller) -> Response:
-    """Save a model definition with the files of the form. A form of the experiment builder gets the builder back, with
-    one more model definition; any other form leads to the page of the definition."""
+    """Save a model definition with the files of the form. The upload of the experiment builder gets itself back, and
+    the page then adds the definition to the experiment; any other form leads to the page of the definition."""
     async with uploads.upload_of(request, services, caller, "definition.save", folders=True) as (upload, folder):
         texts = upload.texts
         work = partial(services.definitions.save_sent, caller, _draft(texts), upload, folder / "code")
         made, left_out = await in_turn(services.load, UPLOAD, caller.name, work)
-    if "part-rows" not in texts:
+    if "builder" not in texts:
         return done(request, definition_path(made.row.label))
-    form = form_of(texts).with_definition(made.row.label)
-    part = partial(builder_part, editing=texts.get("editing", ""), left_out=left_out)
-    return await run_in_threadpool(part, request, services, caller, form)
+    return page(request, "builder_upload.html", uploaded=made.row.label, left_out=left_out, known=[made], **PLACE)
 
 
 @router.post(ONE + "/delete")

@@ -20,7 +20,7 @@ from local_backend.api.inference_deploy import assembled
 from local_backend.console import places
 from local_backend.console.builder_data import data_values
 from local_backend.console.builder_form import BuilderForm, data_rows, form_of, sources_of
-from local_backend.console.changes import TheForm, field
+from local_backend.console.changes import TheForm, texts_of
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
 from local_backend.console.run import about
@@ -76,7 +76,7 @@ def changed(request: Request, services: TheServices, caller: TheCaller, run: str
     """Return the data rows after a change of the form."""
     row = services.execs.find(caller, run)
     rows = form_of({name: value for name, value in form.multi_items() if isinstance(value, str)})
-    return page(request, "builder_data.html", **_data(services, caller, row, rows.changed(field(form, "op"))))
+    return page(request, "builder_data.html", **_data(services, caller, row, rows.changed_by(texts_of(form, "op"))))
 
 
 def _data(services: Services, caller: Caller, row: ExecRow, form: BuilderForm) -> dict[str, Any]:

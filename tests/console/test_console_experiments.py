@@ -40,9 +40,11 @@ def upload(visitor: Visitor, files: dict[str, bytes], csrf: str | None = None, *
 
 
 def test_a_folder_is_uploaded_and_chosen_in_the_builder(live: Live, visitor: Visitor) -> None:
-    status, text = upload(visitor, CODE, **{"part-rows": "3", "part-3-count": "2", "name": "typed before"})
-    assert status == 200 and 'value="typed before"' in text
-    assert re.search(r'<option value="alice/digits" selected>', text)
+    status, text = upload(visitor, CODE, builder="1")
+    assert status == 200 and "use-alice/digits" in text
+    typed = {"part-rows": "3", "part-3-count": "2", "name": "typed before", "op": "use-alice/digits"}
+    text = change(visitor, places.EXPERIMENT_FORM, typed).text
+    assert 'value="typed before"' in text and re.search(r'<option value="alice/digits" selected>', text)
     code = Planning(live).get("/definitions/digits/code").json()
     assert sorted(file["path"] for file in code["files"]) == ["digits/lib/net.py", "digits/train.py"]
 
@@ -173,8 +175,10 @@ ELASTIC_CODE = {
 def test_an_upload_shows_the_program_that_was_found_and_leaves_out_what_is_ignored(
     live: Live, visitor: Visitor
 ) -> None:
-    status, text = upload(visitor, ELASTIC_CODE, **{"new-framework": "", "new-command": "", "part-rows": ""})
-    assert status == 200 and "PyTorch, elastic (FabricModel); runs <code>train.py</code>" in text
+    status, text = upload(visitor, ELASTIC_CODE, **{"new-framework": "", "new-command": "", "builder": "1"})
+    assert status == 200
+    form = change(visitor, places.EXPERIMENT_FORM, {"op": "use-alice/digits"}).text
+    assert "PyTorch, elastic (FabricModel); runs <code>train.py</code>" in form
     assert "data/" in text and "old.log" in text and ".netrc" in text, "the page names what is left out"
     mine = Planning(live)
     assert sorted(file["path"] for file in mine.get("/definitions/digits/code").json()["files"]) == [

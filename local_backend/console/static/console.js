@@ -136,6 +136,41 @@
     }
   });
 
+  // A press ends the change of a text field. The answer to the change may move what is pressed, and the click would be
+  // lost: so the change waits for the end of the press. The list of a select takes the end away from the page.
+  let isPress = false;
+  document.addEventListener("pointerdown", ({ target }) => {
+    isPress = !target.closest("select");
+    setTimeout(() => { isPress = false; });
+  }, true);
+  document.addEventListener("change", (event) => {
+    if (!isPress) return;
+    event.stopImmediatePropagation();
+    const ended = new AbortController(), told = () => event.target.dispatchEvent(new Event("change", { bubbles: true }));
+    for (const name of ["pointerup", "pointercancel"]) {
+      document.addEventListener(name, () => { ended.abort(); setTimeout(told); }, { capture: true, signal: ended.signal });
+    }
+  }, true);
+
+  // A request of a form with rows replaces the one before it, and repeats its buttons that have no answer yet.
+  const unanswered = new WeakMap();
+  const rowsOf = ({ sourceElement, request }) => {
+    const form = sourceElement.closest?.("form[data-rows]");
+    return form?.getAttribute("hx-post") === request.action ? form : null;
+  };
+  document.addEventListener("htmx:config:request", ({ detail: { ctx } }) => {
+    const form = rowsOf(ctx), { body } = ctx.request;
+    if (!form) return;
+    ctx.ops = [...(unanswered.get(form) ?? []), ...body.getAll("op")];
+    unanswered.set(form, ctx.ops);
+    body.delete("op");
+    for (const op of ctx.ops) body.append("op", op);
+  });
+  document.addEventListener("htmx:after:request", ({ detail: { ctx } }) => {
+    const form = rowsOf(ctx);
+    if (form) unanswered.set(form, unanswered.get(form).slice(ctx.ops.length));
+  });
+
   // A refused change is said in the sentence of the server. A part of a page that could not be read stays as it was.
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
