@@ -17,7 +17,8 @@ from local_backend.elastic.hub.events import BatchResult, Begin, Commit
 from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.worker.agreement import Row, StateTable
 
-#: With the argument "wrong", the loss depends on the process that computes it.
+#: With the argument "wrong", the loss depends on the process that computes it. With "late", the driver ends a rehearsal
+#: only when its workers have trained the last epoch.
 SCRIPT = '''
 import hashlib, os, sys
 import torch
@@ -47,6 +48,11 @@ def datasets():
     x = torch.arange(80.0).view(20, 4) / 80
     return TensorDataset(x, torch.arange(20) % 3), TensorDataset(x, torch.arange(20) % 3)
 
+
+if "late" in sys.argv:
+    from local_backend.elastic.driver.verification import Rehearsal
+
+    Rehearsal.complete = property(lambda self: self.ends_early is False and len(self.tables) >= self.steps)
 
 torch.manual_seed(1)
 model = torch.nn.Linear(4, 3)
@@ -84,6 +90,12 @@ def test_a_passed_verification_is_reported_and_changes_nothing(tmp_path, workers
     assert (result / "saved").read_text() == "x", "the rehearsal saved files"
     found = json.loads((result / "model" / "train" / "manifest.json").read_text())["verified"]
     assert found == {"held": True, "steps": 4, "workers": [[int(n)] for n in counts.split(" and ")], "report": report}
+
+
+def test_a_rehearsal_that_reaches_the_last_epoch_saves_nothing(tmp_path):
+    ended = run(tmp_path, 1, "late", verify="4")
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "result" / "saved").read_text() == "x"
 
 
 def test_a_failed_verification_ends_the_job_and_names_the_step(tmp_path):

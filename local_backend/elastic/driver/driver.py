@@ -238,6 +238,7 @@ class _Driver:
             str(record.folder) if record.folder else None, options.snapshot_seconds,
             options.window, options.outer_lr, options.outer_momentum, record.generators, course.start,
             f"{table_of(job).digest % (1 << 64):016x}", 0 if verification is None else options.verify,
+            saves=verification is None or not verification.ends_early,
         )
         welcome = {
             "op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(),

@@ -91,6 +91,11 @@ class Rehearsal:
         raise RehearsalFinished
 
     @property
+    def ends_early(self) -> bool:
+        """Whether the training ends after these steps. Then its workers, which may already be further, save nothing."""
+        return True
+
+    @property
     def most(self) -> int:
         """Most steps that can be compared."""
         return self.wanted
@@ -139,6 +144,10 @@ class Check(Rehearsal):
                     f"batch {now.number + 1} of step {step + 1} differs (loss {before.loss!r} and {now.loss!r}, "
                     f"{before.correct} and {now.correct} of {now.count} samples right)"
                 )
+
+    @property
+    def ends_early(self) -> bool:
+        return self.only
 
     @property
     def most(self) -> int:

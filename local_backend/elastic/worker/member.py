@@ -224,7 +224,8 @@ class Member:
         self._journal.say(f"<=== Epoch {epoch} End ==> ")
         self._trainer.check_parameters(epoch)
         self._trainer.evaluation_mode()
-        self._saves = epoch == self.plan.epochs - 1 and self._number == self._members[0]
+        is_last = epoch == self.plan.epochs - 1
+        self._saves = is_last and self._terms.saves and self._number == self._members[0]
         self._callbacks(epoch, "on_epoch_end", epoch, save_model=self._saves, leave_out=takes_logs)
         self._position = self._position.at(EpochStage.ENDED)
 

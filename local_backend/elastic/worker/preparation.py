@@ -59,6 +59,8 @@ class Terms:
     initial: str = ""
     #: Number of first steps after which the worker reports its state, for `verification`.
     verify: int = 0
+    #: Whether callbacks save the user's artifacts after the last epoch.
+    saves: bool = True
 
 
 @dataclass(frozen=True)
