@@ -77,13 +77,17 @@ def _fork(line: bytes, server: int, base_path: tuple[str, ...]) -> None:
 
 
 def _preload() -> None:
-    """Import the modules that workers and kernels need, then make the heap as small and as shareable as possible."""
+    """Import the modules that workers and kernels need, and keep what they contain. Then make the heap as small and as
+    shareable as possible."""
+    from local_backend.elastic.script import patches  # imports torch, which the server, a user of this module, must not
+
     gc.disable()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for module in (*PRELOAD, KERNEL, OPENS_SECRETS):
         importlib.import_module(module)
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # torch unregisters its operators at exit; the end of a process does that, too
+    patches.remember()
     gc.collect()
     gc.freeze()
     return_memory()

@@ -9,12 +9,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script import patches
+from local_backend.elastic.script import patches, user_code
 from local_backend.elastic.script.patches import Patch
 
 
 def twice(x):
     return 2 * x
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["searched", "compared"])
+def remembered(request, monkeypatch):
+    """Search all modules, as a script without the nursery, or compare them with what the nursery remembered."""
+    monkeypatch.setattr(patches, "_before", {})
+    monkeypatch.setattr(user_code, "_libraries", {})
+    if request.param:
+        patches.remember()
+        del user_code._libraries[__name__]
 
 
 def found(path):
@@ -74,3 +84,26 @@ def test_lazy_objects_are_not_inspected(monkeypatch):
     module.Holder, module.lazy = holder, Lazy()
     monkeypatch.setitem(sys.modules, module.__name__, module)
     patches.gather()
+
+
+def test_modules_that_come_later_or_again_are_searched(monkeypatch):
+    again = types.ModuleType("torch.nn.functional")
+    again.relu = twice
+    later = types.ModuleType("installed_later")
+    later.Kind = type("Kind", (), {"double": twice, "__module__": later.__name__, "__qualname__": "Kind"})
+    for module in (again, later):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert found("torch.nn.functional.relu") and found("installed_later.Kind.double")
+
+
+def test_a_value_that_cannot_be_compared_keeps_no_patch_from_being_found(monkeypatch):
+    class Stubborn:
+        __hash__ = None
+
+        def __eq__(self, other):
+            raise RuntimeError("no comparison")
+
+    for value in (Stubborn(), twice):
+        monkeypatch.setattr(F, "relu", value)
+        monkeypatch.setattr(F, "gelu", twice)
+        assert found("torch.nn.functional.gelu")

@@ -19,6 +19,7 @@ sys.path[0] = str(HERE.parent)
 import fork_host  # noqa: E402
 
 from local_backend.elastic import PRELOAD  # noqa: E402
+from local_backend.elastic.script import patches  # noqa: E402
 from local_backend.runtime.program import Become, Interpreter, Script, follow  # noqa: E402
 from local_backend.runtime.tasks import close_all_but, reset_signals  # noqa: E402
 from local_backend.runtime.user_python import UserPython  # noqa: E402
@@ -40,6 +41,7 @@ def serve() -> None:
     gc.disable()
     for module in PRELOAD:
         importlib.import_module(module)
+    patches.remember()
     gc.collect()
     gc.freeze()
     folder = tempfile.mkdtemp()

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
+_MAIN = ("__main__", "__mp_main__")
 #: Names of modules that this project puts beside scripts.
 _OURS = frozenset({
     "local_backend", "dlicmd", "fabric_model", "callbacks", "pyedt", "fabric_data", "emetrics", "redhareapi",
@@ -33,9 +34,24 @@ def is_user_file(path: str) -> bool:
     return not (any(part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)))
 
 
+#: Name → module that was loaded before any script ran. See `remember_libraries`.
+_libraries: dict[str, ModuleType] = {}
+
+
+def remember_libraries() -> None:
+    """Keep the modules of this process, before a script runs: none of them is the user's."""
+    _libraries.update((name, module) for name, module in sys.modules.items() if name not in _MAIN)
+
+
+def later_modules() -> list[tuple[str, ModuleType]]:
+    """Return names and modules that may be the user's: all except those of `remember_libraries`."""
+    return [(name, module) for name, module in list(sys.modules.items())
+            if isinstance(module, ModuleType) and _libraries.get(name) is not module]
+
+
 def is_user_module(name: str) -> bool:
     """Return whether a module of this name is the user's. The main script is one of the user's modules."""
-    if name in ("__main__", "__mp_main__"):
+    if name in _MAIN:
         return True
     module = sys.modules.get(name)
     path = getattr(module, "__file__", None)
@@ -53,8 +69,8 @@ def user_modules() -> Iterator[ModuleType]:
     The script itself is left out.
     """
     folders = _folders()
-    for name, module in list(sys.modules.items()):
-        if name in ("__main__", "__mp_main__") or not isinstance(module, ModuleType) or not is_user_module(name):
+    for name, module in later_modules():
+        if name in _MAIN or not is_user_module(name):
             continue
         if getattr(module, "__name__", None) == name and os.path.realpath(str(module.__file__)).startswith(folders):
             yield module
