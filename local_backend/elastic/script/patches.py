@@ -87,12 +87,12 @@ def remember() -> None:
     to search all of them takes three times as long as to compare them."""
     remember_libraries()
     for module in _modules():
-        _before[module] = [(place, dict(place.values)) for place in _places(module)]
+        _before[module] = [(place, dict(place.values)) for place in _namespaces(module)]
 
 
 def _find() -> Iterator[Patch]:
     users = {name for name, _ in later_modules() if is_user_module(name)}
-    for place in _changed_places():
+    for place in _changed():
         if place.module in users:
             continue
         for name, value in list(place.values.items()):
@@ -100,19 +100,19 @@ def _find() -> Iterator[Patch]:
                 yield Patch(place.module, place.owner, name, value)
 
 
-def _changed_places() -> Iterator[_Namespace]:
+def _changed() -> Iterator[_Namespace]:
     """Yield the modules and classes that may not be as `remember` found them."""
     for module in _modules():
-        [(_, values), *classes] = _before.get(module) or [(None, None)]
-        if _is_same(vars(module), values):
-            yield from (place for place, before in classes if not _is_same(place.values, before))
+        known = _before.get(module)
+        if known and _is_same(*known[0]):
+            yield from (kind for kind, before in known[1:] if not _is_same(kind, before))
         else:
-            yield from _places(module)
+            yield from _namespaces(module)
 
 
-def _is_same(values: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+def _is_same(found: _Namespace, before: Mapping[str, Any]) -> bool:
     try:
-        return bool(values == before)
+        return bool(found.values == before)
     except Exception:  # Values that are not the same object may refuse to be compared.
         return False
 
@@ -124,7 +124,7 @@ def _modules() -> Iterator[ModuleType]:
             yield module
 
 
-def _places(module: ModuleType) -> Iterator[_Namespace]:
+def _namespaces(module: ModuleType) -> Iterator[_Namespace]:
     """Yield a module and its own classes."""
     values = vars(module)
     yield _Namespace(module.__name__, "", values)
