@@ -91,7 +91,7 @@ def remember() -> None:
 
 
 def _find() -> Iterator[Patch]:
-    users = {name for name, _ in later_modules() if is_user_module(name)}
+    users = {name for name, module in later_modules() if type(module) is ModuleType and is_user_module(name)}
     for place in _changed():
         if place.module in users:
             continue
