@@ -116,7 +116,8 @@
     for (const form of document.querySelectorAll("form[data-sent]")) setSent(form, false);
   });
   document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
-    if (sent.has(ctx.sourceElement) && !ctx.hx?.redirect) setSent(ctx.sourceElement, false);
+    const form = ctx.sourceElement;
+    if (sent.has(form) && !form.hasAttribute("hx-trigger") && !ctx.hx?.redirect) setSent(form, false);
   });
 
   // A question before a form is sent, also before htmx sends it.
