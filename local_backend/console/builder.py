@@ -44,7 +44,7 @@ router = pages()
 #: Buttons that save; all others change the form.
 _SAVE, _RUN = "save", "run"
 #: Where the form sends its changes, and what their answers replace.
-PLACE = {"form_path": places.EXPERIMENT_FORM, "form_target": "#builder-part"}
+PLACE: dict[str, Any] = {"form_path": places.EXPERIMENT_FORM, "form_target": "#builder-part"}
 #: Nodes of a model definition → how the form names them.
 _NODES = {SINGLE: "single node", MULTI: "multi node", ELASTIC: "elastic nodes"}
 
