@@ -1,5 +1,5 @@
 // Sends the form with data-upload, and shows its progress: fetch cannot tell how much of a body it has sent. A page has
-// one such form; data-upload="id" is the part of the page that an answer without an address replaces.
+// one such form; data-upload="id" with hx-swap is the part of the page that gets an answer without an address.
 "use strict";
 (() => {
   const size = (bytes) => {
@@ -30,7 +30,7 @@
       const to = call.getResponseHeader("HX-Redirect");
       removeEventListener("beforeunload", leaving);
       if (to) return location.assign(to);
-      if (call.status === 200) return htmx.swap({ target: `#${form.dataset.upload}`, text: call.responseText, swap: "outerHTML" });
+      if (call.status === 200) return htmx.swap({ target: `#${form.dataset.upload}`, text: call.responseText, swap: form.getAttribute("hx-swap") });
       say(call.responseText.slice(0, 500) || `The server refused this (${call.status})`, true);
     };
     call.onerror = () => say("The connection to the server was lost. Nothing was stored, unless the upload was complete.", true);
