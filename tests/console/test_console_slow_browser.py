@@ -206,6 +206,7 @@ def test_a_note_is_kept_while_the_star_is_on_its_way(live: Live, tab: Tab) -> No
     tab.locator("#run-labels summary").click()
     tab.fill("[name=note]", "half a sentence")
     sent.go()
+    tab.unroute_all()
     expect(tab.get_by_role("button", name="Favorite")).to_have_attribute("aria-pressed", "true")
     expect(tab.locator("[name=note]")).to_have_value("half a sentence")
     expect(tab.locator("[name=note]")).to_be_focused()
