@@ -25,6 +25,7 @@ from local_backend.api.depends import CALLER, TOKEN
 from local_backend.console import places
 from local_backend.console.assets import asset_url
 from local_backend.console.sessions import csrf_of
+from local_backend.services.object_words import in_object_words
 
 _FOLDER = Path(__file__).parent / "templates"
 #: Only files of this server; no plugins, no frames, no base address, forms to this server alone.
@@ -85,7 +86,7 @@ def _environment() -> Environment:
     made.filters.update(
         bytes=shown_bytes, count=shown_count, duration=shown_duration, iso=iso, number=shown_number, moment=moment,
         state_class=state_class, state_word=state_word, data_source=shown_source, hardware=shown_hardware,
-        in_order=in_order,
+        in_order=in_order, object_words=in_object_words,
     )
     made.globals.update(asset=asset_url, places=places, frameworks=FRAMEWORK_WORDS)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -57,6 +58,8 @@ _TITLES = {
 }
 #: Codes of the contract have the status 400 for what is not found.
 _NOT_FOUND = ("not_found", "no_such_path")
+#: What pages name a run.
+_EXEC = re.compile(r"^Exec\b")
 
 
 class Console:
@@ -87,6 +90,7 @@ class Console:
         """Return the page for an error: the logon page for a browser without a session, one line for a part of a
         page."""
         request = Request(scope)
+        sentence = _EXEC.sub("Run", sentence)
         more = {**HEADERS, **{name: value for name, value in headers.items() if name.lower() != "www-authenticate"}}
         is_part = "hx-request" in request.headers
         if status == 401:

@@ -204,7 +204,7 @@ def test_older_files_of_the_audit_log_are_read(team: Live) -> None:
 def test_health_shows_loops_and_what_the_checks_find(live: Live) -> None:
     live.services.health.examine = lambda: [Finding("disk", PROBLEM, "the disk is <full>", "buy a disk")]
     shown = words(get(live, ADMIN + "/health"))
-    assert "ready" in shown and "Loops" in shown
+    assert "ready" in shown and "Background loops" in shown
     part = get(live, ADMIN + "/health/findings", part=True)
     assert "problem disk the disk is <full> buy a disk" in words(part) and "<full>" not in part.text
     assert live.call("GET", "/doctor").json() == [

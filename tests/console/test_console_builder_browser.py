@@ -54,7 +54,7 @@ def test_a_newcomer_uploads_a_folder_and_sees_it_run(live: Live, tab: Tab) -> No
     tab.select_option("[name=new-framework]", "edtPyTorch")
     tab.fill("[name=new-command]", "none.py")
     tab.get_by_role("button", name="Upload and add").click()
-    expect(tab.locator("#upload-problem")).to_contain_text("none.py")
+    expect(tab.locator("[data-said]")).to_contain_text("none.py")
     tab.fill("[name=new-command]", "train.py --epochs 3")
     tab.get_by_role("button", name="Upload and add").click()
     expect(tab.locator("[name$=-definition]")).to_have_value("alice/digits")

@@ -40,6 +40,7 @@
       this.details = make("details", node, { class: "small" });
       make("summary", this.details, { text: "Values as a table" });
       this.table = make("div", this.details, { class: "scroll" });
+      this.blank("Loading…");
       this.said = make("div", node, { class: "visually-hidden", "aria-live": "polite" });
       this.details.addEventListener("toggle", () => this.tabulate());
       this.plot.addEventListener("keydown", (event) => this.key(event));

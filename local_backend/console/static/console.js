@@ -3,7 +3,7 @@
 //   <time datetime="…Z">        shown in the zone of the browser; the title keeps the server's
 //   data-copy="text"            a button that copies
 //   data-ask="question"         a form or button that asks first
-//   data-dialog="id"            opens a dialog; data-close closes it
+//   data-dialog="id"            opens a dialog, which an hx-get of the same button fills; data-close closes it
 //   data-theme-toggle           changes between light and dark
 //   data-check-all="name"       checks all boxes of this name
 //   data-names="id"             a field of files that fills the empty field of this id with their name
@@ -67,7 +67,9 @@
     if (node.dataset.copy !== undefined) {
       navigator.clipboard.writeText(node.dataset.copy).then(() => toast("Copied"), () => toast("The browser does not permit copying", true));
     } else if (node.dataset.dialog) {
-      document.getElementById(node.dataset.dialog).showModal();
+      const dialog = document.getElementById(node.dataset.dialog);
+      if (node.hasAttribute("hx-get")) dialog.textContent = "Loading…";
+      dialog.showModal();
     } else if (node.dataset.close !== undefined) {
       node.closest("dialog").close();
     } else if (node.dataset.themeToggle !== undefined) {
@@ -104,10 +106,28 @@
     field.value = name.replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
   });
 
+  // A form that is being sent is not sent again by a second click: until its answer, or until the page of the answer is
+  // here. A form with hx-sync that htmx sends, and an upload, decide themselves.
+  let sent = new WeakSet();
+  const isOnce = (form) => form.method === "post" && form.dataset.upload === undefined && (!form.hasAttribute("hx-sync") || form.hasAttribute("hx-trigger"));
+  const setSent = (form, is) => { sent[is ? "add" : "delete"](form); form.toggleAttribute("data-sent", is); };
+  addEventListener("pageshow", () => {
+    sent = new WeakSet();
+    for (const form of document.querySelectorAll("form[data-sent]")) setSent(form, false);
+  });
+  document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
+    const form = ctx.sourceElement;
+    if (sent.has(form) && !form.hasAttribute("hx-trigger") && !ctx.hx?.redirect) setSent(form, false);
+  });
+
   // A question before a form is sent, also before htmx sends it.
   document.addEventListener("submit", (event) => {
+    if (sent.has(event.target)) { event.preventDefault(); return event.stopImmediatePropagation(); }
     const asked = counted(event.target, event.submitter?.dataset.ask || event.target.dataset.ask);
-    if (!asked || event.target.dataset.asked) return;
+    if (!asked || event.target.dataset.asked) {
+      if (isOnce(event.target)) setSent(event.target, true);
+      return;
+    }
     event.preventDefault();
     event.stopImmediatePropagation();
     const { target, submitter } = event;
@@ -179,6 +199,19 @@
       toast(ctx.text || `The server refused this (${status})`, true);
     }
   });
+  // The page says that it shows an old state, until the server answers again.
+  const lost = document.getElementById("lost");
+  const missed = (status) => {
+    lost.textContent = status === 401 ? "Your session has ended. Load the page again to log on." : "The server does not answer. This page shows its last state, and goes on when the server answers at this address again. After a restart, the server of this machine has a new address: run dlicmd console.";
+    lost.hidden = false;
+  };
+  document.addEventListener("htmx:sse:error", ({ detail }) => missed(detail.status));
+  document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
+    if (!ctx) return;
+    missed();
+    if (ctx.request.method !== "GET" && !rowsOf(ctx)) toast("The server did not answer. Before you repeat the change, look whether it was stored.", true);
+  });
+  for (const name of ["htmx:after:request", "htmx:sse:after:connection"]) document.addEventListener(name, () => { lost.hidden = true; });
   // htmx-sse.js connects again after a stream has ended, but not after its first connection has failed.
   const tries = new WeakMap();
   document.addEventListener("htmx:finally:request", (event) => {

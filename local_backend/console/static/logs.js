@@ -10,7 +10,8 @@
   let busy = false, searching = 0;
 
   const get = async (what, query) => {
-    const answer = await fetch(`${box.dataset.url}/${what}?${new URLSearchParams({ log: box.dataset.log, ...query })}`, { headers: { "HX-Request": "true" } });
+    const answer = await fetch(`${box.dataset.url}/${what}?${new URLSearchParams({ log: box.dataset.log, ...query })}`, { headers: { "HX-Request": "true" } })
+      .catch(() => { throw new Error("The server does not answer."); });
     if (!answer.ok) throw new Error(await answer.text());
     return answer.json();
   };
@@ -95,6 +96,7 @@
     more.type = "button";
     more.textContent = "Continue the search";
     found.append(said, list, more);
+    said.textContent = "Searching…";
     let start = 0, count = 0;
     const step = async () => {
       more.hidden = true;

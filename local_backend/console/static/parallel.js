@@ -30,21 +30,24 @@
     constructor(box) {
       this.box = box;
       this.ranges = new Map();
-      this.read();
+      this.reading = this.read();
       new ResizeObserver(() => { if (this.data && box.clientWidth !== this.width) this.draw(); }).observe(box);
       document.body.addEventListener("changed", () => {
-        this.due ??= setTimeout(() => { this.due = null; if (!document.hidden) this.read(); }, PAUSE);
+        this.due ??= setTimeout(() => { this.due = null; if (!document.hidden) this.reading = this.reading.then(() => this.read()); }, PAUSE);
       });
     }
 
     async read() {
       const answer = await fetch(this.box.dataset.parallel).catch(() => null);
-      if (!answer?.ok) return;
-      const text = await answer.text();
+      const text = await answer?.text().catch(() => null);
+      if (!answer?.ok || text == null) {
+        if (!this.text) this.box.textContent = text || "The server does not answer.";
+        return;
+      }
       if (text === this.text) return;
       this.text = text;
       this.data = JSON.parse(text);
-      if (this.data.lines.length) this.draw();
+      if (this.data.lines.length) this.draw(); else this.box.textContent = "No experiment has finished yet.";
     }
 
     draw() {

@@ -1,4 +1,5 @@
-// Sends a form with data-upload, and shows its progress: fetch cannot tell how much of a body it has sent.
+// Sends the form with data-upload, and shows its progress: fetch cannot tell how much of a body it has sent. A page has
+// one such form; data-upload="id" with hx-swap is the part of the page that gets an answer without an address.
 "use strict";
 (() => {
   const size = (bytes) => {
@@ -8,13 +9,12 @@
     return `${at ? bytes.toFixed(1) : bytes} ${units[at]}`;
   };
 
-  function send(form) {
-    const said = form.querySelector("[data-said]"), bar = form.querySelector("progress");
-    const button = form.querySelector("button.main"), cancel = form.querySelector("[data-cancel]");
+  function send(form, button) {
+    const said = document.querySelector("[data-said]"), bar = said.parentNode.querySelector("progress"), cancel = document.querySelector("[data-cancel]");
     const say = (text, bad) => { said.textContent = text; said.className = bad ? "small bad" : "small"; };
-    const files = [...form.querySelectorAll("input[type=file]")].flatMap((one) => [...one.files]);
+    const files = [...form.elements].flatMap((one) => [...(one.files ?? [])]);
     const total = files.reduce((sum, file) => sum + file.size, 0);
-    if (!files.length) return say("Choose files or a folder first.", true);
+    if (!files.length && form.dataset.mostFiles) return say("Choose files or a folder first.", true);
     if (files.length > form.dataset.mostFiles) return say(`These are ${files.length} files. At most ${form.dataset.mostFiles} files can be uploaded at once.`, true);
     if (total > form.dataset.most) return say(`These files have ${size(total)}. At most ${size(form.dataset.most)} can be uploaded at once.`, true);
 
@@ -30,6 +30,7 @@
       const to = call.getResponseHeader("HX-Redirect");
       removeEventListener("beforeunload", leaving);
       if (to) return location.assign(to);
+      if (call.status === 200) return htmx.swap({ target: `#${form.dataset.upload}`, text: call.responseText, swap: form.getAttribute("hx-swap") });
       say(call.responseText.slice(0, 500) || `The server refused this (${call.status})`, true);
     };
     call.onerror = () => say("The connection to the server was lost. Nothing was stored, unless the upload was complete.", true);
@@ -47,6 +48,6 @@
   document.addEventListener("submit", (event) => {
     if (event.target.dataset.upload === undefined) return;
     event.preventDefault();
-    send(event.target);
+    send(event.target, event.submitter);
   });
 })();
