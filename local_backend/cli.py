@@ -65,7 +65,8 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
               help="Serve only this user, with access to all paths of this user. Default without --host, --tls-cert "
                    "and --tls-self-signed.")
 @click.option("--host", help="Address to listen on (default 127.0.0.1). Any address other than the loopback needs TLS.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; the default 0 chooses a free port.")
+@click.option("--port", type=click.IntRange(0, 65535),
+              help="Port to listen on; the default 0 takes the last port, or any free one.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate, in PEM form.")
 @click.option("--tls-self-signed", is_flag=True, default=None,

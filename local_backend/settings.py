@@ -184,7 +184,8 @@ class Settings:
     die_with_server: bool = False
     host: str = setting(
         "127.0.0.1", "DLI_HOST", TEXT, "address to listen on (`--host`); any address other than the loopback needs TLS")
-    port: int = setting(0, "DLI_PORT", number(0, 65_535), "port to listen on (`--port`); 0 chooses a free port")
+    port: int = setting(
+        0, "DLI_PORT", number(0, 65_535), "port to listen on (`--port`); 0 takes the last port, or any free one")
     inference_host: str | None = setting(
         None, "DLI_INFERENCE_HOST", TEXT, "address where the gateway takes requests for [models](inference.md)",
         "the value of `DLI_HOST`")

@@ -14,7 +14,7 @@ from local_backend.files import read_json, write_json
 from local_backend.setting_source import GivenSettings, given
 from local_backend.settings import TABLE, Settings
 
-_SETTINGS, _VALUE, _SOURCE, _SELF_SIGNED = "settings", "value", "source", "tls_self_signed"
+_SETTINGS, _VALUE, _SOURCE, _SELF_SIGNED, _PORT = "settings", "value", "source", "tls_self_signed", "port"
 _DATABASE = "DLI_DATABASE"
 _SECRET = {setting.variable for setting in TABLE if setting.secret}
 
@@ -42,10 +42,11 @@ class Served:
                            tls_self_signed=self.tls_self_signed or None)
 
 
-def leave(settings: Settings) -> None:
-    """Write the file. Raises OSError."""
+def leave(settings: Settings, port: int) -> None:
+    """Write the file, with the port on which the server listens. Raises OSError."""
     said = settings.said
     write_json(settings.paths.served, {
+        _PORT: port,
         home_contract.EMBEDDED: settings.embedded, _SELF_SIGNED: settings.tls_self_signed,
         home_contract.COMMAND: _command(settings),
         _SETTINGS: {variable: {_VALUE: _told(variable, text), _SOURCE: said.sources[variable]}
@@ -64,6 +65,15 @@ def read(file: Path) -> Served | None:
                       GivenSettings(values, sources))
     except (TypeError, KeyError, AttributeError):
         return None
+
+
+def last_port(file: Path) -> int:
+    """Return the port of the last server of the home; 0 if the file does not say it."""
+    try:
+        port = read_json(file)[_PORT]
+    except (OSError, TypeError, KeyError):
+        return 0
+    return port if type(port) is int and 0 < port < 65_536 else 0
 
 
 def _told(variable: str, text: str) -> str | None:

@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -235,20 +236,36 @@ def _number(exec_id: str) -> int:
 
 @contextlib.contextmanager
 def _listening(settings: Settings) -> Iterator[socket.socket]:
-    """Yield a listening socket; port 0 takes a free port. Raises ServerError."""
+    """Yield a listening socket. Port 0 takes the port of the last server, so that open pages go on, or else a free
+    port. Raises ServerError."""
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise ServingError(f"--host {settings.host}: this machine has no such address") from None
-    family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(address)
-            sock.listen(1024)
-        except OSError as problem:
-            raise _no_port(settings, problem) from None
+    sock = None
+    if not settings.port:
+        with contextlib.suppress(OSError):
+            sock = _bound(found[0], served.last_port(settings.paths.served))
+    try:
+        sock = sock or _bound(found[0], settings.port)
+    except OSError as problem:
+        raise _no_port(settings, problem) from None
+    with sock:
         yield sock
+
+
+def _bound(found: tuple[Any, ...], port: int) -> socket.socket:
+    """Return a socket that listens on a port of an address that getaddrinfo has found. Raises OSError."""
+    family, kind, protocol, _, address = found
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address[0], port, *address[2:]))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _no_port(settings: Settings, problem: OSError) -> ServingError:
@@ -386,7 +403,7 @@ def _announced(
     settings: Settings, announced: Announcement, lock: int, own_tls: SelfSigned | None
 ) -> Iterator[None]:
     """Write backend.json, print the address, and remove the file at the end of the block."""
-    served.leave(settings)
+    served.leave(settings, urlsplit(announced.url).port or 0)
     announced.write()
     log.info("serving at %s", announced.url)
     try:

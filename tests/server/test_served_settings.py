@@ -35,7 +35,7 @@ def running(settings: Settings) -> Iterator[None]:
     """Prepare a home as a running server with these settings does."""
     make_home(settings)
     with locked(settings):
-        served.leave(settings)
+        served.leave(settings, 1)
         write_json(settings.home / "backend.json", {"pid": os.getpid(), "url": "http://127.0.0.1:1", "token": "t"})
         yield
 

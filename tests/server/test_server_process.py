@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import isolation
 import pytest
@@ -272,6 +273,23 @@ def test_the_next_server_replaces_the_file_of_a_killed_server(run: Run, environm
     following = run("serve")
     serving(following)
     assert backend_file(environment)["pid"] == following.pid
+
+
+@pytest.mark.integration
+def test_the_next_server_has_the_port_of_the_last_one_unless_it_is_taken(run: Run) -> None:
+    first = run("serve")
+    url = serving(first)
+    first.kill()
+    first.wait(PATIENCE)
+    second = run("serve")
+    assert serving(second) == url
+    assert ended(run("stop"))[0] == 0
+    ended(second)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", urlsplit(url).port))
+        other.listen()
+        assert serving(run("serve")) != url
 
 
 @pytest.mark.integration

@@ -202,7 +202,7 @@
   // The page says that it shows an old state, until the server answers again.
   const lost = document.getElementById("lost");
   const missed = (status) => {
-    lost.textContent = status === 401 ? "Your session has ended. Load the page again to log on." : "The server does not answer. This page shows its last state, and goes on when the server answers at this address again. After a restart, the server of this machine has a new address: run dlicmd console.";
+    lost.textContent = status === 401 ? "Your session has ended. Load the page again to log on." : "The server does not answer. This page shows its last state, and goes on when the server answers again.";
     lost.hidden = false;
   };
   document.addEventListener("htmx:sse:error", ({ detail }) => missed(detail.status));
