@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import signal
 import socket
@@ -15,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 from support import PATIENCE
-from warm_script import WarmScript
+from warm_script import SLEEPING, WarmScript
 
 from local_backend.elastic import PRELOAD
 
@@ -193,6 +195,8 @@ class FakeRunner:
                 path.touch()  # a worker may die before it opens them
             worker = WARM.Process(target=be_worker, args=(environment, self._directory, stdout, stderr))
             with POLLING:
+                with mock.patch.dict(os.environ, SLEEPING):
+                    multiprocessing.forkserver.ensure_running()
                 worker.start()
             self.workers[number] = worker
         threading.Thread(target=self._watch, args=(number,)).start()

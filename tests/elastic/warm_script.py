@@ -8,6 +8,9 @@ from pathlib import Path
 
 from forking import Host
 
+#: Threads of OpenMP that wait for each other sleep instead of using up the processors of a busy machine.
+SLEEPING = {"OMP_WAIT_POLICY": "passive"}
+
 
 class WarmScript:
     """One process with the interface of `subprocess.Popen`; its output goes to files."""
@@ -54,4 +57,4 @@ class WarmScript:
 def _host() -> Host:
     """Start the host with the first script. It ends with this process."""
     script = Path(__file__).parent / "warm_host.py"
-    return Host(script, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0")
+    return Host(script, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0", **SLEEPING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import isolation
 import psutil
 import pytest
+import torch
 from commands import Started
 from support import eventually
 from user import User
@@ -22,9 +24,16 @@ from user import User
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-DATA = "type=fs,data_path=samples/digits/data"
-TRAIN = ("edtPyTorch", "--model-dir", "samples/digits", "--model-main", "train.py", "--numWorker", "2",
-         "--cs-datastore-meta", DATA)
+#: Data of the fixture `team`.
+DATA = "type=fs,data_path=digits"
+#: Makes each batch a second longer until the file `hurry` is beside the data. So 115 steps cannot end before the test
+#: has killed and resized.
+SLOW = """
+def collate(samples):
+    if not os.path.exists(os.path.join(data_dir, "hurry")):
+        time.sleep(1)
+    return default_collate(samples)
+"""
 
 
 def serve(user: User, *words: str) -> Started:
@@ -34,11 +43,20 @@ def serve(user: User, *words: str) -> Started:
     return server
 
 
-@pytest.fixture
-def team(user: User) -> Iterator[User]:
-    """A user of a server for a team whose DLI_DATA_FS is the repository."""
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data with the samples `digits`."""
+    folder = tmp_path_factory.mktemp("lake")
+    shutil.copytree(ROOT / "samples/digits/data", folder / "digits")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory, lake: Path) -> Iterator[User]:
+    """A user of a server for a team whose DLI_DATA_FS is `lake`."""
     isolation.needed()
-    user.warm().environment["DLI_DATA_FS"] = str(ROOT)
+    user = User(tmp_path_factory.mktemp("team") / "home").warm()
+    user.environment["DLI_DATA_FS"] = str(lake)
     server = serve(user, "--host", "127.0.0.1")
     assert server.poll() is None, server.communicate(60)
     yield user
@@ -57,8 +75,6 @@ def pids(user: User, exec_id: str, task: str) -> list[int]:
 
 
 def weights(user: User, exec_id: str) -> dict:
-    import torch
-
     fetched = user.run("--exec-trainresult", exec_id)
     assert fetched.code == 0, fetched
     folder = user.folder / f"result-{exec_id}-{user.home.name}"
@@ -67,8 +83,28 @@ def weights(user: User, exec_id: str) -> dict:
     return torch.load(next(folder.rglob("model_epoch_final.pth")), weights_only=True)
 
 
-def test_an_elastic_job_survives_a_death_and_a_resize_with_the_same_weights(team: User, tmp_path: Path) -> None:
-    done = team.run("--exec-start", *TRAIN, "--", "--epochs", "40", cwd=ROOT)
+def slow_digits(folder: Path) -> Path:
+    """Write the sample `digits` with slow batches, and return its folder."""
+    shutil.copytree(ROOT / "samples/digits", folder, ignore=shutil.ignore_patterns("data"))
+    script = folder / "train.py"
+    text = script.read_text(encoding="utf-8")
+    for line, more in (
+        ("import sys\n", "import time\n"), ("import torch\n", "from torch.utils.data import default_collate\n"),
+        ("driver_logger=EDTLoggerCallback()", ", fn_batch_collate=collate"), ('/tmp")\n\n', SLOW),
+    ):
+        assert line in text
+        text = text.replace(line, line + more, 1)
+    script.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_an_elastic_job_survives_a_death_and_a_resize_with_the_same_weights(
+    team: User, lake: Path, tmp_path: Path
+) -> None:
+    """The weights are those of the program without a server."""
+    model, hurry = slow_digits(tmp_path / "model"), lake / "digits" / "hurry"
+    done = team.run("--exec-start", "edtPyTorch", "--model-dir", str(model), "--model-main", "train.py", "--numWorker",
+                    "2", "--cs-datastore-meta", DATA, "--", "--epochs", "5")
     exec_id = done.json["execId"]
     eventually(lambda: (shown(team, exec_id).get("step") or 0) > 3, "the job trains")
     os.kill(pids(team, exec_id, "task12n-1")[0], signal.SIGKILL)
@@ -77,19 +113,15 @@ def test_an_elastic_job_survives_a_death_and_a_resize_with_the_same_weights(team
     eventually(lambda: len(pids(team, exec_id, "task0")) == 2, "the driver is restarted")
     assert team.backend("resize", exec_id, "1", "--wait").code == 0
     assert team.backend("resize", exec_id, "2", "--wait").code == 0
+    hurry.touch()
     eventually(lambda: shown(team, exec_id)["state"] == "FINISHED", "the job ends")
     said = team.run("--exec-launcherlogs", exec_id).out
     assert not re.search(r"started, pid \d+: ", said), "the nursery must fork all processes"
     here = weights(team, exec_id)
 
-    alone = User(tmp_path / "alone", "alone-desk").warm()
-    try:
-        alone.environment["DLI_DATA_FS"] = str(ROOT)
-        other = alone.run("--exec-start", *TRAIN, "--wait", "--", "--epochs", "40", cwd=ROOT)
-        assert other.code == 0, other
-        there = weights(alone, other.json["execId"])
-    finally:
-        alone.close()
+    alone = os.environ | {"DATA_DIR": str(lake / "digits"), "RESULT_DIR": str(tmp_path / "alone")}
+    subprocess.run([sys.executable, "train.py", "--epochs", "5"], cwd=model, env=alone, check=True)
+    there = torch.load(tmp_path / "alone/model/train/model_epoch_final.pth", weights_only=True)
     assert here.keys() == there.keys() and all((here[name] == there[name]).all() for name in here)
 
 

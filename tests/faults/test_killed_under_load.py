@@ -36,7 +36,7 @@ def killed(load: Load, kills: int, seed: int, spread: float) -> None:
 @pytest.mark.timeout(600)
 def test_no_job_is_lost_in_three_kills(tmp_path: Path) -> None:
     with Server(tmp_path / "home", DLI_SLOTS="4", DLI_NURSERY_IDLE="0") as server:
-        killed(Load(server, clients=10, each=3, seconds=0.3), kills=3, seed=1, spread=0.1)
+        killed(Load(server, clients=10, each=2, seconds=0.3), kills=3, seed=1, spread=0.1)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from dlicmd.sdk.transport import FilePart, Multipart
 pytestmark = pytest.mark.integration
 
 #: Experiments of each search. Kills strike while they are created.
-COUNT = 12 if VOLUME > 1 else 8
+COUNT = 12 if VOLUME > 1 else 6
 SEARCHES = {
     "Random": {"RandomSeed": "5"},
     "TPE": {"RandomSeed": "5", "WarmUp": "3"},
@@ -64,7 +64,7 @@ def over(client: Client, name: str) -> dict[str, Any] | None:
 
 def test_a_killed_server_changes_nothing(tmp_path: Path) -> None:
     tables = {}
-    for name, kills in (("calm", 0), ("killed", 8 * VOLUME)):
+    for name, kills in (("calm", 0), ("killed", 6 * VOLUME)):
         with Server(tmp_path / f"home-{name}", DLI_SLOTS="3", DLI_NURSERY_IDLE="0") as server:
             logs = {algorithm: tmp_path / f"{name}-{algorithm}" for algorithm in SEARCHES}
             with server.client() as client:

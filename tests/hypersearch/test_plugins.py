@@ -241,9 +241,9 @@ def test_nothing_of_the_files_of_a_plugin_stays(tmp_path: Path, monkeypatch: pyt
     description = bench.write("mine", PROGRAM.format("""
         import os
         os.chdir(os.environ["TMPDIR"])
-        for _ in range(3000):
-            os.mkdir("x")
-            os.chdir("x")
+        for _ in range(1200):  # more than the recursion limit, and a path longer than the system permits
+            os.mkdir("xxxx")
+            os.chdir("xxxx")
         os.chmod(".", 0)
         return [dict(rate=0.5)]"""))
     assert bench.ask(description, of_plugin("mine"), 1).suggestions == [{"rate": 0.5}]

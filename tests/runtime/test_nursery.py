@@ -118,7 +118,7 @@ def test_a_nursery_that_died_several_times_before_it_was_ready_comes_back(
 ) -> None:
     monkeypatch.setattr(starter, "FIRST_PAUSE", 0.01)
     with bench(tmp_path, nursery_idle=600.0) as one:
-        for _ in range(4):
+        for _ in range(3):
             killed = eventually(lambda: nursery(one).get("pid"), "a nursery starts")
             os.kill(int(str(killed)), signal.SIGKILL)
             eventually(lambda k=killed: nursery(one).get("pid") != k, "the server sees the death")

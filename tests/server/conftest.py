@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
+from cryptography.hazmat.primitives.asymmetric import rsa
 from live_server import Live, settings_for
 
-from local_backend import password_hash
+from local_backend import password_hash, signing
 
 #: A server takes 0.2 s to end. The next test begins meanwhile.
 _closing: list[threading.Thread] = []
@@ -19,9 +21,12 @@ _closing: list[threading.Thread] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def _cheap() -> Iterator[None]:
-    """Fast password hashes. `test_passwords_are_hashed_with_argon2id` checks the real ones."""
+    """Fast password hashes, and ready-made keys for the tokens of all servers in this process: making one takes as long
+    as ten calls. `test_passwords_are_hashed_with_argon2id` checks the real hashes."""
+    made = cache(partial(rsa.generate_private_key, 65537, 2048))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+        patch.setattr(signing, "generate_private_key", lambda *_: made())
         yield
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from live_server import Live
 from searching import ARGS, Searching, definition
-from sqlalchemy import update
+from sqlalchemy import select, update
 from support import VOLUME
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING, TERMINAL
@@ -142,8 +142,9 @@ class Trial:
 
     def execs(self) -> list[ExecRow]:
         """Return all execs of the search."""
-        ids = [one["id"] for one in self.live.call("GET", f"/execs?search={self.name}").json()]
-        found = self.live.database.read(lambda c: execs.with_ids(c, ids))
+        parts = (schema.execs.c.parent == searches.search_id(self.number), schema.execs.c.deleted.is_(False))
+        ids = select(schema.execs.c.id).where(*parts)
+        found = self.live.database.read(lambda c: execs.with_ids(c, c.execute(ids).scalars().all()))
         return list(found.values())
 
     def _running(self) -> list[ExecRow]:

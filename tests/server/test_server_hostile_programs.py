@@ -16,6 +16,9 @@ from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from local_backend.files import remove_tree
 
+#: Folders in each other: more than Python's limit of recursion, and than the usual limit of open files.
+DEEP = 1200
+
 
 def zipped(live: Live, exec_id: str) -> list[str]:
     answer = live.call("GET", f"/execs/{exec_id}/result")
@@ -64,7 +67,7 @@ def test_names_outside_utf8_and_deep_folders_are_packed(live: Live) -> None:
     for name in (b"\xff", b"\xfe", b"a\nb"):
         (model / os.fsdecode(name)).write_text("x")
     at = os.open(model, os.O_RDONLY)
-    for _ in range(1500):
+    for _ in range(DEEP):
         os.mkdir("d", dir_fd=at)
         inner = os.open("d", os.O_RDONLY, dir_fd=at)
         os.close(at)
@@ -76,7 +79,7 @@ def test_names_outside_utf8_and_deep_folders_are_packed(live: Live) -> None:
     finally:
         remove_tree(model)  # The clean-up of pytest cannot remove folders this deep.
     assert {"model/%FF", "model/%FE", "model/a\nb"} < set(names)
-    assert "model/" + "d/" * 1500 + "leaf" in names
+    assert "model/" + "d/" * DEEP + "leaf" in names
     assert not model.exists()
 
 

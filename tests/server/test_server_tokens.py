@@ -17,6 +17,7 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract import dlim, wire
 from dlicmd.contract.states import KILLED, PENDING
+from local_backend.api import bodies
 from local_backend.api.guard import OPEN_PATHS
 from local_backend.services.access import SCOPES
 from local_backend.store import schema, users
@@ -140,8 +141,11 @@ def test_a_token_reads_own_execs_only_without_the_scope_admin(start: Callable[..
     assert live.call("DELETE", f"/execs/{exec_id}", token=mine).error == (403, "auth.scope")
 
 
-def test_an_upload_without_permission_is_refused_before_it_arrives(team: Live) -> None:
+def test_an_upload_without_permission_is_refused_before_it_arrives(
+    team: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token = made(team, team.bob, name="upload")
+    monkeypatch.setattr(bodies, "PATIENCE", 0.1)  # for a body that never begins, before the server answers
     with socket.create_connection(("127.0.0.1", team.port), PATIENCE) as sock:
         sock.sendall(f"POST {wire.EXECS}?args=x HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
                      f"Content-Type: multipart/form-data; boundary=x\r\nContent-Length: {2**30}\r\n\r\n".encode())

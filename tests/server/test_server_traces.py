@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from commands import Started
 from span_collector import Collector
 from support import PATIENCE
 
@@ -33,14 +33,12 @@ def collector() -> Iterator[Collector]:
     found.server.server_close()
 
 
-def serve(home: Path, collector: Collector, **more: str) -> tuple[subprocess.Popen[str], int]:
+def serve(home: Path, collector: Collector, **more: str) -> tuple[Started, int]:
     """Start a server that sends spans to that collector, and return the process and its port."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "DLI"))}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"], stdout=subprocess.PIPE, text=True,
-        env=environment | more | {"DLICMD_HOME": str(home), "OTEL_BSP_SCHEDULE_DELAY": "50",
-                           "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server.server_port}"})
-    assert process.stdout is not None
+    environment |= more | {"DLICMD_HOME": str(home), "OTEL_BSP_SCHEDULE_DELAY": "50",
+                           "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server.server_port}"}
+    process = Started("local_backend.cli", ("serve", "--embedded"), environment, home.parent)
     line = process.stdout.readline()
     return process, int(line.partition("127.0.0.1:")[2].partition(",")[0].partition("/")[0])
 
@@ -69,7 +67,8 @@ def test_a_collector_gets_a_span_of_each_request(tmp_path: Path, collector: Coll
         assert ask(port) == 401
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        process.communicate(PATIENCE)
+        assert process.returncode == 0
 
 
 @pytest.mark.parametrize(("variables", "name"), [
@@ -86,7 +85,8 @@ def test_resource_attributes_of_the_user_win(
         assert {"service.name": name, "service.version": "7", "team": "x"}.items() <= collector.resource.items()
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        process.communicate(PATIENCE)
+        assert process.returncode == 0
 
 
 def test_missing_libraries_are_reported_with_an_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
