@@ -348,3 +348,12 @@ def test_a_feed_gives_all_batches_again_after_a_change():
     assert not any(request.wanted for request in feed.given), "a batch from before the change is still wanted"
     assert [next(feed) for _ in range(5)] == [(number + 3, [(0, number + 1)], b"rate") for number in range(5)]
     assert [request.label for request in feed.given if request.wanted] == [1, 2, 3, 4, 5]
+
+
+def test_dropped_batches_are_loaded_again_with_other_samples(stream_of):
+    stream = stream_of(Noisy(), 2)
+    stream.plan(plan([(0, step) for step in range(8)]))
+    stream.take((0, 0))
+    stream.drop()
+    stream.plan(((0, step), keys_of(0, [500 + step])) for step in range(1, 8))
+    assert [stream.take((0, step))[0].tolist() for step in range(1, 8)] == [[500 + step] for step in range(1, 8)]

@@ -183,6 +183,12 @@ class Stream:
             with suppress(LoaderLost):  # `take` will raise it
                 self._advance()
 
+    def drop(self) -> None:
+        """Drop all batches that are loaded or requested already, because their labels stand for other samples now. Call
+        `plan` next."""
+        self._loaded.clear()
+        self._feed.drop()
+
     def renew(self) -> None:
         """Load the batches ahead again if hooks of callbacks have changed values that loading uses."""
         if self._loader is not None and self._changes is not None and self._changes.update():
