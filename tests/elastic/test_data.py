@@ -15,7 +15,7 @@ from support import PATIENCE, eventually
 from torch.utils.data import Dataset
 
 from local_backend.elastic.data.feed import AHEAD, Feed
-from local_backend.elastic.data.loading import Loader, LoaderLost, Stream, keys_of
+from local_backend.elastic.data.loading import Loader, LoaderLost, Stream, count_correct, keys_of
 
 
 class Noisy(Dataset):
@@ -348,3 +348,17 @@ def test_a_feed_gives_all_batches_again_after_a_change():
     assert not any(request.wanted for request in feed.given), "a batch from before the change is still wanted"
     assert [next(feed) for _ in range(5)] == [(number + 3, [(0, number + 1)], b"rate") for number in range(5)]
     assert [request.label for request in feed.given if request.wanted] == [1, 2, 3, 4, 5]
+
+
+def test_dropped_batches_are_loaded_again_with_other_samples(stream_of):
+    stream = stream_of(Noisy(), 2)
+    stream.plan(plan([(0, step) for step in range(8)]))
+    stream.take((0, 0))
+    stream.drop()
+    stream.plan(((0, step), keys_of(0, [500 + step])) for step in range(1, 8))
+    assert [stream.take((0, step))[0].tolist() for step in range(1, 8)] == [[500 + step] for step in range(1, 8)]
+
+
+def test_labels_of_packed_samples_count_as_fractions_of_their_samples():
+    outputs, labels = torch.eye(3)[torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])], torch.tensor([0, 1, 2, 0, 1, 2, 1, 2])
+    assert [count_correct(outputs, labels, samples) for samples in (None, 8, 4, 2)] == [6, 6, 3, 2]

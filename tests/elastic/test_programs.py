@@ -33,9 +33,9 @@ OFTEN = {
     "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches", "grouped_batches_function",
     "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora", "loss_per_sample", "lstm_tagger",
     "main_args", "moco_pointer", "module_state", "nan_loss", "patched_attention", "pool_tokenize", "pruned",
-    "replay_buffer", "replay_large", "resumed", "simclr", "split_at_import", "sqlite_ledger", "stop_training",
-    "streaming_shards", "swa", "system_random", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
-    "whole_set_metrics",
+    "replay_buffer", "replay_large", "resumed", "sampler_curriculum", "simclr", "split_at_import", "sqlite_ledger",
+    "stop_training", "streaming_shards", "swa", "system_random", "unet_segmentation", "unknown_hook", "vq_vae",
+    "warmup_sequential", "whole_set_metrics",
 }
 
 
@@ -72,6 +72,7 @@ def test_unsupported_programs_are_refused_with_a_message(tmp_path: Path, program
     # The second training has the workers 3 and 4.
     ("folds_skipped", "before-reduce", 3, "3"), ("loop_resumed", "before-reduce", 3, "3"),
     ("resume_own_folder", "finishing", 1, "*"), ("replay_buffer", "before-reduce", 1, "7"),
+    ("sampler_curriculum", "before-reduce", 1, "4"),
 ])
 def test_a_program_that_runs_again_after_its_driver_died_gives_the_same_bits(
     tmp_path: Path, name: str, point: str, worker: int, step: str

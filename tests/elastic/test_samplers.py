@@ -173,12 +173,69 @@ def test_unusable_samplers_are_refused(sampler, words):
             order.of(epoch)
 
 
-def test_a_sampler_that_training_changes_is_refused():
+def test_the_order_of_an_epoch_is_that_of_the_sampler_at_its_beginning():
+    sampler, after = Grouped(DATA, 4), Grouped(DATA, 2)
+    order = SampledOrder(sampler, DATA, 0)
+    before = order.of(1)
+    assert not order.begin(1)
+    sampler.group = 2
+    assert order.of(1).tolist() == before.tolist()
+    assert order.begin(1)
+    expected = SampledOrder(after, DATA, 0)
+    assert [order.of(epoch).tolist() for epoch in (1, 2)] == [expected.of(epoch).tolist() for epoch in (1, 2)]
+
+
+def test_an_order_that_was_returned_long_ago_counts_as_changed():
     sampler = Grouped(DATA, 4)
     order = SampledOrder(sampler, DATA, 0)
-    order.of(1)
+    for epoch in range(1, 9):
+        order.of(epoch)
     sampler.group = 2
-    with pytest.raises(EngineError, match="was changed during training"):
+    for epoch in range(8, 1, -1):
+        order.of(epoch)
+    assert order.begin(1) and order.begin(2) and not order.begin(9)
+
+
+def test_the_order_of_an_epoch_follows_a_data_set_that_the_sampler_reads():
+    class Reading(Sampler):
+        def __init__(self, data):
+            self.data = data
+
+        def __iter__(self):
+            return iter([i for i in range(4) if self.data[i] != self.data.skipped] + [0])
+
+    class Changing(Dataset):
+        skipped = 1
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return i
+
+    data = Changing()
+    order = SampledOrder(Reading(data), data, 0)
+    assert order.of(1).tolist() == [0, 2, 3, 0]
+    data.skipped = 2
+    assert order.begin(1) and order.of(1).tolist() == [0, 1, 3, 0]
+
+
+def test_a_worker_that_joins_uses_the_order_of_the_others():
+    sampler = Grouped(DATA, 4)
+    order = SampledOrder(sampler, DATA, 0)
+    order.of(3)
+    assert order.copy(3, np.arange(30)) and not order.copy(3, np.arange(30))
+    sampler.group = 2
+    for epoch in (3, 4, 5, 6, 3):
+        assert (order.of(epoch).tolist() == list(range(30))) == (epoch == 3)
+
+
+def test_a_sampler_that_keeps_state_must_not_be_changed_by_training():
+    sampler = InPlace(30)
+    order = SampledOrder(sampler, DATA, 0)
+    order.of(1)
+    sampler.order.reverse()
+    with pytest.raises(EngineError, match="changes while it is iterated, and was also changed during training"):
         order.of(2)
 
 

@@ -184,7 +184,7 @@ with torch.no_grad():
     logits = average(torch.stack([b["input_ids"] for b in held_out]), torch.stack([b["segment_ids"] for b in held_out]))
     final = nll(logits, torch.stack([b["labels"] for b in held_out])).item()
 
-for name in ("loss", "accuracy", "nll", "val_loss", "val_accuracy", "val_nll", "lr"):
+for name in ("loss", "nll", "val_loss", "val_nll", "lr"):
     print(name, history[name][-1])
 print("swa nll by epoch", swa.nll)
 print("swa nll", final, "perplexity", math.exp(final), "averaged steps", int(average.n_averaged))

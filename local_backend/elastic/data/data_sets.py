@@ -1,8 +1,10 @@
 """The data sets of a training in one worker, and the order of the samples in an epoch.
 
-Every member computes the whole order by itself, as the script's sampler gives it. So an order must follow from (seed,
-epoch) alone. All generators are seeded before the sampler is iterated. A sampler that keeps state from epoch to epoch
-is iterated for all epochs from the first.
+Every member computes the whole order by itself, as the script's sampler gives it after the hooks `on_epoch_begin`. So
+an order must follow from seed, epoch, and values that are equal in all members. All generators are seeded before the
+sampler is iterated. A worker that joins copies the order of the present epoch from the others, because callbacks may
+have changed the sampler since. A sampler that keeps state from epoch to epoch is iterated for all epochs from the
+first.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class SampledOrder:
         self._dataset = dataset
         self._seed = seed
         self._orders: OrderedDict[int, np.ndarray] = OrderedDict()
+        #: Epoch that has not begun → hashes of the orders that were returned for it.
+        self._returned: dict[int, set[int]] = {}
         with seeding.kept():
             self._sampler = self._fresh()
             #: The sampler's own generators, which are seeded for each epoch.
@@ -54,6 +58,8 @@ class SampledOrder:
             #: Whether iteration changes the sampler. If so, the order of an epoch depends on the epochs before.
             first, self._stateful = self._list(0)
         self._next = 1
+        #: The epoch that has begun last, and its order, which callbacks do not change anymore.
+        self._begun, self._present = -1, first
         #: Number of samples of an epoch.
         self.samples = len(first)
         if not self.samples:
@@ -67,20 +73,42 @@ class SampledOrder:
     def of(self, epoch: int) -> np.ndarray:
         """Return the sample indices of an epoch in their order, int64.
 
-        Raises EngineError when the number of samples differs from that of the first epoch, or when the sampler was
-        changed during training.
+        Raises EngineError when the number of samples differs from that of the first epoch, or when callbacks have
+        changed a sampler that keeps state from epoch to epoch.
         """
+        if epoch == self._begun:
+            return self._present
         if epoch not in self._orders:
             with seeding.kept():
                 self._keep(epoch, self._make(epoch))
         return self._orders[epoch]
 
+    def begin(self, epoch: int) -> bool:
+        """Compute the order of an epoch at its beginning. Return whether it differs from the order that was returned
+        before, because hooks of callbacks have changed the sampler or data that it reads. Raises as `of` does."""
+        if self._stateful:
+            return self.copy(epoch, self.of(epoch))
+        with seeding.kept():
+            return self.copy(epoch, self._make(epoch))
+
+    def copy(self, epoch: int, order: np.ndarray) -> bool:
+        """Use this order for an epoch that has begun. Return whether another one was returned before."""
+        before = {hash(self._present.tobytes())} if epoch == self._begun else self._returned.get(epoch, set())
+        self._begun, self._present = epoch, order
+        self._returned = {later: hashes for later, hashes in self._returned.items() if later > epoch}
+        return bool(before - {hash(order.tobytes())})
+
     def _make(self, epoch: int) -> np.ndarray:
-        if self._digest(self._given) != self._before:
-            raise EngineError(
-                f"{self._name} was changed during training, for example by a callback, so a worker that joins would "
-                "get a different order. Choose the order in its method set_epoch(epoch), which the engine calls"
-            )
+        now = self._digest(self._given)
+        if now != self._before:
+            if self._stateful:
+                raise EngineError(
+                    f"{self._name} changes while it is iterated, and was also changed during training, for example by "
+                    "a callback, so a worker that joins would get a different order. Choose the order in its method "
+                    "set_epoch(epoch), which the engine calls"
+                )
+            self._sampler, self._before = self._fresh(), now
+            self._generators = find({"the sampler": self._sampler})
         if self._stateful:
             if epoch < self._next:
                 self._sampler, self._next = self._fresh(), 0
@@ -105,6 +133,7 @@ class SampledOrder:
     def _keep(self, epoch: int, order: np.ndarray) -> None:
         order.flags.writeable = False
         self._orders[epoch] = order
+        self._returned.setdefault(epoch, set()).add(hash(order.tobytes()))
         while len(self._orders) > KEPT:
             self._orders.popitem(last=False)
 
@@ -268,9 +297,10 @@ class DataSets:
             )
         return plan
 
-    def sampled(self, epoch: int) -> np.ndarray | None:
-        """Return the sample indices that the sampler gives for an epoch, or None without a sampler."""
-        return None if self._sampled is None else self._sampled.of(epoch)
+    @property
+    def sampled(self) -> SampledOrder | None:
+        """The orders that the sampler gives, None without a sampler."""
+        return self._sampled
 
     def order_of(self, plan: StepPlan) -> Callable[[int], Sequence[int] | np.ndarray]:
         """Return a function that maps an epoch to its sample indices in order."""

@@ -91,6 +91,8 @@ class LoadRequest:
     #: Changes that the request carries, see `LoaderChanges`.
     changes: bytes
     wanted: bool = True
+    #: Whether the batch can be wanted again.
+    useful: bool = True
 
 
 class Feed:
@@ -108,6 +110,11 @@ class Feed:
         #: Batches of the plan that are not taken yet, in order, as far as the plan was read.
         self.due: deque[tuple[Label, list[Key]]] = deque()
 
+    def drop(self) -> None:
+        """Drop the batches that were requested already, because their labels stand for other samples now."""
+        for request in self.given:
+            request.wanted = request.useful = False
+
     def replace(self, wanted: Iterator[tuple[Label, list[Key]]], loaded: Iterable[Label], ahead: int) -> None:
         """Follow the plan `wanted` from now on. Of its first `ahead` batches, request only those that are not loaded
         and not requested with the present changes."""
@@ -115,7 +122,7 @@ class Feed:
         self.due = deque(first)
         missing = {label for label, _ in first} - set(loaded)
         for request in self.given:
-            request.wanted = request.label in missing and request.changes == self.changes
+            request.wanted = request.useful and request.label in missing and request.changes == self.changes
             if request.wanted:
                 missing.discard(request.label)
         self._rest = self._noting(wanted)

@@ -183,6 +183,12 @@ class Stream:
             with suppress(LoaderLost):  # `take` will raise it
                 self._advance()
 
+    def drop(self) -> None:
+        """Drop all batches that are loaded or requested already, because their labels stand for other samples now. Call
+        `plan` next."""
+        self._loaded.clear()
+        self._feed.drop()
+
     def renew(self) -> None:
         """Load the batches ahead again if hooks of callbacks have changed values that loading uses."""
         if self._loader is not None and self._changes is not None and self._changes.update():
@@ -312,12 +318,15 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value
 
 
-def count_correct(outputs: Any, labels: Any) -> torch.Tensor | None:
+def count_correct(outputs: Any, labels: Any, samples: int | None = None) -> torch.Tensor | None:
     """Return the number of samples whose largest output is at the label's class, as an integer tensor.
 
     Labels may be class numbers or one value per class. If a sample has several labels (pixels, tokens), each label
     counts as a fraction of the sample, and the sum is rounded. The result is None if outputs and labels do not fit
     classification.
+
+    Args:
+        samples: number of samples of the batch, if it may differ from the first dimension, as in packed batches.
     """
     outputs = predicted(outputs)
     if not isinstance(outputs, torch.Tensor) or not isinstance(labels, torch.Tensor) or outputs.dim() < 2:
@@ -330,5 +339,5 @@ def count_correct(outputs: Any, labels: Any) -> torch.Tensor | None:
     if labels.numel() != classes.numel() or labels.is_floating_point():
         return None
     hits = classes.view(-1).eq(labels.view(-1).to(classes.device)).sum()
-    per_sample = classes.numel() // max(1, len(classes))
+    per_sample = classes.numel() / max(1, samples or len(classes))
     return hits if per_sample <= 1 else (hits / per_sample).round().to(torch.int64)

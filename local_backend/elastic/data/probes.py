@@ -69,8 +69,8 @@ class Probe:
 
     def _order(self, epoch: int) -> dict[str, str]:
         """Describe the order of the epoch if a sampler gives it. Any other order follows from the seed."""
-        order = self._data.sampled(epoch)
-        return {} if order is None else {f"order of the samples of epoch {epoch}": digest(order)}
+        orders = self._data.sampled
+        return {} if orders is None else {f"order of the samples of epoch {epoch}": digest(orders.of(epoch))}
 
     def _indices(self, samples: Any, count: int) -> list[int]:
         if isinstance(samples, StreamedSamples):

@@ -41,6 +41,8 @@ class Carried:
     skipped: int = 0
     #: Loss of each phase of the current step, for callbacks.
     losses: dict[str, float] = field(default_factory=dict)
+    #: The epoch that has begun last and the order of its samples, if a sampler gives it.
+    order: tuple[int, Tensor] | None = None
 
 
 @dataclass

@@ -14,8 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from local_backend.elastic import faults
 from local_backend.elastic.collective.group import Interrupted, WorkerGroup
+from local_backend.elastic.data.data_sets import SampledOrder
 from local_backend.elastic.data.loading import Key, keys_of
 from local_backend.elastic.data.seeding import seed_everything
 from local_backend.elastic.errors import GroupBroken, HubGone
@@ -53,6 +56,7 @@ class Member:
         self._terms = terms
         self._journal = prepared.journal
         self._order_of = prepared.order_of
+        self._sampled = prepared.sampled
         self._stream = prepared.stream
         self._probe = prepared.probe
         self._replica = prepared.replica
@@ -132,6 +136,10 @@ class Member:
         self._entered = True
         self._members = proposal.members
         self._trainer.join(group, proposal.counts, entry.holders, entry.sending)
+        if self._sampled is not None and self._job.carried.order is not None:
+            epoch, order = self._job.carried.order
+            if self._sampled.copy(epoch, order.cpu().numpy()):
+                self._stream.drop()
         self._stream.plan(self._wanted())
         self._link.send({"op": "entered", "generation": number, "applied": self._position.steps})
         self._greet(proposal.members)
@@ -212,6 +220,8 @@ class Member:
             # A callback had ended the training of this state; the present training continues from it.
             self._job.model.stop_training = False  # type: ignore[assignment]
         self._callbacks(epoch, "on_epoch_begin", epoch)
+        if self._sampled is not None:
+            self._order(self._sampled, epoch)
         self._stream.renew()
         if epoch == 0:
             check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)
@@ -219,6 +229,13 @@ class Member:
         # Callbacks may have frozen parameters.
         self._trainer.relayout()
         self._trainer.begin_step_hooks(epoch * self.plan.steps_per_epoch)
+
+    def _order(self, orders: SampledOrder, epoch: int) -> None:
+        """Let the sampler choose the order of an epoch, now that callbacks have changed it for this epoch."""
+        if orders.begin(epoch):
+            self._stream.drop()
+            self._stream.plan(self._wanted())
+        self._job.carried.order = epoch, torch.from_numpy(orders.of(epoch).copy())
 
     def _end_epoch(self, epoch: int) -> None:
         self._journal.say(f"<=== Epoch {epoch} End ==> ")

@@ -12,7 +12,7 @@ import torch
 
 from local_backend.elastic import faults
 from local_backend.elastic.collective.local_sgd import Window
-from local_backend.elastic.data.data_sets import DataSets
+from local_backend.elastic.data.data_sets import DataSets, SampledOrder
 from local_backend.elastic.data.loader_changes import LoaderChanges
 from local_backend.elastic.data.loading import Stream
 from local_backend.elastic.data.probes import Probe
@@ -70,6 +70,8 @@ class Prepared:
     plan: StepPlan
     #: Epoch → its sample indices in order.
     order_of: Callable[[int], Sequence[int] | np.ndarray]
+    #: The orders that a sampler gives, None without a sampler.
+    sampled: SampledOrder | None
     stream: Stream
     probe: Probe
     replica: Replica
@@ -117,7 +119,7 @@ def prepare(  # noqa: PLR0917
         _warm_up(replica, trainer, journal)
     link.send({"op": "ready", "samples": data.samples, "test_batches": data.test_batches, "data": probe.first})
     faults.at("ready")
-    return Prepared(plan, order_of, stream, probe, replica, trainer, epoch_end, journal)
+    return Prepared(plan, order_of, data.sampled, stream, probe, replica, trainer, epoch_end, journal)
 
 
 def _load(order: Message, job: TrainingJob, terms: Terms, journal: WorkerLog) -> DataSets:

@@ -459,7 +459,7 @@ class Trainer:
             return loss, BatchResult(shard, size, number(loss), None, {f"loss_{turn.name}": number(loss)})
         outputs, labels, loss = self._compute(batch)
         with torch.no_grad():
-            correct, metrics = count_correct(outputs, labels), self._metrics(outputs, labels)
+            correct, metrics = count_correct(outputs, labels, size), self._metrics(outputs, labels)
         return loss, _result(shard, size, loss, correct, metrics)
 
     def _compute(self, batch: Any) -> tuple[Any, Any, torch.Tensor]:
@@ -526,7 +526,7 @@ class Trainer:
         if whole is not None:
             whole.update(outputs, labels)
         metrics = self._metrics(outputs, labels)
-        return _result(number_, count, loss, count_correct(outputs, labels), metrics)
+        return _result(number_, count, loss, count_correct(outputs, labels, count), metrics)
 
     def _test_by_user(self, loader: Loader) -> BatchResult:
         assert self.job.fn_test is not None
