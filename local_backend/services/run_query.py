@@ -32,6 +32,8 @@ _TOKEN = re.compile(r'(-(?!-))?((?:"[^"]*"?|[^\s"])+)')
 _QUOTED = re.compile(r'"[^"]*"?')
 _FIELD = re.compile(r"([a-z]+):(.+)", re.DOTALL)
 _AMOUNT = re.compile(rf"({'|'.join(run_lists.MEASURES)})(<=|>=|<|>)(.+)")
+#: A comparison of something else.
+_COMPARED = re.compile(r"-{0,2}[^\W\d][\w./-]*(<=|>=|<|>).+", re.DOTALL)
 _PARAMETER = re.compile(r"-{0,2}([^\W\d][\w.-]*)=(.+)", re.DOTALL)
 _TEXTS: Mapping[str, TermField] = {
     "name": TermField.NAME, "id": TermField.ID, "user": TermField.USER, "framework": TermField.FRAMEWORK,
@@ -58,6 +60,9 @@ def _term(negated: bool, word: str) -> Term:
         return term
     if (amount := _AMOUNT.fullmatch(plain)) and "\0" not in mask:
         return _amount(amount, negated)
+    if _COMPARED.fullmatch(mask):
+        known = " and ".join(run_lists.MEASURES)
+        raise Invalid("query.find", f"{plain[:40]}: only {known} can be compared; to find this text, put it in quotes")
     if parameter := _PARAMETER.match(mask):
         name = plain[slice(*parameter.span(1))]
         return Term(TermField.PARAMETER, (plain[parameter.start(2):],), negated, name)
