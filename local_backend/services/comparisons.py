@@ -46,13 +46,13 @@ class ComparedValues:
 class ComparedMetric:
     """The last and the best point of a metric, of each exec; None for an exec without it. An exec may count epochs
     where another one counts steps: `step_units`. A metric whose name does not say which values are better has no `best`
-    points and no `winner`, the number of the exec with the best one."""
+    points and no `best_value`, which it has only if the best points differ."""
 
     name: str
     step_units: Sequence[str | None]
     last: Sequence[Point | None]
     best: Sequence[Point | None]
-    winner: int | None = None
+    best_value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,7 @@ def _metric(name: str, curves: Sequence[DrawnCurve | None]) -> ComparedMetric:
         return ComparedMetric(name, units, last, ())
     best = [choose(curve.points, key=_value) if curve is not None and curve.points else None for curve in curves]
     values = [point[1] for point in best if point is not None]
-    wanted = choose(values) if len(set(values)) > 1 else None
-    winner = next((number for number, point in enumerate(best) if point is not None and point[1] == wanted), None)
-    return ComparedMetric(name, units, last, best, winner)
+    return ComparedMetric(name, units, last, best, choose(values) if len(set(values)) > 1 else None)
 
 
 def _value(point: Point) -> float:

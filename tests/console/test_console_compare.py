@@ -158,6 +158,14 @@ def test_results_come_first_and_only_metrics_with_a_direction_have_a_best_value(
     assert cells(text, "best loss") == ["1 step 0", "1 step 0"], "no run is better"
 
 
+def test_runs_that_share_the_best_value_are_all_marked(live: Live, two: list[str]) -> None:
+    third = live.submitted()
+    for run, value in ((two[0], 1.0), (two[1], 0.5), (third, 1.0)):
+        record(live, run, **{"test/accuracy": [value]})
+    text = get(live, f"{COMPARE}?{query([*two, third])}").text
+    assert cells(text, "best test/accuracy") == ["1 ★ step 0", "0.5 step 0", "1 ★ step 0"]
+
+
 def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> None:
     record(live, two[0], loss=[3.0, 1.0, 2.0])
     record(live, two[1], loss=[float(9000 - step) for step in range(9000)], accuracy=[0.5])
