@@ -15,18 +15,20 @@ import pytest
 from argon2 import PasswordHasher
 
 from local_backend import password_hash
+from local_backend.api.guard import SESSION
 from local_backend.console.site import Console
 
 # The server of these tests is the one of the tests of the server.
 sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from live_server import Live, settings_for
+from live_server import TOKEN, Live, settings_for
 from support import PATIENCE
 from visitor import Visitor, entered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
 
 #: What Debian names it, and other names of the same browser.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -112,3 +114,18 @@ def browser() -> Iterator[Browser]:
         running = playwright.chromium.launch(executable_path=program, args=[*ARGUMENTS])
         yield running
         running.close()
+
+
+@pytest.fixture
+def tab(live: Live, browser: Browser) -> Iterator[Tab]:
+    """A tab that is logged on. The test fails if a script of a page fails."""
+    base = f"http://127.0.0.1:{live.port}"
+    context = browser.new_context(base_url=base, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE * 1000)
+    context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda problem: problems.append(str(problem)))
+    yield page
+    context.close()
+    assert problems == []

@@ -3,40 +3,23 @@ run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from live_server import TOKEN, Live
-from support import PATIENCE
+from live_server import Live
 
 from dlicmd.contract.states import FINISHED
-from local_backend.api.guard import SESSION
 from local_backend.console import places
 from local_backend.store import execs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Route
     from playwright.sync_api import Page as Tab
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.integration
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "digits"
-
-
-@pytest.fixture
-def tab(live: Live, browser: Browser) -> Iterator[Tab]:
-    """A tab that is logged on. The test fails if a page reports an error."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(PATIENCE * 1000)
-    context.add_cookies([{"name": SESSION, "value": TOKEN, "url": f"http://127.0.0.1:{live.port}"}])
-    page = context.new_page()
-    problems: list[str] = []
-    page.on("pageerror", lambda problem: problems.append(str(problem)))
-    yield page
-    context.close()
-    assert problems == []
 
 
 def test_a_newcomer_uploads_a_folder_and_sees_it_run(live: Live, tab: Tab) -> None:

@@ -4,40 +4,23 @@ no text is lost."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from live_server import TOKEN, Live
+from live_server import Live
 from modelling import Modelling
 from support import PATIENCE
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
-from local_backend.api.guard import SESSION
 from local_backend.console import places
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Route
     from playwright.sync_api import Page as Tab
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def tab(live: Live, browser: Browser) -> Iterator[Tab]:
-    """A tab that is logged on. The test fails if a script of a page fails."""
-    base = f"http://127.0.0.1:{live.port}"
-    context = browser.new_context(base_url=base, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(PATIENCE * 1000)
-    context.add_cookies([{"name": SESSION, "value": TOKEN, "url": base}])
-    page = context.new_page()
-    problems: list[str] = []
-    page.on("pageerror", lambda problem: problems.append(str(problem)))
-    yield page
-    context.close()
-    assert problems == []
 
 
 class Held:

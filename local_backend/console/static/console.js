@@ -107,7 +107,7 @@
   });
 
   // A form that is being sent is not sent again by a second click: until its answer, or until the page of the answer is
-  // here. A form with hx-sync that htmx sends, and an upload, decide themselves.
+  // here. Uploads, and forms that htmx sends with hx-sync, have rules of their own.
   let sent = new WeakSet();
   const isOnce = (form) => form.method === "post" && form.dataset.upload === undefined && (!form.hasAttribute("hx-sync") || form.hasAttribute("hx-trigger"));
   const setSent = (form, is) => { sent[is ? "add" : "delete"](form); form.toggleAttribute("data-sent", is); };
@@ -157,7 +157,7 @@
   });
 
   // A press ends the change of a text field. The answer to the change may move what is pressed, and the click would be
-  // lost: so the change waits for the end of the press. The list of a select takes the end away from the page.
+  // lost: so the change waits for the end of the press. While the list of a select is open, the page gets no pointerup.
   let isPress = false;
   document.addEventListener("pointerdown", ({ target }) => {
     isPress = !target.closest("select");

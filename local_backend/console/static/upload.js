@@ -1,5 +1,5 @@
 // Sends the form with data-upload, and shows its progress: fetch cannot tell how much of a body it has sent. A page has
-// one such form; data-upload="id" with hx-swap is the part of the page that gets an answer without an address.
+// one such form; data-upload="id" with hx-swap is the part of the page that gets an answer without a redirect.
 "use strict";
 (() => {
   const size = (bytes) => {
