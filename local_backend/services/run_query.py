@@ -61,8 +61,8 @@ def _term(negated: bool, word: str) -> Term:
     if (amount := _AMOUNT.fullmatch(plain)) and "\0" not in mask:
         return _amount(amount, negated)
     if _COMPARED.fullmatch(mask):
-        known = " and ".join(run_lists.MEASURES)
-        raise Invalid("query.find", f"{plain[:40]}: only {known} can be compared; to find this text, put it in quotes")
+        known, said = " and ".join(run_lists.MEASURES), plain[:40]
+        raise Invalid("query.find", f'{said}: only {known} can be compared; to find the text, write "{said}"')
     if parameter := _PARAMETER.match(mask):
         name = plain[slice(*parameter.span(1))]
         return Term(TermField.PARAMETER, (plain[parameter.start(2):],), negated, name)
