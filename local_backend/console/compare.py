@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from dlicmd.contract import wire
+from dlicmd.contract import metric_names, wire
+from dlicmd.contract.submission_values import PROGRAM
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
@@ -18,7 +20,7 @@ from local_backend.console.rendering import HEADERS, now, page, shown_duration
 from local_backend.console.route import router as pages
 from local_backend.console.run_curves import DEATHS, coordinates, step_label
 from local_backend.errors import Invalid
-from local_backend.services.comparisons import ComparedMetric, Values
+from local_backend.services.comparisons import ComparedMetric, ComparedValues, Values
 from local_backend.services.curves import STEP_AXIS, TIME_AXIS, StepWindow
 from local_backend.services.load import READING
 from local_backend.store.execs import ExecRow
@@ -27,6 +29,11 @@ router = pages()
 COMPARE = f"{places.RUNS}/compare"
 #: Number of colors of curves. The next runs have them again, with dashes.
 COLORS = 8
+
+#: Minimum number of runs, and maximum numbers of parameters and of other metrics, of the parallel coordinates.
+_LEAST_LINES, _MOST_PARAMETERS, _MOST_METRICS = 3, 10, 3
+#: An axis whose largest value is so many times its smallest one is logarithmic.
+_LOG = 100
 
 #: Name on the wire → word of pages.
 _WORDS = {wire.NUM_WORKER: "workers"}
@@ -37,14 +44,15 @@ Ids = Annotated[list[str], Query(alias="id")]
 @router.get(COMPARE)
 @bulk(READING, stream=False)
 def compare(
-    request: Request, services: TheServices, caller: TheCaller, ids: Ids = [], everything: Annotated[  # noqa: B006
-        str, Query(alias="equal")] = "",
+    *, request: Request, services: TheServices, caller: TheCaller, ids: Ids = [], everything: Annotated[  # noqa: B006
+        str, Query(alias="equal")] = "", by: str = "",
 ) -> Response:
-    """Show the metrics and the values of the submissions. The page loads the code when it comes into view."""
+    """Show the metrics and the values of the submissions; `by` is the metric of the parallel coordinates. The page
+    loads the code when it comes into view."""
     try:
         rows = services.comparisons.rows(caller, ids)
     except Invalid as problem:
-        return page(request, "compare.html", 400, problem=str(problem), rows=[], tables={})
+        return page(request, "compare.html", 400, problem=str(problem), rows=[], tables={}, results=[])
     values = services.comparisons.values(rows)
     options = {_WORDS.get(name, name): found for name, found in values.options.items()}
     tables = {"Parameters": values.parameters, "Options": options, "Environment": values.environment,
@@ -54,7 +62,8 @@ def compare(
     metrics = services.comparisons.metrics(rows)
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
                 place=COMPARE, metrics=metrics, charts=[one for one in metrics if not _is_without_deaths(one)],
-                hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())))
+                hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())),
+                results=_results(metrics) if len(rows) >= _LEAST_LINES and _inputs(values) else [], by=by)
 
 
 @router.get(f"{COMPARE}/parts/code")
@@ -103,6 +112,65 @@ def curves(
     } for row, curve in found]
     label = "seconds since the start" if axis == TIME_AXIS else step_label(curve for _, curve in found)
     return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series}, headers=HEADERS)
+
+
+@router.get(f"{COMPARE}/parallel")
+@bulk(READING, stream=False)
+def parallel(
+    *, request: Request, services: TheServices, caller: TheCaller, ids: Ids, metric: str
+) -> Response:
+    """Return the parameters that differ and the metrics of the runs that have a metric, as parallel.js draws them."""
+    rows = services.comparisons.rows(caller, ids)
+    results = _results(services.comparisons.metrics(rows))
+    chosen = next((one for one in results if one.name == metric), None)
+    if chosen is None:
+        raise Invalid("query.value", f"These runs have no metric {metric[:100]}; load the page again")
+    others = [one for one in results if one is not chosen][:_MOST_METRICS]
+    columns = _inputs(services.comparisons.values(rows)) | {_titled(one): _amounts(one) for one in others}
+    answer = {
+        "metric": _titled(chosen), "maximize": not metric_names.is_lower_better(metric),
+        "axes": [{"name": name, "log": _is_log(values)} for name, values in columns.items()],
+        "lines": [{"id": f"{row.app_name} ({row.id})", "run": row.id, "value": value,
+                   "at": [values[at] for values in columns.values()]}
+                  for at, (row, value) in enumerate(zip(rows, _amounts(chosen), strict=True)) if value is not None],
+    }
+    return JSONResponse(answer, headers=HEADERS)
+
+
+def _results(metrics: Sequence[ComparedMetric]) -> list[ComparedMetric]:
+    """Return the metrics whose names say which values are better, and which at least two runs have."""
+    return [one for one in metrics if sum(point is not None for point in one.best) > 1]
+
+
+def _titled(metric: ComparedMetric) -> str:
+    return f"best {metric.name}"
+
+
+def _amounts(metric: ComparedMetric) -> list[float | None]:
+    return [None if point is None else point[1] for point in metric.best]
+
+
+def _inputs(values: ComparedValues) -> dict[str, list[Any]]:
+    """Return the first parameters and environment variables that differ, with numbers where texts are numbers."""
+    different = _different({**values.environment, **values.parameters})
+    named = {name.removeprefix(PROGRAM).strip() or PROGRAM: [*map(_number, row)] for name, row in different.items()}
+    return dict(list(named.items())[:_MOST_PARAMETERS])
+
+
+def _number(value: Any) -> Any:
+    """Return the number that a text is, else the text; None for no value."""
+    if isinstance(value, bool) or value is None:
+        return None if value is None else str(value)
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return found if math.isfinite(found) else str(value)
+
+
+def _is_log(values: Sequence[Any]) -> bool:
+    known = [one for one in values if one is not None]
+    return all(isinstance(one, float) for one in known) and min(known) > 0 and max(known) >= _LOG * min(known)
 
 
 def _is_without_deaths(metric: ComparedMetric) -> bool:

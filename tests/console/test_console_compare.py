@@ -143,7 +143,8 @@ def test_other_users_and_impossible_selections_are_refused(team: Live) -> None:
         assert refused.status == 400 and other in words(refused)
     assert get(team, f"{COMPARE}/parts/diff?first={mine[0]}&second={other}&path=main.py", bob).status == 400
     curves = f"{COMPARE}/curves?{query([mine[0], other])}&metric=loss&width=100"
-    assert get(team, curves, bob).error == (400, "exec.not_found")
+    for one in (curves, curves.replace("/curves", "/parallel")):
+        assert get(team, one, bob).error == (400, "exec.not_found")
     for few in ([], mine[:1], [mine[0], mine[0]], [f"local-{number}" for number in range(60)]):
         assert "select 2 to 50" in words(get(team, f"{COMPARE}?{query(few)}", bob))
 
@@ -183,6 +184,38 @@ def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> No
     assert clock["series"][0]["x"] == pytest.approx([1.7e9 - begin] * 3, abs=0.01)
     assert clock["x"] == {"label": "seconds since the start", "kind": "number"}
     assert len(drawn["series"][1]["x"]) <= 400 and drawn["series"][1]["x"][-1] == 8999
+
+
+def parallel_of(text: str) -> str:
+    """Return the path of the data of the parallel coordinates; "" if a page has none."""
+    found = re.search(r'data-parallel="([^"]*)"', text)
+    return found[1].replace("&amp;", "&") if found else ""
+
+
+def test_parameters_are_drawn_with_the_metrics_of_three_runs(live: Live, two: list[str]) -> None:
+    third = submit(live, "three", "--msd-env MODE=fast", "--lr 20 --epochs 3", b"")
+    record(live, two[0], **{"test/accuracy": [0.5, 0.8], "loss": [1.0], "norm": [1.0]})
+    record(live, two[1], **{"test/accuracy": [0.9, 0.7], "loss": [0.5], "norm": [1.0]})
+    record(live, third, loss=[2.0])
+    assert not parallel_of(get(live, f"{COMPARE}?{query(two)}").text)
+    ids = query([*two, third])
+    drawn = json.loads(get(live, parallel_of(get(live, f"{COMPARE}?{ids}&by=loss").text)).body)
+    assert drawn == {
+        "metric": "best loss", "maximize": False,
+        "axes": [{"name": "MODE", "log": False}, {"name": "PASSWORD", "log": False}, {"name": "--lr", "log": True},
+                 {"name": "best test/accuracy", "log": False}],
+        "lines": [
+            {"id": f"one ({two[0]})", "run": two[0], "value": 1.0, "at": ["fast", "***", 0.1, 0.8]},
+            {"id": f"two ({two[1]})", "run": two[1], "value": 0.5, "at": ["slow", None, 0.2, 0.9]},
+            {"id": f"three ({third})", "run": third, "value": 2.0, "at": ["fast", None, 20.0, None]},
+        ],
+    }
+    page = get(live, f"{COMPARE}?{ids}").text
+    assert "by=loss#parallel" in page and "by=norm" not in page
+    chosen = json.loads(get(live, parallel_of(page)).body)
+    assert chosen["metric"] == "best test/accuracy" and chosen["maximize"]
+    assert [one["run"] for one in chosen["lines"]] == two, "the third run has no accuracy"
+    assert get(live, f"{COMPARE}/parallel?{ids}&metric=norm").error == (400, "query.value")
 
 
 def test_a_run_that_counts_epochs_is_compared_with_one_that_counts_steps(live: Live, two: list[str]) -> None:

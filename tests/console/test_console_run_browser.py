@@ -116,21 +116,27 @@ def _change_axes(tab: Tab) -> None:
 
 
 def _smooth(tab: Tab) -> None:
-    """Choose moving averages with the keyboard: the chart has them, and the table keeps the recorded values."""
+    """Choose moving averages with the keyboard: the chart has them, the table keeps the recorded values, and the next
+    page has the choice."""
     from playwright.sync_api import expect
 
     def last() -> tuple[str, str]:
         tab.locator(f"{CHART} .plot").press("End")
         return tab.inner_text(f"{CHART} [aria-live]"), tab.inner_text(f"{CHART} .scroll tbody tr:last-child")
 
-    smooth = tab.get_by_role("button", name="Smooth")
+    smooth = tab.get_by_role("slider", name="Smooth")
     tab.click(f"{CHART} summary")
     recorded, row = last()
-    smooth.press("Enter")
-    expect(smooth).to_have_attribute("aria-pressed", "true")
+    smooth.press("End")
     average, same = last()
     assert average != recorded and same == row
-    smooth.press("Enter")
+    with tab.expect_response(lambda answer: "/curves" in answer.url):
+        tab.reload()
+    expect(smooth).to_have_value("99")
+    expect(tab.locator(f"{CHART} .u-legend")).to_be_visible()
+    tab.click(f"{CHART} summary")
+    assert last() == (average, row)
+    smooth.press("Home")
     assert last() == (recorded, row)
     tab.click(f"{CHART} summary")
 
@@ -154,6 +160,43 @@ def _look_at_logs(tab: Tab, base: str, log: Path) -> None:
     assert tab.locator("#log img").count() == 0
     tab.click("#log-last")
     expect(newest).to_have_text("a new line")
+
+
+def test_compared_runs_are_chosen_by_ranges_of_their_parameters(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    runs = [live.submitted(f"--exec-start PyTorch --model-main main.py -- --lr {rate}") for rate in (0.1, 0.2, 0.3)]
+    for run, count in zip(runs, (1, 4, 2), strict=True):
+        curves(live, run, count)
+    tab.goto(f"http://127.0.0.1:{live.port}{places.RUNS}/compare?{'&'.join(f'id={run}' for run in runs)}&by=loss")
+    tab.locator("#parallel").scroll_into_view_if_needed()
+    axis = tab.get_by_role("slider", name="Range of --lr")
+    names = tab.locator("#parallel tbody a")
+    expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2], runs[0])])
+    axis.press("Shift+ArrowUp")
+    expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2])])
+    names.first.click()
+    tab.wait_for_url(f"**{places.RUNS}/{runs[1]}")
+
+
+def test_pointing_at_a_chart_shows_the_values_of_all(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    run = live.submitted()
+    book = Book()
+    for step in range(5):
+        for name in ("loss", "accuracy"):
+            book.add("dlicmd.log", MetricValue(name, step / 8, float(step), "step", 1.7e9 + step))
+    live.paths(run).state.mkdir(parents=True, exist_ok=True)
+    CurveFile(live.paths(run).curves, book, 0.0)
+    tab.goto(f"http://127.0.0.1:{live.port}{places.RUNS}/{run}")
+    place = tab.locator(f"{CHART} .u-over").bounding_box()
+    expect(tab.locator("#chart-accuracy .u-legend")).to_be_visible()
+    assert place
+    tab.mouse.move(place["x"] + place["width"] / 2 + 5, place["y"] + 20)
+    tab.mouse.move(place["x"] + place["width"] / 2, place["y"] + 20)
+    for chart in (CHART, "#chart-accuracy"):
+        expect(tab.locator(f"{chart} .u-legend .u-value")).to_have_text(["2", "0.25"])
 
 
 def test_long_names_fit_into_the_legend_of_a_phone(live: Live, tab: Tab) -> None:

@@ -10,6 +10,8 @@
   const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
   const whole = (lists) => lists.every((list) => list.every((one) => one == null || Number.isInteger(one)));
   const axes = new Set((localStorage.getItem("dlicmd-axes") || "").split(","));
+  // Weight of the earlier values in a smoothed value, from 0 (not smoothed) to 0.99.
+  let smoothing = Number(localStorage.getItem("dlicmd-smoothing")) || 0;
   const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   // Exponential moving averages of values. The first ones are not drawn towards 0.
@@ -17,10 +19,14 @@
     let sum = 0, weight = 0;
     return values.map((y) => {
       if (y == null) return y;
-      sum = .9 * sum + y;
-      weight = .9 * weight + 1;
+      sum = smoothing * sum + y;
+      weight = smoothing * weight + 1;
       return sum / weight;
     });
+  };
+  // Hides, or shows, the values behind a smoothed curve with it.
+  const hideBoth = (u, at, { show }) => {
+    if (show !== undefined && at != null && u.series[at + 1]?.class === "hidden") u.setSeries(at + 1, { show });
   };
   const make = (kind, parent, attributes = {}) => {
     const node = document.createElement(kind);
@@ -60,7 +66,7 @@
       return found;
     }
 
-    // Whether the chart has this view now: "time" for its points, "log" and "smooth" for its values.
+    // Whether the chart has this view now: "time" for its points, "log" for its values.
     over(axis) { return axes.has(axis) && this.node.dataset.axes !== undefined; }
 
     async load() {
@@ -114,15 +120,17 @@
     }
 
     shape(data) {
-      return JSON.stringify([data.x, data.y, ["x", "y"].map((of) => whole(data.series.map((one) => one[of]))), data.series.map((one) => [one.name, one.color, one.dash, one.step, !!one.low])]);
+      return JSON.stringify([data.x, data.y, ["x", "y"].map((of) => whole(data.series.map((one) => one[of]))), data.series.map((one) => [one.name, one.color, one.dash, one.step])]);
     }
 
-    // A logarithmic axis has no place for values that are not positive.
+    // The lines of each curve: its values, and the same not smoothed. A logarithmic axis has no place for values that are
+    // not positive.
     joined() {
       const fits = this.log() ? (found) => found.map((y) => y > 0 ? y : null) : (found) => found;
-      const even = (one) => this.over("smooth") && !one.step ? smoothed(one.y) : one.y;
-      return uPlot.join(this.data.series.map((one) => one.low ? [one.x, even(one), one.low, one.high].map((line, at) => at ? fits(line) : line) : [one.x, fits(even(one))]));
+      return uPlot.join(this.data.series.map((one) => this.smooths(one) ? [one.x, fits(smoothed(one.y)), fits(one.y)] : [one.x, fits(one.y)]));
     }
+
+    smooths(one) { return smoothing > 0 && this.node.dataset.axes !== undefined && !one.step; }
 
     log() { return this.over("log") && this.data.series.some((one) => one.y.some((y) => y > 0)); }
 
@@ -150,7 +158,7 @@
       const { data } = this;
       const soft = color("--soft"), line = color("--line");
       const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
-      const series = [{ label: data.x.label || "x", value: (_, x) => x == null ? "–" : this.value(x) }], bands = [];
+      const series = [{ label: data.x.label || "x", value: (_, x) => x == null ? "–" : this.value(x) }];
       for (const [at, one] of data.series.entries()) {
         const stroke = color(`--c${one.color || at % 8 + 1}`);
         series.push({
@@ -158,18 +166,15 @@
           paths: one.step ? uPlot.paths.stepped({ align: 1 }) : undefined, points: { show: one.x.length < 60, size: 4, fill: stroke },
           value: (_, y) => y == null ? "–" : number(y),
         });
-        if (one.low) {
-          const edge = { class: "hidden", stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
-          series.push({ ...edge, label: "lowest" }, { ...edge, label: "highest" });
-          bands.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}33` });
-        }
+        if (this.smooths(one)) series.push({ label: one.name, class: "hidden", stroke: `${stroke}40`, width: 1, spanGaps: true, show: !hidden.has(one.name), points: { show: false } });
       }
       return {
-        series, bands,
+        series,
         scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (u, low, high) => this.limits(low, u.data[0].length > 1 ? high : low) } },
         axes: [data.x.kind === "time" ? { ...axis, size: 32 } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
-        cursor: { drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
-        hooks: { setSelect: [(u) => this.selected(u)], draw: [(u) => this.marks(u)] },
+        // All charts over the same axis show the values under the pointer; only the one under it is zoomed.
+        cursor: { sync: { key: data.x.label, scales: ["x", null], setSeries: false, filters: { pub: (event) => event === "mousemove" || event === "mouseleave" } }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
+        hooks: { setSelect: [(u) => this.selected(u)], setSeries: [hideBoth], draw: [(u) => this.marks(u)] },
       };
     }
 
@@ -289,6 +294,7 @@
 
   function shown() {
     for (const node of document.querySelectorAll("[data-axis]")) node.setAttribute("aria-pressed", axes.has(node.dataset.axis));
+    for (const node of document.querySelectorAll("[data-smooth]")) node.value = 100 * smoothing;
   }
 
   function find() {
@@ -305,6 +311,12 @@
     localStorage.setItem("dlicmd-axes", [...axes].join(","));
     shown();
     for (const node of document.querySelectorAll("[data-axes]")) charts.get(node)?.change(axis);
+  });
+  document.addEventListener("input", (event) => {
+    if (event.target.dataset.smooth === undefined) return;
+    smoothing = event.target.value / 100;
+    localStorage.setItem("dlicmd-smoothing", smoothing);
+    for (const node of document.querySelectorAll("[data-axes]")) charts.get(node)?.change("smooth");
   });
   document.addEventListener("htmx:after:swap", find);
   find();

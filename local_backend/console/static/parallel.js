@@ -1,9 +1,9 @@
-// Parallel coordinates: <div data-parallel="URL" data-runs="/console/runs">. Each line is an experiment, its color says how
+// Parallel coordinates (parts.html, macro parallel). Each line is an experiment of a search, or a run; its color says how
 // good its value is. A range is chosen on an axis with the pointer, or with the keys: up and down move the upper end,
 // with Shift the lower end, Escape gives the whole axis. The table shows the best experiments within all ranges.
 "use strict";
 (() => {
-  const NS = "http://www.w3.org/2000/svg", HEIGHT = 300, TOP = 44, BOTTOM = 14, SHOWN = 8, PAUSE = 5000;
+  const NS = "http://www.w3.org/2000/svg", HEIGHT = 300, TOP = 44, BOTTOM = 14, SHOWN = 8, PAUSE = 5000, TICKS = 6;
   const make = (name, values, parent) => {
     const node = document.createElementNS(NS, name);
     for (const key in values) node.setAttribute(key, values[key]);
@@ -13,22 +13,37 @@
   const cell = (row, name, text) => { const node = document.createElement(name); node.textContent = text; row.append(node); return node; };
   const short = (value) => (typeof value === "number" ? String(Number(value.toPrecision(5))) : value == null ? "" : String(value));
 
-  // An axis: `at` gives the place of a value from 0 (low) to 1, null for a missing value; `text` the value at a place.
+  // Round numbers between two numbers: 1, 2 or 5 times a power of ten, or on a logarithmic axis powers of ten.
+  function ticks(low, high, log) {
+    const found = [], first = Math.ceil(Math.log10(low)), last = Math.floor(Math.log10(high));
+    if (log && last > first) {
+      const step = Math.ceil((last - first + 1) / TICKS);
+      for (let power = first; power <= last; power += step) found.push(Number(`1e${power}`));
+    } else {
+      const size = (high - low) / TICKS, power = 10 ** Math.floor(Math.log10(size)), step = [1, 2, 5, 10].find((one) => one * power >= size) * power;
+      for (let count = Math.ceil(low / step); count * step <= high; count++) found.push(count * step);
+    }
+    return found;
+  }
+
+  // An axis: `at` gives the place of a value from 0 (low) to 1, null for a missing value; `text` the value at a place;
+  // `ticks` are values whose places are marked.
   function axis(name, values, log) {
     const known = values.filter((one) => one != null);
     if (known.every((one) => typeof one === "number") && new Set(known).size > 1) {
       const low = Math.min(...known), high = Math.max(...known), isLog = log && low > 0;
       const way = isLog ? Math.log : (x) => x, back = isLog ? Math.exp : (x) => x, a = way(low), b = way(high);
-      return { name, at: (x) => (typeof x === "number" ? (way(x) - a) / (b - a) : null), text: (p) => short(back(a + p * (b - a))), low: short(low), high: short(high) };
+      return { name, at: (x) => (typeof x === "number" ? (way(x) - a) / (b - a) : null), text: (p) => short(back(a + p * (b - a))), low: short(low), high: short(high), ticks: ticks(low, high, isLog) };
     }
     const kinds = [...new Set(known.map(String))].sort();
     const last = Math.max(1, kinds.length - 1);
-    return { name, at: (x) => (x == null ? null : kinds.length > 1 ? kinds.indexOf(String(x)) / last : 0.5), text: (p) => kinds[Math.round(p * last)] ?? kinds[0] ?? "", low: kinds[0] ?? "", high: kinds[kinds.length - 1] ?? "", kinds };
+    return { name, at: (x) => (x == null ? null : kinds.length > 1 ? kinds.indexOf(String(x)) / last : 0.5), text: (p) => kinds[Math.round(p * last)] ?? kinds[0] ?? "", low: kinds[0] ?? "", high: kinds[kinds.length - 1] ?? "", kinds, ticks: kinds.length > TICKS + 2 ? [] : kinds.slice(1, -1) };
   }
 
   class Parallel {
     constructor(box) {
       this.box = box;
+      this.what = box.dataset.what;
       this.ranges = new Map();
       this.reading = this.read();
       new ResizeObserver(() => { if (this.data && box.clientWidth !== this.width) this.draw(); }).observe(box);
@@ -47,7 +62,7 @@
       if (text === this.text) return;
       this.text = text;
       this.data = JSON.parse(text);
-      if (this.data.lines.length) this.draw(); else this.box.textContent = "No experiment has finished yet.";
+      if (this.data.lines.length) this.draw(); else this.box.textContent = `No ${this.what} has finished yet.`;
     }
 
     draw() {
@@ -59,7 +74,7 @@
       const wide = Math.max(this.width, this.axes.length * 84), gap = (wide - 120) / Math.max(1, this.axes.length - 1);
       this.x = (i) => 60 + i * gap;
       this.y = (p) => TOP + (1 - p) * (HEIGHT - TOP - BOTTOM);
-      const svg = make("svg", { width: wide, height: HEIGHT, role: "group", "aria-label": `Parallel coordinates of ${lines.length} experiments` });
+      const svg = make("svg", { width: wide, height: HEIGHT, role: "group", "aria-label": `Parallel coordinates of ${lines.length} ${this.what}s` });
       const drawn = make("g", { fill: "none", "stroke-width": 1.5 }, svg);
       const count = this.rows.length;
       this.rows.forEach((row, rank) => {
@@ -86,6 +101,11 @@
     drawAxis(svg, one, i) {
       const x = this.x(i), group = make("g", { tabindex: 0, role: "slider", "data-axis": i, "aria-label": `Range of ${one.name}`, "aria-orientation": "vertical", "aria-valuemin": 0, "aria-valuemax": 100 }, svg);
       make("line", { x1: x, x2: x, y1: this.y(0), y2: this.y(1), class: "axis" }, group);
+      for (const tick of one.ticks) {
+        const y = this.y(one.at(tick));
+        make("line", { x1: x - 3, x2: x + 3, y1: y, y2: y, class: "axis" }, group);
+        if (Math.min(y - this.y(1), this.y(0) - y) > 8) make("text", { x: x + 6, y: y + 4, class: "tick" }, group).textContent = short(tick);
+      }
       one.bar = make("rect", { x: x - 6, width: 12, class: "brush" }, group);
       const hit = make("rect", { x: x - 16, width: 32, y: TOP - 8, height: HEIGHT - TOP - BOTTOM + 16, fill: "transparent" }, group);
       const label = (text, y, kind) => { const node = make("text", { x, y, "text-anchor": "middle", class: kind }, group); node.textContent = text.length > 13 ? `${text.slice(0, 12)}…` : text; make("title", {}, node).textContent = text; };
@@ -131,9 +151,9 @@
         row.node.classList.toggle("out", !inside);
         return inside;
       });
-      this.said.textContent = `${chosen.length} of ${this.rows.length} experiments are within the ranges${chosen.length > SHOWN ? `; the best ${SHOWN} are listed` : ""}.`;
+      this.said.textContent = `${chosen.length} of ${this.rows.length} ${this.what}s are within the ranges${chosen.length > SHOWN ? `; the best ${SHOWN} are listed` : ""}.`;
       const table = document.createElement("table"), head = document.createElement("tr");
-      for (const name of ["Experiment", ...this.axes.map((one) => one.name)]) cell(head, "th", name).className = "number";
+      for (const name of [this.what[0].toUpperCase() + this.what.slice(1), ...this.axes.map((one) => one.name)]) cell(head, "th", name).className = "number";
       table.createTHead().append(head);
       const body = table.createTBody();
       for (const { line } of chosen.slice(0, SHOWN)) {
