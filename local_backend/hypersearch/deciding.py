@@ -12,6 +12,8 @@ from local_backend.store.execs import ExecRow
 from local_backend.store.searches import ExperimentRow, SearchRow
 
 _ENDED = frozenset({searches.FINISHED, searches.FAILED, searches.KILLED})
+#: Experiments with so many different parameters that equal values are worth a remark.
+_SUSPICIOUS = 3
 _OVER_TIME = "the search reached its maximum run time (maxRunTime)"
 
 
@@ -86,11 +88,21 @@ def outcome(
         return searches.FAILED, (f"{failed} experiments have failed; maxFailedJobNum permits {definition.max_failed}. "
                                  f"{_first(rows)}")
     if any(row.state == searches.FINISHED for row in rows):
-        return searches.FINISHED, _OVER_TIME if why == searches.TIME else message
+        return searches.FINISHED, _OVER_TIME if why == searches.TIME else message or _equal(definition, rows)
     reason = _OVER_TIME if why == searches.TIME else None
     if not rows:
         return searches.FAILED, reason or message or "the algorithm suggested no experiment"
     return searches.FAILED, f"no experiment has delivered {definition.metric}. {reason or _first(rows)}"
+
+
+def _equal(definition: Definition, rows: Sequence[ExperimentRow]) -> str | None:
+    """Return a remark if experiments with different parameters all have the same results; None otherwise."""
+    done = [row for row in rows if row.state == searches.FINISHED]
+    results = {(row.metric, *(row.measures.get(name) for name, _ in definition.objectives)) for row in done}
+    if len(results) > 1 or len({row.parameters for row in done}) < _SUSPICIOUS:
+        return None
+    return (f"all {len(done)} experiments have {definition.metric} {done[0].metric:g}. Check that the program reads the "
+            "parameters of the search")
 
 
 def _first(rows: Sequence[ExperimentRow]) -> str:

@@ -199,7 +199,7 @@ def test_importances_that_are_not_known_leave_a_sentence(
     monkeypatch.setattr(AlgorithmService, "importances", asked)
     shown = get(live, f"{ONE}/importances", part=True)
     assert "<rate> 75.0 %" in words(shown) and "<rate>" not in shown.text
-    assert "Too few experiments" in words(get(live, f"{ONE}/importances", part=True))
+    assert "at least 2 finished experiments" in words(get(live, f"{ONE}/importances", part=True))
     assert "not <now>" in words(get(live, f"{ONE}/importances", part=True))
 
 

@@ -321,6 +321,18 @@ def test_too_many_failed_experiments_end_the_search(search: Searching) -> None:
     assert (shown["state"], shown["failed"], len(shown["experiments"])) == ("FAILED", 2, 3)
 
 
+@pytest.mark.parametrize(("losses", "remark"), [([2, 2, 2], True), ([2, 2, 1], False), ([2, 2], False)])
+def test_equal_values_of_different_parameters_are_remarked(
+    search: Searching, losses: list[float], remark: bool
+) -> None:
+    """The program may not read its parameters. Two equal values may be chance."""
+    search.begin(maxJobNum=len(losses), maxParalleJobNum=len(losses))
+    for exec_id, loss in zip(search.running(len(losses)), losses, strict=True):
+        search.loss(exec_id, loss)
+    shown = search.over()
+    assert shown["state"] == "FINISHED" and ("3 experiments have loss 2" in (shown.get("message") or "")) is remark
+
+
 def test_a_search_without_any_result_has_failed(search: Searching) -> None:
     search.begin(objective="maximize")
     first, second = search.running(2)

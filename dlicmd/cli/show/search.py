@@ -32,7 +32,7 @@ def outcome(found: Search) -> str:
     parts = [f"{found.name} {found.state or states.SUBMITTED}", _counts(found)]
     if (best := found.best) is not None:
         parts.append(f"best {_value(found, best)} of experiment {best.id} ({settings(best)})")
-    elif found.message:
+    if found.message:
         parts.append(found.message)
     return one_line("; ".join(filter(None, parts)))
 
