@@ -101,8 +101,8 @@ def _equal(definition: Definition, rows: Sequence[ExperimentRow]) -> str | None:
     results = {(row.metric, *(row.measures.get(name) for name, _ in definition.objectives)) for row in done}
     if len(results) > 1 or len({row.parameters for row in done}) < _SUSPICIOUS:
         return None
-    return (f"all {len(done)} experiments have {definition.metric} {done[0].metric:g}. Check that the program reads the "
-            "parameters of the search")
+    return (f"all {len(done)} experiments have {definition.metric} {done[0].metric:g}. Check that the program reads "
+            "the parameters of the search")
 
 
 def _first(rows: Sequence[ExperimentRow]) -> str:
