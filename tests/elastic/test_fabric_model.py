@@ -104,6 +104,7 @@ def test_a_hardware_specification_by_name_is_ignored_with_a_warning():
         ({"loss_function": 3}, TypeError, "loss_function must be callable, not a int"),
         ({"optimizer": "adam"}, TypeError, "must be a torch.optim.Optimizer .* the string 'adam'; .* Keras"),
         ({"optimizer": torch.optim.Adam}, TypeError, r"not the class Adam; write Adam\(...\)"),
+        ({"optimizer": []}, TypeError, "not a list; for several optimizers, give a dict"),
         ({"metrics": ["accuracy"]}, TypeError, "item of metrics must be a function or module, not the string 'acc"),
         ({"driver_logger": OldLogger}, TypeError, r"driver_logger must be an object, not the class OldLogger; write"),
         ({"worker_logger_callback": NewLogger}, TypeError, "worker_logger must be an object, not the class NewLogger"),

@@ -53,7 +53,7 @@
     }
 
     async read() {
-      const answer = await fetch(this.box.dataset.parallel).catch(() => null);
+      const answer = await fetch(this.box.dataset.parallel, { headers: { "HX-Request": "true" } }).catch(() => null);
       const text = await answer?.text().catch(() => null);
       if (!answer?.ok || text == null) {
         if (!this.text) this.box.textContent = text || "The server does not answer.";

@@ -398,9 +398,10 @@ def _check_together(job: TrainingJob, recipe: Recipe) -> None:
 
 def _check_optimizer(name: str, optimizer: Any, modules: list[nn.Module]) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
+        several = "for several optimizers, give a dict of them, and a dict of loss functions with the same names"
         raise TypeError(
             f"{name} must be a torch.optim.Optimizer built from the model's parameters, not {_given(optimizer)}; "
-            f"{_hint(optimizer)}"
+            f"{several if isinstance(optimizer, (list, tuple)) else _hint(optimizer)}"
         )
     if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
         raise TypeError(

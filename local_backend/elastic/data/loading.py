@@ -69,7 +69,8 @@ def _check_dataset(name: str, dataset: Any) -> None:
         )
     if is_stream(dataset):
         return
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    loads = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    if not loads or not hasattr(dataset, "__len__"):
         raise EngineError(
             f"the {name} set must be a torch.utils.data.Dataset with __len__ and __getitem__, or an IterableDataset, "
             f"not {_describe(dataset)}"
@@ -86,6 +87,12 @@ def lengths(dataset: Any) -> list[int]:
     return found
 
 
+def _loads_only_lists(dataset: Any) -> bool:
+    """Return whether a data set has only torch's `__getitems__`, which loads a list of samples."""
+    own = getattr(type(dataset), "__getitem__", Dataset.__getitem__)
+    return own is Dataset.__getitem__ and hasattr(dataset, "__getitems__")
+
+
 class _SampleSource(ByValue, Dataset[Any]):
     """Loads whole batches, with a seed for each sample."""
 
@@ -96,6 +103,7 @@ class _SampleSource(ByValue, Dataset[Any]):
         self._seed = seed
         self._collate = collate or default_collate
         self._changes, self._applied = changes, b""
+        self._only_lists = _loads_only_lists(dataset)
         self._loading = SeededLoading(self._fetch, self._collate, lambda: lengths(dataset))
 
     def load(self, keys: Iterable[Key]) -> Any:
@@ -109,7 +117,8 @@ class _SampleSource(ByValue, Dataset[Any]):
         return self._collate(samples)
 
     def _fetch(self, key: Key) -> Any:
-        return self._dataset[key[1]]
+        # One sample at a time, as with `__getitem__`: its seed does not depend on the samples that are loaded with it.
+        return self._dataset.__getitems__([key[1]])[0] if self._only_lists else self._dataset[key[1]]
 
     def _seed_of(self, key: Key) -> int:
         return sample_seed(self._seed, *key)
