@@ -56,6 +56,7 @@ class Ddpm(nn.Module):
 
 torch.manual_seed(5)
 model = Ddpm()
+radii = []
 ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
 
 
@@ -64,10 +65,11 @@ class Average(Callback):
         ema.update_parameters(model)
 
     def on_epoch_end(self, epoch, logs=None):
-        print("radius", round(ema.module.sample(8).norm(dim=1).mean().item(), 6))
+        radii.append(round(ema.module.sample(8).norm(dim=1).mean().item(), 6))
 
 
 if __name__ == "__main__":
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
     fabric = FabricModel(model, lambda: (Rings(48), None), None, optimizer, user_callback=[Average()])
     fabric.train(4, 8, 4)
+    print("radii", radii)
