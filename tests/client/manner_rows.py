@@ -17,7 +17,7 @@ LISTED = f"{BASE}/scheduler/engine/applications"
 CLUSTER = f"{BASE}/scheduler/kubernetesobjects"
 SEARCHES = f"{BASE}/hypersearch"
 DEPLOYED = {"name": "m", "kernel": "k.py", "attributes": {"a": "b"}, "environments": {"X": "1"}}
-#: A time whose age stays `2d,4h` for half an hour.
+#: A time whose age is `2d,4h` when the tests begin.
 BEGAN = int(time.time()) - (2 * 86400 + 4 * 3600 + 1800)
 EXECS = "id submit_user name framework type state num submit_time age"
 APPS = "id consumer submit_user name pri type state num gpu mem cpu submit_time start_time age"

@@ -52,7 +52,9 @@ def words_of(row: str, server: ScriptedServer) -> list[str]:
 
 
 def is_like(found: str, expected: str | re.Pattern[str]) -> bool:
-    """Return whether a text is the expected one, or begins as the pattern says."""
+    """Return whether a text is the expected one, or begins as the pattern says. The age of BEGAN may become one hour
+    more while the tests run."""
+    found = re.sub(r"\b2d(,?)5h\b", r"2d\g<1>4h", found)
     return found == expected if isinstance(expected, str) else expected.match(found) is not None
 
 
