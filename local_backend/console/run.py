@@ -1,4 +1,4 @@
-"""GET /console/runs/{id}: one run, with its curves, settings, results and relations."""
+"""GET /console/runs/{id}: one run, with its curves, settings and relations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from local_backend.console.run_labels import labels_of
 from local_backend.console.run_remedies import remedy_of
 from local_backend.curves.groups import grouped
 from local_backend.services.access import Caller
-from local_backend.services.load import PACKING, READING
+from local_backend.services.load import READING
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
@@ -86,16 +86,6 @@ def settings(request: Request, services: TheServices, caller: TheCaller, run: st
     sources = json.loads(row.data_source) if row.data_source else []
     return page(request, "run_settings.html", **found, spec=row.workload,
                 sources=[json.dumps(source, indent=2, ensure_ascii=False) for source in sources])
-
-
-@router.get(places.RUNS + "/{run}/results")
-@bulk(PACKING, stream=False)
-def results(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
-    """Show the files that the program wrote."""
-    found = about(request, services, caller, run, "/results")
-    row: ExecRow = found["row"]
-    files, complete = services.execs.written(row).listed()
-    return page(request, "run_results.html", **found, files=files, complete=complete, rest=f"{wire.EXECS}/{row.id}")
 
 
 @router.get(places.RUNS + "/{run}/lineage")

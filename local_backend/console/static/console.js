@@ -82,6 +82,14 @@
     }
   });
 
+  // The list of files of a run marks the one that is shown.
+  document.addEventListener("click", ({ target, ctrlKey, metaKey }) => {
+    const link = target.closest(".files a");
+    if (!link || ctrlKey || metaKey) return;
+    link.closest(".files").querySelector("[aria-current]")?.removeAttribute("aria-current");
+    link.setAttribute("aria-current", "true");
+  });
+
   function counted(form, text) {
     const boxes = form.querySelectorAll("tbody input[type=checkbox]:checked");
     return text?.replace("{n}", boxes.length).replace("{active}", [...boxes].filter((box) => box.dataset.active !== undefined).length);
