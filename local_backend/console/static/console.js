@@ -68,7 +68,7 @@
       navigator.clipboard.writeText(node.dataset.copy).then(() => toast("Copied"), () => toast("The browser does not permit copying", true));
     } else if (node.dataset.dialog) {
       const dialog = document.getElementById(node.dataset.dialog);
-      if (node.hasAttribute("hx-get")) dialog.textContent = "Loading…";
+      if (node.hasAttribute("hx-get")) dialog.innerHTML = '<p class="late">Loading…</p>';
       dialog.showModal();
     } else if (node.dataset.close !== undefined) {
       node.closest("dialog").close();

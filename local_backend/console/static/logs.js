@@ -96,7 +96,7 @@
     more.type = "button";
     more.textContent = "Continue the search";
     found.append(said, list, more);
-    said.textContent = "Searching…";
+    said.innerHTML = '<span class="late">Searching…</span>';
     let start = 0, count = 0;
     const step = async () => {
       more.hidden = true;
