@@ -21,6 +21,8 @@ from local_backend.store.execs import ExecRow
 ROWS = 100
 #: Libraries for tables reserve more memory than they use.
 _TABLES, _EVENTS = WorkLimits(seconds=10, memory=4 << 30), WorkLimits(seconds=10, memory=512 << 20)
+#: Seconds of wall time beyond the CPU time.
+_SLACK = 10
 _ROWS_OF, _SUMMARIES_OF = f"{sample.__name__}:of_descriptor", f"{summaries.__name__}:of_descriptor"
 
 
@@ -42,8 +44,8 @@ class RunFileService:
         """Return the first rows of a table as data.sample does, with `ok`, and the reason in `message`."""
         with self.execs.file(row, path) as file:
             try:
-                found: dict[str, Any] = limited_work.call(_ROWS_OF, [path, ROWS], _TABLES, file=file.fileno())
-            except LimitExceeded:
+                found: dict[str, Any] = limited_work.call(_ROWS_OF, [path, ROWS], _TABLES, _SLACK, file.fileno())
+            except (LimitExceeded, OSError):
                 return {"ok": False, "message": "The first rows of this file need too much time or memory."}
             return found
 
@@ -51,7 +53,7 @@ class RunFileService:
         """Return the pictures and histograms of an event file of TensorBoard as curves.summaries does."""
         with self.execs.file(row, path) as file:
             try:
-                found: dict[str, Any] = limited_work.call(_SUMMARIES_OF, [], _EVENTS, file=file.fileno())
-            except LimitExceeded:
+                found: dict[str, Any] = limited_work.call(_SUMMARIES_OF, [], _EVENTS, _SLACK, file.fileno())
+            except (LimitExceeded, OSError):
                 return {"pictures": {}, "histograms": {}, "complete": False}
             return found

@@ -142,7 +142,7 @@
     delete form.dataset.step;
   };
   async function reach(form, submitter) {
-    const answer = await fetch(document.querySelector("link[rel=icon]").href, { method: "HEAD", cache: "no-store" }).catch(() => null);
+    const answer = await fetch(document.querySelector("link[rel=icon]").href, { cache: "no-store" }).catch(() => null);
     setSent(form, false);
     if (answer) return resend(form, submitter, "reached");
     missed();
