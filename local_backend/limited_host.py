@@ -5,8 +5,9 @@ nothing of the server but the socket for requests. It ends when the socket close
 while.
 
 A request is one line: `MODULE:FUNCTION`, a blank, and [arguments, limits, seconds] as JSON; a descriptor for the result
-comes with it. One byte answers the request when a process has started on it. The result is what the function returns,
-as JSON. A missing result means that the function failed, or that the process was killed, by its limits or by its alarm.
+comes with it, and descriptors of the files that the function gets before its arguments. One byte answers the request
+when a process has started on it. The result is what the function returns, as JSON. A missing result means that the
+function failed, or that the process was killed, by its limits or by its alarm.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
             with suppress(ImportError):  # the child meets the error again, and gives no result
                 importlib.import_module(place.decode().partition(":")[0])  # once, for all children
             if os.fork() == 0:
-                _serve(place.decode(), rest, descriptors[0])
+                _serve(place.decode(), rest, *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
             asked.sendall(b"+")
@@ -62,14 +63,14 @@ def _request(asked: socket.socket) -> tuple[bytes, list[int]]:
     return b"".join(pieces), descriptors
 
 
-def _serve(place: str, rest: bytes, result: int) -> NoReturn:
+def _serve(place: str, rest: bytes, result: int, *files: int) -> NoReturn:
     """Call the function in this child process, and end the process."""
     try:
         arguments, limits, patience = json.loads(rest)
         signal.alarm(patience)  # kills this process, whatever it does
         limit(limits)
         module, _, function = place.partition(":")
-        found = getattr(importlib.import_module(module), function)(*arguments)
+        found = getattr(importlib.import_module(module), function)(*files, *arguments)
         text = json.dumps(found).encode()
         while text:
             text = text[os.write(result, text) :]

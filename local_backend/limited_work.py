@@ -47,14 +47,15 @@ class _Host:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def ask(self, request: bytes) -> int:
-        """Have a function called. Return a descriptor from which the caller reads the result. Raises OSError."""
+    def ask(self, request: bytes, files: Sequence[int]) -> int:
+        """Have a function called, which gets these open files. Return a descriptor from which the caller reads the
+        result. Raises OSError."""
         result, told = pipe()
         try:
             with self._lock:
-                if not self._asked(request, told):
+                if not self._asked(request, [told, *files]):
                     self._restart()
-                    if not self._asked(request, told):
+                    if not self._asked(request, [told, *files]):
                         raise OSError("the process for work with limits does not respond")
         except BaseException:
             close(result)
@@ -63,12 +64,12 @@ class _Host:
             close(told)
         return result
 
-    def _asked(self, request: bytes, told: int) -> bool:
+    def _asked(self, request: bytes, descriptors: Sequence[int]) -> bool:
         """Send the request. Return whether a process has started to work on it."""
         if self._socket is None:
             return False
         try:
-            sent = socket.send_fds(self._socket, [request], [told])
+            sent = socket.send_fds(self._socket, [request], descriptors)
             self._socket.sendall(request[sent:])
             return self._socket.recv(1) == b"+"
         except OSError:
@@ -92,14 +93,17 @@ class _Host:
 _host = _Host()
 
 
-def call(function: str, arguments: Sequence[Any], limits: WorkLimits, slack: int = _SLACK) -> Any:
-    """Return the result of a function (`MODULE:NAME`), called in another process. Arguments and result are JSON.
-    `slack` are the seconds of wall time that it may need beyond its CPU time.
+def call(
+    function: str, arguments: Sequence[Any], limits: WorkLimits, slack: int = _SLACK, file: int | None = None
+) -> Any:
+    """Return the result of a function (`MODULE:NAME`), called in another process. Arguments and result are JSON. With
+    an open `file`, a descriptor of it is the first argument. `slack` are the seconds of wall time that the function may
+    need beyond its CPU time.
 
     Raises LimitExceeded, and OSError if no process can be started.
     """
     request = json.dumps([arguments, asdict(limits), limits.seconds + slack])
-    with open(_host.ask(f"{function} {request}\n".encode()), "rb") as told:
+    with open(_host.ask(f"{function} {request}\n".encode(), [] if file is None else [file]), "rb") as told:
         text = told.read()
     try:
         return json.loads(text)

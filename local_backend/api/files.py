@@ -20,7 +20,7 @@ from local_backend.api.models.execs import File, Files
 from local_backend.api.objects import utc
 from local_backend.api.ranges import DESCRIBED, Part
 from local_backend.api.route import Route
-from local_backend.errors import NotFound, StorageFailed
+from local_backend.errors import StorageFailed
 from local_backend.runtime.written import Written
 from local_backend.services.load import PACKING
 
@@ -64,10 +64,7 @@ def content(request: Request, services: TheServices, caller: TheCaller, exec_id:
     """Return one of the files in the list, whole or from a byte on. Of a file that grows, return the bytes that it has
     now. While the exec runs, a large file that changed in the last minute comes without ETag and checksum."""
     row = services.execs.find(caller, exec_id)
-    file = services.execs.written(row).opened(path)
-    if file is None:
-        raise NotFound("exec.no_file", f"The program of {exec_id} has written no file {path[:200]!r} that the server "
-                       "can read")
+    file = services.execs.file(row, path)
     found = os.fstat(file.fileno())
     is_growing = not row.terminal and found.st_size > _SMALL and time.time_ns() - found.st_ctime_ns < _RECENT
     part = Part.of(request.headers, None if is_growing else _digest(file, found), found.st_size)

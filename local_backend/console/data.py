@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,25 +16,22 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.changes import TheForm, done
 from local_backend.console.experiments import number_of
-from local_backend.console.rendering import HEADERS, page
+from local_backend.console.previews import (
+    LONGEST_TEXT,
+    THUMBNAILS,
+    is_picture,
+    is_table,
+    picture_answer,
+    shown_cell,
+    text_of,
+)
+from local_backend.console.rendering import page
 from local_backend.console.route import router as pages
 from local_backend.console.session_pages import texts
-from local_backend.errors import Invalid
 from local_backend.services.data_files import MOST_FILES
 from local_backend.services.load import PREVIEW, UPLOAD
 
 router = pages()
-
-#: Begin of a picture → its content type. Other types, such as SVG, may contain scripts.
-_PICTURES = {
-    b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif",
-    b"RIFF": "image/webp",
-}
-_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-#: Pictures that a page of a folder shows, and bytes of a text that a page shows.
-_THUMBNAILS, _TEXT = 100, 64 * 1024
-#: Endings of tables, whose first rows are shown instead of their text.
-_TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".npy", ".npz", ".csv.gz", ".tsv.gz")
 
 
 @router.get(places.DATA)
@@ -67,7 +63,7 @@ def files(
         return page(request, "data_file.html", **shown, **_file(services, caller, volume, path))
     links = {one.name: link(volume, f"{path}/{one.name}") for one in found.entries}
     named = [one.name for one in found.entries if not one.is_folder and is_picture(one.name)]
-    pictures = {name: picture_link(volume, f"{path}/{name}") for name in named[:_THUMBNAILS]}
+    pictures = {name: picture_link(volume, f"{path}/{name}") for name in named[:THUMBNAILS]}
     own = services.data_files.own(caller)
     return page(
         request, "data_folder.html", **shown, links=links, pictures=pictures, own=own and link("", own),
@@ -91,12 +87,11 @@ def _file(services: TheServices, caller: TheCaller, volume: str, path: str) -> d
     """Return how a page shows a file: as a picture, as a table, or as text."""
     if is_picture(path):
         return {"picture": picture_link(volume, path), "text": None, "cut": False, "preview": ""}
-    if path.lower().endswith(_TABLES):
+    if is_table(path):
         query = urlencode({"volume": volume, "path": path}, quote_via=quote)
         return {"picture": "", "text": None, "cut": False, "preview": f"{places.DATA_PREVIEW}?{query}"}
-    head = services.browsing.head(caller, volume, path, _TEXT + 1)
-    text = None if b"\0" in head else head[:_TEXT].decode("utf-8", "replace")
-    return {"picture": "", "text": text, "cut": len(head) > _TEXT, "preview": ""}
+    head = services.browsing.head(caller, volume, path, LONGEST_TEXT + 1)
+    return {"picture": "", "text": text_of(head), "cut": len(head) > LONGEST_TEXT, "preview": ""}
 
 
 @router.get(places.DATA_PREVIEW)
@@ -125,18 +120,8 @@ def preview_connection(request: Request, services: TheServices, caller: TheCalle
 @router.get(places.DATA_PICTURE)
 @bulk(PREVIEW, stream=False)
 def picture(services: TheServices, caller: TheCaller, volume: str = "", path: str = "") -> Response:
-    """Return a picture. Its type is that of its content, never that of its name."""
-    content = services.browsing.head(caller, volume, path)
-    kind = next((kind for begin, kind in _PICTURES.items() if content.startswith(begin)), None)
-    if kind is None or (kind == "image/webp" and content[8:12] != b"WEBP"):
-        raise Invalid("data.invalid", f"{path[:200]!r} is not a PNG, JPEG, GIF or WebP picture")
-    headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'; sandbox", "Content-Disposition": "inline"}
-    return Response(content, headers=headers, media_type=kind)
-
-
-def is_picture(name: str) -> bool:
-    """Return whether a file seems to be a picture, by its name."""
-    return name.lower().endswith(_ENDINGS)
+    """Return a picture."""
+    return picture_answer(services.browsing.head(caller, volume, path), path)
 
 
 def link(volume: str, path: str) -> str:
@@ -147,10 +132,3 @@ def link(volume: str, path: str) -> str:
 def picture_link(volume: str, path: str) -> str:
     """Return the address of a picture."""
     return f"{places.DATA_PICTURE}?{urlencode({'volume': volume, 'path': path.strip('/')}, quote_via=quote)}"
-
-
-def shown_cell(value: Any) -> str:
-    """Return a cell of a preview as text."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

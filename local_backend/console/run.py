@@ -1,8 +1,9 @@
-"""GET /console/runs/{id}: one run, with its curves, settings, results and relations."""
+"""GET /console/runs/{id}: one run, with its curves, settings and relations."""
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Any
 
 from fastapi import Request
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
 from dlicmd.contract.secret import masked_arguments
+from dlicmd.contract.submission_values import PROGRAM
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.showing import show
@@ -21,7 +23,7 @@ from local_backend.console.run_labels import labels_of
 from local_backend.console.run_remedies import remedy_of
 from local_backend.curves.groups import grouped
 from local_backend.services.access import Caller
-from local_backend.services.load import PACKING, READING
+from local_backend.services.load import READING
 from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
@@ -29,6 +31,8 @@ router = pages()
 #: Path after the path of a run → title of the tab.
 TABS = {"": "Curves", "/logs": "Logs", "/settings": "Settings", "/code": "Code", "/results": "Results",
         "/lineage": "Lineage"}
+#: Metrics in the head of a run without loss and accuracy.
+_METRICS = 3
 
 
 def about(request: Request, services: Services, caller: Caller, run: str, tab: str = "") -> dict[str, Any]:
@@ -41,8 +45,15 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
         "experiment": services.experiments.of_exec(caller, row.id), "remedy": remedy_of(row),
         "labels": labels_of(services, caller, run), "owned": row.creator == caller.name, "has_result": view.has_result,
-        "plan": view.consumer,
+        "plan": view.consumer, "metrics": _metrics(view.progress),
     }
+
+
+def _metrics(progress: Any) -> dict[str, Any]:
+    """Return the last values that the head shows: loss and accuracy, or else those of the first metrics."""
+    known = {name: progress[name] for name in (wire.LOSS, wire.ACCURACY) if progress.get(name) is not None}
+    last = progress.get(wire.LAST_METRICS) or {}
+    return known or {name: one["value"] for name, one in islice(last.items(), _METRICS)}
 
 
 def _done(progress: Any, row: ExecRow) -> float | None:
@@ -84,18 +95,16 @@ def settings(request: Request, services: TheServices, caller: TheCaller, run: st
     found = about(request, services, caller, run, "/settings")
     row: ExecRow = found["row"]
     sources = json.loads(row.data_source) if row.data_source else []
+    parameters = services.comparisons.values([row]).parameters
     return page(request, "run_settings.html", **found, spec=row.workload,
+                parameters=[_parameter(name.removeprefix(f"{PROGRAM} "), value)
+                            for name, [value] in parameters.items()],
                 sources=[json.dumps(source, indent=2, ensure_ascii=False) for source in sources])
 
 
-@router.get(places.RUNS + "/{run}/results")
-@bulk(PACKING, stream=False)
-def results(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
-    """Show the files that the program wrote."""
-    found = about(request, services, caller, run, "/results")
-    row: ExecRow = found["row"]
-    files, complete = services.execs.written(row).listed()
-    return page(request, "run_results.html", **found, files=files, complete=complete, rest=f"{wire.EXECS}/{row.id}")
+def _parameter(name: str, value: Any) -> tuple[str, str]:
+    """Return a parameter as the page shows it, with a secret masked."""
+    return name, "yes" if value is True else masked_arguments([name, str(value)])[1]
 
 
 @router.get(places.RUNS + "/{run}/lineage")

@@ -57,7 +57,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number is too long")
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """Return a varint as a signed number."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -95,7 +96,7 @@ class EventsReader:
                 case 1, bytes() if len(value) == 8:
                     (at,) = struct.unpack("<d", value)
                 case 2, int():
-                    step = _signed(value)
+                    step = signed(value)
                 case 5, bytes():
                     summaries.append(value)
         named = [one for summary in summaries for field, value in fields(summary)
@@ -132,9 +133,9 @@ def _tensor(message: bytes) -> float | None:
             case 6, bytes() if len(value) == 8:
                 (single,) = struct.unpack("<d", value)
             case (7 | 10), int():
-                single = float(_signed(value))
+                single = float(signed(value))
             case (7 | 10), bytes() if 0 < len(value) <= 10:
-                single = float(_signed(_varint(value, 0)[0]))
+                single = float(signed(_varint(value, 0)[0]))
     layout = _FORMATS.get(kind)
     if single is None and layout is not None and len(content) == struct.calcsize(layout):
         (single,) = struct.unpack(layout, content)
@@ -205,7 +206,7 @@ def _history(message: bytes) -> Iterator[MetricValue]:
                 if amount is not None:
                     items[name] = amount
             elif inner == 2 and isinstance(value, bytes):
-                numbers = [_signed(one) for key, one in fields(value) if key == 1 and isinstance(one, int)]
+                numbers = [signed(one) for key, one in fields(value) if key == 1 and isinstance(one, int)]
                 step = float(numbers[0]) if numbers else 0.0
         step = items.get("_step", step)
         for name, amount in items.items():

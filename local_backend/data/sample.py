@@ -39,12 +39,23 @@ _ELEMENTS_SHOWN, _ARRAYS_SHOWN = 16, 100
 _FARTHEST = 1 << 20
 
 
-def sample(name: str, file: BinaryIO) -> dict[str, Any]:
-    """Return what is known of a file: `format`, and if it has them, `schema`, `rows` and `rowCount`; for NumPy files
-    also `shape`, `dtype` or `arrays`. Raises ValueError for a damaged file, and the errors of reading."""
+def sample(name: str, file: BinaryIO, most: int = ROWS) -> dict[str, Any]:
+    """Return what is known of a file: `format`, and if it has them, `schema`, at most the first `most` `rows` and
+    `rowCount`; for NumPy files also `shape`, `dtype` or `arrays`. Raises ValueError for a damaged file, and the errors
+    of reading."""
     name = name.lower().removesuffix(".gz") if name.lower().endswith((".csv.gz", ".tsv.gz")) else name.lower()
     ending = name.rpartition(".")[2]
-    return _READERS.get(ending, _text)(file)
+    return _READERS.get(ending, _text)(file, most)
+
+
+def of_descriptor(descriptor: int, name: str, most: int) -> dict[str, Any]:
+    """Return the sample of an open file with `ok`; for a damaged file only `ok` and the reason in `message`. Runs in a
+    process of its own (limited_work.py)."""
+    try:
+        with open(descriptor, "rb", closefd=False) as file:
+            return {"ok": True, **sample(name, file, most)}
+    except Exception as problem:  # libraries raise any type for a damaged file
+        return {"ok": False, "message": f"The file cannot be read in the format of its extension: {plain(problem)}"}
 
 
 def plain(value: Any) -> Any:
@@ -55,25 +66,25 @@ def plain(value: Any) -> Any:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _parquet(file: BinaryIO) -> dict[str, Any]:
+def _parquet(file: BinaryIO, most: int) -> dict[str, Any]:
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError:
         return {"format": "parquet"}
     found = ParquetFile(file)
-    batch = next(found.iter_batches(batch_size=ROWS), None)
+    batch = next(found.iter_batches(batch_size=most), None)
     return {
         "format": "parquet", "schema": columns_of(found.schema_arrow), "rowCount": found.metadata.num_rows,
-        "rows": rows_of(batch) if batch is not None else [],
+        "rows": rows_of(batch, most) if batch is not None else [],
     }
 
 
-def rows_of(batch: Any) -> list[list[Any]]:
+def rows_of(batch: Any, most: int = ROWS) -> list[list[Any]]:
     """Return the first rows of an Arrow batch."""
-    return [[plain(value) for value in row.values()] for row in batch.slice(0, ROWS).to_pylist()]
+    return [[plain(value) for value in row.values()] for row in batch.slice(0, most).to_pylist()]
 
 
-def _csv(file: BinaryIO) -> dict[str, Any]:
+def _csv(file: BinaryIO, most: int) -> dict[str, Any]:
     text = _head(file)
     if text is None:
         return {"format": "binary"}
@@ -81,11 +92,11 @@ def _csv(file: BinaryIO) -> dict[str, Any]:
         dialect: Any = csv.Sniffer().sniff(text[:8192], ",;\t|")
     except csv.Error:
         dialect = csv.excel
-    first = islice(csv.reader(io.StringIO(text), dialect), ROWS + 1)
+    first = islice(csv.reader(io.StringIO(text), dialect), most + 1)
     return {"format": "csv", "rows": [[plain(value) for value in row[:_WIDEST]] for row in first]}
 
 
-def _json_lines(file: BinaryIO) -> dict[str, Any]:
+def _json_lines(file: BinaryIO, most: int) -> dict[str, Any]:
     text = _head(file)
     if text is None:
         return {"format": "binary"}
@@ -98,26 +109,26 @@ def _json_lines(file: BinaryIO) -> dict[str, Any]:
                 rows.append([plain(json.dumps(json.loads(line)))])
             except (ValueError, RecursionError):
                 raise ValueError(f"line {number} is not JSON: {plain(line)}") from None
-    return {"format": "json", "rows": rows[:ROWS]}
+    return {"format": "json", "rows": rows[:most]}
 
 
-def _numpy(file: BinaryIO) -> dict[str, Any]:
-    return _shown(npy(file, ROWS))
+def _numpy(file: BinaryIO, most: int) -> dict[str, Any]:
+    return _shown(npy(file, most))
 
 
-def _archive(file: BinaryIO) -> dict[str, Any]:
-    return _shown(npz(file, ROWS))
+def _archive(file: BinaryIO, most: int) -> dict[str, Any]:
+    return _shown(npz(file, most))
 
 
 def _shown(found: dict[str, Any]) -> dict[str, Any]:
     return found | {"rows": [[plain(value) for value in row] for row in found.get("rows", ())]}
 
 
-def _text(file: BinaryIO) -> dict[str, Any]:
+def _text(file: BinaryIO, most: int) -> dict[str, Any]:
     text = _head(file)
     if text is None:
         return {"format": "binary"}
-    return {"format": "text", "rows": [[plain(line)] for line in text.splitlines()[:ROWS]]}
+    return {"format": "text", "rows": [[plain(line)] for line in text.splitlines()[:most]]}
 
 
 def _head(file: BinaryIO) -> str | None:
@@ -232,7 +243,7 @@ def _skip(file: BinaryIO, size: int) -> None:
         size -= passed
 
 
-_READERS: dict[str, Callable[[BinaryIO], dict[str, Any]]] = {
+_READERS: dict[str, Callable[[BinaryIO, int], dict[str, Any]]] = {
     "parquet": _parquet, "pq": _parquet, "csv": _csv, "tsv": _csv, "jsonl": _json_lines, "ndjson": _json_lines,
     "npy": _numpy, "npz": _archive,
 }

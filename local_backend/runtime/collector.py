@@ -209,9 +209,10 @@ class Collector:
                             if depth < _DEPTH and entry.name not in _SKIPPED:
                                 folders.append((entry.path, depth + 1))
                         elif _may_hold(entry.name, folder):
-                            changed = entry.stat(follow_symlinks=False).st_mtime
-                            if changed >= self._began:
-                                yield Path(entry.path), changed
+                            status = entry.stat(follow_symlinks=False)
+                            # A copy may keep the older st_mtime of its original. A program cannot choose st_ctime.
+                            if status.st_ctime >= self._began:
+                                yield Path(entry.path), status.st_mtime
             except OSError:
                 continue
 

@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 from sqlalchemy import Connection
 
@@ -105,6 +106,14 @@ class ExecService:
     def written(self, row: ExecRow) -> WrittenFiles:
         """Return the files that the program of an exec wrote."""
         return WrittenFiles(self.base.settings.paths, self.paths(row), row)
+
+    def file(self, row: ExecRow, path: str) -> BinaryIO:
+        """Open a file that the program of an exec wrote. Raises NotFound (`exec.no_file`)."""
+        found = self.written(row).opened(path)
+        if found is None:
+            raise NotFound("exec.no_file", f"The program of {row.id} has written no file {path[:200]!r} that the "
+                           "server can read")
+        return found
 
     def curves(self, row: ExecRow, metrics: Collection[str], since: str) -> bytes:
         """Return the curves of an exec as a JSON object (`curves/answers.py`): those named in `metrics`, or all; with a

@@ -51,6 +51,7 @@ from local_backend.services.models import ModelService
 from local_backend.services.oidc import OidcService
 from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
+from local_backend.services.run_files import RunFileService
 from local_backend.services.runtimes import RuntimeService
 from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
@@ -79,6 +80,7 @@ class Services:
     curves: CurveService
     logs: LogService
     code: CodeService
+    run_files: RunFileService
     lineage: LineageService
     submissions: SubmissionService
     applications: ApplicationService
@@ -139,9 +141,9 @@ def make_services(
     loops = (*supervisor.loops, forwarding.loop, housekeeper.loop, searching.controller.loop, serving.controller.loop)
     return Services(
         base=base, execs=execs, applications=ApplicationService(execs), submissions=submissions,
-        logs=LogService(execs), code=code, curves=curves, comparisons=ComparisonService(execs, curves, code),
-        labels=LabelService(base), lineage=LineageService(execs, serving.models),
-        definitions=definitions, hardware=hardware,
+        logs=LogService(execs), code=code, run_files=RunFileService(execs), curves=curves,
+        comparisons=ComparisonService(execs, curves, code), labels=LabelService(base),
+        lineage=LineageService(execs, serving.models), definitions=definitions, hardware=hardware,
         experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         searches=searching.searches, algorithms=searching.algorithms, controller=searching.controller,
         models=serving.models, runtimes=serving.runtimes, model_controller=serving.controller,

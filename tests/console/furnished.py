@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import deque
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from live_server import TOKEN, Live
@@ -23,6 +24,9 @@ from local_backend.curves.model import MetricValue
 
 #: Segments of paths that name an object.
 _NAMES = re.compile(r"local-\d+|\d+|digits.*|ping|bob|root|search-1|first")
+_EVENTS = Path(__file__).parent.parent / "data" / "curves" / "pictures.tfevents"
+RESULTS = ("history.csv", "config.json", "runs/a/events.out.tfevents.1.host", "plots/samples.png", "model/weights.pt",
+           "train.log")
 RUN = "--exec-start PyTorch --model-main main.py"
 
 
@@ -43,6 +47,19 @@ def write_log(live: Live, run: str, text: str) -> None:
     file = live.paths(run).capture("task12n-1", "stdout", False)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
+
+
+def write_files(live: Live, run: str) -> None:
+    """Write a file of each kind that the page of a run shows, as a program does."""
+    events = _EVENTS.read_bytes()
+    at = events.index(b"\x89PNG")
+    for name, content in zip(RESULTS, (
+        b"epoch,loss\n1,0.5\n", b'{"layers": [1, 2]}', events, events[at : events.index(b"IEND") + 8],
+        b"PK\0\1", b"line of a log\n" * 10_000,
+    ), strict=True):
+        path = live.paths(run).root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def furnish(live: Live) -> str:
@@ -66,6 +83,9 @@ def furnish(live: Live) -> str:
     search.begin(name="search-1", maxJobNum=2, maxParalleJobNum=2)
     for number, run in enumerate(search.running(2, "search-1")):
         search.loss(run, 0.5 + number)
+        ids.append(run)
+    for run in ids:
+        write_files(live, run)
     search.over("search-1")
     Modelling(live).deploy()
     plans = Planning(live)

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from furnished import furnish, linked_pages
+from furnished import RESULTS, furnish, linked_pages
 from live_server import Live, settings_for
 from searching import searching
 from support import PATIENCE
@@ -71,7 +71,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.fixture(scope="module")
 def pages(house: Live) -> list[str]:
     """Paths of pages, one of each kind."""
-    return linked_pages(house)
+    found = linked_pages(house)
+    results = next(path for path in found if path.endswith("/results"))
+    return [*found, *(f"{results}?file={name}" for name in RESULTS)]
 
 
 def logged_on(browser: Browser, live: Live, **more: Any) -> BrowserContext:

@@ -408,7 +408,7 @@ def test_code_is_colored_and_only_submitted_files_are_shown(live: Live) -> None:
 def test_results_link_to_downloads_of_the_api(live: Live, run: str) -> None:
     write(live.paths(run).model / "a b.bin", b"12345")
     finished(live, run)
-    page = get(live, place(run, "/results")).text
+    page = get(live, place(run, "/results?file=model/a%20b.bin")).text
     link = f"/platform/rest/deeplearning/v1/execs/{run}/files/content?path=model/a%20b.bin"
     assert link in page
     answer = get(live, link)
@@ -463,3 +463,25 @@ def test_the_form_for_other_data_opens_a_folder(live: Live) -> None:
     form = get(live, place(run, "/again?choose=data"))
     assert "mnist/" in words(form) and "#upload" not in form.text
     assert 'name="data-1-path"' not in get(live, place(run, "/again")).text
+
+
+def test_the_settings_list_the_parameters(live: Live) -> None:
+    run = live.submitted("--exec-start PyTorch --model-main main.py --lr 0.1 --name '<b>' --fast --token=secret-value")
+    page = get(live, place(run, "/settings"))
+    assert words(page).partition("Name Value ")[2].startswith("--lr 0.1 --name <b> --fast yes --token *** ")
+    assert "<b>" not in page.text
+
+
+@pytest.mark.parametrize(("told", "shown"), [
+    ({"loss": 0.5, "lastMetrics": {"f1": {"value": 0.25, "step": 1, "stepUnit": "step"}}}, ["loss 0.5"]),
+    ({"loss": None, "lastMetrics": {name: {"value": number, "step": 1, "stepUnit": "step"}
+                                    for number, name in enumerate(("<i>", "f1", "auc", "lr"))}},
+     ["<i> 0", "f1 1", "auc 2"]),
+    ({}, []),
+])
+def test_the_head_shows_the_main_metrics(live: Live, run: str, told: dict[str, object], shown: list[str]) -> None:
+    live.run_on(run, "cpu-0")
+    live.say(run, told)
+    page = get(live, place(run, "/parts/head"))
+    assert [one for one in ("loss 0.5", "<i> 0", "f1 1", "auc 2", "lr 3", "f1 0.25") if one in words(page)] == shown
+    assert "<i>" not in page.text

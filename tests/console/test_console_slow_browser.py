@@ -85,10 +85,12 @@ def test_a_second_click_runs_nothing_twice(live: Live, tab: Tab) -> None:
     button = tab.get_by_role("button", name="Run again")
     button.dblclick()
     button.click()
+    tab.wait_for_function("() => sent")
+    settled(tab)
     assert tab.evaluate("sent") == 1
     tab.evaluate("() => { dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true})); }")
-    button.click()
-    assert tab.evaluate("sent") == 2, "on the way back to the page, the button works again"
+    button.click()  # on the way back to the page, the button works again
+    tab.wait_for_function("() => sent === 2")
 
 
 def test_a_refused_form_is_sent_again_and_an_accepted_one_once(live: Live, tab: Tab) -> None:
@@ -126,6 +128,33 @@ def test_a_change_that_got_no_answer_is_said_and_can_be_repeated(live: Live, tab
     expect(tab.locator("tr", has_text="big")).to_be_visible()
 
 
+def test_a_form_keeps_its_page_while_the_server_is_away(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    run = finished(live)
+    tab.goto(f"{places.RUNS}/{run}")
+    tab.get_by_role("button", name="Save model").click()
+    tab.fill("#save-model [name=name]", "kept")
+    tab.route("**/*", lambda route: route.abort())
+    tab.locator("#save-model").get_by_role("button", name="Save").click()
+    expect(tab.locator("#toast")).to_contain_text("Nothing was sent.")
+    expect(tab.locator("#lost")).to_contain_text("The server does not answer.")
+    expect(tab.locator("#save-model [name=name]")).to_have_value("kept")
+    tab.unroute_all()
+    tab.locator("#save-model").get_by_role("button", name="Save").click()
+    tab.wait_for_url("**/services/**")
+    assert [one["name"] for one in Modelling(live).get("/modelstore")] == ["kept"]
+    tab.goto(f"{places.RUNS}/{run}")
+    tab.route("**/*", lambda route: route.abort())
+    tab.get_by_role("button", name="Delete").click()
+    tab.locator("#ask").get_by_role("button", name="Yes").click()
+    expect(tab.locator("#lost")).to_be_visible()
+    tab.unroute_all()
+    tab.get_by_role("button", name="Delete").click()
+    tab.locator("#ask").get_by_role("button", name="Yes").click()
+    tab.wait_for_url(f"**{places.RUNS}")
+
+
 def test_a_page_says_that_the_server_is_away_and_goes_on_when_it_is_back(live: Live, tab: Tab) -> None:
     from playwright.sync_api import expect
 
@@ -148,7 +177,7 @@ def test_the_dialog_of_a_deployment_is_that_of_the_last_click(live: Live, tab: T
     asked = Held(tab, f"**{places.SAVED}/deploy?*")
     for name in ("ada", "bob"):
         tab.locator("tr", has_text=name).get_by_role("button", name="Deploy").click()
-        expect(tab.locator("#deploy")).to_have_text("Loading…")
+        expect(tab.locator("#deploy .late")).to_have_text("Loading…")
         tab.keyboard.press("Escape")
     asked.wait(2)
     tab.locator("tr", has_text="bob").get_by_role("button", name="Deploy").click()
@@ -231,7 +260,10 @@ def test_parts_say_that_they_load(live: Live, tab: Tab) -> None:
     slots = Held(tab, f"**{places.RUNS}/{run}/slots?*")
     tab.goto(f"{places.RUNS}/{run}")
     slots.wait(1)
-    expect(tab.locator("#chart-slots-of-run")).to_contain_text("Loading…")
+    loading = tab.locator("#chart-slots-of-run .late")
+    expect(loading).to_contain_text("Loading…")
+    expect(loading).to_have_css("animation-delay", "0.3s")
+    expect(loading).to_have_css("visibility", "visible")
     slots.go()
     expect(tab.locator("#chart-slots-of-run")).not_to_contain_text("Loading…")
     search = Held(tab, "**/logs/search?*")

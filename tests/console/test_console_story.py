@@ -180,5 +180,5 @@ def test_two_people_share_the_slots_in_two_browsers(browser: Browser, server: st
         ada.tab.get_by_role("button", name="Save model").click()
         ada.tab.locator("#save-model").get_by_label("Name").fill("the-model")
         ada.tab.locator("#save-model").get_by_role("button", name="Save").click()
-        ada.tab.goto(places.SAVED)
+        ada.tab.wait_for_url(f"**{places.SAVED}**")
         ada.tab.get_by_text("the-model").first.wait_for()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +54,18 @@ def test_curves_grow_while_a_program_runs(cold: Bench) -> None:
 
 def test_submitted_files_are_left_out_unless_they_change(cold: Bench) -> None:
     state = json.dumps({"log_history": [{"step": 1, "loss": 0.5}]})
-    one = cold.submit({"main.py": "open('new/trainer_state.json', 'w').write(open('old/trainer_state.json').read())",
+    one = cold.submit({"main.py": "text = open('old/trainer_state.json').read()\n"
+                                  "open('new/trainer_state.json', 'w').write(text.replace('1', '2'))",
                        "old/trainer_state.json": state, "new/readme": ""})
-    code = cold.paths(one).code(cold.row(one).workload)
-    os.utime(code / "old/trainer_state.json", (0, 0))
     cold.wait(one)
-    assert curves(cold, one) == {"loss": ("huggingface", [(1, 0.5)])}
+    assert curves(cold, one) == {"loss": ("huggingface", [(2, 0.5)])}
+
+
+def test_copies_that_keep_an_old_time_are_read(cold: Bench) -> None:
+    one = cold.submit(f"import os, shutil\nshutil.copyfile({str(FILES / 'simple.tfevents')!r}, 'a.tfevents.1')\n"
+                      "os.utime('a.tfevents.1', (1e9, 1e9))")
+    cold.wait(one)
+    assert curves(cold, one)["train/loss"][0] == "tensorboard"
 
 
 def test_only_rank_0_of_a_distributed_job_counts(cold: Bench) -> None:

@@ -46,7 +46,7 @@
       this.details = make("details", node, { class: "small" });
       make("summary", this.details, { text: "Values as a table" });
       this.table = make("div", this.details, { class: "scroll" });
-      this.blank("Loading…");
+      this.blank("Loading…", "late");
       this.said = make("div", node, { class: "visually-hidden", "aria-live": "polite" });
       this.details.addEventListener("toggle", () => this.tabulate());
       this.plot.addEventListener("keydown", (event) => this.key(event));
@@ -101,10 +101,10 @@
     }
 
     // Says why there is no chart. A chart that is there stays.
-    blank(sentence) {
+    blank(sentence, kind = "") {
       if (this.u) return;
       this.plot.textContent = "";
-      make("p", this.plot, { class: "soft small", text: sentence });
+      make("p", this.plot, { class: `soft small ${kind}`, text: sentence });
     }
 
     show(data) {

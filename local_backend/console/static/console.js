@@ -53,6 +53,12 @@
     setTimeout(() => note.remove(), bad ? 12000 : 5000);
   }
 
+  // Says that something is going on, if it takes a while (console.css).
+  function late(box, text) {
+    box.textContent = "";
+    box.append(Object.assign(document.createElement("span"), { className: "late", textContent: text }));
+  }
+
   function ask(question) {
     const box = document.getElementById("ask");
     box.querySelector("p").textContent = question;
@@ -68,7 +74,7 @@
       navigator.clipboard.writeText(node.dataset.copy).then(() => toast("Copied"), () => toast("The browser does not permit copying", true));
     } else if (node.dataset.dialog) {
       const dialog = document.getElementById(node.dataset.dialog);
-      if (node.hasAttribute("hx-get")) dialog.textContent = "Loading…";
+      if (node.hasAttribute("hx-get")) late(dialog, "Loading…");
       dialog.showModal();
     } else if (node.dataset.close !== undefined) {
       node.closest("dialog").close();
@@ -80,6 +86,14 @@
         if (box.checked !== node.checked) { box.checked = node.checked; box.dispatchEvent(new Event("change", { bubbles: true })); }
       }
     }
+  });
+
+  // The list of files of a run marks the one that is shown.
+  document.addEventListener("click", ({ target, ctrlKey, metaKey }) => {
+    const link = target.closest(".files a");
+    if (!link || ctrlKey || metaKey) return;
+    link.closest(".files").querySelector("[aria-current]")?.removeAttribute("aria-current");
+    link.setAttribute("aria-current", "true");
   });
 
   function counted(form, text) {
@@ -120,23 +134,34 @@
     if (sent.has(form) && !form.hasAttribute("hx-trigger") && !ctx.hx?.redirect) setSent(form, false);
   });
 
+  // The browser sends a form without htmx only if the server answers: its page for an error would replace what was typed.
+  const isPlain = (form) => form.hasAttribute("action") && form.dataset.upload === undefined && !form.matches("[hx-post],[hx-get]");
+  const resend = (form, submitter, step) => {
+    form.dataset.step = step;
+    form.requestSubmit(submitter || undefined);
+    delete form.dataset.step;
+  };
+  async function reach(form, submitter) {
+    const answer = await fetch(document.querySelector("link[rel=icon]").href, { cache: "no-store" }).catch(() => null);
+    setSent(form, false);
+    if (answer) return resend(form, submitter, "reached");
+    missed();
+    toast("The server does not answer. Nothing was sent.", true);
+  }
+
   // A question before a form is sent, also before htmx sends it.
   document.addEventListener("submit", (event) => {
     if (sent.has(event.target)) { event.preventDefault(); return event.stopImmediatePropagation(); }
-    const asked = counted(event.target, event.submitter?.dataset.ask || event.target.dataset.ask);
-    if (!asked || event.target.dataset.asked) {
-      if (isOnce(event.target)) setSent(event.target, true);
-      return;
+    const { target, submitter } = event, { step } = target.dataset;
+    const asked = !step && counted(target, submitter?.dataset.ask || target.dataset.ask);
+    const isSent = !asked && (step === "reached" || !isPlain(target));
+    if (!isSent) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
     }
-    event.preventDefault();
-    event.stopImmediatePropagation();
-    const { target, submitter } = event;
-    ask(asked).then((yes) => {
-      if (!yes) return;
-      target.dataset.asked = "1";
-      target.requestSubmit(submitter || undefined);
-      delete target.dataset.asked;
-    });
+    if (asked) return ask(asked).then((yes) => { if (yes) resend(target, submitter, "asked"); });
+    if (isOnce(target) || !isSent) setSent(target, true);
+    if (!isSent) reach(target, submitter);
   }, true);
 
   // g and the key of a section open it; / goes to the search; ? shows the keys.
@@ -232,5 +257,5 @@
   times(document);
   count();
   setInterval(() => { if (!document.hidden) times(document); }, 15000);
-  globalThis.dlicmdConsole = { toast, ask, times, number };
+  globalThis.dlicmdConsole = { toast, late, ask, times, number };
 })();

@@ -96,7 +96,7 @@
     more.type = "button";
     more.textContent = "Continue the search";
     found.append(said, list, more);
-    said.textContent = "Searching…";
+    dlicmdConsole.late(said, "Searching…");
     let start = 0, count = 0;
     const step = async () => {
       more.hidden = true;
