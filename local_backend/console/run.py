@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from dlicmd.contract import wire
-from dlicmd.contract.argv import join_args
+from dlicmd.contract.argv import ArgvError, join_args, split_args
 from dlicmd.contract.secret import masked_arguments
 from dlicmd.contract.submission_values import PROGRAM
 from local_backend.api.bulk import bulk
@@ -96,10 +96,19 @@ def settings(request: Request, services: TheServices, caller: TheCaller, run: st
     row: ExecRow = found["row"]
     sources = json.loads(row.data_source) if row.data_source else []
     parameters = services.comparisons.values([row]).parameters
-    return page(request, "run_settings.html", **found, spec=row.workload,
+    return page(request, "run_settings.html", **found, spec=row.workload, command=_command(row.args),
                 parameters=[_parameter(name.removeprefix(f"{PROGRAM} "), value)
                             for name, [value] in parameters.items()],
                 sources=[json.dumps(source, indent=2, ensure_ascii=False) for source in sources])
+
+
+def _command(args: str) -> str:
+    """Return the words of a submission with the secrets of its program masked. Those of its options are masked where it
+    is stored."""
+    try:
+        return join_args(masked_arguments(split_args(args)))
+    except ArgvError:
+        return args.strip()
 
 
 def _parameter(name: str, value: Any) -> tuple[str, str]:
