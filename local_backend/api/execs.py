@@ -69,8 +69,8 @@ _CHECKED = {
     408: "quota.upload_seconds", 429: "load.busy quota.uploads", 507: "storage.failed storage.full storage.keys",
 }
 _DETAILS = {
-    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}` and `{wire.LAST_METRICS}`; without it, all values but "
-                 "`dataSource` are scalars",
+    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}`, `{wire.LAST_METRICS}`, `{wire.METRICS}`, "
+                 f"`{wire.PARAMETERS}` and labels; without it, all values but `dataSource` are scalars",
 }
 #: A number, or nothing.
 _NUMBER = WithJsonSchema({"type": "string", "pattern": "^[0-9]{0,10}$"})

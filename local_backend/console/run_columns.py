@@ -85,9 +85,9 @@ def choice(
         query = replace(query, columns=query.columns or query.shown)
     counts = _offered(services, caller, query, name.strip())
     offered = [one for one in counts if words in one.name.lower() and one not in query.columns]
+    names, left = [*query.columns, *offered[:_MOST_OFFERED]], max(0, len(offered) - _MOST_OFFERED)
     return page(request, "runs_columns_list.html" if is_list else "runs_columns.html", query=query, counts=counts,
-                names=[*query.columns, *offered[:_MOST_OFFERED]], left=max(0, len(offered) - _MOST_OFFERED), choice=CHOICE,
-                choose=CHOOSE, parameter=PARAMETER)
+                names=names, left=left, choice=CHOICE, choose=CHOOSE, parameter=PARAMETER)
 
 
 def _offered(services: Services, caller: Caller, query: RunsQuery, name: str) -> Counter[ValueName]:
