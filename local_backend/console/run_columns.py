@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Form, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from dlicmd.contract import metric_names
+from dlicmd.contract import metric_names, states
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS, page
@@ -98,7 +98,8 @@ def _offered(services: Services, caller: Caller, query: RunsQuery, name: str) ->
         found = Counter(services.execs.value_names(caller, selection, _OFFERING))
     except Invalid:  # an unfinished search narrows nothing
         return _offered(services, caller, replace(query, find=""), name)
-    rows, _ = services.execs.list(caller, replace(selection, states=states_named("running"), offset=0))
+    running = frozenset(states_named("running") or ()) & frozenset(selection.states or states.ACTIVE)
+    rows, _ = services.execs.list(caller, replace(selection, states=running, offset=0))
     for view in services.execs.views(rows):
         found.update(ValueName(METRIC, one) for one in with_main(view.metrics))
     for one in services.execs.value_spellings(caller, selection, name) if name else ():

@@ -169,10 +169,10 @@ class ExecService:
         """Return the first name that the search compares and that none of the caller's execs has."""
         everything = ExecSelection(everyone=wanted.everyone, search=wanted.search, kind=wanted.kind)
         for term in run_query.parsed(wanted.find):
-            name = ValueName(term.kind, term.name)
-            if term.field is TermField.AMOUNT and not any(
-                    name.kind in ("", one.kind) for one in self.value_spellings(caller, everything, name.name)):
-                return name
+            if term.field is TermField.AMOUNT and not term.negated:
+                known = self.value_spellings(caller, everything, term.name)
+                if not any(term.kind in ("", one.kind) for one in known):
+                    return ValueName(term.kind, term.name)
         return None
 
     def _whole(self, caller: Caller, wanted: ExecSelection) -> ListedExecs:
