@@ -82,8 +82,8 @@ class ListedExecs:
     now: float = field(default_factory=time.time, compare=False)
 
 
-#: Fields that are searched in the texts of execs.
-_IN_TEXTS = frozenset({TermField.WORD, TermField.PARAMETER})
+#: Fields that are searched in other tables, of which the database reads a large part.
+_IN_TABLES = frozenset({TermField.WORD, TermField.PARAMETER, TermField.AMOUNT})
 
 
 def numbers(connection: Connection, wanted: ListedExecs) -> tuple[list[int], int]:
@@ -92,8 +92,8 @@ def numbers(connection: Connection, wanted: ListedExecs) -> tuple[list[int], int
         page = _by_value(connection, wanted, wanted.sort)
         return page, _count(connection, wanted, page)
     query = _chosen(wanted).order_by(*_order(wanted))
-    if any(term.field in _IN_TEXTS for term in wanted.terms):
-        # A search in texts reads all of them, so one query finds both the page and the count.
+    if any(term.field in _IN_TABLES for term in wanted.terms):
+        # Such a search is slow, so one query finds both the page and the count.
         found = list(connection.execute(query).scalars())
         end = None if wanted.most is None else wanted.offset + wanted.most
         return found[wanted.offset : end], len(found)
