@@ -36,8 +36,9 @@ class ValueName(NamedTuple):
 
 def named(text: str) -> ValueName:
     """Return the name that a text means: `metric.f1`, `param.lr`, or a name without its kind."""
-    kind, _, name = text.partition(".")
-    return ValueName(kind, name) if kind in KINDS and name else ValueName("", text)
+    usable = text.replace("\0", "")  # which PostgreSQL does not take
+    kind, _, name = usable.partition(".")
+    return ValueName(kind, name) if kind in KINDS and name else ValueName("", usable)
 
 
 def key(name: str) -> str:

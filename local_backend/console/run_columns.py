@@ -20,7 +20,7 @@ from local_backend.console.route import router as pages
 from local_backend.console.runs_query import MAIN, RunsQuery, TheQuery, columns_named, query_in
 from local_backend.console.sessions import attributes
 from local_backend.errors import Invalid
-from local_backend.run_values import METRIC, PARAMETER, ValueName, with_main
+from local_backend.run_values import METRIC, PARAMETER, ValueName, named, with_main
 from local_backend.services.access import Caller
 from local_backend.services.execs import states_named
 from local_backend.services.services import Services
@@ -80,11 +80,12 @@ def choice(
 ) -> Response:
     """Show the dialog, or with `list` its names alone: the chosen ones, then those of the listed runs that contain
     `name`."""
-    words = name.strip().lower()
+    kind, text = named(name.strip())
     if not is_list:
         query = replace(query, columns=query.columns or query.shown)
-    counts = _offered(services, caller, query, name.strip())
-    offered = [one for one in counts if words in one.name.lower() and one not in query.columns]
+    counts = _offered(services, caller, query, text)
+    offered = [one for one in counts if kind in ("", one.kind) and text.lower() in one.name.lower()
+               and one not in query.columns]
     names, left = [*query.columns, *offered[:_MOST_OFFERED]], max(0, len(offered) - _MOST_OFFERED)
     return page(request, "runs_columns_list.html" if is_list else "runs_columns.html", query=query, counts=counts,
                 names=names, left=left, choice=CHOICE, choose=CHOOSE, parameter=PARAMETER)

@@ -181,7 +181,8 @@ def test_many_names_are_found_by_name(live: Live, monkeypatch: pytest.MonkeyPatc
     assert [name for name, _, _ in names(first)] == ["metric.a1", "metric.a2"] and "2 more" in words(first)
     assert [name for name, _, _ in names(get(live, f"{CHOICE}?list=1&name=b", part=True))] == ["metric.b"]
     assert [name for name, _, _ in names(get(live, f"{CHOICE}?list=1&name=old", part=True))] == ["metric.Old"]
-    assert "No listed run" in words(get(live, f"{CHOICE}?list=1&name=none", part=True))
+    assert [name for name, _, _ in names(get(live, f"{CHOICE}?list=1&name=metric.OLD", part=True))] == ["metric.Old"]
+    assert "No listed run" in words(get(live, f"{CHOICE}?list=1&name=none%00", part=True))
 
 
 @pytest.mark.parametrize(("find", "sentence"), [
