@@ -188,12 +188,13 @@ def test_the_values_of_older_execs_are_found(where: Path | URL, tmp_path: Path) 
             connection.execute(insert(table).values(row | {
                 "number": number, "id": f"local-{number}", "spec": spec.to_json(), "loss": 0.25,
                 "progress": json.dumps({"accuracy": 0.5, "lastMetrics": last})}))
-        connection.execute(insert(table).values(row | {"number": 9, "id": "local-9", "spec": "{", "progress": "7"}))
+        for number, damage in ((8, {"spec": "{"}), (9, {"progress": "7"}), (10, {"progress": '{"lastMetrics": [1]}'})):
+            connection.execute(insert(table).values(row | {"number": number, "id": f"local-{number}"} | damage))
     engine.dispose()
     database = Database(where)
     database.open()
     try:
-        rows = [row for row in contents(database._write_engine)["exec_values"] if row["number"] >= 9]
+        rows = [row for row in contents(database._write_engine)["exec_values"] if row["number"] >= 8]
     finally:
         database.close()
     assert [(row["kind"], row["name"], row["value"], row["text"]) for row in rows[-7:]] == [
