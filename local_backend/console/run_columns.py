@@ -29,7 +29,7 @@ from local_backend.services.views import ExecView
 router = pages()
 CHOICE, CHOOSE = f"{places.RUNS}/parts/columns", f"{places.RUNS}/columns"
 COOKIE = "dlicmd-columns"
-#: Browsers keep larger cookies not; seconds that they keep it.
+#: Maximum number of characters of the cookie, which every browser keeps; seconds that browsers keep it.
 _LONGEST_COOKIE, _YEAR = 3500, 365 * 24 * 3600
 #: Newest runs whose metrics decide about columns, and whose names are offered; maximum number of offered names.
 _DECIDING, _OFFERING, _MOST_OFFERED = 200, 1000, 100
@@ -43,9 +43,7 @@ def remembered(request: Request) -> tuple[ValueName, ...]:
 def columns_of(
     services: Services, caller: Caller, query: RunsQuery, views: Collection[ExecView]
 ) -> tuple[ValueName, ...]:
-    """Return the columns of values: the chosen ones, or loss and accuracy. In place of one of these that no listed run
-    has, there is the most frequent other metric, first one whose name says which values are better. A column that the
-    page shows already stays as long as a run has its value. The value that sorts the table has a column.
+    """Return the columns of values: the chosen ones, or those that fit the runs; and the value that sorts the table.
     Raises Invalid (`query.find`)."""
     columns = query.columns or _fitting(_metrics(services, caller, query, views), query.shown)
     return columns if query.value is None or query.value in columns else (*columns, query.value)
@@ -63,14 +61,16 @@ def _metrics(services: Services, caller: Caller, query: RunsQuery, views: Collec
 
 
 def _fitting(known: Counter[ValueName], before: Sequence[ValueName]) -> tuple[ValueName, ...]:
+    """Return loss and accuracy. Another known metric replaces one of these that no run has: first one whose name says
+    which values are better, then the most frequent. The columns that the page shows (`before`) stay while known."""
     others = sorted(known, key=lambda one: (metric_names.is_loss(one.name), not metric_names.has_direction(one.name),
                                             -known[one], one.name))
-    found: list[ValueName] = []
-    for at, main in enumerate(MAIN):
-        kept = [name for name in before[at : at + 1] if name in known]
-        free = (name for name in (main, *others) if name in known and name not in (*MAIN[:at], *MAIN[at + 1:], *found))
-        found.append(next(iter([*kept, *free]), main))
-    return tuple(found)
+    found = {main: name for main, name in zip(MAIN, before, strict=False) if name in known}
+    for main in MAIN:
+        free = [name for name in others if name not in (*MAIN, *found.values())]
+        if main not in found:
+            found[main] = main if main in known or not free else free[0]
+    return tuple(found[main] for main in MAIN)
 
 
 @router.get(CHOICE)

@@ -95,6 +95,9 @@ def test_a_page_that_follows_changes_keeps_its_columns(live: Live) -> None:
     assert headings(get(live, RUNS)) == ["Loss", "Accuracy"], "a new page decides again"
     assert live.call("DELETE", f"/execs/{run}").status == 204
     assert headings(get(live, path, part=True)) == ["Loss", "Accuracy"], "no run has f1 any longer"
+    rest = f"{PART}?find=accuracy%3E9&shown=metric.loss&shown=metric.auc"
+    ended(live, {"auc": 4, "map": 1, "accuracy": 10})
+    assert headings(get(live, rest, part=True)) == ["map", "auc"], "a column appears once"
 
 
 def test_chosen_columns_are_in_the_address_and_sort(live: Live) -> None:
