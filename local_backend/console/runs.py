@@ -97,8 +97,8 @@ def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, An
 def _empty(query: RunsQuery, unknown: ValueName | None) -> str:
     """Return why the table has no rows."""
     if unknown is not None:
-        kinds = {METRIC: f"No run that has ended has a metric {unknown.name}.",
-                 PARAMETER: f"No run has a parameter {unknown.name}."}
+        kinds = {METRIC: f"No run that has ended has the metric {unknown.name}.",
+                 PARAMETER: f"No run has the parameter {unknown.name}."}
         return kinds.get(unknown.kind, " ".join(kinds.values()))
     if query.is_narrow or query.number > 1:
         return "No runs match. Remove a word or a filter."

@@ -189,8 +189,8 @@ def test_many_names_are_found_by_name(live: Live, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("find", "sentence"), [
-    ("none>1", "No run that has ended has a metric none. No run has a parameter none."),
-    ("f1>0 metric.lr<1", "No run that has ended has a metric lr."), ("param.f1<1", "No run has a parameter f1."),
+    ("none>1", "No run that has ended has the metric none. No run has the parameter none."),
+    ("f1>0 metric.lr<1", "No run that has ended has the metric lr."), ("param.f1<1", "No run has the parameter f1."),
     ("f1>9", "No runs match."), ("-none>1 f1>9", "No runs match."), ("lr<1 state:error", "No runs match."),
 ])
 def test_a_search_for_an_unknown_name_says_so(live: Live, find: str, sentence: str) -> None:
@@ -205,5 +205,5 @@ def test_the_values_of_other_users_are_theirs(team: Live) -> None:
     assert headings(get(team, RUNS, token=ada)) == ["f1", "Accuracy"]
     for path in (CHOICE, f"{CHOICE}?list=1&name=secret", f"{CHOICE}?all=1"):
         assert "secret" not in [name.partition(".")[2] for name, _, _ in names(get(team, path, token=ada, part=True))]
-    assert "No run has a parameter hidden." in words(get(team, f"{RUNS}?find=hidden%3E0", token=ada))
+    assert "No run has the parameter hidden." in words(get(team, f"{RUNS}?find=hidden%3E0", token=ada))
     assert team.call("GET", "/execs?sort_by=secret", token=ada).error == (400, "query.sort")
