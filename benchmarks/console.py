@@ -171,7 +171,8 @@ async def with_live_pages(backend: Backend, runs: int) -> dict[str, Any]:
 
 async def many_rows(port: int, token: str) -> dict[str, float]:
     """Return the times of the runs table with `MANY` runs: first pages, later pages, sorted and filtered ones."""
-    targets = ("", "?page=500", "?sort=name", "?find=state:finished", "?find=digits")
+    targets = ("", "?page=500", "?sort=name", "?find=state:finished", "?find=digits", "?sort=metric.f1",
+               "?sort=param.lr&page=500", "?find=f1%3E0.9", "?find=lr%3C0.1&sort=metric.loss")
     client, took = await Client(port, token).connect(), list[float]()
     for number in range(100):
         begin = time.perf_counter()

@@ -16,6 +16,9 @@ from local_backend.curves.layout import BEGIN
 from local_backend.curves.model import MetricValue
 from local_backend.curves.points import PointWriter
 
+#: Values of each run beside those of the first one: kind and name.
+VALUES = [*(("metric", name) for name in ("loss", "accuracy", "f1", "val_loss", "val_f1")),
+          *(("param", name) for name in ("lr", "batch-size", "seed", "epochs", "dropout"))]
 #: Number of different curves. Runs share them in turn.
 VARIANTS = 20
 
@@ -41,7 +44,10 @@ def fill_home(home: Path, runs: int, steps: int, begin: int = 1) -> None:
         with Backend(home) as backend:
             asyncio.run(one_job(backend, "true", wait=True))
     database = next(home.glob("*.db"))
-    fill(database, runs) if begin == 1 else _extend(database, begin, runs)
+    with sqlite3.connect(database) as connection:
+        connection.execute("DELETE FROM execs WHERE number > 1")
+    fill(database, runs)
+    _fill_values(database)
     if not steps:
         return
     first = next(home.glob("jobs/*local-1"), home / "jobs" / "local-1")
@@ -57,8 +63,11 @@ def fill_home(home: Path, runs: int, steps: int, begin: int = 1) -> None:
             shutil.copytree(written[number % VARIANTS] / "points", folder / "points", dirs_exist_ok=True)
 
 
-def _extend(database: Path, begin: int, runs: int) -> None:
-    """Add copies of the first run after the last one."""
+def _fill_values(database: Path) -> None:
+    """Give all runs the texts of the first one, and values of their own."""
     with sqlite3.connect(database) as connection:
-        connection.execute("DELETE FROM execs WHERE number > 1")
-    fill(database, runs)
+        connection.execute("INSERT OR IGNORE INTO exec_texts (number, text) SELECT execs.number, text FROM execs, "
+                           "(SELECT text FROM exec_texts WHERE number = 1)")
+        for kind, name in VALUES:
+            connection.execute("INSERT OR REPLACE INTO exec_values (number, kind, name, key, value) "
+                               "SELECT number, ?, ?, ?, abs(random() % 1000000) / 1e6 FROM execs", (kind, name, name))

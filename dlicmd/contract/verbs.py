@@ -130,18 +130,21 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd ls", "the newest jobs"),
         ("dlicmd ls --state finished --limit 5", "the newest 5 finished jobs"),
         ("dlicmd ls --since 1d --sort loss", "the jobs of the last day, the smallest loss first"),
-        ("dlicmd ls --find 'lr=0.1 digits' --tag best", "jobs with this parameter, word and tag"),
+        ("dlicmd ls --find 'lr<0.1 digits' --tag best", "jobs with this parameter, word and tag"),
+        ("dlicmd ls --sort f1 --column lr --column batch", "the best f1 first, with 2 parameters"),
     ), own=(
         _own("--limit", Form.COUNT, "show at most N jobs; 0: all; default on a terminal: 20", "N"),
         _own(STATE, Form.TEXT, f"only jobs in these states, such as running or error,killed; the states are "
              f"{', '.join(NAMED)}", "STATE"),
         _own("--since", Form.TEXT, "only jobs submitted since a time, such as 14:30, or within a period, such as 3d",
              "TIME"),
-        _own("--sort", Form.TEXT, "sort by a column, or by a metric with the best value first; -NAME: reverse order",
-             "NAME"),
+        _own("--sort", Form.TEXT, "sort by a column, by a metric with the best value first, or by a parameter; -NAME: "
+             "reverse order", "NAME"),
+        _own("--column", Form.TEXT, "show a metric or a parameter, such as f1, metric.lr or param.lr; repeatable",
+             "NAME", multiple=True),
         _own("--search", Form.TEXT, "only the experiments of a search", "NAME"),
         _own("--find", Form.TEXT, "only jobs that fit all words: parts of names, ids, users, tags and parameters; or "
-             "state:running, tag:best, user:ada, is:favorite, lr=0.1, 'loss<0.1', -tag:old", "WORDS"),
+             "state:running, tag:best, user:ada, is:favorite, lr=0.1, 'f1>0.9', 'lr<0.1', -tag:old", "WORDS"),
         _own("--tag", Form.TEXT, "only jobs with this tag; repeatable", "TAG", multiple=True),
         _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
     )),
@@ -335,6 +338,7 @@ OPTION_SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--status",), (STATE,)),
     **dict.fromkeys(("--user", "-u", "--everyone"), ("--all-users",)),
     **dict.fromkeys(("--order", "--sort-by", "--order-by"), ("--sort",)),
+    **dict.fromkeys(("--columns", "--show", "--fields"), ("--column",)),
     **dict.fromkeys(("-t", "--time", "--times"), ("--timestamps",)),
     **dict.fromkeys(("--key", "--metrics", "-m"), ("--metric",)),
     **dict.fromkeys(("--json",), ("-o json",)), **dict.fromkeys(("--yaml",), ("-o yaml",)),

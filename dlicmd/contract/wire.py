@@ -231,8 +231,8 @@ WARNING = "warning"
 KEY_HEADER = "Idempotency-Key"
 #: A preference (RFC 7240): the server refuses what it cannot run. Without it, the server answers as the recorded one.
 PREFER, STRICT = "Prefer", "handling=strict"
-#: A preference for GET /execs and GET /execs/{id}: with ARGUMENTS and LAST_METRICS, which are no scalars. The recorded
-#: clients expect scalars.
+#: A preference for GET /execs and GET /execs/{id}: with ARGUMENTS, values and labels, which are no scalars. The
+#: recorded clients expect scalars.
 DETAILS = "details"
 PART_FILE = "file"
 PART_DATA = "data"
@@ -297,6 +297,8 @@ TAG = "tag"
 # Keys of an exec for clients that prefer DETAILS, and of the follow answer
 ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked
 LAST_METRICS = "lastMetrics"  # name → {value, step, stepUnit, steps}: last values of main metrics, losses first
+METRICS = "metrics"  # name → number: last values of all metrics
+PARAMETERS = "parameters"  # name → number, text or true: options of the program without dashes
 
 # Keys of a driver's progress report that are not shown. `pause` is the cost of the last resize and `stepSeconds` the
 # time of a step, in seconds. `usable` is the number of workers that the driver can use.

@@ -49,6 +49,18 @@ def _last(value: Any) -> dict[str, tuple[float, float]]:
     return {name: (amount, step) for name, (amount, step) in found.items() if amount is not None and step is not None}
 
 
+def _metrics(value: Any) -> dict[str, float]:
+    """Return the values of metrics: name → value."""
+    found = {name: number(one) for name, one in (value.items() if isinstance(value, Mapping) else ())}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _parameters(value: Any) -> dict[str, str | float | bool]:
+    """Return parameters: name → number, text, or True for an option without a value."""
+    found = value.items() if isinstance(value, Mapping) else ()
+    return {name: one for name, one in found if isinstance(one, str | int | float)}
+
+
 class Exec(Record):
     """A job, as the contract calls it: an exec. Times are ISO-8601."""
 
@@ -112,6 +124,10 @@ class Exec(Record):
     """Last accuracy that the program reported."""
     last_metrics = Key(wire.LAST_METRICS, _last)
     """Last values of at most 8 metrics: name → (value, step), losses first."""
+    metrics = Key(wire.METRICS, _metrics)
+    """Last values of all metrics: name → value."""
+    parameters = Key(wire.PARAMETERS, _parameters)
+    """Parameters of the program: name without dashes → number, text, or True for an option without a value."""
     arguments = Key(wire.ARGUMENTS, texts)
     """Words of the program, with secrets masked."""
     samples_per_second = Key(wire.SAMPLES_PER_SECOND, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -29,6 +30,7 @@ from local_backend.api.route import Route
 from local_backend.api.showing import Endings, show, show_json
 from local_backend.api.submission_headers import is_strict, key_of, wants_details
 from local_backend.errors import BackendError, Invalid, TooSlow
+from local_backend.run_values import METRIC, ValueName, named
 from local_backend.services.access import Caller
 from local_backend.services.execs import ExecSelection, states_named
 from local_backend.services.load import UPLOAD
@@ -37,11 +39,11 @@ from local_backend.services.submissions import SubmissionRequest as Asked
 
 router = APIRouter(tags=["execs"], route_class=Route)
 
-_SORTABLE = {
+_SORTABLE: Mapping[str, str | ValueName] = {
     wire.ID: "number", wire.STATE: "state", wire.FRAMEWORK: "framework", wire.APP_NAME: "app_name",
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
-    wire.NUM_WORKER: "num_worker", wire.DURATION: "duration", wire.LOSS: "loss", wire.ACCURACY: "accuracy",
-    wire.TAGS: "tag", wire.FAVORITE: "favorite",
+    wire.NUM_WORKER: "num_worker", wire.DURATION: "duration", wire.TAGS: "tag", wire.FAVORITE: "favorite",
+    **{name: ValueName(METRIC, name) for name in (wire.LOSS, wire.ACCURACY)},
 }
 #: The body of a submission. The route itself reads the body as it arrives.
 _BODY = {
@@ -67,8 +69,8 @@ _CHECKED = {
     408: "quota.upload_seconds", 429: "load.busy quota.uploads", 507: "storage.failed storage.full storage.keys",
 }
 _DETAILS = {
-    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}` and `{wire.LAST_METRICS}`; without it, all values but "
-                 "`dataSource` are scalars",
+    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}`, `{wire.LAST_METRICS}`, `{wire.METRICS}`, "
+                 f"`{wire.PARAMETERS}` and labels; without it, all values but `dataSource` are scalars",
 }
 #: A number, or nothing.
 _NUMBER = WithJsonSchema({"type": "string", "pattern": "^[0-9]{0,10}$"})
@@ -91,15 +93,17 @@ def list_execs(
     sort_by: str | None = None,
     everyone: Annotated[bool, Query(alias=wire.ALL)] = False,
     search: Annotated[str | None, Query(description="name of a search: only its experiments are listed")] = None,
-    find: Annotated[str, Query(description="words that find execs: `state:running tag:best lr=0.1 digits`")] = "",
+    find: Annotated[str, Query(description="words that find execs: `state:running tag:best lr=0.1 f1>0.9`")] = "",
     offset: Annotated[str | None, Query(
         json_schema_extra={"pattern": "^[0-9]{0,10}$"}, description="number of execs to leave out")] = None,
     kind: Annotated[Literal["training", "service"], Query(
         description="`service`: the execs that run the kernels of models, instead of trainings")] = "training",
 ) -> JsonAnswer[list[Exec]]:
     """List the caller's execs, oldest first. Administrators get the execs of all users with `all`. `state` is one
-    state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs. The
-    header `X-Total-Count` of the answer has their number without the limit."""
+    state or a comma-separated list. `sort_by` is `field[:asc|desc]`. Instead of a field, it takes the name of a metric
+    or a parameter: `metric.f1`, `param.lr`, or `f1` for the metric if a listed exec has it, otherwise for the
+    parameter. Execs without the value come last. `limit` is the maximum number of execs. The header `X-Total-Count` of
+    the answer has their number without the limit."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
     begin = whole(offset, wire.OFFSET, 0) if offset else 0
@@ -238,10 +242,10 @@ def _key(request: Request, services: Services, caller: Caller) -> str | None:
         raise
 
 
-def _order(sort_by: str | None) -> tuple[str, bool]:
-    """Return the column that a list is sorted by, and whether the order is descending. Raises Invalid."""
-    name, _, direction = (sort_by or wire.ID).partition(":")
-    column = _SORTABLE.get(name)
-    if column is None or direction not in {"", "asc", "desc"}:
-        raise Invalid("query.sort", f"sort_by: write FIELD:asc or FIELD:desc; fields are {', '.join(_SORTABLE)}")
-    return column, direction == "desc"
+def _order(sort_by: str | None) -> tuple[str | ValueName, bool]:
+    """Return what a list is sorted by, and whether the order is descending."""
+    text = sort_by or wire.ID
+    name, _, direction = text.rpartition(":")
+    if direction not in {"", "asc", "desc"} or not name:
+        name, direction = text, ""
+    return _SORTABLE.get(name) or named(name), direction == "desc"

@@ -9,12 +9,14 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from dlicmd.contract import states, wire
+from dlicmd.contract.reading import whole
 from dlicmd.contract.secret import masked_arguments
 from local_backend.api.models.accounts import ConnectionObject, TokenObject, UserObject
 from local_backend.api.models.applications import Application, ApplicationDetails
 from local_backend.api.models.common import present
 from local_backend.api.models.execs import Exec, Holder, MoreOfExec, Pending, Told, Why
 from local_backend.api.models.kubernetes import JobStatus, Limits, ParallelJob, Pod, Requests, TaskGroup
+from local_backend.run_values import amount
 from local_backend.runtime import needs
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
@@ -113,14 +115,22 @@ def exec_object(view: ExecView, scheduler_url: str) -> Exec:
 
 def more(view: ExecView, labels: Labels) -> MoreOfExec:
     """Return the fields of an exec for clients that want details: the words of its program, the last values of its
-    metrics, and its labels."""
+    metrics, its labels, and the values by which lists find and sort it."""
     program = view.row.workload.program
     words = masked_arguments(program.user_cmd or program.arguments)
     shown: MoreOfExec = {
-        "arguments": words or None, "lastMetrics": view.progress.get(wire.LAST_METRICS) or None,
+        "arguments": words or None, "lastMetrics": dict(view.main_metrics) or None,
+        "metrics": {name: whole(value) for name, value in view.metrics.items()} or None,
+        "parameters": {name: _amount(value) for name, value in view.parameters.items()} or None,
         "tags": list(labels.tags) or None, "note": labels.note or None, "favorite": labels.favorite or None,
     }
     return present(shown)
+
+
+def _amount(value: str | int | float | bool) -> str | int | float | bool:
+    """Return a parameter as a number if it is one."""
+    found = amount(value)
+    return value if found is None else whole(found)
 
 
 def pending(reason: Reason, parked: bool = False) -> Pending:

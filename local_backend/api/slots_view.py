@@ -141,6 +141,6 @@ def _running(view: ExecView, base_url: str) -> RunningExec:
     shown: Mapping[str, object] = show(view, base_url)
     keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) or wire.RECOVERING in shown else _SHOWN
     found = {"user": view.row.user, **{key: shown[key] for key in keys if key in shown}, **_served(view.row)}
-    if last := view.progress.get(wire.LAST_METRICS):
+    if last := view.main_metrics:
         found[wire.LAST_METRICS] = last
     return cast("RunningExec", found)

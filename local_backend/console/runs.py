@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
-from urllib.parse import parse_qsl, urlencode
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
 
-from fastapi import Depends, Query, Request
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from dlicmd.contract import metric_names, states, wire
+from dlicmd.contract import states, wire
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS, now, page
 from local_backend.console.route import router as pages
+from local_backend.console.run_columns import CHOICE, columns_of, remembered
+from local_backend.console.runs_query import MAIN, SIZE, STATES, RunsQuery, TheQuery, query_in
 from local_backend.errors import Invalid
+from local_backend.run_values import METRIC, PARAMETER, ValueName, with_main
 from local_backend.services.access import Caller
-from local_backend.services.execs import ExecSelection, states_named
 from local_backend.services.labels import LabelChange
 from local_backend.services.services import Services
 from local_backend.services.views import HAS_SLOTS, ExecView, slots_of, wanted_slots
@@ -29,80 +31,8 @@ from local_backend.store.labels import Labels
 
 router = pages()
 PART, TAGS, ACT = f"{places.RUNS}/parts/table", f"{places.RUNS}/parts/tags", f"{places.RUNS}/act"
-#: Rows of one page, maximum number of a page, and of characters of a message in the table.
-SIZE, _MOST_PAGE, _MESSAGE = 50, 1_000_000, 140
-#: Heading in the URL → column of the list, and whether the first click sorts from the largest down.
-SORTS: Mapping[str, tuple[str, bool]] = {
-    "name": ("app_name", False), "id": ("number", True), "user": ("creator", False), "state": ("state", False),
-    "started": ("start_time", True), "duration": ("duration", True), "workers": ("num_worker", True),
-    "loss": ("loss", False), "accuracy": ("accuracy", True), "tags": ("tag", False), "favorite": ("favorite", True),
-}
-#: Names of the states that can be selected, in the order of the life of a run.
-STATES = ("pending", "running", "finished", "error", "killed")
-#: Maximum number of metrics in a row without a loss and an accuracy.
-_MOST_OTHERS = 2
-
-
-@dataclass(frozen=True)
-class RunsQuery:
-    """What the table shows; the query of the URL."""
-
-    find: str = ""
-    state: str = ""
-    favorites: bool = False
-    everyone: bool = False
-    sort: str = "id"
-    #: Whether the order is the reverse of the usual one of the column.
-    back: bool = False
-    number: int = 1
-
-    def text(self, **changes: Any) -> str:
-        """Return the query of the URL after changes. A change other than that of the page leads to the first page."""
-        one = replace(self, **({"number": 1} | changes))
-        values = {
-            "find": one.find, "state": one.state, "favorites": "1" * one.favorites, "all": "1" * one.everyone,
-            "sort": one.sort if one.sort != "id" else "", "back": "1" * one.back,
-            "page": str(one.number) if one.number > 1 else "",
-        }
-        return urlencode({name: value for name, value in values.items() if value})
-
-    @property
-    def kept(self) -> list[tuple[str, str]]:
-        """The values that a new search keeps."""
-        return [pair for pair in parse_qsl(self.text()) if pair[0] != "find"]
-
-    def link(self, **changes: Any) -> str:
-        """Return the path of the page after changes."""
-        text = self.text(**changes)
-        return f"{places.RUNS}?{text}" if text else places.RUNS
-
-    def sorted_by(self, name: str) -> str:
-        """Return the path of the page sorted by a column; by the same column, in the reverse order."""
-        return self.link(sort=name, back=not self.back if name == self.sort else False)
-
-    @property
-    def descending(self) -> bool:
-        """Whether the largest come first."""
-        return SORTS[self.sort][1] != self.back
-
-    def with_state(self, name: str) -> str:
-        """Return the path of the page with a state selected, or no longer selected."""
-        chosen = {*self.states} ^ {name}
-        return self.link(state=",".join(one for one in STATES if one in chosen))
-
-    @property
-    def states(self) -> list[str]:
-        """The selected states; none for all."""
-        return [one for one in self.state.split(",") if one in STATES]
-
-    def selection(self, is_all: bool = False) -> ExecSelection:
-        """Return the execs of the page; with `is_all`, of any state and all pages. Raises Invalid (`query.find`)."""
-        wanted = None if is_all else ",".join(self.states)
-        find = f"{self.find} is:favorite" if self.favorites else self.find
-        return ExecSelection(
-            states_named(wanted), SORTS[self.sort][0], self.descending, SIZE,
-            everyone=self.everyone, find=find, offset=(self.number - 1) * SIZE,
-        )
+#: Maximum number of characters of a message in the table.
+_MESSAGE = 140
 
 
 @dataclass(frozen=True)
@@ -114,9 +44,7 @@ class RunLine:
     message: str
     duration: float | None
     slots: str
-    loss: float | None
-    accuracy: float | None
-    others: Mapping[str, Any]
+    values: Mapping[ValueName, Any]
 
     @property
     def id(self) -> str:
@@ -124,23 +52,11 @@ class RunLine:
         return self.view.row.id
 
 
-def query_of(
-    *, find: Annotated[str, Query()] = "", state: str = "", favorites: str = "", everyone: Annotated[
-        str, Query(alias="all")] = "", sort: str = "id", back: str = "",
-    number: Annotated[str, Query(alias="page")] = "1",
-) -> RunsQuery:
-    """Return the query of a URL. Impossible values are left out, so that an old link still leads to the table."""
-    whole = int(number) if number.isascii() and number.isdigit() and len(number) < 8 else 1
-    return RunsQuery(find, state, favorites == "1", everyone == "1", sort if sort in SORTS else "id", back == "1",
-                     min(max(1, whole), _MOST_PAGE))
-
-
-TheQuery = Annotated[RunsQuery, Depends(query_of)]
-
-
 @router.get(places.RUNS)
 def runs(request: Request, services: TheServices, caller: TheCaller, query: TheQuery) -> Response:
-    """Show the page."""
+    """Show the page. The address gets the columns that the browser has kept, so that it shows the same to others."""
+    if not query.columns and (columns := remembered(request)):
+        return RedirectResponse(query.link(columns=columns, number=query.number), 303, HEADERS)
     return page(request, "runs.html", suggestions=TAGS, **_found(services, caller, query))
 
 
@@ -160,29 +76,41 @@ def table(request: Request, services: TheServices, caller: TheCaller, query: The
 
 
 def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, Any]:
+    views: list[ExecView] = []
+    total, counts, problem, unknown, columns = 0, dict[str, int](), "", None, query.columns or MAIN
     try:
         rows, total = services.execs.list(caller, query.selection())
         counts = services.execs.state_counts(caller, query.selection(is_all=True))
-        problem = ""
+        views = services.execs.views(rows)
+        columns = columns_of(services, caller, query, views)
+        unknown = None if total else services.execs.unknown_value(caller, query.selection())
     except Invalid as refused:
-        rows, total, counts, problem = [], 0, {}, str(refused)
-    labels = services.labels.of(caller, rows)
-    lines = [_line(view, labels.get(view.row.id, Labels())) for view in services.execs.views(rows)]
+        problem = str(refused)
+    labels = services.labels.of(caller, [view.row for view in views])
+    lines = [_line(view, labels.get(view.row.id, Labels())) for view in views]
     states_with_counts = {name: sum(counts.get(state, 0) for state in states.meant(name)) for name in STATES}
     return {"query": query, "lines": lines, "total": total, "counts": states_with_counts, "problem": problem,
-            "size": SIZE, "part": PART, "act": ACT, "is_narrow": bool(query.find or query.state or query.favorites)}
+            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "columns": columns, "main": MAIN,
+            "live": query.live(columns), "empty": _empty(query, unknown), "parameter": PARAMETER}
+
+
+def _empty(query: RunsQuery, unknown: ValueName | None) -> str:
+    """Return why the table has no rows."""
+    if unknown is not None:
+        kinds = {METRIC: f"No run that has ended has the metric {unknown.name}.",
+                 PARAMETER: f"No run has the parameter {unknown.name}."}
+        return kinds.get(unknown.kind, " ".join(kinds.values()))
+    if query.is_narrow or query.number > 1:
+        return "No runs match. Remove a word or a filter."
+    return "No runs yet. Start one with dlicmd run train.py."
 
 
 def _line(view: ExecView, labels: Labels) -> RunLine:
-    row, progress = view.row, view.progress
-    last = {name: one.get(wire.VALUE) for name, one in (progress.get(wire.LAST_METRICS) or {}).items()}
-    loss, accuracy = progress.get(wire.LOSS), progress.get(wire.ACCURACY)
-    if loss is None:
-        loss = last.pop(next(filter(metric_names.is_loss, last), ""), None)
-    if accuracy is None:
-        accuracy = last.pop(next((one for one in last if metric_names.kind(one) == wire.ACCURACY), ""), None)
-    others = {} if (loss, accuracy) != (None, None) else dict(list(last.items())[:_MOST_OTHERS])
-    return RunLine(view, labels, _message(view), row.seconds(now()), _slots(row), loss, accuracy, others)
+    row = view.row
+    diverged = {name: view.progress.get(name) for name in (wire.LOSS, wire.ACCURACY)}
+    values = {ValueName(METRIC, name): value for name, value in (diverged | with_main(view.metrics)).items()}
+    values |= {ValueName(PARAMETER, name): value for name, value in view.parameters.items()}
+    return RunLine(view, labels, _message(view), row.seconds(now()), _slots(row), values)
 
 
 def _slots(row: ExecRow) -> str:
@@ -214,7 +142,7 @@ def _acted(request: Request, services: Services, caller: Caller, form: FormData)
     if wanted["act"] == "compare":
         return _to(request, f"{places.RUNS}/compare?{urlencode([('id', one) for one in ids])}")
     said = _done(services, caller, ids, wanted)
-    query = _query_in(wanted["query"])
+    query = query_in(wanted["query"])
     if "hx-request" not in request.headers:
         return RedirectResponse(query.link(number=query.number), 303, HEADERS)
     answer = page(request, "runs_table.html", **_found(services, caller, query))
@@ -251,13 +179,6 @@ def _done(services: Services, caller: Caller, ids: Sequence[str], wanted: Mappin
 
 def _runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
-
-
-def _query_in(text: str) -> RunsQuery:
-    found = dict(parse_qsl(text))
-    names = {"find": "find", "state": "state", "favorites": "favorites", "all": "everyone", "sort": "sort",
-             "back": "back", "page": "number"}
-    return query_of(**{names[name]: value for name, value in found.items() if name in names})
 
 
 def _to(request: Request, path: str) -> Response:

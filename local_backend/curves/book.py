@@ -14,8 +14,6 @@ from local_backend.curves.model import FABRIC, OF_RUN, SOURCES, MetricValue, cle
 
 #: Maximum number of curves, of points of one curve, and of points of all curves together.
 MOST_CURVES, MOST_POINTS, MOST_IN_ALL = 200, 10_000, 200_000
-#: Maximum number of last values.
-MOST_LAST = 8
 _OF_RUN = frozenset((FABRIC, name) for name in OF_RUN)
 #: Parts of a name that only say that a value belongs to the training.
 _TRAIN = re.compile(r"^(train|training)_(?=.)")
@@ -134,13 +132,13 @@ class Book:
         return index
 
     def last(self) -> dict[str, dict[str, Any]]:
-        """Return the last value of the most important curves: name → {value, step, stepUnit, steps}, without unknown
-        `steps`; losses first."""
+        """Return the last values: name → {value, step, stepUnit, steps}, without unknown `steps`; the most important
+        curves first, losses before others."""
         found: dict[str, dict[str, Any]] = {}
         for curve in sorted(shown(self.curves), key=_importance):
             if (curve.source, curve.name) in _OF_RUN:
                 continue
-            if curve.last is not None and curve.name not in found and len(found) < MOST_LAST:
+            if curve.last is not None and curve.name not in found:
                 step, value = curve.last
                 found[curve.name] = {"value": value, "step": whole(step), "stepUnit": curve.unit}
                 if curve.total is not None and curve.total >= step:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.reading import whole
-from local_backend.curves.book import MOST_LAST
+from local_backend.curves.book import MOST_CURVES
 from local_backend.curves.model import UNITS, clean, number, sound
 from local_backend.runtime.launcher_log import one_line
 
@@ -47,13 +47,13 @@ def _is_usable(name: str, value: object) -> bool:
 
 
 def _last(values: object) -> dict[str, dict[str, Any]]:
-    """Return the last values of metrics: name → {value, step, stepUnit, steps}, at most MOST_LAST."""
+    """Return the last values of metrics: name → {value, step, stepUnit, steps}, at most MOST_CURVES."""
     found: dict[str, dict[str, Any]] = {}
     for name, one in values.items() if isinstance(values, Mapping) else ():
         match one:
             case {"value": int() | float() as value, "step": int() | float() as step} if clean(name):
                 amount, place = number(value), sound(number(step))
-                if amount is not None and math.isfinite(amount) and place is not None and len(found) < MOST_LAST:
+                if amount is not None and math.isfinite(amount) and place is not None and len(found) < MOST_CURVES:
                     entry = found[clean(name)] = {"value": amount, "step": whole(place)}
                     if one.get(wire.STEP_UNIT) in UNITS:
                         entry[wire.STEP_UNIT] = one[wire.STEP_UNIT]

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from dlicmd.contract import states
 from local_backend.curves.answers import CurveAnswers
 from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable
+from local_backend.run_values import ValueName
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.runtime.written import WrittenFiles
@@ -26,7 +27,7 @@ from local_backend.services.views import ExecView, Sight
 from local_backend.store import events, execs, run_lists, searches
 from local_backend.store.events import Event
 from local_backend.store.execs import ExecRow
-from local_backend.store.run_lists import ListedExecs
+from local_backend.store.run_lists import ListedExecs, TermField
 from local_backend.store.states import meant, shown_as
 from local_backend.workload import TRAINING, Kind
 
@@ -36,7 +37,9 @@ class ExecSelection:
     """The execs that a list contains, and their order. `states` and `most` are None for all."""
 
     states: Collection[str] | None = None
-    sort: str = "number"
+    #: A column, or the name of a value. Without its kind, the metric of this name counts if a listed exec has it, and
+    #: otherwise the parameter.
+    sort: str | ValueName = "number"
     descending: bool = False
     most: int | None = None
     #: The execs of all users, if the caller is an administrator; otherwise only the caller's.
@@ -135,7 +138,7 @@ class ExecService:
 
     def list(self, caller: Caller, wanted: ExecSelection) -> tuple[list[ExecRow], int]:
         """Return the caller's execs, or those of all users that the caller sees, oldest first unless `wanted` says
-        otherwise; and their number without the limit. Raises Invalid (`query.find`)."""
+        otherwise; and their number without the limit. Raises Invalid (`query.find`, `query.sort`)."""
         listed = self._listed(caller, wanted)
         if listed.most is None and not listed.offset:
             return self.base.database.read(lambda c: run_lists.listed(c, listed))
@@ -149,13 +152,42 @@ class ExecService:
     def state_counts(self, caller: Caller, wanted: ExecSelection) -> dict[str, int]:
         """Return the number of the listed execs in each state as clients see it, without the limit. Raises Invalid
         (`query.find`)."""
-        listed = replace(self._listed(caller, wanted), most=None, offset=0, sort=run_lists.NUMBER, descending=False)
+        listed = self._whole(caller, wanted)
         key = ("counts", listed)
         counts = self.base.database.read(lambda c: self.kept.get(key, lambda: run_lists.counts(c, listed)))
         shown: dict[str, int] = {}
         for state, count in counts.items():
             shown[shown_as(state)] = shown.get(shown_as(state), 0) + count
         return shown
+
+    def value_names(self, caller: Caller, wanted: ExecSelection, newest: int) -> dict[ValueName, int]:
+        """Return the names of the stored values of the newest execs that are listed without the limit, with the number
+        of execs that have each; the most frequent first. Raises Invalid (`query.find`)."""
+        listed = self._whole(caller, wanted)
+        key = ("names", listed, newest)
+        return self.base.database.read(
+            lambda c: self.kept.get(key, lambda: run_lists.value_names(c, listed, newest)))
+
+    def value_spellings(self, caller: Caller, wanted: ExecSelection, name: str) -> Sequence[ValueName]:
+        """Return the names of stored values of the listed execs that differ from a name only in the case of letters;
+        metrics first. Raises Invalid (`query.find`)."""
+        listed = self._whole(caller, wanted)
+        return self.base.database.read(lambda c: run_lists.value_spellings(c, listed, name))
+
+    def unknown_value(self, caller: Caller, wanted: ExecSelection) -> ValueName | None:
+        """Return the first name that the search compares and that none of the caller's execs has."""
+        everything = ExecSelection(everyone=wanted.everyone, search=wanted.search, kind=wanted.kind)
+        for term in run_query.parsed(wanted.find):
+            if term.field is TermField.AMOUNT and not term.negated:
+                known = self.value_spellings(caller, everything, term.name)
+                if not any(term.kind in ("", one.kind) for one in known):
+                    return ValueName(term.kind, term.name)
+        return None
+
+    def _whole(self, caller: Caller, wanted: ExecSelection) -> ListedExecs:
+        """Return the execs of a list without its limit and order."""
+        plain = replace(wanted, most=None, offset=0, sort=run_lists.NUMBER, descending=False)
+        return self._listed(caller, plain)
 
     def _listed(self, caller: Caller, wanted: ExecSelection) -> ListedExecs:
         creator = caller.sees_of if wanted.everyone else caller.name
@@ -164,8 +196,20 @@ class ExecService:
             name = wanted.search
             parents = frozenset(self.base.database.read(lambda c: searches.parents_named(c, name, creator)))
         states = None if wanted.states is None else frozenset(wanted.states)
-        return ListedExecs(creator, states, run_query.parsed(wanted.find), parents, wanted.kind, caller.name,
-                           wanted.sort, wanted.descending, wanted.most, wanted.offset)
+        listed = ListedExecs(creator, states, run_query.parsed(wanted.find), parents, wanted.kind, caller.name,
+                             wanted.sort, wanted.descending, wanted.most, wanted.offset)
+        if isinstance(wanted.sort, ValueName) and not wanted.sort.kind:
+            return replace(listed, sort=self._with_kind(listed, wanted.sort.name))
+        return listed
+
+    def _with_kind(self, listed: ListedExecs, name: str) -> ValueName:
+        """Return the name of a value with its kind. Raises Invalid (`query.sort`) if no listed exec has it."""
+        known = self.base.database.read(lambda c: run_lists.value_spellings(c, listed, name))
+        found = next((one for one in known if one.name == name), next(iter(known), None))
+        if found is None:
+            raise Invalid("query.sort", f"sort_by: {name[:80]!r} is no field, and no listed exec has a metric or a "
+                          "parameter of this name")
+        return found
 
     def pending(self, caller: Caller, exec_id: str) -> Pending:
         """Return an exec with its rivals. Raises NotFound (`exec.not_found`)."""

@@ -7,19 +7,21 @@
     state: tag:                    exactly this state or tag; state:running,pending is one of several
     is:favorite                    a favorite of the user that searches
     lr=0.1                         a parameter of the program: --lr 0.1, --lr=0.1 or lr=0.1
-    loss<0.1                       last loss or accuracy of an ended exec, with <, <=, > or >=
+    f1>0.9 "val loss"<=0.1         the last value of a metric of an ended exec or, if it has no such metric, a parameter
+                                   of the program; with <, <=, > or >=
+    metric.lr<0.1 param.lr<0.1     of this kind alone
     -tag:old                       not this; a minus stands before any of these
 
 All words must fit. Upper and lower case are the same, except in tags."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 
 from dlicmd.contract import states
 from local_backend.errors import Invalid
+from local_backend.run_values import amount, named
 from local_backend.store import run_lists
 from local_backend.store.run_lists import Term, TermField
 from local_backend.store.states import meant
@@ -31,9 +33,8 @@ LONGEST, MOST = 500, 20
 _TOKEN = re.compile(r'(-(?!-))?((?:"[^"]*"?|[^\s"])+)')
 _QUOTED = re.compile(r'"[^"]*"?')
 _FIELD = re.compile(r"([a-z]+):(.+)", re.DOTALL)
-_AMOUNT = re.compile(rf"({'|'.join(run_lists.MEASURES)})(<=|>=|<|>)(.+)")
-#: A comparison of something else.
-_COMPARED = re.compile(r"-{0,2}[^\W\d][\w./-]*(<=|>=|<|>).+", re.DOTALL)
+#: A comparison. Quoted characters are NUL here.
+_AMOUNT = re.compile(r"-{0,2}((?:[^\W\d]|\0)[\w./@%\0-]*)(<=|>=|<|>)(.+)", re.DOTALL)
 _PARAMETER = re.compile(r"-{0,2}([^\W\d][\w.-]*)=(.+)", re.DOTALL)
 _TEXTS: Mapping[str, TermField] = {
     "name": TermField.NAME, "id": TermField.ID, "user": TermField.USER, "framework": TermField.FRAMEWORK,
@@ -53,16 +54,13 @@ def parsed(text: str) -> tuple[Term, ...]:
 
 
 def _term(negated: bool, word: str) -> Term:
-    """Return the term of one word. A word whose begin is quoted is only a text."""
+    """Return the term of one word. A word whose begin is quoted is a text, or a name that is compared."""
     plain = word.replace('"', "")
     mask = _QUOTED.sub(lambda found: "\0" * len(found[0].replace('"', "")), word)
     if (field := _FIELD.match(mask)) and (term := _of_field(field[1], plain[field.start(2):], negated)):
         return term
-    if (amount := _AMOUNT.fullmatch(plain)) and "\0" not in mask:
-        return _amount(amount, negated)
-    if _COMPARED.fullmatch(mask):
-        known, said = " and ".join(run_lists.MEASURES), plain[:40]
-        raise Invalid("query.find", f'{said}: only {known} can be compared; to find the text, write "{said}"')
+    if compared := _AMOUNT.fullmatch(mask):
+        return _amount(negated, *(plain[slice(*compared.span(group))] for group in (1, 2, 3)))
     if parameter := _PARAMETER.match(mask):
         name = plain[slice(*parameter.span(1))]
         return Term(TermField.PARAMETER, (plain[parameter.start(2):],), negated, name)
@@ -96,12 +94,11 @@ def _is(text: str, negated: bool) -> Term:
     return Term(TermField.FAVORITE, (text,), negated)
 
 
-def _amount(found: re.Match[str], negated: bool) -> Term:
-    name, operator, text = found.groups()
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise Invalid("query.find", f"{name}{operator}{text[:40]}: write a number, such as {name}{operator}0.1")
-    return Term(TermField.AMOUNT, (str(value),), negated, name, operator)
+def _amount(negated: bool, name: str, operator: str, text: str) -> Term:
+    value = amount(text)
+    if value is None:
+        said = f"{name}{operator}{text}"[:40]
+        raise Invalid("query.find", f'{said}: write a number, such as {name[:40]}{operator}0.1; to find the text, '
+                      f'write "{said}"')
+    kind, name = named(name)
+    return Term(TermField.AMOUNT, (str(value),), negated, name, operator, kind)

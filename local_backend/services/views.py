@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dlicmd.contract import states
+from dlicmd.contract import states, wire
+from local_backend import run_values
 from local_backend.files import full_disk
 from local_backend.runtime import needs
 from local_backend.runtime.active import LiveValues
@@ -22,6 +24,8 @@ from local_backend.store.execs import ExecRow
 
 #: States in which an exec has slots, or is about to have them again.
 HAS_SLOTS = frozenset({states.RUNNING, states.RECOVERING})
+#: Maximum number of main metrics of an exec.
+MOST_MAIN = 8
 #: Prefix of the id of a pack.
 PACK = "pack-"
 
@@ -83,6 +87,21 @@ class ExecView:
         if self._live is not None:
             return self._live.progress
         return json.loads(self.row.progress) if self.row.progress else {}
+
+    @property
+    def main_metrics(self) -> Mapping[str, Any]:
+        """The last values of the most important metrics, with their steps."""
+        return dict(islice((self.progress.get(wire.LAST_METRICS) or {}).items(), MOST_MAIN))
+
+    @cached_property
+    def metrics(self) -> Mapping[str, float]:
+        """The last values of the metrics; while the exec runs, those that its program reported last."""
+        return run_values.metrics(self.progress)
+
+    @cached_property
+    def parameters(self) -> Mapping[str, str | int | float | bool]:
+        """The parameters of the program."""
+        return run_values.parameters(self.row.workload.program)
 
     @cached_property
     def reason(self) -> Reason | None:

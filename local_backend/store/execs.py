@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, select, update
 
-from dlicmd.contract import metric_names, wire
+from dlicmd.contract import wire
 from dlicmd.contract.secret import masked_arguments
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.measures import RECOVERIES, REQUEUES
-from local_backend.store import events, exec_secrets, holdings, labels, models, saved_models, team_objects
+from local_backend.store import events, exec_secrets, exec_values, holdings, labels, models, saved_models, team_objects
 from local_backend.store.holdings import SlotPart
 from local_backend.store.schema import exec_texts, execs, experiments, searches, sequences
 from local_backend.store.states import MOVES, shown_as, sources
@@ -136,8 +136,6 @@ class Brief:
 Likeness = tuple[str, str, str, int]
 #: Begins the ids of searches.
 SEARCH = "search-"
-#: Columns of numbers hold no integer beyond the range of floats.
-_MOST_MEASURED = 1e300
 _UNFINISHED = sorted(MOVES.keys() - TERMINAL)
 #: Columns that the event of a new state contains, and their names there.
 _TOLD = {"message": wire.MESSAGE, "reason": wire.REASON, "exit_code": wire.EXIT_CODE}
@@ -183,6 +181,7 @@ def create(  # noqa: PLR0917
         )
     )
     connection.execute(insert(exec_texts).values(number=number, text=_text(spec)))
+    exec_values.add_parameters(connection, number, spec.program)
     events.append(connection, spec.id, events.STATE, {wire.STATE: SUBMITTED})
     row = get(connection, spec.id)
     assert row is not None
@@ -379,8 +378,6 @@ def transition(
     if to in TERMINAL:
         ended = values.setdefault("end_time", now)
         values["start_time"] = case((execs.c.start_time > ended, ended), else_=execs.c.start_time)
-    if values.get("progress"):
-        values |= _measured(values["progress"])
     if to == KILLED and (why := _set_aside(connection, exec_id)) is not None:
         values["message"] = why
     if to == RUNNING:
@@ -388,9 +385,12 @@ def transition(
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
     if attempt is not None:
         change = change.where(execs.c.attempt == attempt)
-    moved = connection.execute(change.returning(execs.c.slots, execs.c.attempt, execs.c.rested)).first()
+    told = (execs.c.number, execs.c.slots, execs.c.attempt, execs.c.rested)
+    moved = connection.execute(change.returning(*told)).first()
     if moved is None:
         return False
+    if values.get("progress"):
+        exec_values.replace_metrics(connection, moved.number, json.loads(values["progress"]))
     if to == RECOVERING:
         RECOVERIES.inc()
     elif to == PENDING and moved.attempt and moved.rested is None:
@@ -399,22 +399,11 @@ def transition(
         release(connection, exec_id, min(now, values.get("end_time") or now))
     if to in TERMINAL:
         exec_secrets.forget(connection, exec_id)
-    told = {name: values[column] for column, name in _TOLD.items() if values.get(column) is not None}
+    data = {name: values[column] for column, name in _TOLD.items() if values.get(column) is not None}
     if to == RUNNING:
-        told[wire.SLOTS] = len(_ids(moved.slots))
-    events.append(connection, exec_id, events.STATE, {wire.STATE: to} | told)
+        data[wire.SLOTS] = len(_ids(moved.slots))
+    events.append(connection, exec_id, events.STATE, {wire.STATE: to} | data)
     return True
-
-
-def _measured(progress: str) -> dict[str, float | None]:
-    """Return the columns for the last loss and accuracy of a progress; None for unknown and infinite values."""
-    found = json.loads(progress)
-    last = {name: one.get(wire.VALUE) for name, one in (found.get(wire.LAST_METRICS) or {}).items()}
-    losses = [value for name, value in last.items() if metric_names.is_loss(name)]
-    others = [value for name, value in last.items() if metric_names.kind(name) == wire.ACCURACY]
-    wanted = {wire.LOSS: [found.get(wire.LOSS), *losses], wire.ACCURACY: [found.get(wire.ACCURACY), *others]}
-    return {name: next((value for value in values if value is not None and -_MOST_MEASURED < value < _MOST_MEASURED),
-                       None) for name, values in wanted.items()}
 
 
 def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[SlotPart], consumer: str) -> int:
@@ -554,6 +543,7 @@ def remove(connection: Connection, *ids: str) -> set[str]:
         gone = delete(execs).where(execs.c.id == exec_id).returning(execs.c.number, execs.c.bundle)
         for number, bundle in connection.execute(gone).all():
             connection.execute(delete(exec_texts).where(exec_texts.c.number == number))
+            exec_values.forget(connection, number)
             named.add(bundle)
         events.forget(connection, exec_id)
         exec_secrets.forget(connection, exec_id)

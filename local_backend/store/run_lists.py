@@ -2,7 +2,7 @@
 
 The rows of `execs` contain the submissions, so a list is made in two steps. The first step finds the numbers of the
 execs in the index `execs_listed`, which has all columns that lists select and sort by, and in the narrow tables of
-texts and tags. The second step reads the rows of one page."""
+texts, tags and values. The second step reads the rows of one page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, Select, case, func, not_, or_, select, union_all
 
 from dlicmd.contract.states import RECOVERING
+from local_backend.run_values import ValueName
+from local_backend.store import exec_values
 from local_backend.store.execs import COLUMNS, ExecRow, numbered
 from local_backend.store.schema import exec_tags, exec_texts, execs, favorites
 from local_backend.store.states import MOVES, shown_as
@@ -22,8 +24,6 @@ from local_backend.workload import TRAINING
 
 #: Orders that are no columns, and the order of submission.
 STATE, TAG, FAVORITE, NUMBER = "state", "tag", "favorite", "number"
-#: Columns of numbers that a term compares.
-MEASURES = ("loss", "accuracy")
 #: Maximum number of rows that one query reads by their numbers.
 _TOGETHER = 500
 #: Shorter words name no state.
@@ -50,14 +50,15 @@ class Term:
     """One condition on an exec: one of `values` fits its `field`. With `negated`, none of them may fit.
 
     For WORD, any of name, id, user, framework, state, tag and words of the program contains the value. For PARAMETER,
-    `name` is that of the parameter. For AMOUNT, `name` is one of MEASURES, and `operator` is <, <=, > or >=. For STATE,
-    the values are stored states."""
+    `name` is that of the parameter. For AMOUNT, `name` and perhaps `kind` are those of a value (run_values.py), and
+    `operator` is <, <=, > or >=. For STATE, the values are stored states."""
 
     field: TermField
     values: tuple[str, ...] = ()
     negated: bool = False
     name: str = ""
     operator: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class ListedExecs:
     kind: str = TRAINING
     #: The user of FAVORITE and of the order by favorites.
     user: str = ""
-    sort: str = NUMBER
+    #: A column, or the kind and name of a value.
+    sort: str | ValueName = NUMBER
     descending: bool = False
     most: int | None = None
     offset: int = 0
@@ -80,27 +82,51 @@ class ListedExecs:
     now: float = field(default_factory=time.time, compare=False)
 
 
-#: Fields that are searched in the texts of execs.
-_IN_TEXTS = frozenset({TermField.WORD, TermField.PARAMETER})
+#: Fields that are searched in other tables, of which the database reads a large part.
+_IN_TABLES = frozenset({TermField.WORD, TermField.PARAMETER, TermField.AMOUNT})
 
 
 def numbers(connection: Connection, wanted: ListedExecs) -> tuple[list[int], int]:
     """Return the numbers of the listed execs in their order, and how many there are without a limit."""
-    query = select(execs.c.number).where(*_selected(wanted)).order_by(*_order(wanted))
-    if any(term.field in _IN_TEXTS for term in wanted.terms):
-        # A search in texts reads all of them, so one query finds both the page and the count.
+    if isinstance(wanted.sort, ValueName):
+        page = _by_value(connection, wanted, wanted.sort)
+        return page, _count(connection, wanted, page)
+    query = _chosen(wanted).order_by(*_order(wanted))
+    if any(term.field in _IN_TABLES for term in wanted.terms):
+        # Such a search is slow, so one query finds both the page and the count.
         found = list(connection.execute(query).scalars())
         end = None if wanted.most is None else wanted.offset + wanted.most
         return found[wanted.offset : end], len(found)
     page = list(connection.execute(query.offset(wanted.offset or None).limit(wanted.most)).scalars())
+    return page, _count(connection, wanted, page)
+
+
+def _count(connection: Connection, wanted: ListedExecs, page: Sequence[int]) -> int:
+    """Return how many execs there are without a limit. The last page tells it."""
     if (page or not wanted.offset) and (wanted.most is None or len(page) < wanted.most):
-        return page, wanted.offset + len(page)
-    return page, int(connection.execute(select(func.count()).where(*_selected(wanted))).scalar_one())
+        return wanted.offset + len(page)
+    return int(connection.execute(select(func.count()).where(*_selected(wanted))).scalar_one())
+
+
+def _by_value(connection: Connection, wanted: ListedExecs, name: ValueName) -> list[int]:
+    """Return the numbers of a list in the order of a value: read from the index of values up to the end of the page,
+    and after the last one the execs without the value."""
+    known = exec_values.in_order(name, wanted.descending).where(exec_values.exec_number.in_(_chosen(wanted)))
+    page = list(connection.execute(known.offset(wanted.offset or None).limit(wanted.most)).scalars())
+    if wanted.most is not None and len(page) == wanted.most:
+        return page
+    skipped = 0
+    if wanted.offset and not page:
+        count = select(func.count()).select_from(known.order_by(None).subquery())
+        skipped = wanted.offset - int(connection.execute(count).scalar_one())
+    left = None if wanted.most is None else wanted.most - len(page)
+    rest = _chosen(wanted).where(execs.c.number.not_in(exec_values.having(name))).order_by(execs.c.number)
+    return [*page, *connection.execute(rest.offset(skipped or None).limit(left)).scalars()]
 
 
 def listed(connection: Connection, wanted: ListedExecs) -> tuple[list[ExecRow], int]:
     """Return the listed execs, and how many there are without a limit."""
-    if wanted.most is None and not wanted.offset:
+    if wanted.most is None and not (wanted.offset or isinstance(wanted.sort, ValueName)):
         rows = connection.execute(select(*COLUMNS).where(*_selected(wanted)).order_by(*_order(wanted)))
         found = [ExecRow(*row) for row in rows]
         return found, len(found)
@@ -120,6 +146,21 @@ def counts(connection: Connection, wanted: ListedExecs) -> dict[str, int]:
     """Return the number of the execs in each state, without the limit."""
     query = select(execs.c.state, func.count()).where(*_selected(wanted)).group_by(execs.c.state)
     return {str(state): int(count) for state, count in connection.execute(query)}
+
+
+def value_names(connection: Connection, wanted: ListedExecs, newest: int) -> dict[ValueName, int]:
+    """Return the names of the values of the newest of these execs with the number of execs that have each, the most
+    frequent first."""
+    return exec_values.names(connection, _chosen(wanted).order_by(execs.c.number.desc()).limit(newest))
+
+
+def value_spellings(connection: Connection, wanted: ListedExecs, name: str) -> list[ValueName]:
+    """Return the names of values of these execs that differ from a name only in the case of letters; metrics first."""
+    return exec_values.spellings(connection, name, _chosen(wanted))
+
+
+def _chosen(wanted: ListedExecs) -> Select[Any]:
+    return select(execs.c.number).where(*_selected(wanted))
 
 
 def _selected(wanted: ListedExecs) -> list[ColumnElement[bool]]:
@@ -147,7 +188,8 @@ def _fits(term: Term, value: str, user: str) -> ColumnElement[bool]:
             begins = ((" ", "="), ("-", "="), ("-", " "))
             return or_(*(_text_has(f"{begin}{term.name.lower()}{middle}{small} ") for begin, middle in begins))
         case TermField.AMOUNT:
-            return _compared(execs.c[term.name], term.operator, float(value))
+            name = ValueName(term.kind, term.name)
+            return execs.c.number.in_(exec_values.compared(name, term.operator, float(value)))
         case TermField.TAG:
             return _tagged(exec_tags.c.tag == value)
         case TermField.FAVORITE:
@@ -164,11 +206,6 @@ def _field_fits(name: TermField, value: str) -> ColumnElement[bool]:
         return execs.c.state == value
     column = {TermField.USER: execs.c.creator, TermField.FRAMEWORK: execs.c.framework}[name]
     return func.lower(column) == value.lower()
-
-
-def _compared(column: ColumnElement[float], operator: str, limit: float) -> ColumnElement[bool]:
-    compared: ColumnElement[bool] = column.op(operator, is_comparison=True)(limit)
-    return and_(column.is_not(None), compared)
 
 
 def _states_with(text: str) -> list[str]:
@@ -200,14 +237,14 @@ def _tagged(condition: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def _order(wanted: ListedExecs) -> list[ColumnElement[Any]]:
-    """Return what a list is sorted by. Rows without a value are the smallest; those without a loss, an accuracy or tags
-    come last. Of equal rows, the older comes first."""
-    sort = wanted.sort
+    """Return what a list is sorted by, if it is no value. Rows without a cell are the smallest; those without tags come
+    last. Of equal rows, the older comes first."""
+    sort = str(wanted.sort)
     if sort == NUMBER:
         return [execs.c.number.desc() if wanted.descending else execs.c.number]
     by = _column(sort, wanted)
     order = [by.is_not(None), by]
-    if sort in (*MEASURES, TAG):
+    if sort == TAG:
         return [by.is_(None), by.desc() if wanted.descending else by, execs.c.number]
     return [*(column.desc() if wanted.descending else column for column in order), execs.c.number]
 

@@ -42,8 +42,6 @@ execs = Table(
     Column("promoted", Float),  # epoch seconds: when `rest_after` was set last
     Column("wanted", Integer),  # kernels that a service can use now; NULL: as many as it has at least
     Column("least", Integer),  # kernels that a service has at least; NULL: as many as its workload says
-    Column("loss", Float),  # last loss and accuracy in `progress`, to sort by; NULL: unknown
-    Column("accuracy", Float),
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
@@ -51,7 +49,7 @@ execs = Table(
     Index("execs_by_parent", "parent"),
     # All columns that lists select and sort by, so that a list of 100,000 execs reads no submissions.
     Index("execs_listed", "kind", "deleted", "creator", "state", "app_name", "framework", "create_time", "start_time",
-          "end_time", "num_worker", "loss", "accuracy", "parent", "number", "id"),
+          "end_time", "num_worker", "parent", "number", "id"),
 )
 #: Partial. SQLite would otherwise use it for `false`, too, the value of nearly all rows.
 Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),
@@ -63,6 +61,21 @@ exec_texts = Table(
     metadata,
     Column("number", Integer, primary_key=True),
     Column("text", Text, nullable=False),
+)
+
+#: The parameters of execs and the last values of their metrics; see exec_values.py. One index serves both a search in
+#: any case of letters, and an order.
+exec_values = Table(
+    "exec_values",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(10), primary_key=True),  # see run_values.py, like the next two
+    Column("name", String(100), primary_key=True),
+    Column("key", String(100), nullable=False),
+    Column("value", Float),  # NULL for a text
+    Column("text", String(100)),  # the begin of a text; NULL for a number
+    Index("exec_values_by_name", "kind", "key", "name", "value", "text", "number"),
+    sqlite_with_rowid=False,
 )
 
 #: The note of an exec; see labels.py.

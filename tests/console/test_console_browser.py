@@ -164,6 +164,41 @@ def test_a_keyboard_reaches_everything(tab: Tab, pages: list[str]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_columns_are_chosen_with_the_keyboard(tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    opened(tab, places.RUNS)
+    tab.focus("[data-dialog=columns]")
+    tab.keyboard.press("Enter")
+    names = tab.locator("#columns-list input")
+    expect(tab.locator("#columns [name=name]")).to_be_focused()
+    expect(names.first).to_be_checked()
+    for scheme, size in (("light", WIDE), ("dark", WIDE), ("dark", PHONE)):
+        tab.set_viewport_size(size)
+        tab.emulate_media(color_scheme=scheme)
+        tab.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=scheme)
+        assert violations(tab, {"runOnly": {"type": "tag", "values": TAGS}}) == []
+    tab.set_viewport_size(WIDE)
+    tab.emulate_media(color_scheme="light")
+    tab.keyboard.type("batch")
+    wanted = tab.locator("#columns-list [value='param.batch-size']")
+    expect(names).to_have_count(3)
+    while not wanted.evaluate("(one) => one === document.activeElement"):
+        tab.keyboard.press("Tab")
+    tab.keyboard.press("Space")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/runs?column=metric.loss&column=metric.accuracy&column=param.batch-size")
+    expect(tab.locator("th.value")).to_have_count(3)
+    expect(tab.locator("td.value").last).to_have_text("1")
+    tab.goto(places.RUNS)
+    expect(tab.locator("th.value").last).to_have_text("param.batch-size")
+    tab.click("[data-dialog=columns]")
+    tab.click("#columns [value=default]")
+    tab.wait_for_url(f"**{places.RUNS}")
+    expect(tab.locator("th.value")).to_have_text(["Loss", "Accuracy"])
+
+
 def test_nothing_moves_for_who_does_not_want_it(tab: Tab, pages: list[str]) -> None:
     tab.emulate_media(reduced_motion="reduce")
     for path in pages:

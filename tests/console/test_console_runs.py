@@ -105,7 +105,8 @@ def test_words_find_runs(many: Live, find: str, found: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("find", [
-    "state:nonsense", "is:nonsense", "loss<x", "loss<nan", "f1>0.9", "-val/loss<=1", "x " * 21, "x" * 501, "a\x07b",
+    "state:nonsense", "is:nonsense", "loss<x", "loss<nan", "f1>high", "-val/loss<=1e999", "x " * 21, "x" * 501,
+    "a\x07b",
 ])
 def test_an_invalid_search_says_what_is_wrong(many: Live, find: str) -> None:
     query = urlencode({"find": find})
@@ -124,8 +125,8 @@ def test_rest_returns_parts_of_a_list(many: Live) -> None:
 def test_the_table_alone_leads_the_address_along(many: Live) -> None:
     part = get(many, f"{PART}?searched=1&find=tag%3Abest&sort=loss", part=True)
     assert ids(part) == numbers(3, 6) and "<nav class=\"nav\"" not in part.text
-    assert part.headers["hx-replace-url"] == f"{RUNS}?find=tag%3Abest&sort=loss"
-    assert f'hx-get="{PART}?find=tag%3Abest&amp;sort=loss"' in part.text
+    assert part.headers["hx-replace-url"] == f"{RUNS}?find=tag%3Abest&sort=metric.loss"
+    assert f'hx-get="{PART}?find=tag%3Abest&amp;sort=metric.loss&amp;shown=' in part.text
 
 
 def test_states_are_words_with_their_numbers(many: Live) -> None:

@@ -13,6 +13,7 @@ from live_server import Live
 from support import PATIENCE
 
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -67,6 +68,40 @@ def test_jobs_are_found_by_words_and_tags(live: Live, dlicmd: Command) -> None:
     assert "best" in dlicmd("ls")[1]
     code, _, said = dlicmd("ls", "--find", "state:nonsense")
     assert code == Exit.USAGE and "nonsense" in said
+
+
+def test_jobs_are_sorted_by_values_and_show_them(live: Live, dlicmd: Command) -> None:
+    """Also of parameters whose names are headings of the table."""
+    for rate, mode, f1 in (("0.1", "fast", 0.5), ("0.02", "3", 0.75), ("3e-1", "slow", None)):
+        run = submit(live, "one", "--lr", rate, "--state", mode)
+        if f1 is not None:
+            live.move(run, PENDING, RUNNING)
+            live.move(run, FINISHED, progress=json.dumps({"lastMetrics": {"val_f1": {"value": f1, "step": 1}}}))
+
+    submit(live, "bare")
+
+    def ids(sort: str) -> list[str]:
+        return [one["id"][-1] for one in json.loads(dlicmd("ls", "--sort", sort, "-o", "json")[1])]
+
+    assert ids("val_f1") == ["2", "1", "4", "3"] and ids("-metric.val_f1") == ["1", "2", "4", "3"]
+    assert ids("lr") == ["2", "1", "3", "4"] and ids("-param.LR") == ["3", "1", "2", "4"]
+    assert ids("param.state") == ["2", "1", "3", "4"] and ids("-param.state") == ["2", "3", "1", "4"]
+    _, out, said = dlicmd("ls", "--sort", "val_f1", "--column", "lr", "--column", "param.state", "--column", "none")
+    assert "none" in said
+    lines = out.splitlines()
+    cells = [line[lines[0].index("param.lr"):].split() for line in lines]
+    assert [one[:3] for one in cells[:3]] == [
+        ["param.lr", "param.state", "val_f1"], ["0.02", "3", "0.75"], ["0.1", "fast", "0.5"]]
+    assert cells[3] == ["1", "PyTorch"] and cells[4][:2] == ["0.3", "slow"]
+    assert dlicmd("ls", "-o", "custom-columns=id,lr,val_f1")[1].split()[:9] == [
+        "id", "lr", "val_f1", "local-4", "n/a", "n/a", "local-3", "0.3", "n/a"]
+    code, _, said = dlicmd("ls", "--sort", "none")
+    assert code == Exit.USAGE and "val_f1" in said and "param.lr" in said
+    found = [one.get("parameters", {}).get("lr") for one in json.loads(dlicmd("ls", "-o", "json")[1])]
+    assert found == [None, 0.3, 0.02, 0.1]
+    recorded = json.loads(dlicmd("--exec-get", "local-1", "-o", "json")[1])
+    assert not {"metrics", "parameters", "lastMetrics"} & recorded.keys(), "scripts of WMLA expect scalars"
+    assert json.loads(dlicmd("get", "local-1", "-o", "json")[1])["metrics"] == {"val_f1": 0.5}
 
 
 def test_what_cannot_be_labelled_is_refused(live: Live, dlicmd: Command) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any
 
 import pytest
 from live_server import Live
 
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.curves import answers
 from local_backend.curves import file as curve_file
 from local_backend.curves.book import Book
@@ -101,6 +103,44 @@ def test_the_last_values_are_part_of_the_exec(live: Live, running: str) -> None:
         "f1": {"value": 1, "step": 1, "stepUnit": 7, "steps": [9]}}})
     assert detailed(live, running)["lastMetrics"] == {
         "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9}, "f1": {"value": 1, "step": 1}}
+
+
+def test_all_values_are_part_of_the_exec_with_details(live: Live) -> None:
+    exec_id = live.submitted("--exec-start PyTorch --model-main main.py -- --lr 1e-3 --batch-size=64 --amp --opt adam "
+                             "--api-key xyz model.depth=3 +model.width=4 rest")
+    live.run_on(exec_id, "cpu-0")
+    metrics = {f"m{number}": number / 4 for number in range(1, 13)}
+    live.say(exec_id, {"loss": 0.5, "accuracy": math.nan, "lastMetrics": {
+        name: {"value": value, "step": 1} for name, value in metrics.items()}})
+    found = detailed(live, exec_id)
+    assert found["metrics"] == {"loss": 0.5, **metrics} and len(found["lastMetrics"]) == 8
+    assert found["parameters"] == {"lr": 0.001, "batch-size": 64, "amp": True, "opt": "adam", "api-key": "***",
+                                   "model.depth": 3, "model.width": 4}
+    assert not {"metrics", "parameters"} & live.call("GET", f"/execs/{exec_id}").json().keys()
+
+
+def test_a_list_is_sorted_by_any_value(live: Live) -> None:
+    rows = (("0.1", {"f1": 0.5, "lr": 0.3}), ("0.02", {"F1": 0.7}), ("0.3", None), ("0.04", {"f1": 0.9}))
+    for rate, metrics in rows:
+        exec_id = live.submitted(f"--exec-start PyTorch --model-main main.py -- --lr {rate}")
+        if metrics:
+            last = {name: {"value": value, "step": 1} for name, value in metrics.items()}
+            live.move(exec_id, PENDING, RUNNING)
+            live.move(exec_id, FINISHED, progress=json.dumps({"lastMetrics": last}))
+
+    def listed(query: str) -> list[int]:
+        answer = live.call("GET", f"/execs?{query}")
+        assert answer.status == 200, answer.text
+        return [int(one["id"].removeprefix("local-")) for one in answer.json()]
+
+    assert listed("sort_by=f1:desc") == listed("sort_by=metric.f1:desc") == [4, 1, 2, 3]
+    assert listed("sort_by=F1") == [2, 1, 3, 4], "the exact name comes first"
+    assert listed("sort_by=param.lr") == [2, 4, 1, 3] and listed("sort_by=lr") == [1, 2, 3, 4], "a metric comes first"
+    assert listed("sort_by=lr&find=-id:1") == [2, 4, 3], "among the listed execs"
+    assert listed("sort_by=metric.none:desc&limit=2&offset=1") == [2, 3]
+    assert listed("find=f1%3E0.6%20lr%3C0.05") == [2, 4] and listed("find=param.lr%3E%3D0.1") == [1, 3]
+    assert listed("find=none%3C1") == []
+    assert live.call("GET", "/execs?sort_by=none").error == (400, "query.sort")
 
 
 def test_the_words_of_the_program_are_shown_without_secrets(live: Live) -> None:

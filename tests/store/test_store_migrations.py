@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 from dump_schema import DATA, migrate, tables
 from sqlalchemy import Engine, create_engine, insert, inspect, select
 from sqlalchemy.engine import URL
+from workloads import workload
 
 from local_backend.store import execs
 from local_backend.store.database import Database, DatabaseError
@@ -158,6 +159,9 @@ def test_every_version_is_upgraded_without_loss(version: str, where: Path | URL,
             assert [json.loads(row["data"]) for row in after["events"]] == [
                 {"state": row["state"]} for row in before.pop("events")
             ]
+        if version >= "0015":  # version 0017 moved two columns into a table
+            for row in before["execs"]:
+                del row["loss"], row["accuracy"]
         for name, rows in before.items():
             assert len(rows) == len(after[name]) > 0, name
             for old, new in zip(rows, after[name], strict=True):
@@ -169,6 +173,35 @@ def test_every_version_is_upgraded_without_loss(version: str, where: Path | URL,
             assert compare_metadata(context, metadata) == []
     finally:
         database.close()
+
+
+def test_the_values_of_older_execs_are_found(where: Path | URL, tmp_path: Path) -> None:
+    """More execs than a migration reads at once have their parameters and metrics; damaged ones have none."""
+    old_database("0016", where, tmp_path)
+    engine = create_engine(where if isinstance(where, URL) else f"sqlite:///{where}")
+    last = {"f1": {"value": 0.5, "step": 1}, "val_loss": {"value": 0.25, "step": 1}, "huge": {"value": 10**400}}
+    with engine.begin() as connection:
+        table = tables(connection).tables["execs"]
+        row = dict(connection.execute(select(table).where(table.c.number == 1)).mappings().one())
+        for number in range(11, 11 + 1200):
+            spec = workload(id=f"local-{number}", arguments=("--lr", "0.1", "--name=x", "--api-token", "y"))
+            connection.execute(insert(table).values(row | {
+                "number": number, "id": f"local-{number}", "spec": spec.to_json(), "loss": 0.25,
+                "progress": json.dumps({"accuracy": 0.5, "lastMetrics": last})}))
+        for number, damage in ((8, {"spec": "{"}), (9, {"progress": "7"}), (10, {"progress": '{"lastMetrics": [1]}'})):
+            connection.execute(insert(table).values(row | {"number": number, "id": f"local-{number}"} | damage))
+    engine.dispose()
+    database = Database(where)
+    database.open()
+    try:
+        rows = [row for row in contents(database._write_engine)["exec_values"] if row["number"] >= 8]
+    finally:
+        database.close()
+    assert [(row["kind"], row["name"], row["value"], row["text"]) for row in rows[-7:]] == [
+        ("metric", "accuracy", 0.5, None), ("metric", "f1", 0.5, None), ("metric", "loss", 0.25, None),
+        ("metric", "val_loss", 0.25, None), ("param", "api-token", None, "***"), ("param", "lr", 0.1, None),
+        ("param", "name", None, "x")]
+    assert [row["number"] for row in rows] == [number for number in range(11, 11 + 1200) for _ in range(7)]
 
 
 def test_a_newer_database_is_not_changed(where: Path | URL) -> None:

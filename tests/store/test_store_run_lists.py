@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from sqlalchemy import Connection
 from workloads import workload
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING
+from local_backend.run_values import KINDS, METRIC, PARAMETER, ValueName
 from local_backend.store import execs, labels, run_lists
 from local_backend.store.database import Database
 from local_backend.store.run_lists import ListedExecs, Term, TermField
@@ -21,15 +24,15 @@ Check = Callable[[int], Any]
 
 @pytest.fixture
 def filled(database: Database) -> Database:
-    """A database with execs of two users: every 3rd has finished with a loss, every 5th failed, the others wait."""
+    """A database with execs of two users: every 3rd has finished with metrics, every 5th failed, the others wait."""
 
     def fill(connection: Connection) -> None:
         for number in range(1, COUNT + 1):
             spec = workload(id=execs.exec_id(execs.next_number(connection)), creator=creator(number),
-                            name=f"Run {number % 7}", arguments=("--lr", f"0.{number:02}", f"--seed={number}"))
+                            name=f"Run {number % 7}", arguments=arguments(number))
             row = execs.create(connection, number, spec, "args ", None, "/work")
             for state in states(number):
-                values = {"progress": json.dumps({"loss": loss(number)})} if state == FINISHED else {}
+                values = {"progress": json.dumps(progress(number))} if state == FINISHED else {}
                 execs.transition(connection, row.id, state, **values)
         labels.add_tags(connection, ["local-2", "local-9"], ["best", "b_%/"])
         labels.add_tags(connection, ["local-5"], ["Best2"])
@@ -46,6 +49,102 @@ def creator(number: int) -> str:
 
 def loss(number: int) -> float:
     return (number * 7 % 11) / 10
+
+
+def arguments(number: int) -> tuple[str, ...]:
+    """Every exec has parameters with numbers, some a text or a number, or none."""
+    mode = (("--mode", "fast"), ("--mode", f"{number}"), ("--mode",), ())[number % 4]
+    return "--lr", f"0.{number:02}", f"--seed={number}", *mode
+
+
+def progress(number: int) -> dict[str, Any]:
+    last = {"F1": number / 10, "lr": 1 / number} if number % 2 else {"val accuracy": number / 100}
+    return {"loss": loss(number), "lastMetrics": {name: {"value": value, "step": 1} for name, value in last.items()}}
+
+
+def value(name: ValueName, number: int) -> float | str | None:
+    """Return the value of an exec as a simple reader finds it."""
+    if name.kind == PARAMETER:
+        found = dict(zip(arguments(number)[3::2], arguments(number)[4::2], strict=False))
+        known = {"lr": number / 100, "seed": float(number), "mode": found.get("--mode", "True")}
+        mode = known["mode"] if "--mode" in arguments(number) else None
+        known["mode"] = float(str(mode)) if str(mode).isdigit() else mode
+        return known.get(name.name)
+    if number % 3:
+        return None
+    one = progress(number)
+    metrics = {key: metric["value"] for key, metric in one["lastMetrics"].items()} | {"loss": one["loss"]}
+    return metrics.get(name.name, metrics.get("val accuracy") if name.name == "accuracy" else None)
+
+
+NAMES = [*(ValueName(METRIC, name) for name in ("loss", "accuracy", "val accuracy", "F1", "lr", "none")),
+         *(ValueName(PARAMETER, name) for name in ("lr", "seed", "mode", "F1"))]
+
+
+def test_values_are_compared(filled: Database) -> None:
+    """Also in another case of letters; without a kind, a metric counts before a parameter."""
+    operators = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    whole = range(1, COUNT + 1)
+
+    def fits(name: ValueName, compare: Callable[[Any, Any], bool], limit: float, number: int) -> bool:
+        kinds = [name.kind] if name.kind else KINDS
+        one = next((found for kind in kinds if (found := value(ValueName(kind, name.name), number)) is not None), None)
+        return isinstance(one, float) and compare(one, limit)
+
+    names = [*NAMES, *(ValueName("", name.name) for name in NAMES)]
+    for name, sign, limit, negated in itertools.product(names, operators, (0.05, 0.5, 1.5), (False, True)):
+        term = Term(TermField.AMOUNT, (str(limit),), negated, name.name.swapcase(), sign, name.kind)
+        expected = [number for number in whole if fits(name, operators[sign], limit, number) != negated]
+        assert listed(filled, terms=(term,)) == (expected, len(expected)), term
+
+
+@pytest.mark.parametrize("name", NAMES, ids=str)
+@pytest.mark.parametrize("descending", [False, True])
+def test_values_are_an_order(filled: Database, name: ValueName, descending: bool) -> None:
+    """Numbers come before texts, and execs without the value last. Pages make the whole list."""
+    for creator in (None, "ada"):
+        numbers = [number for number in range(1, COUNT + 1) if creator is None or number % 2]
+        known = {number: value(name, number) for number in numbers}
+        amounts, texts = ([number for number in numbers if isinstance(known[number], kind)] for kind in (float, str))
+        for some in (amounts, texts):
+            some.sort(key=lambda number, known=known: known[number], reverse=descending)  # type: ignore[misc]
+        expected = [*amounts, *texts, *(number for number in numbers if known[number] is None)]
+        order = {"sort": name, "descending": descending, "creator": creator}
+        assert listed(filled, **order) == (expected, len(numbers))
+        for at in range(0, COUNT + 7, 7):
+            assert listed(filled, **order, most=7, offset=at) == (expected[at : at + 7], len(numbers))
+        assert listed(filled, **order, offset=20)[0] == expected[20:]
+
+
+def test_the_names_of_values_are_counted(filled: Database) -> None:
+    def names(newest: int = COUNT, **wanted: Any) -> dict[str, int]:
+        found = filled.read(lambda c: run_lists.value_names(c, ListedExecs(**wanted), newest))
+        return {str(name): count for name, count in found.items()}
+
+    expected = {str(name): sum(value(name, number) is not None for number in range(1, COUNT + 1)) for name in NAMES}
+    assert names() == {name: count for name, count in expected.items() if count}
+    assert list(names(creator="ada").items())[:2] == [("param.lr", 12), ("param.seed", 12)]
+    assert names(newest=1) == {"metric.loss": 1, "metric.accuracy": 1, "metric.val accuracy": 1, "param.lr": 1,
+                               "param.seed": 1, "param.mode": 1}
+    spelled = filled.read(lambda c: run_lists.value_spellings(c, ListedExecs(), "LR"))
+    assert spelled == [ValueName(METRIC, "lr"), ValueName(PARAMETER, "lr")]
+
+
+def test_metrics_replace_those_of_an_earlier_attempt(filled: Database) -> None:
+    def count(name: ValueName) -> int:
+        found = filled.read(lambda c: run_lists.value_names(c, ListedExecs(creator="new"), 9))
+        return found.get(name, 0)
+
+    spec = workload(id="local-25", creator="new", arguments=("--lr", "1"))
+    filled.write(lambda c: execs.create(c, 25, spec, "", None, "/work"))
+    for name, state in (("old", PENDING), ("new", FINISHED)):
+        for to in (RUNNING, state):
+            done = json.dumps({"lastMetrics": {name: {"value": 1, "step": 1}}}) if to == state else None
+            filled.write(lambda c, to=to, done=done: execs.transition(c, "local-25", to, progress=done))
+    assert (count(ValueName(METRIC, "old")), count(ValueName(METRIC, "new"))) == (0, 1)
+    filled.write(lambda c: execs.remove(c, "local-25"))
+    query = "SELECT count(*) FROM exec_values WHERE number = 25"
+    assert filled.read(lambda c: c.exec_driver_sql(query).scalar()) == 0
 
 
 def states(number: int) -> list[str]:
@@ -73,7 +172,7 @@ TERMS: list[tuple[Term, Check]] = [
     (Term(TermField.STATE, (FINISHED, ERROR)), lambda n: n % 3 == 0 or n % 5 == 0),
     (Term(TermField.FAVORITE, ("favorite",)), lambda n: n in (1, 5)),
     (Term(TermField.FAVORITE, ("favorite",), negated=True), lambda n: n not in (1, 5)),
-    (Term(TermField.AMOUNT, ("0.5",), name="loss", operator="<="), lambda n: n % 3 == 0 and loss(n) <= 0.5),
+    (Term(TermField.AMOUNT, ("0.5",), name="Loss", operator="<="), lambda n: n % 3 == 0 and loss(n) <= 0.5),
     (Term(TermField.NAME, ("uN 2",)), lambda n: n % 7 == 2),
     (Term(TermField.ID, ("7",)), lambda n: n == 7),
     (Term(TermField.ID, ("local-8",)), lambda n: n == 8),
@@ -95,7 +194,7 @@ def test_a_term_selects(filled: Database, at: int) -> None:
 
 
 @pytest.mark.parametrize("sort", ["number", "state", "framework", "app_name", "start_time", "end_time", "creator",
-                                  "num_worker", "duration", "loss", "accuracy", "tag", "favorite"])
+                                  "num_worker", "duration", "tag", "favorite"])
 @pytest.mark.parametrize("descending", [False, True])
 def test_pages_of_every_order_make_the_whole_list(filled: Database, sort: str, descending: bool) -> None:
     whole, total = listed(filled, sort=sort, descending=descending)
@@ -103,9 +202,6 @@ def test_pages_of_every_order_make_the_whole_list(filled: Database, sort: str, d
     paged = [listed(filled, sort=sort, descending=descending, most=7, offset=at) for at in range(0, COUNT, 7)]
     assert [number for page, _ in paged for number in page] == whole and {count for _, count in paged} == {COUNT}
     assert listed(filled, sort=sort, descending=descending, offset=20)[0] == whole[20:]
-    if sort == "loss":
-        known = [loss(number) for number in whole[:8]]
-        assert known == sorted(known, reverse=descending) and all(number % 3 for number in whole[8:])
 
 
 def test_other_selections(filled: Database) -> None:

@@ -11,16 +11,16 @@ from dlicmd.cli.console import paint
 from dlicmd.cli.render import emit, emit_value, show_columns
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.execs import cell
-from dlicmd.cli.show.listing import column, lines, metrics_of, user_of, value_of
+from dlicmd.cli.show.listing import column, lines, user_of
 from dlicmd.cli.show.table import terminal_width
 from dlicmd.cli.show.times import moment
+from dlicmd.cli.show.values import KINDS, METRIC, NamedValue, in_order, meant_value, values_of
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.metric_names import best_first, meant
 from dlicmd.contract.reading import epoch
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import UsageProblem
-from dlicmd.sdk.messages import inert
+from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.objects import Exec, Execs
 
 #: Jobs that fit a usual terminal with the prompt.
@@ -34,7 +34,7 @@ def ls(session: Session) -> int:
     on_screen = sys.stdout.isatty() and not (output.is_data or output.columns)
     limit = line.number("--limit")
     limit = limit if limit is not None else _SCREEN if on_screen else 0
-    found, metric = _selected(session, limit)
+    found, sorted_by = _selected(session, limit)
     shown = found[:limit] if limit else found
     if output.is_data:
         emit_value(shown, output)
@@ -44,10 +44,24 @@ def ls(session: Session) -> int:
         emit("no such jobs" if _narrows(session) else f"no jobs yet; submit one: {hints.command('run', 'train.py')}")
     else:
         width = terminal_width() if on_screen else None
-        emit("\n".join(lines(shown, width, users=line.flag("--all-users"), metric=metric)))
+        chosen = _columns(line.many("--column"), found, sorted_by)
+        metric = sorted_by.name if sorted_by is not None and sorted_by.kind == METRIC else ""
+        emit("\n".join(lines(shown, width, users=line.flag("--all-users"), metric=metric, values=chosen)))
         if on_screen and found.total > len(shown):
             emit(paint(f"... and {found.total - len(shown):,} more: {hints.command('ls', '--limit', '0')}", "dim"))
     return Exit.DONE
+
+
+def _columns(names: Sequence[str], jobs: Sequence[Exec], sorted_by: NamedValue | None) -> list[NamedValue]:
+    """Return the values with the names of --column, and behind them the parameter that the list is sorted by. Report
+    names that no job has."""
+    found = {name: meant_value(name, jobs) for name in names}
+    if unknown := [inert(name) for name, value in found.items() if value is None]:
+        info(f"no listed job has a metric or a parameter {', '.join(unknown)}")
+    chosen = dict.fromkeys(value for value in found.values() if value is not None)
+    if sorted_by is not None and (chosen or sorted_by.kind != METRIC):
+        chosen.setdefault(sorted_by)
+    return list(chosen)
 
 
 def _cell(job: Mapping[str, Any], name: str) -> str:
@@ -60,8 +74,8 @@ def _narrows(session: Session) -> bool:
     return any(session.line.text(name) is not None for name in names) or bool(session.line.many("--tag"))
 
 
-def _selected(session: Session, limit: int) -> tuple[Execs, str]:
-    """Return the selected jobs in their order, and the name of the metric that they are sorted by, if any. Raises
+def _selected(session: Session, limit: int) -> tuple[Execs, NamedValue | None]:
+    """Return the selected jobs in their order, and the metric or parameter that they are sorted by, if any. Raises
     UsageProblem."""
     line = session.line
     wanted, since, sort = _states(line.text("--state")), _since(line.text("--since")), line.text("--sort")
@@ -84,8 +98,8 @@ def _selected(session: Session, limit: int) -> tuple[Execs, str]:
             and (since is None or (epoch(job.create_time) or 0.0) >= since) and search in (None, job.search)]
     total = found.total if len(kept) == len(found) else len(kept)
     kept.sort(key=_age, reverse=True)
-    jobs, metric = (kept, "") if sort is None else _sorted(kept, sort)
-    return Execs(jobs, total), metric
+    jobs, sorted_by = (kept, None) if sort is None else _sorted(kept, sort)
+    return Execs(jobs, total), sorted_by
 
 
 def _words(session: Session) -> str:
@@ -114,9 +128,9 @@ def _age(job: Exec) -> tuple[float, int, str]:
     return epoch(job.create_time) or 0.0, len(job.id), job.id
 
 
-def _sorted(jobs: Sequence[Exec], sort: str) -> tuple[list[Exec], str]:
-    """Return jobs sorted by a column or by a metric, and the name of the metric. A `-` before the name reverses the
-    order. Raises UsageProblem for any other name."""
+def _sorted(jobs: Sequence[Exec], sort: str) -> tuple[list[Exec], NamedValue | None]:
+    """Return jobs sorted by a column, a metric or a parameter, and this metric or parameter. A `-` before the name
+    reverses the order. Raises UsageProblem for any other name."""
     name, down = sort.removeprefix("-"), sort.startswith("-")
     keys = {
         "started": lambda job: -(epoch(job.start_time) or 0.0), "took": lambda job: -_seconds(job),
@@ -124,13 +138,14 @@ def _sorted(jobs: Sequence[Exec], sort: str) -> tuple[list[Exec], str]:
         "user": user_of, "id": lambda job: (len(job.id), job.id),
     }
     if name in keys:
-        return sorted(jobs, key=keys[name], reverse=down), ""
-    known = list(dict.fromkeys(one for job in jobs for one in metrics_of(job)))
-    metric = next(iter(meant(name, known)), None)
-    if metric is None:
-        raise UsageProblem(f"--sort: '{inert(sort)}' is neither a column nor a metric of these jobs; use one of "
-                           f"{', '.join([*_SORTS, *map(inert, known)])}")
-    return best_first(jobs, lambda job: value_of(job, metric), metric, worst=down), metric
+        return sorted(jobs, key=keys[name], reverse=down), None
+    value = meant_value(name, jobs)
+    if value is None:
+        known = dict.fromkeys(f"{'' if kind == METRIC else f'{kind}.'}{one}" for kind in KINDS for job in jobs
+                              for one in values_of(job, kind))
+        raise UsageProblem(f"--sort: '{inert(sort)}' is neither a column nor a metric or parameter of these jobs; use "
+                           f"one of {', '.join([*_SORTS, *map(inert, known)])}")
+    return in_order(jobs, value, down), value
 
 
 def _seconds(job: Exec) -> float:

@@ -8,45 +8,55 @@ from typing import Any
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.table import Column, ranked
 from dlicmd.cli.show.times import short, zone
-from dlicmd.cli.show.views import elapsed, is_parked, last_metrics, last_steps
+from dlicmd.cli.show.values import METRIC, NamedValue, meant_value, metrics_of, value_text
+from dlicmd.cli.show.views import elapsed, is_parked, last_steps
 from dlicmd.contract import states, wire
 from dlicmd.contract.metric_names import spelled
-from dlicmd.contract.reading import items, number, words
+from dlicmd.contract.reading import items, words
 
 STATE_STYLES = {
     states.RUNNING: "green", states.ERROR: "red", states.KILLED: "yellow", "PENDING": "cyan", states.SUBMITTED: "cyan",
 }
 _ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _AT, _TAGS, _NOTE, _WORKERS, _FRAMEWORK = (
     "id", "name", "user", "state", "took", "metric", "at", "tags", "note", "workers", "framework")
+_HEADINGS = (_ID, _NAME, _USER, _STATE, _TOOK, _METRIC, _AT, _TAGS, _NOTE, _WORKERS, _FRAMEWORK)
 #: Smallest widths of cells that may be cut.
-_LEAST_NAME, _LEAST_NOTE, _MOST_METRIC = 16, 12, 28
+_LEAST_NAME, _LEAST_NOTE, _LEAST_VALUE, _MOST_METRIC = 16, 12, 10, 28
 
 
-def lines(jobs: Sequence[Mapping[str, Any]], width: int | None, *, users: bool = False, metric: str = "") -> list[str]:
+def lines(
+    jobs: Sequence[Mapping[str, Any]], width: int | None, *, users: bool = False, metric: str = "",
+    values: Sequence[NamedValue] = (),
+) -> list[str]:
     """Return jobs as a table of at most `width` columns, None for any width. `users` shows the user of each job.
-    `metric` is the metric to show; the default is the first that a job reported last, a loss if there is one."""
+    `metric` is the metric to show; the default is the first that a job reported last, a loss if there is one. The
+    columns `values` replace this one."""
     started = f"started {zone()}"
+    texts = {value: f"{value.kind}.{value.name}" if value.heading in _HEADINGS else value.heading for value in values}
+    measured = [Column(text, _LEAST_VALUE) for text in texts.values()] or [Column(metric or _METRIC, _MOST_METRIC, 3),
+                                                             Column(_AT, 0, 6)]
     columns = (
         Column(_ID, style=lambda _: "bold"), Column(_NAME, _LEAST_NAME), *([Column(_USER)] if users else ()),
         Column(_STATE, style=lambda state: STATE_STYLES.get(state, "")), Column(started, 0, 1),
-        Column(_TOOK, 0, 2), Column(metric or _METRIC, _MOST_METRIC, 3), Column(_AT, 0, 6), Column(_TAGS, 0, 5),
+        Column(_TOOK, 0, 2), *measured, Column(_TAGS, 0, 5),
         Column(_NOTE, _LEAST_NOTE, 4), Column(_WORKERS, 0, 7), Column(_FRAMEWORK, 0, 8),
     )
     rows = [{**_row(job), started: short(job.get(wire.START_TIME)), metric or _METRIC: metric_text(job, metric),
-             _AT: metric_step(job, metric)} for job in jobs]
+             _AT: metric_step(job, metric), **{text: value_text(job, value) for value, text in texts.items()}}
+            for job in jobs]
     return ranked(rows, columns, width)
 
 
 def column(job: Mapping[str, Any], name: str) -> str | None:
-    """Return a cell by the heading of the list, or the last value of the metric with this name; None for any other
-    name."""
+    """Return a cell by the heading of the list, or the metric or parameter with this name; None for any other name."""
     shown_as = {
         _USER: user_of, _TOOK: lambda job: elapsed(job) or "", "started": lambda job: short(job.get(wire.START_TIME)),
         _METRIC: metric_text, _AT: metric_step, _NOTE: note,
     }
     if name in shown_as:
         return shown_as[name](job)
-    return metric_text(job, name) or None
+    value = meant_value(name, [job])
+    return None if value is None else value_text(job, value)
 
 
 def _row(job: Mapping[str, Any]) -> dict[str, str]:
@@ -68,26 +78,12 @@ def user_of(job: Mapping[str, Any]) -> str:
     return words(job.get(wire.CREATOR)) or words(job.get("userName"))
 
 
-def metrics_of(job: Mapping[str, Any]) -> dict[str, float]:
-    """Return the last values of the metrics that a job reported, by name, in the order of the server. For a server
-    that sends only loss and accuracy, return those."""
-    found = {name: number(job.get(name)) for name in (wire.LOSS, wire.ACCURACY)}
-    return last_metrics(job) or {name: value for name, value in found.items() if value is not None}
-
-
-def value_of(job: Mapping[str, Any], name: str) -> float | None:
-    """Return the last value of a metric whose name may differ in the case of letters; None if the job lacks it."""
-    found = metrics_of(job)
-    return found.get(spelled(name, found) or "")
-
-
 def metric_text(job: Mapping[str, Any], name: str = "") -> str:
     """Return `loss 0.0465`: the metric of this name without its name, or the first metric with its name; "" if there
     is none."""
     found = metrics_of(job)
     if name:
-        value = value_of(job, name)
-        return "" if value is None else shown(value)
+        return value_text(job, NamedValue(METRIC, name))
     return next((f"{one} {shown(value)}" for one, value in found.items()), "")
 
 

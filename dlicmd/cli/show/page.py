@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dlicmd.cli.console import paint
-from dlicmd.cli.show.listing import STATE_STYLES, metrics_of, parameters, tags, user_of
+from dlicmd.cli.show.listing import STATE_STYLES, parameters, tags, user_of
 from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.remedies import remedy
 from dlicmd.cli.show.times import precise, since
+from dlicmd.cli.show.values import metrics_of
 from dlicmd.cli.show.views import elapsed, fitted, last_step, last_steps, reasons, what_it_says, where_it_is
 from dlicmd.contract import states, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv, split_args

@@ -52,6 +52,8 @@ class MoreOfExec(TypedDict, total=False):
 
     arguments: list[str] | None
     lastMetrics: dict[str, LastMetric] | None
+    metrics: dict[str, float] | None
+    parameters: dict[str, str | float | bool] | None
     tags: list[str] | None
     note: str | None
     favorite: bool | None
@@ -156,8 +158,14 @@ class Exec(TypedDict):
     lastMetrics: NotRequired[Known[dict[str, LastMetric]]]
     """The last values of at most 8 metrics by their names, losses first; only for a call with `Prefer: details`, and in
     the follow answer"""
+    metrics: NotRequired[Known[dict[str, float]]]
+    """The last values of all metrics by their names, at most 200; only for a call with `Prefer: details`, like the next
+    4 keys"""
+    parameters: NotRequired[Known[dict[str, str | float | bool]]]
+    """The parameters of the program by their names without dashes, at most 200: numbers, other texts, or true for an
+    option without a value; secrets are masked"""
     tags: NotRequired[Known[list[str]]]
-    """Tags; only for a call with `Prefer: details`, like the next 2 keys"""
+    """Tags"""
     note: NotRequired[Known[str]]
     """Note of the users that see the exec"""
     favorite: NotRequired[Known[bool]]
