@@ -470,7 +470,7 @@ def test_the_settings_list_the_parameters(live: Live) -> None:
     page = get(live, place(run, "/settings"))
     assert words(page).partition("Name Value ")[2].startswith("--lr 0.1 --name <b> --fast yes --token *** ")
     assert "<b>" not in page.text and "secret-value" not in page.text
-    assert "--name '<b>' --fast --token=***" in words(page)
+    assert "main.py --lr 0.1 --name <b> --fast --token=***" in words(page)
 
 
 @pytest.mark.parametrize(("told", "shown"), [
