@@ -7,6 +7,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,7 @@ def sources(package: str) -> list[Path]:
     return sorted(path for path in found if path != folder / "cli.py")
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Return the modules that a file imports, at any level of its code."""
     found: set[str] = set()
