@@ -27,11 +27,13 @@ class Described:
         self._validators: dict[tuple[str, str, int, str], Draft202012Validator] = {}
         # A path without parameters comes before a path with some: /execs/frameworks is not an exec.
         self._paths = sorted(self.document["paths"], key=lambda path: path.count("{"))
+        self._pattern = re.compile("|".join(f"({_pattern(path)})" for path in self._paths))
 
     def path_of(self, target: str) -> str | None:
         """The path, with its parameters unfilled, that a call reaches."""
         path = re.sub("/{2,}", "/", target.partition("?")[0]).rstrip("/")
-        return next((known for known in self._paths if _pattern(known).fullmatch(path)), None)
+        found = self._pattern.fullmatch(path)
+        return None if found is None else self._paths[int(found.lastindex or 0) - 1]
 
     def check(self, method: str, target: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Assert that an answer is as described; names of `headers` are in lower case. Calls of paths and methods that
@@ -82,12 +84,11 @@ def _of_this_version() -> Described:
     return Described(application().openapi())
 
 
-@cache
-def _pattern(path: str) -> re.Pattern[str]:
+def _pattern(path: str) -> str:
     # The name of a plan is a path.
     parameter = ".+" if "/resplan/" in path else "[^/]+"
-    return re.compile("".join(parameter if part.startswith("{") else re.escape(part)
-                              for part in re.split(r"(\{[^}]+\})", path)))
+    return "".join(parameter if part.startswith("{") else re.escape(part)
+                   for part in re.split(r"(\{[^}]+\})", path))
 
 
 def _close(schema: Any) -> None:

@@ -7,6 +7,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,7 @@ def sources(package: str) -> list[Path]:
     return sorted(path for path in found if path != folder / "cli.py")
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Return the modules that a file imports, at any level of its code."""
     found: set[str] = set()
@@ -304,6 +306,18 @@ def test_the_server_loads_no_library_of_the_engine_or_of_data() -> None:
     assert {"local_backend.serving", "local_backend.store.database", "local_backend.runtime"} <= loaded
     data = {"boto3", "fsspec", "paramiko", "pyarrow", "pymongo", "pymysql"}
     assert not loaded & (ENGINE_LIBRARIES | SEARCH_LIBRARIES | data)
+
+
+def test_processes_beside_the_server_load_none_of_its_libraries() -> None:
+    """Each job and each search starts such processes. The libraries would take most of the time of the start."""
+    program = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
+    names = [f"local_backend.{name}" for name in (
+        "curves.answers", "data.fetcher", "data.probe", "hypersearch.suggester", "inference.gateway.process",
+        "limited_host", "runtime.nursery", "runtime.runner", "serving.isolation")]
+    done = subprocess.run([sys.executable, "-c", program, *names], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(done.stdout.split())
+    assert loaded > {*names, "optuna"}
+    assert not loaded & {"alembic", "cmaes", "fastapi", "prometheus_client", "pydantic", "scipy", "sqlalchemy", "torch"}
 
 
 def test_every_package_is_listed_for_installation() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterable
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from dlicmd import __version__
 from local_backend.api import (
@@ -77,8 +78,7 @@ def application() -> FastAPI:
         docs_url=None,  # its page loads scripts from another host; the documentation contains the same reference
         redoc_url=None,
     )
-    for router in ROUTERS:
-        app.include_router(router)
+    _add_routes(app, ROUTERS)
     errors.install(app)
     description.install(app, ROUTERS)
     return app
@@ -87,14 +87,21 @@ def application() -> FastAPI:
 def create_app(services: Services, pages: Pages | None = None) -> Guard:
     """Return the ASGI application of one server with its pages, behind its guard."""
     app = application()
-    for router in pages.routers if pages is not None else ():
-        app.include_router(router)
+    if pages is not None:
+        _add_routes(app, pages.routers)
     app.state.services = services
     app.state.archives = Archives()
     app.state.endings = Endings()
     app.state.exposition = health.Exposition()
     hosts, addresses = _own_names(services.base.settings)
     return Guard(app, services, hosts, addresses, pages)
+
+
+def _add_routes(app: FastAPI, routers: Iterable[APIRouter]) -> None:
+    """Add the routes of routers without a prefix. `include_router` would derive each of them again for the application,
+    and would look at each router in each call."""
+    for router in routers:
+        app.router.routes.extend(router.routes)
 
 
 def _own_names(settings: Settings) -> tuple[frozenset[str], bool]:

@@ -26,7 +26,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from local_backend import own_process
-from local_backend.hypersearch import evolution, space
+from local_backend.hypersearch import space
 from local_backend.hypersearch.definition import Definition, Parameter, Value
 
 #: Seconds without a request after which the process ends, to free its memory.
@@ -189,6 +189,9 @@ class Requests:
             return search.importances()
         number, count = int(request["number"]), int(request["count"])
         if definition.algorithm == "CMAES":
+            # Not before it is needed: the library imports scipy.stats, which takes longer than all the rest.
+            from local_backend.hypersearch import evolution
+
             return evolution.suggestions(definition, seed, [(one[0], one[1][0]) for one in results], number, count)
         key = (request["definition"], seed)
         kept = self._kept.pop(key, None) or _Search(definition, seed)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from local_backend.runtime.loop import Loop
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.model import Allocation, Machine, Slot
 from local_backend.workload import Workload
+
+if TYPE_CHECKING:
+    from local_backend.runtime.loop import Loop
 
 
 @dataclass(frozen=True)

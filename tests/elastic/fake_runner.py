@@ -40,6 +40,7 @@ def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: P
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    multiprocessing.set_start_method(None, force=True)  # as in a worker of the backend, not the fork server of this one
     from local_backend.elastic.worker.worker import main
 
     raise SystemExit(main())

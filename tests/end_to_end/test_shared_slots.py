@@ -31,7 +31,7 @@ class Samples(Dataset):
 
     def __getitem__(self, i):
         if not os.path.exists(os.environ["GO"]):
-            time.sleep(0.02)
+            time.sleep(0.06)
         return torch.randn(8), i % 3
 
 def datasets():
@@ -40,7 +40,7 @@ def datasets():
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-FabricModel(model, datasets, nn.functional.cross_entropy, optimizer).train(60, 4, 4, validation_freq=0)
+FabricModel(model, datasets, nn.functional.cross_entropy, optimizer).train(20, 4, 4, validation_freq=0)
 print("digest", hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
 """
 

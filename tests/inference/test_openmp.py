@@ -34,6 +34,8 @@ def test_a_kernel_with_several_threads_gets_sleeping_threads() -> None:
 
 
 @pytest.mark.parametrize("environment", [
-    {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}, {"OMP_WAIT_POLICY": "active"}, {"OMP_NUM_THREADS": "2"}])
+    {"OMP_NUM_THREADS": "2"},
+    *(pytest.param(one, marks=pytest.mark.integration) for one in (
+        {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}, {"OMP_WAIT_POLICY": "active"}))])
 def test_other_kernels_get_no_threads(environment: dict[str, str]) -> None:
     assert run(**environment) == ["False", "True", "True", "2"]

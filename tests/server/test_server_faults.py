@@ -64,8 +64,9 @@ def forget(live: Live, exec_id: str) -> None:
     live.forget(exec_id)
 
 
-@pytest.mark.parametrize(("error", "for_ever"), [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EIO, False),
-                                                 (errno.EDQUOT, True), (errno.EACCES, False), (errno.EMFILE, False)])
+@pytest.mark.parametrize(("error", "for_ever"), [
+    (errno.ENOSPC, False), (errno.EDQUOT, True), *(pytest.param(error, for_ever, marks=pytest.mark.integration)
+    for error, for_ever in ((errno.ENOSPC, True), (errno.EIO, False), (errno.EACCES, False), (errno.EMFILE, False)))])
 def test_any_failed_write_refuses_the_submission_and_leaves_nothing(
     live: Live, monkeypatch: pytest.MonkeyPatch, error: int, for_ever: bool
 ) -> None:
