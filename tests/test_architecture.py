@@ -7,6 +7,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -344,6 +345,13 @@ def test_the_sources_contain_no_open_todos() -> None:
 #: Classes with the same meaning in two packages that cannot import each other: the engine works without the backend,
 #: and the client has no code of the server.
 SAME_MEANING = {"Allocation", "Holder", "Slot"}
+
+
+def test_every_name_on_the_wire_has_one_meaning() -> None:
+    body = ast.parse((ROOT / "dlicmd" / "contract" / "wire.py").read_text()).body
+    targets = [target for one in body if isinstance(one, ast.Assign) for target in one.targets]
+    names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_every_class_name_has_one_meaning() -> None:

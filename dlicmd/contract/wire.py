@@ -297,7 +297,7 @@ TAG = "tag"
 # Keys of an exec for clients that prefer DETAILS, and of the follow answer
 ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked
 LAST_METRICS = "lastMetrics"  # name → {value, step, stepUnit, steps}: last values of main metrics, losses first
-METRICS = "metrics"  # name → number: last values of all metrics
+ALL_METRICS = "metrics"  # name → number: their last values
 PARAMETERS = "parameters"  # name → number, text or true: options of the program without dashes
 
 # Keys of a driver's progress report that are not shown. `pause` is the cost of the last resize and `stepSeconds` the
@@ -362,7 +362,7 @@ VALUE = "value"
 CODE = "code"
 FILES = "files"
 COMPLETE = "complete"  # bool
-REPLACE, VOLUME = "replace", "volume"
+VOLUME = "volume"
 PATH = "path"  # relative to the folder that the program runs in
 BYTES = "bytes"  # int
 SHA256 = "sha256"  # hexadecimal
@@ -372,9 +372,8 @@ MODIFIED = "modified"  # ISO-8601 with microseconds, Z
 WHERE = "where"  # "result": below RESULT_DIR; "code": below the folder that the program runs in
 CONTENT = "content"
 
-# Keys of the query of GET /execs/{id}/lines, beside `cursor`
+# Keys of the query of GET /execs/{id}/lines, beside `cursor` and `since`, which is ISO-8601 or epoch seconds
 TAIL = "tail"  # the number of last lines
-SINCE = "since"  # ISO-8601, or epoch seconds
 WORKER = "worker"  # a worker from 1; 0: the driver
 GREP = "grep"  # a text that the lines contain; repeatable: one of the texts
 TIMESTAMPS = "timestamps"  # true: each line begins with its time, task and stream

@@ -124,7 +124,7 @@ class Exec(Record):
     """Last accuracy that the program reported."""
     last_metrics = Key(wire.LAST_METRICS, _last)
     """Last values of at most 8 metrics: name → (value, step), losses first."""
-    metrics = Key(wire.METRICS, _metrics)
+    metrics = Key(wire.ALL_METRICS, _metrics)
     """Last values of all metrics: name → value."""
     parameters = Key(wire.PARAMETERS, _parameters)
     """Parameters of the program: name without dashes → number, text, or True for an option without a value."""

@@ -69,7 +69,7 @@ _CHECKED = {
     408: "quota.upload_seconds", 429: "load.busy quota.uploads", 507: "storage.failed storage.full storage.keys",
 }
 _DETAILS = {
-    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}`, `{wire.LAST_METRICS}`, `{wire.METRICS}`, "
+    wire.PREFER: f"`{wire.DETAILS}`: with `{wire.ARGUMENTS}`, `{wire.LAST_METRICS}`, `{wire.ALL_METRICS}`, "
                  f"`{wire.PARAMETERS}` and labels; without it, all values but `dataSource` are scalars",
 }
 #: A number, or nothing.

@@ -88,7 +88,7 @@ def show_exec(client: Client, exec_id: str, output: Output) -> None:
 
 def recorded_keys(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return an exec without the lists and objects that only verbs show: scripts of WMLA make one row of each exec."""
-    left_out = (wire.ARGUMENTS, wire.LAST_METRICS, wire.METRICS, wire.PARAMETERS)
+    left_out = (wire.ARGUMENTS, wire.LAST_METRICS, wire.ALL_METRICS, wire.PARAMETERS)
     return {key: value for key, value in found.items() if key not in left_out}
 
 

@@ -37,7 +37,7 @@ def metrics_of(job: Mapping[str, Any]) -> dict[str, float]:
 
 def values_of(job: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return all metrics or all parameters of a job."""
-    sent = job.get(wire.METRICS if kind == METRIC else wire.PARAMETERS)
+    sent = job.get(wire.ALL_METRICS if kind == METRIC else wire.PARAMETERS)
     found = dict(sent) if isinstance(sent, Mapping) else {}
     if kind == PARAMETER:
         return found
