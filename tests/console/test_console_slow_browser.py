@@ -155,6 +155,27 @@ def test_a_form_keeps_its_page_while_the_server_is_away(live: Live, tab: Tab) ->
     tab.wait_for_url(f"**{places.RUNS}")
 
 
+@pytest.mark.parametrize("page", ["again", "builder"])
+def test_a_long_form_keeps_its_text_while_the_server_is_away(live: Live, tab: Tab, page: str) -> None:
+    from playwright.sync_api import expect
+
+    run = finished(live)
+    tab.goto(f"{places.RUNS}/{run}/again" if page == "again" else places.NEW_EXPERIMENT)
+    form = tab.locator(f"#{page}")
+    form.locator("[name=name]").fill("kept")
+    settled(tab)
+    tab.route("**/*", lambda route: route.abort())
+    form.get_by_role("button", name="Run" if page == "again" else "Create and run").click()
+    expect(tab.locator("#toast")).to_contain_text("Nothing was sent.")
+    expect(form.locator("[name=name]")).to_have_value("kept")
+    tab.unroute_all()
+    form.get_by_role("button", name="Run" if page == "again" else "Create and run").click()
+    if page == "again":
+        tab.wait_for_url(lambda url: url.rpartition("/")[2] not in ("again", run))
+    else:
+        expect(tab.get_by_role("alert").first).to_be_visible()
+
+
 def test_a_page_says_that_the_server_is_away_and_goes_on_when_it_is_back(live: Live, tab: Tab) -> None:
     from playwright.sync_api import expect
 

@@ -134,8 +134,10 @@
     if (sent.has(form) && !form.hasAttribute("hx-trigger") && !ctx.hx?.redirect) setSent(form, false);
   });
 
-  // The browser sends a form without htmx only if the server answers: its page for an error would replace what was typed.
-  const isPlain = (form) => form.hasAttribute("action") && form.dataset.upload === undefined && !form.matches("[hx-post],[hx-get]");
+  // The browser sends a form, if htmx does not, only if the server answers: its page for an error would replace what was
+  // typed. The forms whose changes htmx sends are such forms.
+  const byHtmx = (form) => form.matches("[hx-post],[hx-get]") && /\bsubmit\b/.test(form.getAttribute("hx-trigger") ?? "submit");
+  const isPlain = (form) => form.hasAttribute("action") && form.dataset.upload === undefined && !byHtmx(form);
   const resend = (form, submitter, step) => {
     form.dataset.step = step;
     form.requestSubmit(submitter || undefined);
