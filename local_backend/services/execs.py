@@ -178,7 +178,8 @@ class ExecService:
         """Return the first name that the search compares and that none of the caller's execs has."""
         everything = ExecSelection(everyone=wanted.everyone, search=wanted.search, kind=wanted.kind)
         for term in run_query.parsed(wanted.find):
-            if term.field is TermField.AMOUNT and not term.negated:
+            is_stored = term.field is TermField.AMOUNT or (term.field is TermField.VALUE and term.kind)
+            if is_stored and not term.negated:
                 known = self.value_spellings(caller, everything, term.name)
                 if not any(term.kind in ("", one.kind) for one in known):
                     return ValueName(term.kind, term.name)

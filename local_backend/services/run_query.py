@@ -6,10 +6,11 @@
     name: id: user: framework:     of this field alone; NAME:VALUE. id:7 is the id that ends with -7
     state: tag:                    exactly this state or tag; state:running,pending is one of several
     is:favorite                    a favorite of the user that searches
-    lr=0.1                         a parameter of the program: --lr 0.1, --lr=0.1 or lr=0.1
+    lr=0.1                         a parameter of the program: --lr 0.1, --lr=0.1 or lr=0.1; or the last value of a
+                                   metric. Numbers are equal in any spelling: 0.1, .1 and 1e-1
     f1>0.9 "val loss"<=0.1         the last value of a metric of an ended exec or, if it has no such metric, a parameter
                                    of the program; with <, <=, > or >=
-    metric.lr<0.1 param.lr<0.1     of this kind alone
+    metric.lr<0.1 param.lr=0.1     of this kind alone
     -tag:old                       not this; a minus stands before any of these
 
 All words must fit. Upper and lower case are the same, except in tags."""
@@ -62,8 +63,8 @@ def _term(negated: bool, word: str) -> Term:
     if compared := _AMOUNT.fullmatch(mask):
         return _amount(negated, *(plain[slice(*compared.span(group))] for group in (1, 2, 3)))
     if parameter := _PARAMETER.match(mask):
-        name = plain[slice(*parameter.span(1))]
-        return Term(TermField.PARAMETER, (plain[parameter.start(2):],), negated, name)
+        kind, name = named(plain[slice(*parameter.span(1))])
+        return Term(TermField.VALUE, (plain[parameter.start(2):],), negated, name, kind=kind)
     return Term(TermField.WORD, (plain,), negated)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, select, union_all
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, union_all
 
 from local_backend import run_values
 from local_backend.run_values import METRIC, PARAMETER, ValueName
@@ -47,6 +47,16 @@ def compared(name: ValueName, operator: str, limit: float) -> Select[Any]:
     others = _fitting(parameter, operator, limit).where(exec_number.not_in(select(exec_number).where(_alike(metric))))
     both = union_all(_fitting(metric, operator, limit), others).subquery()
     return select(both.c.number)
+
+
+def equal(name: ValueName, wanted: str) -> Select[Any]:
+    """Build a query for the numbers of the execs that have this value: an equal number, or a text that is equal in any
+    case of letters. Without a kind, both a metric and a parameter count."""
+    number = run_values.amount(wanted)
+    text = func.lower(exec_values.c.text) == wanted.lower()[: run_values.LONGEST_TEXT]
+    fits = text if number is None else exec_values.c.value == number
+    kinds = (name.kind,) if name.kind else run_values.KINDS
+    return select(exec_number).where(or_(*(_alike(ValueName(kind, name.name)) for kind in kinds)), fits)
 
 
 def _fitting(name: ValueName, operator: str, limit: float) -> Select[Any]:

@@ -40,7 +40,7 @@ class TermField(Enum):
     FRAMEWORK = "framework"
     STATE = "state"
     TAG = "tag"
-    PARAMETER = "parameter"
+    VALUE = "value"
     FAVORITE = "favorite"
     AMOUNT = "amount"
 
@@ -83,7 +83,7 @@ class ListedExecs:
 
 
 #: Fields that are searched in other tables, of which the database reads a large part.
-_IN_TABLES = frozenset({TermField.WORD, TermField.PARAMETER, TermField.AMOUNT})
+_IN_TABLES = frozenset({TermField.WORD, TermField.VALUE, TermField.AMOUNT})
 
 
 def numbers(connection: Connection, wanted: ListedExecs) -> tuple[list[int], int]:
@@ -183,10 +183,8 @@ def _fits(term: Term, value: str, user: str) -> ColumnElement[bool]:
     match term.field:
         case TermField.WORD:
             return _has_word(value)
-        case TermField.PARAMETER:
-            # `--lr 0.1`, `--lr=0.1`, `-lr 0.1` and `lr=0.1` are words between spaces.
-            begins = ((" ", "="), ("-", "="), ("-", " "))
-            return or_(*(_text_has(f"{begin}{term.name.lower()}{middle}{small} ") for begin, middle in begins))
+        case TermField.VALUE:
+            return _has_value(ValueName(term.kind, term.name), small)
         case TermField.AMOUNT:
             name = ValueName(term.kind, term.name)
             return execs.c.number.in_(exec_values.compared(name, term.operator, float(value)))
@@ -222,6 +220,16 @@ def _has_word(value: str) -> ColumnElement[bool]:
     if states := _states_with(value.lower()):
         found.append(select(other.c.number).where(other.c.state.in_(states)))
     return execs.c.number.in_(union_all(*found))
+
+
+def _has_value(name: ValueName, value: str) -> ColumnElement[bool]:
+    """Return the condition that a parameter or a metric of an exec has a value, in small letters."""
+    stored = execs.c.number.in_(exec_values.equal(name, value))
+    if name.kind:
+        return stored
+    # `--lr 0.1`, `--lr=0.1`, `-lr 0.1` and `lr=0.1` are words between spaces, also those that are no stored values.
+    begins = ((" ", "="), ("-", "="), ("-", " "))
+    return or_(stored, *(_text_has(f"{begin}{name.name.lower()}{middle}{value} ") for begin, middle in begins))
 
 
 def _text_has(text: str) -> ColumnElement[bool]:

@@ -39,9 +39,10 @@ def test_quotes_make_any_text_a_word(text: str) -> None:
     ("-user:ada", [Term(TermField.USER, ("ada",), negated=True)]), ("tag:a,b", [Term(TermField.TAG, ("a", "b"))]),
     ("state:error", [Term(TermField.STATE, ("ERROR",))]), ("state:running", [
         Term(TermField.STATE, ("RECOVERING", "RUNNING"))]),
-    ("lr=0.1", [Term(TermField.PARAMETER, ("0.1",), name="lr")]),
-    ("--lr=0.1", [Term(TermField.PARAMETER, ("0.1",), name="lr")]),
-    ('note="a b"', [Term(TermField.PARAMETER, ("a b",), name="note")]),
+    ("lr=0.1", [Term(TermField.VALUE, ("0.1",), name="lr")]),
+    ("--lr=0.1", [Term(TermField.VALUE, ("0.1",), name="lr")]),
+    ("param.lr=0.1", [Term(TermField.VALUE, ("0.1",), name="lr", kind="param")]),
+    ('note="a b"', [Term(TermField.VALUE, ("a b",), name="note")]),
     ("loss<1e-3", [Term(TermField.AMOUNT, ("0.001",), name="loss", operator="<")]),
     ("-accuracy>=1", [Term(TermField.AMOUNT, ("1.0",), negated=True, name="accuracy", operator=">=")]),
     ("f1>0.9", [Term(TermField.AMOUNT, ("0.9",), name="f1", operator=">")]),

@@ -98,6 +98,19 @@ def test_values_are_compared(filled: Database) -> None:
         assert listed(filled, terms=(term,)) == (expected, len(expected)), term
 
 
+def test_values_are_equal_as_numbers_and_as_texts(filled: Database) -> None:
+    """In any case of letters, and in any spelling of a number; without a kind, metric and parameter count."""
+    for name, wanted in itertools.product(NAMES, ("0.070", "7e-2", "FAST", "1", "none")):
+        term = Term(TermField.VALUE, (wanted,), name=name.name.swapcase(), kind=name.kind)
+        try:
+            same = float(wanted).__eq__
+        except ValueError:
+            same = wanted.lower().__eq__
+        expected = [number for number in range(1, COUNT + 1) if (one := value(name, number)) is not None
+                    and same(one.lower() if isinstance(one, str) else one) is True]
+        assert listed(filled, terms=(term,)) == (expected, len(expected)), term
+
+
 @pytest.mark.parametrize("name", NAMES, ids=str)
 @pytest.mark.parametrize("descending", [False, True])
 def test_values_are_an_order(filled: Database, name: ValueName, descending: bool) -> None:
@@ -165,8 +178,10 @@ TERMS: list[tuple[Term, Check]] = [
     (Term(TermField.WORD, ("FINI",)), lambda n: n % 3 == 0),
     (Term(TermField.WORD, ("--seed=1",)), lambda n: str(n).startswith("1")),
     (Term(TermField.WORD, ("ada",), negated=True), lambda n: n % 2 == 0),
-    (Term(TermField.PARAMETER, ("0.07",), name="lr"), lambda n: n == 7),
-    (Term(TermField.PARAMETER, ("1",), name="SEED"), lambda n: n == 1),
+    (Term(TermField.VALUE, ("0.07",), name="lr"), lambda n: n == 7),
+    (Term(TermField.VALUE, ("1",), name="SEED"), lambda n: n == 1),
+    (Term(TermField.VALUE, ("1.0",), name="SEED", kind="param"), lambda n: n == 1),
+    (Term(TermField.VALUE, ("1.0",), name="SEED", kind="metric"), lambda n: False),
     (Term(TermField.TAG, ("best", "Best2")), lambda n: n in (2, 5, 9)),
     (Term(TermField.TAG, ("BEST",)), lambda n: False),
     (Term(TermField.STATE, (FINISHED, ERROR)), lambda n: n % 3 == 0 or n % 5 == 0),
