@@ -17,7 +17,7 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
-from local_backend.console.runs_query import MAIN, RunsQuery, TheQuery, columns_named, query_in
+from local_backend.console.runs_query import MAIN, MOST_COLUMNS, RunsQuery, TheQuery, columns_named, query_in
 from local_backend.console.sessions import attributes
 from local_backend.errors import Invalid
 from local_backend.run_values import METRIC, PARAMETER, ValueName, named, with_main
@@ -88,7 +88,7 @@ def choice(
                and one not in query.columns]
     names, left = [*query.columns, *offered[:_MOST_OFFERED]], max(0, len(offered) - _MOST_OFFERED)
     return page(request, "runs_columns_list.html" if is_list else "runs_columns.html", query=query, counts=counts,
-                names=names, left=left, choice=CHOICE, choose=CHOOSE, parameter=PARAMETER)
+                names=names, left=left, most=MOST_COLUMNS, choice=CHOICE, choose=CHOOSE, parameter=PARAMETER)
 
 
 def _offered(services: Services, caller: Caller, query: RunsQuery, name: str) -> Counter[ValueName]:
@@ -114,7 +114,9 @@ def choose(
     act: Annotated[str, Form()] = "",
 ) -> Response:
     """Keep the chosen columns in the browser, and show the table with them. Without any, the columns fit the runs
-    again."""
+    again. Raises Invalid (`console.form`)."""
+    if act == "choose" and len(set(column)) > MOST_COLUMNS:
+        raise Invalid("console.form", f"{len(set(column))} columns are chosen; choose at most {MOST_COLUMNS}")
     columns = columns_named(column) if act == "choose" else ()
     answer = RedirectResponse(query_in(query).link(columns=columns), 303, HEADERS)
     about = {**attributes(request), "path": places.RUNS}

@@ -144,6 +144,8 @@ def test_the_browser_keeps_the_choice(live: Live) -> None:
         assert default.status == 303 and f'{COOKIE}="";' in default.headers["set-cookie"]
         assert "Max-Age=0" in default.headers["set-cookie"]
     assert post(live, CHOOSE, {"act": "choose", "column": "metric.f1"}, csrf="").error == (403, "console.csrf")
+    many = {"act": "choose", "column": [f"metric.m{one}" for one in range(21)]}
+    assert post(live, CHOOSE, many).error == (400, "console.form"), "none is left out without a word"
     assert visited(RUNS).headers["location"].startswith(RUNS)
     odd = {"Cookie": f"{SESSION}={TOKEN}; {COOKIE}=%00=&column=x;"}
     assert live.call("GET", RUNS, b"", odd, token=None, base="").status == 200
