@@ -36,6 +36,8 @@ _QUOTED = re.compile(r'"[^"]*"?')
 _FIELD = re.compile(r"([a-z]+):(.+)", re.DOTALL)
 #: A comparison. Quoted characters are NUL here.
 _AMOUNT = re.compile(r"-{0,2}((?:[^\W\d]|\0)[\w./@%\0-]*)(<=|>=|<|>)(.+)", re.DOTALL)
+#: A part of a comparison that is written with spaces.
+_TORN = re.compile(r"[\w./@%\0-]*(<=|>=|<|>)|(<=|>=|<|>).*", re.DOTALL)
 _PARAMETER = re.compile(r"-{0,2}([^\W\d][\w.-]*)=(.+)", re.DOTALL)
 _TEXTS: Mapping[str, TermField] = {
     "name": TermField.NAME, "id": TermField.ID, "user": TermField.USER, "framework": TermField.FRAMEWORK,
@@ -62,6 +64,9 @@ def _term(negated: bool, word: str) -> Term:
         return term
     if compared := _AMOUNT.fullmatch(mask):
         return _amount(negated, *(plain[slice(*compared.span(group))] for group in (1, 2, 3)))
+    if _TORN.fullmatch(mask):
+        raise Invalid("query.find", f'{plain[:40]}: write a comparison without spaces, such as f1>0.9; to find the '
+                      f'text, write "{plain[:40]}"')
     if parameter := _PARAMETER.match(mask):
         kind, name = named(plain[slice(*parameter.span(1))])
         return Term(TermField.VALUE, (plain[parameter.start(2):],), negated, name, kind=kind)

@@ -62,6 +62,22 @@ def test_two_jobs_share_the_slots_and_one_gets_them_back(live: Live) -> None:
     assert [name for name, _ in slots(get(live, HOME).text)] == ["used k1"] * 4
 
 
+@pytest.mark.parametrize(("told", "progress", "metric"), [
+    ({"step": 3, "steps": 12, "loss": 0.5}, "step 3 of 12", "loss 0.5"),
+    ({"lastMetrics": {"f1": {"value": 0.25, "step": 7, "stepUnit": "epoch"}}}, "epoch 7", "f1 0.25"),
+    ({}, "", ""),
+])
+def test_running_runs_show_their_progress_and_first_metric(
+    live: Live, told: dict[str, object], progress: str, metric: str
+) -> None:
+    run = live.submitted("--exec-start PyTorch --model-main main.py")
+    live.run_on(run, "cpu-0")
+    live.say(run, told)
+    row = section(get(live, HOME).text, "running").partition(f'id="running-{run}"')[2]
+    cells = [" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in re.findall(r"<td.*?</td>", row, re.DOTALL)]
+    assert (cells[3], cells[7]) == (progress, metric)
+
+
 def test_other_users_see_neither_names_nor_ids(team: Live) -> None:
     bob = team.add_user("bob")
     mine = team.submitted("--exec-start PyTorch --model-main main.py --appName secret-of-alice")

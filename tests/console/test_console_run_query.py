@@ -62,6 +62,14 @@ def test_the_words_mean(text: str, terms: list[Term]) -> None:
     assert list(parsed(text)) == terms
 
 
+@pytest.mark.parametrize("text", ["f1 > 0.9", "f1> 0.9", "f1 >0.9", '"val loss" < 1', "-lr >= 2"])
+def test_a_comparison_with_spaces_is_refused(text: str) -> None:
+    """Its words would find nothing, without a hint. A quoted sign is a word."""
+    with pytest.raises(Invalid):
+        parsed(text)
+    assert parsed('">" "f1>"') == (Term(TermField.WORD, (">",)), Term(TermField.WORD, ("f1>",)))
+
+
 def test_a_search_is_limited() -> None:
     assert len(parsed("x " * MOST)) == MOST and parsed("x" * LONGEST)
     for text in ("x " * (MOST + 1), "x" * (LONGEST + 1)):
